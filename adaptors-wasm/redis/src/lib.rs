@@ -1,0 +1,1 @@
+//! tribunal-adaptor-redis

@@ -1,0 +1,2 @@
+//! kv-proxy
+fn main() {}

@@ -1,0 +1,8 @@
+//! The deterministic heart of Tribunal: no clock, no disk, no socket, no thread, no `async`, no logger, no random
+//! number. Events in, effects out.
+#![no_std]
+
+extern crate alloc;
+
+pub mod native;
+pub mod policy;

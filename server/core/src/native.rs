@@ -1,0 +1,134 @@
+//! Native twins of the built-in rules and validators: fallback after a plugin's fault, yardstick of its cost.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use tribunal_types::{Isolation, Reason, WriteKind};
+
+use crate::policy::{
+    ConflictRule, NO_WITNESS, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns, write_flag,
+};
+
+/// The built-in conflict rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NativeRule {
+    /// Lowest CSN wins (CCaaS, algorithm 1 and definition 1).
+    #[default]
+    FirstWriterWins,
+    /// The transaction that began last wins, then the lowest CSN (GeoGauss, section 4.2: "shorter transaction first").
+    ShorterTxnWins,
+    /// Origins take turns by epoch: the one at `cen mod n` first, where `n` is the configured number of turns.
+    FairRotation {
+        /// Number of turns; at least 1.
+        turns: u32,
+    },
+    /// Highest priority wins, then the lowest CSN.
+    Priority,
+}
+
+impl ConflictRule for NativeRule {
+    fn rank(&self, txns: &TxnColumns) -> Result<Ranks, PolicyFault> {
+        let hi: Vec<u64> = match *self {
+            NativeRule::FirstWriterWins => alloc::vec![0; txns.csn.len()],
+            NativeRule::ShorterTxnWins => txns.start.iter().map(|start| u64::MAX - start).collect(),
+            NativeRule::FairRotation { turns } => {
+                let turns = u64::from(turns.max(1));
+                let shift = txns.cen % turns;
+                txns.origin.iter().map(|origin| (origin % turns + shift) % turns).collect()
+            }
+            NativeRule::Priority => txns.priority.iter().map(|p| u64::from(u8::MAX - p)).collect(),
+        };
+        Ok(Ranks { lo: txns.csn.clone(), hi })
+    }
+}
+
+impl NativeRule {
+    /// Returns the twin of a built-in by its module's name and, for `fair-rotation`, its number of turns.
+    ///
+    /// # Errors
+    /// If there is no built-in rule of that name.
+    pub fn by_name(name: &str, turns: u32) -> Result<NativeRule, PolicyFault> {
+        match name {
+            "first-writer-wins" => Ok(NativeRule::FirstWriterWins),
+            "shorter-txn-wins" => Ok(NativeRule::ShorterTxnWins),
+            "fair-rotation" => Ok(NativeRule::FairRotation { turns }),
+            "priority" => Ok(NativeRule::Priority),
+            other => Err(PolicyFault(format!("there is no built-in rule named {other}"))),
+        }
+    }
+}
+
+/// The four built-in levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NativeValidator;
+
+/// A rejection: the reason, and the operation to blame.
+type Rejection = Option<(Reason, u32)>;
+
+impl Validator for NativeValidator {
+    fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
+        let n = columns.txns.csn.len();
+        let mut answer = Validation { code: Vec::with_capacity(n), witness: Vec::with_capacity(n) };
+        for t in 0..n {
+            let rejection = match level {
+                Isolation::ReadCommitted => None,
+                Isolation::RepeatableRead => first_stale_read(columns, t),
+                Isolation::Snapshot => judge_snapshot(columns, t),
+                Isolation::Serializable => first_stale_read(columns, t).or_else(|| first_changed_range(columns, t)),
+            };
+            answer.code.push(rejection.map_or(0, |(reason, _)| reason.code()));
+            answer.witness.push(rejection.map_or(NO_WITNESS, |(_, witness)| witness));
+        }
+        Ok(answer)
+    }
+}
+
+/// Returns the rows of transaction `t` in a column that is split by `ends`.
+fn rows(ends: &[u32], t: usize) -> core::ops::Range<usize> {
+    let start = if t == 0 { 0 } else { ends[t - 1] as usize };
+    start..ends[t] as usize
+}
+
+fn first_stale_read(columns: &ValidatorColumns, t: usize) -> Rejection {
+    let reads = &columns.reads;
+    let mut at = rows(&reads.ends, t);
+    let start = at.start;
+    at.find(|&i| reads.seen[i] != reads.latest[i]).map(|i| (Reason::ReadConflict, (i - start) as u32))
+}
+
+fn first_changed_range(columns: &ValidatorColumns, t: usize) -> Rejection {
+    let ranges = &columns.ranges;
+    let mut at = rows(&ranges.ends, t);
+    let start = at.start;
+    let reads = rows(&columns.reads.ends, t).len();
+    at.find(|&i| ranges.changed[i] != 0).map(|i| (Reason::RangeConflict, (reads + i - start) as u32))
+}
+
+/// Rules (i) to (iii) of the snapshot level.
+fn judge_snapshot(columns: &ValidatorColumns, t: usize) -> Rejection {
+    let newest = columns.snapshot[t].max(columns.current_from[t]);
+    let last = columns.current_until[t].min(columns.txns.cen - 1);
+    if columns.multi_version[t] == 0 && newest > last {
+        let blamed = first_stale_read(columns, t).map_or(NO_WITNESS, |(_, witness)| witness);
+        return Some((Reason::ReadConflict, blamed));
+    }
+    first_foreign_write(columns, t).or_else(|| first_changed_range(columns, t))
+}
+
+/// Rule (ii), first committer wins: a written row that was read is still at the version read, any other is unchanged
+/// since the snapshot. An `add` of a row that was not read commutes and is exempt.
+fn first_foreign_write(columns: &ValidatorColumns, t: usize) -> Rejection {
+    let writes = &columns.writes;
+    let mut at = rows(&writes.ends, t);
+    let start = at.start;
+    let before = rows(&columns.reads.ends, t).len() + rows(&columns.ranges.ends, t).len();
+    at.find(|&i| {
+        let flags = writes.flags[i];
+        if flags & write_flag::WAS_READ != 0 {
+            flags & write_flag::READ_CURRENT == 0
+        } else {
+            writes.kind[i] != WriteKind::Add as u8 && flags & write_flag::CHANGED_SINCE_SNAPSHOT != 0
+        }
+    })
+    .map(|i| (Reason::WriteConflict, (before + i - start) as u32))
+}

@@ -1,0 +1,153 @@
+//! The two seams through which policies reach the resolver: columns in, columns out.
+//!
+//! A policy is a pure function of its columns. The resolver calls it once per epoch (a validator once per level
+//! and shard), hands it only what it can affect, and never trusts its answer further than its shape: a wrong
+//! length or a fault makes the whole epoch fall back to the native twin in [`crate::native`], on every replica.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tribunal_types::Isolation;
+
+/// Columns of transactions, all of one length `n`, in the order of the epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TxnColumns {
+    /// Arrival stamps.
+    pub csn: Vec<u64>,
+    /// The epoch that resolves (the same in every row).
+    pub cen: u64,
+    /// Epoch at Begin; `cen` if the transaction did not begin here.
+    pub start: Vec<u64>,
+    /// Hash of the API key or client id.
+    pub origin: Vec<u64>,
+    /// 0 to 255.
+    pub priority: Vec<u8>,
+    /// Number of rows and ranges read.
+    pub reads: Vec<u32>,
+    /// Number of rows written.
+    pub writes: Vec<u32>,
+}
+
+/// Evidence about reads: one row per read, those of transaction `t` at `ends[t - 1]..ends[t]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadColumns {
+    /// Ends by transaction; length `n`.
+    pub ends: Vec<u32>,
+    /// Version seen, as bits; 0 observed "absent".
+    pub seen: Vec<u64>,
+    /// Version now (state after the previous epoch), as bits; 0 if the row is absent now.
+    pub latest: Vec<u64>,
+}
+
+/// Evidence about writes: one row per write, by `ends` as for reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WriteColumns {
+    /// Ends by transaction; length `n`.
+    pub ends: Vec<u32>,
+    /// `WriteKind` as a number.
+    pub kind: Vec<u8>,
+    /// Bit set of [`write_flag`].
+    pub flags: Vec<u8>,
+    /// Version now, as bits; 0 if the row is absent now.
+    pub latest: Vec<u64>,
+}
+
+/// Flags of a write's evidence.
+pub mod write_flag {
+    /// The row exists now.
+    pub const EXISTS: u8 = 1;
+    /// The row is in the transaction's own read set.
+    pub const WAS_READ: u8 = 2;
+    /// That read is still current. Meaningless without `WAS_READ`.
+    pub const READ_CURRENT: u8 = 4;
+    /// The row changed after the transaction's snapshot of its store (with no snapshot: never).
+    pub const CHANGED_SINCE_SNAPSHOT: u8 = 8;
+}
+
+/// Evidence about ranges: one row per range, by `ends` as for reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RangeColumns {
+    /// Ends by transaction; length `n`.
+    pub ends: Vec<u32>,
+    /// 1 if a row within the range was written after the transaction's snapshot of its store, else 0.
+    pub changed: Vec<u8>,
+}
+
+/// What a validator sees: the transactions of its level that take part in one shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ValidatorColumns {
+    /// The transactions; counts are those of the whole transaction, not of this shard.
+    pub txns: TxnColumns,
+    /// The newest store snapshot of each transaction (an epoch); `cen - 1` if it named none. Length `n`.
+    pub snapshot: Vec<u64>,
+    /// First epoch at which *every* row read, in all shards, was current; `u64::MAX` if a version seen never existed.
+    /// 0 if nothing was read. Length `n`.
+    pub current_from: Vec<u64>,
+    /// Last epoch at which every row read was current; `u64::MAX` while all still are. Length `n`.
+    pub current_until: Vec<u64>,
+    /// 1 if rule (i) of the snapshot level is for the engine to keep (all its stores are multi-version), else 0.
+    pub multi_version: Vec<u8>,
+    /// Reads of this shard.
+    pub reads: ReadColumns,
+    /// Writes of this shard.
+    pub writes: WriteColumns,
+    /// Ranges of this shard.
+    pub ranges: RangeColumns,
+}
+
+/// A validator's answer: one row per transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Validation {
+    /// 0 accepts; else a `Reason::code` (1-127 are the plugin's own).
+    pub code: Vec<u8>,
+    /// Which operation of the transaction's operations *in the columns given* is to blame, counted through its reads,
+    /// then its ranges, then its writes; [`NO_WITNESS`] if none in particular.
+    pub witness: Vec<u32>,
+}
+
+/// "No operation in particular."
+pub const NO_WITNESS: u32 = u32::MAX;
+
+/// A rule's answer: one 128-bit rank per transaction, lower wins. Ties are broken by CSN.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ranks {
+    /// High halves.
+    pub hi: Vec<u64>,
+    /// Low halves.
+    pub lo: Vec<u64>,
+}
+
+/// A deterministic failure of a policy: the same on every replica. (Host trouble is no fault: the host stops.)
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyFault(pub String);
+
+/// Judges whether transactions of a level are acceptable, each by itself and conjunctively over its operations, so
+/// that the verdict does not depend on how rows are spread over shards (split-invariance).
+pub trait Validator: Sync {
+    /// Judges every transaction of `columns`.
+    ///
+    /// # Errors
+    /// A deterministic fault; the epoch then falls back to the native twin.
+    fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault>;
+}
+
+/// Orders transactions that contend for rows: each by its own columns and the epoch's constants alone, whoever else
+/// is in the batch (subset-invariance).
+pub trait ConflictRule: Sync {
+    /// Ranks every transaction of `columns`.
+    ///
+    /// # Errors
+    /// A deterministic fault; the epoch then falls back to the native twin.
+    fn rank(&self, columns: &TxnColumns) -> Result<Ranks, PolicyFault>;
+}
+
+/// The policies of one epoch.
+#[derive(Clone, Copy)]
+pub struct Policies<'a> {
+    /// Ranks contended transactions.
+    pub rule: &'a dyn ConflictRule,
+    /// Judges the transactions of every level.
+    pub validator: &'a dyn Validator,
+    /// Decides in place of a rule that failed.
+    pub rule_fallback: crate::native::NativeRule,
+}

@@ -1,0 +1,2 @@
+//! The `tribunal` binary.
+fn main() {}

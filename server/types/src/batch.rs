@@ -1,0 +1,217 @@
+//! A batch: what one group contributes to a range of epochs, and the unit of the durable log.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range as Indices;
+
+use crate::control::ControlIndex;
+use crate::ids::{BodyHash, Cen, Csn, GroupId, NamespaceId, RowKey, StoreId, TxnId, Version};
+use crate::txn::{Isolation, Range, Read, Span, TxnRequest, Write};
+use crate::verdict::{Conflict, Reason};
+
+/// The newest state of one store that a transaction may have read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StoreSnapshot {
+    /// The store.
+    pub store: StoreId,
+    /// Its state after all commits with a CEN up to this one.
+    pub at: Cen,
+}
+
+/// A transaction's header within a [`Batch`]. Its operations lie in the batch's columns, from the previous
+/// header's `*_end` up to its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Txn {
+    /// Idempotency key.
+    pub id: TxnId,
+    /// Tells a retry from another body.
+    pub body_hash: BodyHash,
+    /// Arrival stamp; strictly rising within a batch and across the batches of a group.
+    pub csn: Csn,
+    /// Epoch at Begin, if the transaction began here.
+    pub start: Option<Cen>,
+    /// Hash of the API key or client id.
+    pub origin: u64,
+    /// Tenant.
+    pub namespace: NamespaceId,
+    /// Isolation level.
+    pub isolation: Isolation,
+    /// 0 to 255; only rules look at it.
+    pub priority: u8,
+    /// End of its snapshots.
+    pub snapshots_end: u32,
+    /// End of its reads.
+    pub reads_end: u32,
+    /// End of its ranges.
+    pub ranges_end: u32,
+    /// End of its writes.
+    pub writes_end: u32,
+    /// W3C `traceparent`, in the value arena; empty if none.
+    pub traceparent: Span,
+}
+
+/// A verdict that needed no resolution (client abort, certain loser). It travels with the batch and is answered
+/// once that is durable, so that a retry anywhere gets the same answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// Whose verdict.
+    pub id: TxnId,
+    /// Of which body; `None` for a client abort, which has none.
+    pub body_hash: Option<BodyHash>,
+    /// Tenant.
+    pub namespace: NamespaceId,
+    /// Why it aborts.
+    pub reason: Reason,
+    /// What defeated it.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// "If this id is still unknown after this epoch's transactions, it can never commit."
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FenceItem {
+    /// The id to fence.
+    pub id: TxnId,
+    /// Tenant that asks.
+    pub namespace: NamespaceId,
+}
+
+/// Version of an existing row, told by bulk import. Takes effect after its epoch's transactions, unless the row
+/// is known by then. Its version must lie below its epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImportedVersion {
+    /// The row.
+    pub row: RowKey,
+    /// Its store.
+    pub store: StoreId,
+    /// Its version.
+    pub version: Version,
+    /// Whether its value is an integer, so that `add` may follow.
+    pub integer: bool,
+}
+
+/// What one group contributes to epochs `first..=last`: everything in it belongs to `last`, the epochs before
+/// that are sealed empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Whose batch.
+    pub group: GroupId,
+    /// First epoch that the batch seals.
+    pub first: Cen,
+    /// Last epoch that the batch seals, and the one its items belong to.
+    pub last: Cen,
+    /// Control entries that the proposer had applied.
+    pub control: ControlIndex,
+    /// The proposer's clock, Unix milliseconds. Only `epoch_time` is made of it.
+    pub clock_ms: u64,
+    /// Transactions, ascending CSN.
+    pub txns: Vec<Txn>,
+    /// Snapshots of all transactions.
+    pub snapshots: Vec<StoreSnapshot>,
+    /// Reads of all transactions.
+    pub reads: Vec<Read>,
+    /// Ranges of all transactions.
+    pub ranges: Vec<Range>,
+    /// Writes of all transactions.
+    pub writes: Vec<Write>,
+    /// Arena of keys, apart from the values because the range window keeps it alive.
+    pub keys: Arc<Vec<u8>>,
+    /// Arena of values.
+    pub values: Vec<u8>,
+    /// Verdicts given without resolution.
+    pub given: Vec<Given>,
+    /// Fences.
+    pub fences: Vec<FenceItem>,
+    /// Imported versions.
+    pub imports: Vec<ImportedVersion>,
+}
+
+impl Batch {
+    /// Appends a transaction under the stamp `csn`.
+    ///
+    /// # Panics
+    /// If an arena or a column would pass 2^32 items, or the key arena is shared already (a sealed batch).
+    pub fn push(&mut self, request: &TxnRequest, csn: Csn) {
+        let keys = Arc::get_mut(&mut self.keys).expect("an open batch owns its keys");
+        let key_base = u32::try_from(keys.len()).expect("keys below 4 GiB");
+        let value_base = u32::try_from(self.values.len()).expect("values below 4 GiB");
+        let moved = |span: Span, base: u32| Span { at: span.at + base, len: span.len };
+        keys.extend_from_slice(&request.keys);
+        self.values.extend_from_slice(&request.values);
+        self.snapshots.extend_from_slice(&request.snapshots);
+        self.reads.extend(request.reads.iter().map(|r| Read { key: moved(r.key, key_base), ..*r }));
+        self.ranges.extend(request.ranges.iter().map(|r| Range {
+            start: moved(r.start, key_base),
+            end: moved(r.end, key_base),
+            ..*r
+        }));
+        self.writes.extend(request.writes.iter().map(|w| Write {
+            key: moved(w.key, key_base),
+            value: moved(w.value, value_base),
+            ..*w
+        }));
+        let traceparent =
+            request.traceparent.as_ref().map_or(Span::default(), |t| Span::push(&mut self.values, t.as_bytes()));
+        let end = |len: usize| u32::try_from(len).expect("column below 2^32");
+        self.txns.push(Txn {
+            id: request.id,
+            body_hash: request.body_hash,
+            csn,
+            start: request.start,
+            origin: request.origin,
+            namespace: request.namespace,
+            isolation: request.isolation,
+            priority: request.priority,
+            snapshots_end: end(self.snapshots.len()),
+            reads_end: end(self.reads.len()),
+            ranges_end: end(self.ranges.len()),
+            writes_end: end(self.writes.len()),
+            traceparent,
+        });
+    }
+
+    /// Tells whether the batch carries nothing but sealed epochs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.txns.is_empty() && self.given.is_empty() && self.fences.is_empty() && self.imports.is_empty()
+    }
+
+    fn span(&self, txn: usize, end: impl Fn(&Txn) -> u32) -> Indices<usize> {
+        let start = if txn == 0 { 0 } else { end(&self.txns[txn - 1]) as usize };
+        start..end(&self.txns[txn]) as usize
+    }
+
+    /// Returns where the snapshots of transaction `txn` (index within this batch) lie.
+    #[must_use]
+    pub fn snapshots_of(&self, txn: usize) -> Indices<usize> {
+        self.span(txn, |t| t.snapshots_end)
+    }
+
+    /// Returns where the reads of transaction `txn` lie.
+    #[must_use]
+    pub fn reads_of(&self, txn: usize) -> Indices<usize> {
+        self.span(txn, |t| t.reads_end)
+    }
+
+    /// Returns where the ranges of transaction `txn` lie.
+    #[must_use]
+    pub fn ranges_of(&self, txn: usize) -> Indices<usize> {
+        self.span(txn, |t| t.ranges_end)
+    }
+
+    /// Returns where the writes of transaction `txn` lie.
+    #[must_use]
+    pub fn writes_of(&self, txn: usize) -> Indices<usize> {
+        self.span(txn, |t| t.writes_end)
+    }
+
+    /// Returns the `traceparent` of transaction `txn`, if it has one.
+    #[must_use]
+    pub fn traceparent_of(&self, txn: usize) -> Option<String> {
+        let span = self.txns[txn].traceparent;
+        if span.len == 0 {
+            return None;
+        }
+        String::from_utf8(span.of(&self.values).to_vec()).ok()
+    }
+}

@@ -1,0 +1,228 @@
+//! Newtypes for every number that has a meaning. Two of them are never mixed up by accident.
+
+use core::fmt;
+use core::num::NonZeroU64;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($repr:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $repr);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number!(
+    /// Commit epoch number (CCaaS, section 4.2): the epoch in which a transaction resolves. Epoch 0 is the empty
+    /// database; the first sealed epoch is 1. At most [`Cen::BITS`] bits.
+    Cen(u64)
+);
+number!(
+    /// Commit sequence number (CCaaS, definition 1): the arrival stamp that identifies a transaction and breaks
+    /// ties. 54 bits of hybrid microseconds above 10 bits of node id.
+    Csn(u64)
+);
+number!(
+    /// Dense position, from 1, of a transaction's record in one store's committed log. 0 is "before the first".
+    Lsn(u64)
+);
+number!(
+    /// A member node. Never reused; 10 bits, because a [`Csn`] carries it.
+    NodeId(u16)
+);
+number!(
+    /// Which life of a node a group belongs to: a wiped disk comes back under a new one.
+    Incarnation(u32)
+);
+number!(
+    /// A partition of the version map: the unit of parallelism in a node and of placement between nodes.
+    ShardId(u16)
+);
+number!(
+    /// A store, numbered once by the control log and never reused.
+    StoreId(u32)
+);
+number!(
+    /// A tenant. Part of every stored key.
+    NamespaceId(u32)
+);
+number!(
+    /// Keyed 64-bit hash of a canonical commit body: tells a retry from another body under the same id.
+    BodyHash(u64)
+);
+number!(
+    /// Index of a transaction within its epoch: groups in the order of their ids, then the batch's own order.
+    TxnIx(u32)
+);
+number!(
+    /// Chained 64-bit digest of outcomes, by which replicas compare themselves.
+    Digest(u64)
+);
+
+impl Cen {
+    /// Width of an epoch number within a [`Version`].
+    pub const BITS: u32 = 43;
+    /// Largest epoch number: 2^43 - 1, some 278 years at a thousand epochs a second.
+    pub const MAX: Cen = Cen((1 << Self::BITS) - 1);
+
+    /// Returns the following epoch.
+    #[must_use]
+    pub fn next(self) -> Cen {
+        Cen(self.0 + 1)
+    }
+
+    /// Returns the preceding epoch; epoch 0 precedes itself.
+    #[must_use]
+    pub fn prev(self) -> Cen {
+        Cen(self.0.saturating_sub(1))
+    }
+}
+
+impl Lsn {
+    /// Returns the following position.
+    #[must_use]
+    pub fn next(self) -> Lsn {
+        Lsn(self.0 + 1)
+    }
+}
+
+impl Csn {
+    /// Width of the node id in the low bits.
+    pub const NODE_BITS: u32 = 10;
+
+    /// Builds a stamp from hybrid microseconds and the node that gives it.
+    #[must_use]
+    pub fn new(micros: u64, node: NodeId) -> Csn {
+        Csn(micros << Self::NODE_BITS | u64::from(node.0 & ((1 << Self::NODE_BITS) - 1)))
+    }
+
+    /// Returns the hybrid microseconds of the stamp.
+    #[must_use]
+    pub fn micros(self) -> u64 {
+        self.0 >> Self::NODE_BITS
+    }
+}
+
+/// What a written row carries: its epoch (43 bits) and its position in the epoch's serial order (20 bits).
+///
+/// Rises along the log of a row. Never zero, so that `Option<Version>` takes eight bytes and "absent" needs no
+/// sentinel. Two transactions that share no row may share a position.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(NonZeroU64);
+
+impl Version {
+    /// Width of the position in the low bits.
+    pub const POSITION_BITS: u32 = 20;
+    /// Largest position.
+    pub const POSITION_MAX: u32 = (1 << Self::POSITION_BITS) - 1;
+
+    /// Builds a version; `None` for epoch 0 at position 0 and for numbers that do not fit.
+    #[must_use]
+    pub fn new(cen: Cen, position: u32) -> Option<Version> {
+        if cen > Cen::MAX || position > Self::POSITION_MAX {
+            return None;
+        }
+        Self::from_bits(cen.0 << Self::POSITION_BITS | u64::from(position))
+    }
+
+    /// Restores a version from [`Version::bits`]; `None` for zero and for numbers above 63 bits.
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Option<Version> {
+        if bits >> (Cen::BITS + Self::POSITION_BITS) != 0 {
+            return None;
+        }
+        NonZeroU64::new(bits).map(Version)
+    }
+
+    /// Returns the version as one number, ordered as versions are.
+    #[must_use]
+    pub fn bits(self) -> u64 {
+        self.0.get()
+    }
+
+    /// Returns the epoch that wrote the row.
+    #[must_use]
+    pub fn cen(self) -> Cen {
+        Cen(self.bits() >> Self::POSITION_BITS)
+    }
+
+    /// Returns the position in that epoch's serial order.
+    #[must_use]
+    pub fn position(self) -> u32 {
+        (self.bits() & u64::from(Self::POSITION_MAX)) as u32
+    }
+}
+
+impl fmt::Debug for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.cen(), self.position())
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bits().fmt(f)
+    }
+}
+
+/// A Raft group ("Txn Raft", CCaaS section 4.5): the log of one life of one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId {
+    /// The node whose transactions the group carries.
+    pub node: NodeId,
+    /// Which life of that node.
+    pub incarnation: Incarnation,
+}
+
+/// Transaction id: a UUIDv7, minted by Begin or by the client. It is the idempotency key.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TxnId(pub [u8; 16]);
+
+impl TxnId {
+    /// Returns the Unix milliseconds in the id's first 48 bits (RFC 9562, section 5.7).
+    #[must_use]
+    pub fn unix_ms(self) -> u64 {
+        let b = self.0;
+        u64::from_be_bytes([0, 0, b[0], b[1], b[2], b[3], b[4], b[5]])
+    }
+
+    /// Tells whether version and variant bits are those of a UUIDv7.
+    #[must_use]
+    pub fn is_v7(self) -> bool {
+        self.0[6] >> 4 == 7 && self.0[8] >> 6 == 0b10
+    }
+}
+
+impl fmt::Display for TxnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            if matches!(i, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for TxnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// 128-bit keyed hash of (namespace, store, key): how the resolver names a row. Same key on all replicas.
+///
+/// Two words rather than a `u128`, so that rows in columns are aligned to eight bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowKey {
+    /// High half; its top bits choose the shard.
+    pub hi: u64,
+    /// Low half.
+    pub lo: u64,
+}

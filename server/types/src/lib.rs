@@ -1,0 +1,32 @@
+//! The words of Tribunal: numbers, transactions, batches, verdicts and log records, with no logic beyond
+//! their own invariants.
+//!
+//! Everything that crosses a crate boundary is defined here, once. Nothing here serialises (bytes belong to
+//! `tribunal-codec`, JSON to `tribunal-api`), performs I/O, reads a clock or draws a random number.
+#![no_std]
+
+extern crate alloc;
+
+pub mod adaptor;
+pub mod batch;
+pub mod control;
+pub mod ids;
+pub mod limits;
+pub mod outcome;
+pub mod record;
+pub mod store;
+pub mod txn;
+pub mod verdict;
+
+pub use adaptor::{Ack, Command, HttpCall, PushRequest, RespPipeline, RespValue, SqlStatement, StorageReply};
+pub use batch::{Batch, FenceItem, Given, ImportedVersion, StoreSnapshot, Txn};
+pub use control::{ControlChange, ControlIndex, PluginChoice, PluginSlot};
+pub use ids::{
+    BodyHash, Cen, Csn, Digest, GroupId, Incarnation, Lsn, NamespaceId, NodeId, RowKey, ShardId, StoreId, TxnId, TxnIx,
+    Version,
+};
+pub use outcome::{Decision, EpochInput, EpochOutcome, FenceResult, PolicyFallback, StoreLsn, VerdictAt, Witness};
+pub use record::{RecordBatch, RecordHead, RecordWrite};
+pub use store::{Existence, StoreSpec};
+pub use txn::{Isolation, Range, Read, Span, TxnRequest, Write, WriteKind};
+pub use verdict::{Conflict, OpKind, Reason, Stage, Verdict};

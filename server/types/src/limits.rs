@@ -1,0 +1,60 @@
+//! Every limit, in one place, with their relations asserted when this compiles.
+
+/// Largest request body, bytes.
+pub const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// Operations (reads + ranges + writes) of one transaction.
+pub const OPS_PER_TXN_MAX: usize = 10_000;
+/// Ranges of one transaction: each is compared with all writes above its snapshot.
+pub const RANGES_PER_TXN_MAX: usize = 256;
+/// Stores that one transaction may name.
+pub const STORES_PER_TXN_MAX: usize = 64;
+/// Bytes of a key; at least one.
+pub const KEY_BYTES_MAX: usize = 10 * 1024;
+/// Bytes of a value.
+pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
+/// Nesting of a JSON document.
+pub const JSON_DEPTH_MAX: usize = 64;
+/// Transactions of one `batch-commit` request.
+pub const TXNS_PER_REQUEST_MAX: usize = 10_000;
+/// Transactions of one epoch, all groups together: positions must fit a `Version`, one is the shared middle.
+pub const TXNS_PER_EPOCH_MAX: usize = 1 << 19;
+/// Transactions that one batch takes before it is sealed.
+pub const TXNS_PER_BATCH_MAX: usize = 65_536;
+/// Bytes of keys and values that one batch takes before it is sealed.
+pub const BATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of transactions that may wait for an epoch before new ones are turned away (503).
+pub const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Length of a store's, consumer's or plugin's name.
+pub const NAME_BYTES_MAX: usize = 64;
+/// How far a transaction id's time may lie from `epoch_time`, milliseconds.
+pub const ID_WINDOW_MS: u64 = 10 * 60 * 1000;
+/// How long history above the floor is kept, milliseconds of `epoch_time`.
+pub const FLOOR_AGE_MS: u64 = 60 * 1000;
+/// Bytes of history (versions, tombstones, range window) above which the floor rises earlier.
+pub const WINDOW_BYTES_MAX: usize = 1024 * 1024 * 1024;
+/// Bytes of the id and status table above which its oldest second is dropped.
+pub const STATUS_BYTES_MAX: usize = 1024 * 1024 * 1024;
+/// How long a status stays readable, milliseconds.
+pub const STATUS_AGE_MS: u64 = 24 * 60 * 60 * 1000;
+/// Fixed epoch lengths, milliseconds.
+pub const EPOCH_MS_MIN: u64 = 1;
+/// Fixed epoch lengths, milliseconds.
+pub const EPOCH_MS_MAX: u64 = 200;
+/// Bytes of one stored chunk: sled moves larger values into files that it never syncs.
+pub const CHUNK_BYTES_MAX: usize = 96 * 1024;
+/// Records of one LogPull page.
+pub const LOG_PAGE_RECORDS_MAX: usize = 10_000;
+/// How long a request may ask to wait, milliseconds.
+pub const WAIT_MS_MAX: u64 = 60_000;
+
+const _: () = {
+    assert!(TXNS_PER_BATCH_MAX <= TXNS_PER_EPOCH_MAX);
+    assert!(TXNS_PER_EPOCH_MAX < crate::ids::Version::POSITION_MAX as usize);
+    assert!(BATCH_BYTES_MAX >= BODY_BYTES_MAX);
+    assert!(BATCH_BYTES_MAX + BODY_BYTES_MAX < u32::MAX as usize);
+    assert!(WAITING_BYTES_MAX >= BATCH_BYTES_MAX);
+    assert!(VALUE_BYTES_MAX < BODY_BYTES_MAX);
+    assert!(TXNS_PER_REQUEST_MAX <= TXNS_PER_BATCH_MAX);
+    assert!(STATUS_AGE_MS >= ID_WINDOW_MS);
+    assert!(CHUNK_BYTES_MAX < 128 * 1024);
+};

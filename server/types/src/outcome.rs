@@ -1,0 +1,156 @@
+//! What resolving an epoch takes and gives.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::batch::Batch;
+use crate::ids::{Cen, Digest, Lsn, StoreId, TxnIx, Version};
+use crate::txn::Isolation;
+use crate::verdict::{OpKind, Reason, Stage};
+
+/// The whole input of an epoch: exactly one counted entry of each member group, ascending group.
+#[derive(Clone, Debug)]
+pub struct EpochInput {
+    /// The epoch.
+    pub cen: Cen,
+    /// Replicated time, Unix milliseconds: max(previous, median of the entries' clocks).
+    pub epoch_time_ms: u64,
+    /// The batches whose items belong to this epoch (groups that sealed it empty contribute none).
+    pub batches: Vec<Arc<Batch>>,
+}
+
+impl EpochInput {
+    /// Returns the number of transactions in all batches.
+    #[must_use]
+    pub fn txn_count(&self) -> usize {
+        self.batches.iter().map(|b| b.txns.len()).sum()
+    }
+
+    /// Returns the batch of a transaction and its index there.
+    ///
+    /// # Panics
+    /// If the epoch has no such transaction.
+    #[must_use]
+    pub fn locate(&self, ix: TxnIx) -> (&Arc<Batch>, usize) {
+        let mut rest = ix.0 as usize;
+        for batch in &self.batches {
+            if rest < batch.txns.len() {
+                return (batch, rest);
+            }
+            rest -= batch.txns.len();
+        }
+        panic!("transaction {ix} is not of epoch {}", self.cen)
+    }
+}
+
+/// Where a stored verdict is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VerdictAt {
+    /// The epoch that decided it.
+    pub cen: Cen,
+    /// Which item of that epoch: transactions first, then the given verdicts of all batches, then their fences.
+    pub item: u32,
+}
+
+/// What the epoch decided about one transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Committed; every row it wrote carries this version.
+    Committed {
+        /// The version.
+        version: Version,
+    },
+    /// Aborted; its witnesses are `witnesses[first..first + count]` of the outcome.
+    Aborted {
+        /// Why.
+        reason: Reason,
+        /// First witness.
+        first: u32,
+        /// Number of witnesses.
+        count: u32,
+    },
+    /// The id is known with the same body: the stored verdict is the answer.
+    Replayed {
+        /// Where the stored verdict is (possibly in this very epoch).
+        original: VerdictAt,
+    },
+    /// The id is known with another body.
+    BodyMismatch,
+    /// The id lies outside the window of `epoch_time`.
+    Expired,
+}
+
+/// What defeated a transaction, in indices. `Conflict` is the same in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Witness {
+    /// Which column.
+    pub op: OpKind,
+    /// Index of the operation within its transaction's own reads, ranges or writes.
+    pub index: u32,
+    /// Version that is there now, if any.
+    pub current: Option<Version>,
+    /// The winner within this epoch, if there is one.
+    pub winner: Option<TxnIx>,
+    /// Where it was found.
+    pub stage: Stage,
+}
+
+/// Position of a committed transaction in one store's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreLsn {
+    /// The transaction.
+    pub txn: TxnIx,
+    /// The store.
+    pub store: StoreId,
+    /// Its position there.
+    pub lsn: Lsn,
+}
+
+/// Answer to a fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceResult {
+    /// The id was unknown and can never commit now.
+    Fenced,
+    /// The id has a verdict.
+    Known(VerdictAt),
+    /// The id lies outside the window and is not known any more; it cannot be executed either.
+    Expired,
+}
+
+/// A plugin failed deterministically; its native twin decided this epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyFallback {
+    /// `None` for the conflict rule, else the validator of this level.
+    pub level: Option<Isolation>,
+    /// What happened, for people.
+    pub fault: alloc::string::String,
+}
+
+/// All that an epoch decided. A pure function of the state before and the epoch's input.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EpochOutcome {
+    /// The epoch.
+    pub cen: Cen,
+    /// Replicated time, Unix milliseconds.
+    pub epoch_time_ms: u64,
+    /// One per transaction, by [`TxnIx`].
+    pub decisions: Vec<Decision>,
+    /// Witnesses of the aborted.
+    pub witnesses: Vec<Witness>,
+    /// The committed, in serial order.
+    pub order: Vec<TxnIx>,
+    /// Log positions, in serial order of the transactions and ascending store within one; dense per store.
+    pub lsns: Vec<StoreLsn>,
+    /// One per given verdict, all batches in order: the id's stored verdict (its own, or an earlier one).
+    pub given: Vec<VerdictAt>,
+    /// One per fence, all batches in order.
+    pub fences: Vec<FenceResult>,
+    /// Rows that an import brought (known rows are left alone).
+    pub imported: u64,
+    /// Snapshots below this one can no longer be judged, from the next epoch on.
+    pub floor: Cen,
+    /// Plugins that failed.
+    pub fallbacks: Vec<PolicyFallback>,
+    /// Digest chained over this outcome.
+    pub digest: Digest,
+}

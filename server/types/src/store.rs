@@ -1,0 +1,37 @@
+//! What the resolver must know about a store.
+
+use alloc::string::String;
+
+use crate::ids::{NamespaceId, StoreId};
+
+/// Who knows whether a row exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Existence {
+    /// The version map keeps the newest version of every live row.
+    #[default]
+    Tracked = 0,
+    /// The engine's read set says so for rows without history above the floor.
+    Declared = 1,
+}
+
+/// A store: one log, one visibility watermark.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreSpec {
+    /// Number, given once by the control log.
+    pub id: StoreId,
+    /// Tenant.
+    pub namespace: NamespaceId,
+    /// Name, unique in its namespace.
+    pub name: String,
+    /// Who knows whether a row exists.
+    pub existence: Existence,
+    /// The engine reads a snapshot itself, so rule (i) of the snapshot level is skipped.
+    pub multi_version: bool,
+    /// The adaptor moves its watermark in the storage's transaction, so `add` is exactly-once.
+    pub transactional: bool,
+    /// Name of the LogAdaptor plugin; `None` for a log-only store, which counts as applied at once.
+    pub adaptor: Option<String>,
+    /// The adaptor's configuration, JSON text: endpoint, key prefix, batching. Holds no credentials.
+    pub adaptor_config: String,
+}

@@ -1,0 +1,197 @@
+//! A transaction as an engine posts it: what it observed and what it wants to write, in flat columns.
+
+use alloc::vec::Vec;
+
+use crate::batch::StoreSnapshot;
+use crate::ids::{BodyHash, Cen, NamespaceId, RowKey, StoreId, TxnId, Version};
+
+/// Isolation level of a transaction. The numbers are part of the log format and of the plugin ABI.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Isolation {
+    /// Sees committed rows only; read sets are not checked.
+    ReadCommitted = 0,
+    /// Every row read must be unchanged at commit.
+    RepeatableRead = 1,
+    /// Reads form one snapshot; first committer wins on writes.
+    Snapshot = 2,
+    /// Strict serializability.
+    #[default]
+    Serializable = 3,
+}
+
+impl Isolation {
+    /// All levels, weakest first.
+    pub const ALL: [Isolation; 4] =
+        [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Snapshot, Isolation::Serializable];
+
+    /// Returns the level with this number.
+    #[must_use]
+    pub fn from_u8(n: u8) -> Option<Isolation> {
+        Self::ALL.get(usize::from(n)).copied()
+    }
+
+    /// Returns the level's name in the API, and of its built-in validator.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Isolation::ReadCommitted => "read-committed",
+            Isolation::RepeatableRead => "repeatable-read",
+            Isolation::Snapshot => "snapshot",
+            Isolation::Serializable => "serializable",
+        }
+    }
+}
+
+/// What a write does to its row. The numbers are part of the log format and of the plugin ABI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum WriteKind {
+    /// Creates the row; aborts if it exists.
+    Insert = 0,
+    /// Replaces the value; aborts if the row is missing.
+    Update = 1,
+    /// Creates or replaces.
+    Put = 2,
+    /// Removes the row; aborts if it is missing.
+    Delete = 3,
+    /// Adds to an integer row; aborts if it is missing. Two adds never conflict.
+    Add = 4,
+}
+
+impl WriteKind {
+    /// All kinds, by number.
+    pub const ALL: [WriteKind; 5] =
+        [WriteKind::Insert, WriteKind::Update, WriteKind::Put, WriteKind::Delete, WriteKind::Add];
+
+    /// Returns the kind with this number.
+    #[must_use]
+    pub fn from_u8(n: u8) -> Option<WriteKind> {
+        Self::ALL.get(usize::from(n)).copied()
+    }
+
+    /// Returns the operation's name in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            WriteKind::Insert => "insert",
+            WriteKind::Update => "update",
+            WriteKind::Put => "put",
+            WriteKind::Delete => "delete",
+            WriteKind::Add => "add",
+        }
+    }
+}
+
+/// A piece of a byte arena: `arena[at..at + len]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub at: u32,
+    /// Number of bytes.
+    pub len: u32,
+}
+
+impl Span {
+    /// Appends `bytes` to the arena and returns where they are.
+    ///
+    /// # Panics
+    /// If the arena would pass 4 GiB, which `limits` excludes by far.
+    pub fn push(arena: &mut Vec<u8>, bytes: &[u8]) -> Span {
+        let at = u32::try_from(arena.len()).expect("arena below 4 GiB");
+        let len = u32::try_from(bytes.len()).expect("piece below 4 GiB");
+        arena.extend_from_slice(bytes);
+        Span { at, len }
+    }
+
+    /// Returns the bytes in `arena`.
+    ///
+    /// # Panics
+    /// If the span is not of this arena. Decoders check every span once, when they read it.
+    #[must_use]
+    pub fn of(self, arena: &[u8]) -> &[u8] {
+        &arena[self.at as usize..self.at as usize + self.len as usize]
+    }
+}
+
+/// A row that the transaction observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Hashed name of the row.
+    pub row: RowKey,
+    /// Version seen; `None` observed that the row is absent.
+    pub seen: Option<Version>,
+    /// The row's store.
+    pub store: StoreId,
+    /// The row's key, in the key arena.
+    pub key: Span,
+}
+
+/// A key range `start..end` (end exclusive, bytewise order) that the transaction scanned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The range's store.
+    pub store: StoreId,
+    /// First key, in the key arena.
+    pub start: Span,
+    /// Key behind the last one, in the key arena; an empty end means "to the end of the store".
+    pub end: Span,
+}
+
+/// A row that the transaction writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Hashed name of the row.
+    pub row: RowKey,
+    /// The row's store.
+    pub store: StoreId,
+    /// The row's key, in the key arena.
+    pub key: Span,
+    /// The JSON value as posted (or the decimal delta of an add), in the value arena; empty for a delete.
+    pub value: Span,
+    /// What the write does.
+    pub kind: WriteKind,
+    /// Whether the value is a JSON integer within `i64`, so that `add` may follow.
+    pub integer: bool,
+}
+
+/// One transaction on its way into a batch. Row keys are hashed, spans point into `keys` and `values`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TxnRequest {
+    /// Idempotency key.
+    pub id: TxnId,
+    /// Tells a retry from another body under the same id.
+    pub body_hash: BodyHash,
+    /// Tenant.
+    pub namespace: NamespaceId,
+    /// Isolation level.
+    pub isolation: Isolation,
+    /// 0 to 255, default 100; only rules look at it.
+    pub priority: u8,
+    /// Hash of the API key or client id; only rules look at it.
+    pub origin: u64,
+    /// Epoch at Begin, if the transaction began here.
+    pub start: Option<Cen>,
+    /// Snapshots by store, ascending store, no store twice. Empty where leaving them out is allowed.
+    pub snapshots: Vec<StoreSnapshot>,
+    /// Rows observed; no row twice.
+    pub reads: Vec<Read>,
+    /// Ranges observed.
+    pub ranges: Vec<Range>,
+    /// Rows written; no row twice.
+    pub writes: Vec<Write>,
+    /// Arena of keys.
+    pub keys: Vec<u8>,
+    /// Arena of values.
+    pub values: Vec<u8>,
+    /// W3C `traceparent` of the request, kept in log records.
+    pub traceparent: Option<alloc::string::String>,
+}
+
+impl TxnRequest {
+    /// Tells whether the transaction writes nothing, so that it is judged at once and never stored.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.writes.is_empty()
+    }
+}

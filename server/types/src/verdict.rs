@@ -1,0 +1,187 @@
+//! A transaction's answer, and why it was defeated. An abort is a decision, not an error.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::ids::{Cen, Csn, Lsn, StoreId, TxnId, Version};
+
+/// Why a transaction aborted. The numbers are part of the log format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// A row read has another version now, appeared or is gone.
+    ReadConflict,
+    /// A written row was written by another transaction first.
+    WriteConflict,
+    /// A scanned range changed.
+    RangeConflict,
+    /// An insert of a row that exists.
+    RowExists,
+    /// An update, delete or add of a row that does not exist.
+    RowMissing,
+    /// An add to a row whose value is not an integer.
+    NotANumber,
+    /// The snapshot lies below the floor: the history to judge it is gone.
+    SnapshotTooOld,
+    /// The snapshot lies above everything that is complete: it cannot have been read.
+    SnapshotFromTheFuture,
+    /// No serial order of this epoch has room for the transaction.
+    OrderConflict,
+    /// A lock that the transaction relied on is no longer held.
+    LockLost,
+    /// The transaction waited in a cycle.
+    Deadlock,
+    /// The client gave up.
+    ClientAbort,
+    /// A fence says that the id can never commit.
+    Fenced,
+    /// The isolation validator rejected it with a code of its own (1-127 are free to plugins).
+    Plugin(u8),
+}
+
+impl Reason {
+    const TABLE: [(Reason, u8, &'static str); 13] = [
+        (Reason::ReadConflict, 128, "read_conflict"),
+        (Reason::WriteConflict, 129, "write_conflict"),
+        (Reason::RangeConflict, 130, "range_conflict"),
+        (Reason::RowExists, 131, "row_exists"),
+        (Reason::RowMissing, 132, "row_missing"),
+        (Reason::NotANumber, 133, "not_a_number"),
+        (Reason::SnapshotTooOld, 134, "snapshot_too_old"),
+        (Reason::SnapshotFromTheFuture, 135, "snapshot_from_the_future"),
+        (Reason::OrderConflict, 136, "order_conflict"),
+        (Reason::LockLost, 137, "lock_lost"),
+        (Reason::Deadlock, 138, "deadlock"),
+        (Reason::ClientAbort, 139, "client_abort"),
+        (Reason::Fenced, 140, "fenced"),
+    ];
+
+    /// Returns the reason's code in log records and in validators' answers: 1-127 are `Plugin`, 0 is no reason.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Reason::Plugin(code) => code,
+            named => Self::TABLE.iter().find(|row| row.0 == named).map_or(0, |row| row.1),
+        }
+    }
+
+    /// Restores a reason from its code; `None` for 0 and for unassigned codes.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Reason> {
+        match code {
+            0 => None,
+            1..=127 => Some(Reason::Plugin(code)),
+            _ => Self::TABLE.iter().find(|row| row.1 == code).map(|row| row.0),
+        }
+    }
+
+    /// Tells whether the same work, done again on fresh reads, may commit.
+    #[must_use]
+    pub fn is_retryable(self) -> bool {
+        !matches!(self, Reason::ClientAbort | Reason::Fenced | Reason::NotANumber)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Plugin(code) => write!(f, "plugin:{code}"),
+            named => f.write_str(Self::TABLE.iter().find(|row| row.0 == *named).map_or("unknown", |row| row.2)),
+        }
+    }
+}
+
+/// Which station defeated the transaction. The numbers are part of the log format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Stage {
+    /// Before the epoch was sealed (certain loser, client abort).
+    Admission = 0,
+    /// Id table and fences.
+    Identity = 1,
+    /// Snapshot bounds and row existence, judged on the state before the epoch.
+    Join = 2,
+    /// The isolation validator.
+    Validate = 3,
+    /// The walk in rank order against the epoch's own winners.
+    Merge = 4,
+}
+
+impl Stage {
+    /// All stages, by number.
+    pub const ALL: [Stage; 5] = [Stage::Admission, Stage::Identity, Stage::Join, Stage::Validate, Stage::Merge];
+
+    /// Returns the stage's name in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Admission => "admission",
+            Stage::Identity => "identity",
+            Stage::Join => "join",
+            Stage::Validate => "validate",
+            Stage::Merge => "merge",
+        }
+    }
+}
+
+/// Which column of a transaction an operation is in. The numbers are part of the log format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum OpKind {
+    /// `reads`
+    Read = 0,
+    /// `ranges`
+    Range = 1,
+    /// `writes`
+    Write = 2,
+}
+
+/// One reason for an abort, with everything a client needs to act on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The store.
+    pub store: StoreId,
+    /// The row's key; a range's start.
+    pub key: Vec<u8>,
+    /// A range's end.
+    pub end: Option<Vec<u8>>,
+    /// Which kind of operation lost.
+    pub op: OpKind,
+    /// Version that the transaction had read, if the operation was a read of a present row.
+    pub read_version: Option<Version>,
+    /// Version that is there now; `None` if the row is absent or the winner is of the same epoch.
+    pub current_version: Option<Version>,
+    /// The winner, if it is of the same epoch.
+    pub by_txn: Option<TxnId>,
+    /// Where it was found.
+    pub stage: Stage,
+}
+
+/// A transaction's final answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Durable, and it can no longer change.
+    Committed {
+        /// Epoch.
+        cen: Cen,
+        /// Arrival stamp.
+        csn: Csn,
+        /// Version of every row it wrote.
+        version: Version,
+        /// Position in the log of each store it wrote, ascending store.
+        lsns: Vec<(StoreId, Lsn)>,
+    },
+    /// Read-only and consistent at this snapshot; nothing was stored.
+    ReadOnly {
+        /// Last complete epoch that it was judged on.
+        cen: Cen,
+    },
+    /// Final as well.
+    Aborted {
+        /// Epoch in which it was decided.
+        cen: Cen,
+        /// Why.
+        reason: Reason,
+        /// What defeated it; at least one, except for `client_abort` and `fenced`.
+        conflicts: Vec<Conflict>,
+    },
+}
