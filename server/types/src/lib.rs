@@ -11,6 +11,7 @@ pub mod adaptor;
 pub mod batch;
 pub mod control;
 pub mod ids;
+pub mod image;
 pub mod limits;
 pub mod outcome;
 pub mod record;
@@ -25,6 +26,7 @@ pub use ids::{
     BodyHash, Cen, Csn, Digest, GroupId, Incarnation, Lsn, NamespaceId, NodeId, RowKey, ShardId, StoreId, TxnId, TxnIx,
     Version,
 };
+pub use image::{Blob, Column, StateImage};
 pub use outcome::{Decision, EpochInput, EpochOutcome, FenceResult, PolicyFallback, StoreLsn, VerdictAt, Witness};
 pub use record::{RecordBatch, RecordHead, RecordWrite};
 pub use store::{Existence, StoreSpec};
