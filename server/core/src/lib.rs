@@ -4,5 +4,11 @@
 
 extern crate alloc;
 
+pub mod batcher;
+pub mod epochs;
 pub mod native;
 pub mod policy;
+pub mod records;
+pub mod row_key;
+pub mod verdicts;
+pub mod visibility;

@@ -1,0 +1,228 @@
+//! One node's open batch: gives arrival stamps, keeps the limits, and hands the sealed batch to the log.
+//!
+//! It never decides *when* to seal (the shell does, by clocks and syncs) and never judges a transaction. Invariant:
+//! stamps rise strictly over the life of a group, however the node's clock jumps; a refused item leaves the batch as
+//! it was.
+
+use core::fmt;
+use core::mem::{size_of, take};
+
+use tribunal_types::limits::{BATCH_BYTES_MAX, TXNS_PER_BATCH_MAX};
+use tribunal_types::{
+    Batch, Cen, ControlIndex, Csn, FenceItem, Given, GroupId, ImportedVersion, Read, StoreSnapshot, Txn, TxnRequest,
+    Write,
+};
+
+/// The open batch has no room for the item: seal it, then offer the item to the next one. Every item within the
+/// limits of a request fits an empty batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchFull;
+
+impl fmt::Display for BatchFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the open batch is full")
+    }
+}
+
+impl core::error::Error for BatchFull {}
+
+/// Stamps above this one are only reached by counting on from it, never by a clock: a clock that is wrong by
+/// centuries leaves 2^53 microseconds to count.
+const CLOCK_US_MAX: u64 = 1 << 53;
+
+/// The open batch of one node.
+#[derive(Debug)]
+pub struct Batcher {
+    group: GroupId,
+    last_csn: Csn,
+    open: Batch,
+    bytes: usize,
+}
+
+impl Batcher {
+    /// Starts an empty batch; `last_csn` lies above every stamp in the node's log, uncommitted suffix included.
+    #[must_use]
+    pub fn new(group: GroupId, last_csn: Csn) -> Self {
+        Batcher { group, last_csn, open: Batch::default(), bytes: 0 }
+    }
+
+    /// Takes a transaction and stamps it with max(last + 1 us, `now_us`). Returns its index in the batch.
+    ///
+    /// # Errors
+    /// [`BatchFull`]
+    pub fn offer(&mut self, txn: &TxnRequest, now_us: u64) -> Result<u32, BatchFull> {
+        let bytes = size_of::<Txn>()
+            + txn.snapshots.len() * size_of::<StoreSnapshot>()
+            + txn.reads.len() * size_of::<Read>()
+            + txn.ranges.len() * size_of::<tribunal_types::Range>()
+            + txn.writes.len() * size_of::<Write>()
+            + txn.keys.len()
+            + txn.values.len()
+            + txn.traceparent.as_ref().map_or(0, |t| t.len());
+        self.reserve(self.open.txns.len(), bytes)?;
+        self.last_csn = Csn::new((self.last_csn.micros() + 1).max(now_us.min(CLOCK_US_MAX)), self.group.node);
+        self.open.push(txn, self.last_csn);
+        Ok(index(self.open.txns.len()))
+    }
+
+    /// Takes a verdict that needed no resolution. Returns its index among the batch's given verdicts.
+    ///
+    /// # Errors
+    /// [`BatchFull`]
+    pub fn give(&mut self, given: Given) -> Result<u32, BatchFull> {
+        let bytes = given.conflicts.iter().fold(size_of::<Given>(), |sum, conflict| {
+            sum + size_of_val(conflict) + conflict.key.len() + conflict.end.as_ref().map_or(0, |end| end.len())
+        });
+        self.reserve(self.open.given.len(), bytes)?;
+        self.open.given.push(given);
+        Ok(index(self.open.given.len()))
+    }
+
+    /// Takes a fence. Returns its index among the batch's fences.
+    ///
+    /// # Errors
+    /// [`BatchFull`]
+    pub fn fence(&mut self, fence: FenceItem) -> Result<u32, BatchFull> {
+        self.reserve(self.open.fences.len(), size_of::<FenceItem>())?;
+        self.open.fences.push(fence);
+        Ok(index(self.open.fences.len()))
+    }
+
+    /// Takes imported versions, all or none.
+    ///
+    /// # Errors
+    /// [`BatchFull`]
+    pub fn import(&mut self, versions: &[ImportedVersion]) -> Result<(), BatchFull> {
+        self.reserve(0, size_of_val(versions))?;
+        self.open.imports.extend_from_slice(versions);
+        Ok(())
+    }
+
+    /// Tells whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Returns the number of transactions that wait.
+    #[must_use]
+    pub fn txn_count(&self) -> usize {
+        self.open.txns.len()
+    }
+
+    /// Returns the size of what waits: columns, keys and values, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the last stamp given.
+    #[must_use]
+    pub fn last_csn(&self) -> Csn {
+        self.last_csn
+    }
+
+    /// Seals epochs `first..=last` with everything that waits, and leaves an empty open batch.
+    ///
+    /// # Panics
+    /// If `last` lies before `first`.
+    pub fn seal(&mut self, first: Cen, last: Cen, control: ControlIndex, clock_ms: u64) -> Batch {
+        assert!(first <= last, "a batch seals at least one epoch");
+        self.bytes = 0;
+        Batch { group: self.group, first, last, control, clock_ms, ..take(&mut self.open) }
+    }
+
+    /// Counts `bytes` if one more item fits behind `items` of its kind.
+    fn reserve(&mut self, items: usize, bytes: usize) -> Result<(), BatchFull> {
+        if items >= TXNS_PER_BATCH_MAX || self.bytes + bytes > BATCH_BYTES_MAX {
+            return Err(BatchFull);
+        }
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+/// Returns the index of the item just pushed.
+fn index(len: usize) -> u32 {
+    (len - 1) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_types::{NamespaceId, NodeId, Reason, RowKey, StoreId, TxnId, Version};
+
+    use super::*;
+
+    fn group() -> GroupId {
+        GroupId { node: NodeId(5), ..GroupId::default() }
+    }
+
+    #[test]
+    fn stamps_rise_strictly_however_the_clock_jumps() {
+        let mut batcher = Batcher::new(group(), Csn::new(1_000, NodeId(9)));
+        let txn = TxnRequest::default();
+        for now in [0, 2_000, 2_000, 1_500, 3_000, u64::MAX, 4_000] {
+            batcher.offer(&txn, now).unwrap();
+        }
+        let batch = batcher.seal(Cen(1), Cen(1), ControlIndex(0), 0);
+        let micros: alloc::vec::Vec<u64> = batch.txns.iter().map(|t| t.csn.micros()).collect();
+        assert_eq!(micros, [1_001, 2_000, 2_001, 2_002, 3_000, CLOCK_US_MAX, CLOCK_US_MAX + 1]);
+        assert!(batch.txns.iter().all(|t| t.csn.0 & 1023 == 5), "stamps carry the node");
+        batcher.offer(&txn, 0).unwrap();
+        assert_eq!(batcher.last_csn().micros(), CLOCK_US_MAX + 2, "and go on in the next batch");
+    }
+
+    #[test]
+    fn sealing_moves_everything_and_leaves_an_empty_batch() {
+        let mut batcher = Batcher::new(group(), Csn(0));
+        assert!(batcher.is_empty());
+        assert_eq!(batcher.offer(&TxnRequest::default(), 1), Ok(0));
+        assert_eq!(batcher.offer(&TxnRequest::default(), 1), Ok(1));
+        let fence = FenceItem { id: TxnId([1; 16]), namespace: NamespaceId(0) };
+        assert_eq!(batcher.fence(fence), Ok(0));
+        let given = Given {
+            id: TxnId([2; 16]),
+            body_hash: None,
+            namespace: NamespaceId(0),
+            reason: Reason::ClientAbort,
+            conflicts: alloc::vec![],
+        };
+        assert_eq!(batcher.give(given), Ok(0));
+        let version = Version::from_bits(1).unwrap();
+        let import = ImportedVersion { row: RowKey::default(), store: StoreId(1), version, integer: false };
+        batcher.import(&[import, import]).unwrap();
+        assert_eq!(batcher.txn_count(), 2);
+        assert!(batcher.bytes() > 0 && !batcher.is_empty());
+
+        let batch = batcher.seal(Cen(3), Cen(5), ControlIndex(2), 77);
+        assert_eq!((batch.first, batch.last, batch.control, batch.clock_ms), (Cen(3), Cen(5), ControlIndex(2), 77));
+        assert_eq!((batch.txns.len(), batch.fences.len(), batch.given.len(), batch.imports.len()), (2, 1, 1, 2));
+        assert_eq!(batch.group, group());
+        assert!(batcher.is_empty());
+        assert_eq!((batcher.txn_count(), batcher.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_full_batch_refuses_and_stays_as_it_was() {
+        let mut batcher = Batcher::new(group(), Csn(0));
+        let big = TxnRequest { values: alloc::vec![0; BATCH_BYTES_MAX / 4], ..TxnRequest::default() };
+        for _ in 0..3 {
+            batcher.offer(&big, 0).unwrap();
+        }
+        let (bytes, last) = (batcher.bytes(), batcher.last_csn());
+        assert_eq!(batcher.offer(&big, 0), Err(BatchFull));
+        assert_eq!((batcher.bytes(), batcher.last_csn(), batcher.txn_count()), (bytes, last, 3));
+        batcher.offer(&TxnRequest::default(), 0).unwrap();
+        batcher.seal(Cen(1), Cen(1), ControlIndex(0), 0);
+        batcher.offer(&big, 0).unwrap();
+    }
+
+    #[test]
+    fn the_number_of_transactions_is_limited() {
+        let mut batcher = Batcher::new(group(), Csn(0));
+        for _ in 0..TXNS_PER_BATCH_MAX {
+            batcher.offer(&TxnRequest::default(), 0).unwrap();
+        }
+        assert_eq!(batcher.offer(&TxnRequest::default(), 0), Err(BatchFull));
+    }
+}

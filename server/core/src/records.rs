@@ -1,0 +1,156 @@
+//! The log of a store, made out of an epoch's input and outcome. It stores nothing: the log holds inputs and
+//! outcomes, and records are read off them.
+//!
+//! Invariants: a record is one committed transaction's rows in one store, all of them; positions are dense, and a gap
+//! is never written into a page, whatever the caller asks for.
+
+use tribunal_types::{Decision, EpochInput, EpochOutcome, Lsn, RecordBatch, RecordHead, RecordWrite, Span, StoreId};
+
+/// Appends to `into` the epoch's records of `store` that follow `after` and what `into` holds already, until it holds
+/// `records_max` records or, with at least one of them, `bytes_max` bytes.
+///
+/// Call it epoch by epoch with the same `into`: once a limit has cut an epoch short, later epochs add nothing, because
+/// their records do not follow. An empty `into` takes the store's number.
+pub fn records_of(
+    input: &EpochInput,
+    outcome: &EpochOutcome,
+    store: StoreId,
+    after: Lsn,
+    into: &mut RecordBatch,
+    records_max: usize,
+    bytes_max: usize,
+) {
+    into.store = store;
+    let mut next = into.bounds().map_or(after, |(_, last)| last.max(after)).next();
+    let first = next;
+    for at in outcome.lsns.iter().filter(|at| at.store == store && at.lsn >= first) {
+        if at.lsn != next || into.records.len() >= records_max {
+            return;
+        }
+        let Some(&Decision::Committed { version }) = outcome.decisions.get(at.txn.0 as usize) else {
+            return;
+        };
+        let (batch, t) = input.locate(at.txn);
+        let txn = &batch.txns[t];
+        let rows = || batch.writes[batch.writes_of(t)].iter().filter(|write| write.store == store);
+        let bytes = rows().fold(txn.traceparent.len, |sum, write| sum + write.key.len + write.value.len);
+        if !into.records.is_empty() && into.bytes.len() + bytes as usize > bytes_max {
+            return;
+        }
+        for write in rows() {
+            let key = Span::push(&mut into.bytes, write.key.of(&batch.keys));
+            let value = Span::push(&mut into.bytes, write.value.of(&batch.values));
+            into.writes.push(RecordWrite { kind: write.kind, key, value });
+        }
+        into.records.push(RecordHead {
+            lsn: at.lsn,
+            cen: input.cen,
+            csn: txn.csn,
+            version,
+            txn_id: txn.id,
+            writes_end: into.writes.len() as u32,
+            traceparent: Span::push(&mut into.bytes, txn.traceparent.of(&batch.values)),
+        });
+        next = next.next();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+    use alloc::sync::Arc;
+    use alloc::vec::Vec;
+
+    use tribunal_types::{
+        Batch, Cen, Csn, Reason, RowKey, StoreLsn, TxnId, TxnIx, TxnRequest, Version, Write, WriteKind,
+    };
+
+    use super::*;
+
+    const S: StoreId = StoreId(1);
+    const OTHER: StoreId = StoreId(2);
+
+    /// Two groups, three transactions: the first writes both stores, the second aborts, the third writes `S` twice.
+    fn epoch() -> (EpochInput, EpochOutcome) {
+        let txn = |n: u8, rows: &[(StoreId, &str, &str)]| {
+            let mut txn =
+                TxnRequest { id: TxnId([n; 16]), traceparent: Some(String::from("00-ab")), ..Default::default() };
+            for &(store, key, value) in rows {
+                let key = Span::push(&mut txn.keys, key.as_bytes());
+                let value = Span::push(&mut txn.values, value.as_bytes());
+                txn.writes.push(Write {
+                    row: RowKey::default(),
+                    store,
+                    key,
+                    value,
+                    kind: WriteKind::Put,
+                    integer: false,
+                });
+            }
+            txn
+        };
+        let (mut one, mut two) = (Batch::default(), Batch::default());
+        one.push(&txn(1, &[(S, "a", "1"), (OTHER, "b", "2")]), Csn(11));
+        one.push(&txn(2, &[(S, "c", "3")]), Csn(12));
+        two.push(&txn(3, &[(S, "d", "4"), (S, "e", "5")]), Csn(13));
+        let version = |position| Version::new(Cen(7), position).unwrap();
+        let lsn = |txn, store, lsn| StoreLsn { txn: TxnIx(txn), store, lsn: Lsn(lsn) };
+        let outcome = EpochOutcome {
+            cen: Cen(7),
+            decisions: alloc::vec![
+                Decision::Committed { version: version(2) },
+                Decision::Aborted { reason: Reason::WriteConflict, first: 0, count: 0 },
+                Decision::Committed { version: version(1) },
+            ],
+            order: alloc::vec![TxnIx(2), TxnIx(0)],
+            lsns: alloc::vec![lsn(2, S, 5), lsn(0, S, 6), lsn(0, OTHER, 1)],
+            ..EpochOutcome::default()
+        };
+        (EpochInput { cen: Cen(7), epoch_time_ms: 0, batches: alloc::vec![Arc::new(one), Arc::new(two)] }, outcome)
+    }
+
+    fn page(store: StoreId, after: u64, records_max: usize, bytes_max: usize) -> Vec<(u64, u64, Vec<String>)> {
+        let (input, outcome) = epoch();
+        let mut into = RecordBatch::default();
+        records_of(&input, &outcome, store, Lsn(after), &mut into, records_max, bytes_max);
+        assert_eq!(into.store, store);
+        let text = |span: Span| String::from_utf8(span.of(&into.bytes).to_vec()).unwrap();
+        let rows = |i| into.writes[into.writes_of(i)].iter().map(|w| text(w.key) + "=" + &text(w.value)).collect();
+        into.records.iter().for_each(|head| assert_eq!(text(head.traceparent), "00-ab"));
+        into.records.iter().enumerate().map(|(i, head)| (head.lsn.0, head.csn.0, rows(i))).collect()
+    }
+
+    #[test]
+    fn a_record_holds_a_transactions_rows_of_one_store() {
+        let rows = |texts: &[&str]| texts.iter().map(|&t| String::from(t)).collect::<Vec<_>>();
+        assert_eq!(page(S, 4, 9, 99), [(5, 13, rows(&["d=4", "e=5"])), (6, 11, rows(&["a=1"]))]);
+        assert_eq!(page(OTHER, 0, 9, 99), [(1, 11, rows(&["b=2"]))]);
+        assert_eq!(page(S, 5, 9, 99), [(6, 11, rows(&["a=1"]))]);
+        assert_eq!(page(S, 6, 9, 99), []);
+        assert_eq!(page(StoreId(3), 0, 9, 99), []);
+    }
+
+    #[test]
+    fn limits_cut_between_transactions_and_always_give_one_record() {
+        assert_eq!(page(S, 4, 1, 99).len(), 1);
+        assert_eq!(page(S, 4, 9, 0).len(), 1);
+        assert_eq!(page(S, 4, 0, 99).len(), 0);
+    }
+
+    #[test]
+    fn a_page_never_holds_a_gap() {
+        assert_eq!(page(S, 3, 9, 99), [], "position 4 is not of this epoch");
+        let (input, outcome) = epoch();
+        let mut into = RecordBatch::default();
+        records_of(&input, &outcome, S, Lsn(4), &mut into, 1, 99);
+        let mut later = outcome.clone();
+        for at in &mut later.lsns {
+            at.lsn.0 += 2;
+        }
+        records_of(&input, &later, S, Lsn(4), &mut into, 9, 99);
+        assert_eq!(into.bounds(), Some((Lsn(5), Lsn(5))), "position 6 was cut off, so 7 cannot follow");
+        records_of(&input, &outcome, S, Lsn(4), &mut into, 9, 99);
+        records_of(&input, &later, S, Lsn(4), &mut into, 9, 99);
+        assert_eq!(into.bounds(), Some((Lsn(5), Lsn(8))));
+    }
+}

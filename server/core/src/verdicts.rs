@@ -1,0 +1,270 @@
+//! From an outcome's indices to words: the verdict that a client gets, with its conflicts by key and version.
+//!
+//! Pure reading. Indices that do not fit the input (they cannot come from a resolver) are left out, never followed.
+
+use alloc::vec::Vec;
+
+use tribunal_types::{
+    Conflict, Decision, EpochInput, EpochOutcome, FenceResult, Lsn, OpKind, Reason, StoreId, TxnIx, Verdict, VerdictAt,
+    Witness,
+};
+
+/// Returns the verdict of one transaction; `None` for `Replayed`, `BodyMismatch` and `Expired`, whose answer is
+/// elsewhere. Reads the epoch's whole list of positions: [`Verdicts`] answers many.
+#[must_use]
+pub fn verdict_of(input: &EpochInput, outcome: &EpochOutcome, ix: TxnIx) -> Option<Verdict> {
+    let lsns = || outcome.lsns.iter().filter(|at| at.txn == ix).map(|at| (at.store, at.lsn)).collect();
+    word(input, outcome, ix, lsns)
+}
+
+/// Returns the verdict that this epoch gave to an item, by the numbering of [`VerdictAt`]: transactions first, then
+/// given verdicts, then fences. `None` if the item's verdict was given elsewhere, or there is no such item.
+#[must_use]
+pub fn item_verdict(input: &EpochInput, outcome: &EpochOutcome, item: u32) -> Option<Verdict> {
+    let txns = input.txn_count();
+    let mut rest = item as usize;
+    if rest < txns {
+        return verdict_of(input, outcome, TxnIx(item));
+    }
+    rest -= txns;
+    let aborted = |reason, conflicts| Some(Verdict::Aborted { cen: input.cen, reason, conflicts });
+    if let Some(&at) = outcome.given.get(rest) {
+        let given = input.batches.iter().flat_map(|batch| &batch.given).nth(rest)?;
+        let own = VerdictAt { cen: input.cen, item };
+        return if at == own { aborted(given.reason, given.conflicts.clone()) } else { None };
+    }
+    match outcome.fences.get(rest - outcome.given.len())? {
+        FenceResult::Fenced => aborted(Reason::Fenced, Vec::new()),
+        FenceResult::Known(_) | FenceResult::Expired => None,
+    }
+}
+
+/// All verdicts of one epoch, indexed once.
+#[derive(Debug)]
+pub struct Verdicts<'a> {
+    input: &'a EpochInput,
+    outcome: &'a EpochOutcome,
+    /// By transaction: its first entry in the outcome's `lsns`, which are grouped by transaction.
+    first_lsn: Vec<u32>,
+}
+
+impl<'a> Verdicts<'a> {
+    /// Indexes an epoch.
+    #[must_use]
+    pub fn new(input: &'a EpochInput, outcome: &'a EpochOutcome) -> Self {
+        let mut first_lsn = alloc::vec![u32::MAX; outcome.decisions.len()];
+        for (i, at) in outcome.lsns.iter().enumerate().rev() {
+            if let Some(first) = first_lsn.get_mut(at.txn.0 as usize) {
+                *first = i as u32;
+            }
+        }
+        Verdicts { input, outcome, first_lsn }
+    }
+
+    /// Returns the verdict of one transaction, as [`verdict_of`].
+    #[must_use]
+    pub fn of(&self, ix: TxnIx) -> Option<Verdict> {
+        let lsns = || -> Vec<(StoreId, Lsn)> {
+            let first = self.first_lsn.get(ix.0 as usize).map_or(usize::MAX, |&first| first as usize);
+            let own = self.outcome.lsns.get(first..).unwrap_or(&[]).iter().take_while(|at| at.txn == ix);
+            own.map(|at| (at.store, at.lsn)).collect()
+        };
+        word(self.input, self.outcome, ix, lsns)
+    }
+}
+
+fn word(
+    input: &EpochInput,
+    outcome: &EpochOutcome,
+    ix: TxnIx,
+    lsns: impl FnOnce() -> Vec<(StoreId, Lsn)>,
+) -> Option<Verdict> {
+    match *outcome.decisions.get(ix.0 as usize)? {
+        Decision::Committed { version } => {
+            let (batch, t) = input.locate(ix);
+            Some(Verdict::Committed { cen: input.cen, csn: batch.txns[t].csn, version, lsns: lsns() })
+        }
+        Decision::Aborted { reason, first, count } => {
+            let witnesses = outcome.witnesses.iter().skip(first as usize).take(count as usize);
+            let conflicts = witnesses.filter_map(|witness| conflict_of(input, ix, witness)).collect();
+            Some(Verdict::Aborted { cen: input.cen, reason, conflicts })
+        }
+        Decision::Replayed { .. } | Decision::BodyMismatch | Decision::Expired => None,
+    }
+}
+
+/// Returns a witness against transaction `ix` in words; `None` if it names no operation of the transaction.
+///
+/// # Panics
+/// If the epoch has no such transaction.
+#[must_use]
+pub fn conflict_of(input: &EpochInput, ix: TxnIx, witness: &Witness) -> Option<Conflict> {
+    let (batch, t) = input.locate(ix);
+    let index = witness.index as usize;
+    let (store, key, end, read_version) = match witness.op {
+        OpKind::Read => {
+            let read = batch.reads[batch.reads_of(t)].get(index)?;
+            (read.store, read.key, None, read.seen)
+        }
+        OpKind::Range => {
+            let range = batch.ranges[batch.ranges_of(t)].get(index)?;
+            (range.store, range.start, Some(range.end.of(&batch.keys).to_vec()), None)
+        }
+        OpKind::Write => {
+            let write = batch.writes[batch.writes_of(t)].get(index)?;
+            (write.store, write.key, None, None)
+        }
+    };
+    let by_txn = witness.winner.filter(|winner| (winner.0 as usize) < input.txn_count()).map(|winner| {
+        let (batch, t) = input.locate(winner);
+        batch.txns[t].id
+    });
+    Some(Conflict {
+        store,
+        key: key.of(&batch.keys).to_vec(),
+        end,
+        op: witness.op,
+        read_version,
+        current_version: witness.current,
+        by_txn,
+        stage: witness.stage,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::sync::Arc;
+
+    use tribunal_types::{
+        Batch, Cen, Csn, FenceItem, Given, NamespaceId, Range, Read, RowKey, Span, Stage, StoreLsn, TxnId, TxnRequest,
+        Version, Write, WriteKind,
+    };
+
+    use super::*;
+
+    const S: StoreId = StoreId(1);
+
+    fn version(n: u64) -> Option<Version> {
+        Version::from_bits(n)
+    }
+
+    /// Transaction 0 (group 0) wins; 1 (group 1) loses a read, a range and a write; 2 is a replay.
+    fn epoch() -> (EpochInput, EpochOutcome) {
+        let mut txn = TxnRequest { id: TxnId([1; 16]), ..TxnRequest::default() };
+        let key = Span::push(&mut txn.keys, b"won");
+        let write = Write {
+            row: RowKey::default(),
+            store: S,
+            key,
+            value: Span::default(),
+            kind: WriteKind::Put,
+            integer: false,
+        };
+        txn.writes.push(write);
+        let mut one = Batch::default();
+        one.push(&txn, Csn(5));
+
+        let mut txn = TxnRequest { id: TxnId([2; 16]), ..TxnRequest::default() };
+        let key = Span::push(&mut txn.keys, b"x");
+        let end = Span::push(&mut txn.keys, b"z");
+        txn.reads.push(Read { row: RowKey::default(), seen: version(3), store: S, key });
+        txn.ranges.push(Range { store: S, start: key, end });
+        txn.writes.push(Write { key: end, ..write });
+        let given = Given {
+            id: TxnId([4; 16]),
+            body_hash: None,
+            namespace: NamespaceId(0),
+            reason: Reason::ClientAbort,
+            conflicts: Vec::new(),
+        };
+        let fence = FenceItem { id: TxnId([5; 16]), namespace: NamespaceId(0) };
+        let mut two =
+            Batch { given: alloc::vec![given.clone(), given], fences: alloc::vec![fence; 2], ..Batch::default() };
+        two.push(&txn, Csn(6));
+        two.push(&TxnRequest::default(), Csn(7));
+        let witness = |op, current, winner| Witness { op, index: 0, current, winner, stage: Stage::Merge };
+        let elsewhere = VerdictAt { cen: Cen(2), item: 0 };
+        let outcome = EpochOutcome {
+            decisions: alloc::vec![
+                Decision::Committed { version: version(9).unwrap() },
+                Decision::Aborted { reason: Reason::ReadConflict, first: 1, count: 4 },
+                Decision::Replayed { original: elsewhere },
+            ],
+            witnesses: alloc::vec![
+                witness(OpKind::Read, None, None),
+                witness(OpKind::Read, version(4), None),
+                witness(OpKind::Range, None, Some(TxnIx(0))),
+                witness(OpKind::Write, None, Some(TxnIx(99))),
+                Witness { index: 7, ..witness(OpKind::Write, None, None) },
+            ],
+            lsns: alloc::vec![
+                StoreLsn { txn: TxnIx(0), store: S, lsn: Lsn(1) },
+                StoreLsn { txn: TxnIx(0), store: StoreId(2), lsn: Lsn(8) },
+            ],
+            given: alloc::vec![VerdictAt { cen: Cen(3), item: 3 }, elsewhere],
+            fences: alloc::vec![FenceResult::Fenced, FenceResult::Known(elsewhere)],
+            ..EpochOutcome::default()
+        };
+        (EpochInput { cen: Cen(3), epoch_time_ms: 0, batches: alloc::vec![Arc::new(one), Arc::new(two)] }, outcome)
+    }
+
+    #[test]
+    fn a_commit_names_its_positions() {
+        let (input, outcome) = epoch();
+        let expected = Verdict::Committed {
+            cen: Cen(3),
+            csn: Csn(5),
+            version: version(9).unwrap(),
+            lsns: alloc::vec![(S, Lsn(1)), (StoreId(2), Lsn(8))],
+        };
+        assert_eq!(verdict_of(&input, &outcome, TxnIx(0)), Some(expected));
+    }
+
+    #[test]
+    fn an_abort_names_key_versions_and_winner() {
+        let (input, outcome) = epoch();
+        let Some(Verdict::Aborted { cen, reason, conflicts }) = verdict_of(&input, &outcome, TxnIx(1)) else {
+            panic!("transaction 1 aborts");
+        };
+        assert_eq!((cen, reason), (Cen(3), Reason::ReadConflict));
+        let read = Conflict {
+            store: S,
+            key: b"x".to_vec(),
+            end: None,
+            op: OpKind::Read,
+            read_version: version(3),
+            current_version: version(4),
+            by_txn: None,
+            stage: Stage::Merge,
+        };
+        let range = Conflict {
+            end: Some(b"z".to_vec()),
+            op: OpKind::Range,
+            read_version: None,
+            current_version: None,
+            by_txn: Some(TxnId([1; 16])),
+            ..read.clone()
+        };
+        let write = Conflict { key: b"z".to_vec(), end: None, op: OpKind::Write, by_txn: None, ..range.clone() };
+        assert_eq!(conflicts, [read, range, write], "indices that fit nothing are left out");
+    }
+
+    #[test]
+    fn items_are_numbered_through_transactions_given_verdicts_and_fences() {
+        let (input, outcome) = epoch();
+        let aborted = |reason| Some(Verdict::Aborted { cen: Cen(3), reason, conflicts: Vec::new() });
+        let got: Vec<_> = (2..8).map(|item| item_verdict(&input, &outcome, item)).collect();
+        let expected = [None, aborted(Reason::ClientAbort), None, aborted(Reason::Fenced), None, None];
+        assert_eq!(got, expected);
+        assert_eq!(item_verdict(&input, &outcome, 1), verdict_of(&input, &outcome, TxnIx(1)));
+    }
+
+    #[test]
+    fn the_index_answers_the_same() {
+        let (input, outcome) = epoch();
+        let all = Verdicts::new(&input, &outcome);
+        for ix in (0..4).map(TxnIx) {
+            assert_eq!(all.of(ix), verdict_of(&input, &outcome, ix));
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Which state each store has applied (LeanXcale: update visibility, apart from commit).
+//!
+//! A store's applied snapshot is the highest complete epoch all of whose records there are acknowledged as durable in
+//! the storage; a store with nothing pending has applied the last complete epoch. What cannot be known exactly is
+//! answered too low, never too high: a snapshot that claims more than the store shows would let stale reads commit.
+//!
+//! Memory is bounded: a store that never acknowledges loses precision, not safety, and of what is acknowledged only as
+//! much is kept as a storage that lost its newest writes can fall back.
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use tribunal_types::{Cen, Lsn, StoreId};
+
+/// Acknowledged epochs kept per store, for rewinding.
+const ACKED_EPOCHS_MAX: usize = 1 << 14;
+/// Pending epochs kept per store; above that, neighbours are merged in pairs.
+const PENDING_EPOCHS_MAX: usize = 1 << 16;
+
+/// Who receives a store's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// A storage, which acknowledges them.
+    Pushed,
+    /// Nobody: the log is the store, and counts as applied at once.
+    LogOnly,
+}
+
+/// Where one epoch's records end in a store's log.
+#[derive(Clone, Copy, Debug)]
+struct EpochEnd {
+    cen: Cen,
+    last: Lsn,
+}
+
+/// One store's epochs with records, oldest first: acknowledged ones, then pending ones.
+#[derive(Debug)]
+struct StoreEpochs {
+    delivery: Delivery,
+    /// Epochs whose records end at or below this position are not listed any more.
+    forgotten: Lsn,
+    ends: VecDeque<EpochEnd>,
+    head: Lsn,
+    acked: Lsn,
+}
+
+impl StoreEpochs {
+    fn new(delivery: Delivery, head: Lsn) -> Self {
+        let acked = if delivery == Delivery::LogOnly { head } else { Lsn(0) };
+        StoreEpochs { delivery, forgotten: head, ends: VecDeque::new(), head, acked }
+    }
+
+    fn first_pending(&self) -> usize {
+        self.ends.partition_point(|end| end.last <= self.acked)
+    }
+
+    /// Returns the applied epoch, or `None` if nothing is pending.
+    fn behind(&self) -> Option<Cen> {
+        if self.acked < self.forgotten {
+            return Some(Cen(0));
+        }
+        self.ends.get(self.first_pending()).map(|end| end.cen.prev())
+    }
+
+    fn note(&mut self, end: EpochEnd) {
+        if end.last <= self.head {
+            return;
+        }
+        self.head = end.last;
+        if self.delivery == Delivery::LogOnly {
+            self.acked = end.last;
+            self.forgotten = end.last;
+            return;
+        }
+        self.ends.push_back(end);
+        if self.ends.len() - self.first_pending() > PENDING_EPOCHS_MAX {
+            self.merge_pairs();
+        }
+    }
+
+    /// Halves the pending list. Two merged epochs count as pending from the earlier one until the later one's end.
+    fn merge_pairs(&mut self) {
+        let pending = self.ends.split_off(self.first_pending());
+        let mut pending = pending.into_iter();
+        while let Some(first) = pending.next() {
+            let last = pending.next().map_or(first.last, |second| second.last);
+            self.ends.push_back(EpochEnd { cen: first.cen, last });
+        }
+    }
+
+    fn set_acked(&mut self, lsn: Lsn) {
+        self.acked = lsn.min(self.head);
+        let surplus = self.first_pending().saturating_sub(ACKED_EPOCHS_MAX);
+        if let Some(end) = self.ends.drain(..surplus).next_back() {
+            self.forgotten = self.forgotten.max(end.last);
+        }
+    }
+}
+
+/// Applied snapshots of all stores.
+#[derive(Debug)]
+pub struct Visibility {
+    last_complete: Cen,
+    stores: BTreeMap<StoreId, StoreEpochs>,
+}
+
+impl Visibility {
+    /// Starts after epoch `last_complete`.
+    #[must_use]
+    pub fn new(last_complete: Cen) -> Self {
+        Visibility { last_complete, stores: BTreeMap::new() }
+    }
+
+    /// Begins to watch a store whose log ends at `head`. A pushed store has applied nothing of it until it
+    /// acknowledges `head` (a restart reads its watermark back first). Changing the delivery of a known store keeps
+    /// its log; telling the same again changes nothing.
+    pub fn track(&mut self, store: StoreId, delivery: Delivery, head: Lsn) {
+        let head = self.stores.get(&store).map_or(head, |known| known.head.max(head));
+        if self.stores.get(&store).is_none_or(|known| known.delivery != delivery) {
+            self.stores.insert(store, StoreEpochs::new(delivery, head));
+        }
+    }
+
+    /// Notes that `cen` is complete, with the last position it gave in each store it wrote. Epochs come in order;
+    /// empty ones may be left out. A store never heard of is taken as pushed, from the start of its log.
+    pub fn note_epoch(&mut self, cen: Cen, ends: &[(StoreId, Lsn)]) {
+        self.last_complete = self.last_complete.max(cen);
+        for &(store, last) in ends {
+            let log = self.stores.entry(store).or_insert_with(|| StoreEpochs::new(Delivery::Pushed, Lsn(0)));
+            log.note(EpochEnd { cen, last });
+        }
+    }
+
+    /// Notes that the storage holds everything up to `lsn` durably. Never moves back; a position above the log's head
+    /// counts as the head.
+    pub fn acked(&mut self, store: StoreId, lsn: Lsn) {
+        if let Some(log) = self.stores.get_mut(&store)
+            && lsn > log.acked
+        {
+            log.set_acked(lsn);
+        }
+    }
+
+    /// Notes the watermark read back on reconnect: the storage may have lost what it once acknowledged.
+    pub fn rewound(&mut self, store: StoreId, lsn: Lsn) {
+        if let Some(log) = self.stores.get_mut(&store)
+            && log.delivery == Delivery::Pushed
+        {
+            log.set_acked(lsn);
+        }
+    }
+
+    /// Returns the store's applied snapshot; epoch 0 if the storage is behind everything that is remembered.
+    #[must_use]
+    pub fn applied(&self, store: StoreId) -> Cen {
+        self.stores.get(&store).and_then(StoreEpochs::behind).unwrap_or(self.last_complete)
+    }
+
+    /// Returns the last position that the store acknowledged.
+    #[must_use]
+    pub fn acked_lsn(&self, store: StoreId) -> Lsn {
+        self.stores.get(&store).map_or(Lsn(0), |log| log.acked)
+    }
+
+    /// Returns the last complete epoch noted.
+    #[must_use]
+    pub fn last_complete(&self) -> Cen {
+        self.last_complete
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: StoreId = StoreId(1);
+    const OTHER: StoreId = StoreId(2);
+
+    #[test]
+    fn applied_is_the_epoch_before_the_first_pending_record() {
+        let mut seen = Visibility::new(Cen(0));
+        seen.note_epoch(Cen(1), &[(S, Lsn(3))]);
+        seen.note_epoch(Cen(2), &[(OTHER, Lsn(1))]);
+        seen.note_epoch(Cen(5), &[(S, Lsn(4)), (OTHER, Lsn(2))]);
+        assert_eq!((seen.applied(S), seen.applied(OTHER)), (Cen(0), Cen(1)));
+        seen.acked(S, Lsn(2));
+        assert_eq!(seen.applied(S), Cen(0), "epoch 1 is not whole");
+        seen.acked(S, Lsn(3));
+        assert_eq!(seen.applied(S), Cen(4));
+        seen.acked(S, Lsn(4));
+        assert_eq!(seen.applied(S), Cen(5), "nothing pending: the last complete epoch");
+        seen.note_epoch(Cen(9), &[]);
+        assert_eq!((seen.applied(S), seen.applied(OTHER)), (Cen(9), Cen(1)));
+        assert_eq!(seen.applied(StoreId(7)), Cen(9), "a store without a record has nothing pending");
+    }
+
+    #[test]
+    fn acknowledgements_neither_go_back_nor_beyond_the_head() {
+        let mut seen = Visibility::new(Cen(0));
+        seen.note_epoch(Cen(1), &[(S, Lsn(3))]);
+        seen.acked(S, Lsn(99));
+        seen.acked(S, Lsn(1));
+        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Cen(1), Lsn(3)));
+        seen.note_epoch(Cen(2), &[(S, Lsn(4))]);
+        assert_eq!(seen.applied(S), Cen(1), "a boast about the future does not count later");
+    }
+
+    #[test]
+    fn a_reconnect_takes_the_snapshot_back() {
+        let mut seen = Visibility::new(Cen(0));
+        for e in 1..=4 {
+            seen.note_epoch(Cen(e), &[(S, Lsn(e * 10))]);
+        }
+        seen.acked(S, Lsn(40));
+        assert_eq!(seen.applied(S), Cen(4));
+        seen.rewound(S, Lsn(25));
+        assert_eq!(seen.applied(S), Cen(2));
+        seen.acked(S, Lsn(40));
+        assert_eq!(seen.applied(S), Cen(4));
+    }
+
+    #[test]
+    fn a_rewind_below_what_is_remembered_answers_zero_until_it_is_caught_up() {
+        let mut seen = Visibility::new(Cen(0));
+        let epochs = ACKED_EPOCHS_MAX as u64 + 10;
+        for e in 1..=epochs {
+            seen.note_epoch(Cen(e), &[(S, Lsn(e))]);
+            seen.acked(S, Lsn(e));
+        }
+        seen.rewound(S, Lsn(5));
+        assert_eq!(seen.applied(S), Cen(0));
+        seen.acked(S, Lsn(9));
+        assert_eq!(seen.applied(S), Cen(0));
+        seen.acked(S, Lsn(10));
+        assert_eq!(seen.applied(S), Cen(10));
+        seen.acked(S, Lsn(epochs));
+        assert_eq!(seen.applied(S), Cen(epochs));
+    }
+
+    #[test]
+    fn a_restart_trusts_only_the_watermark_read_back() {
+        let mut seen = Visibility::new(Cen(50));
+        seen.track(S, Delivery::Pushed, Lsn(100));
+        assert_eq!(seen.applied(S), Cen(0));
+        seen.note_epoch(Cen(51), &[(S, Lsn(101))]);
+        seen.rewound(S, Lsn(99));
+        assert_eq!(seen.applied(S), Cen(0));
+        seen.rewound(S, Lsn(100));
+        assert_eq!(seen.applied(S), Cen(50));
+        seen.track(S, Delivery::Pushed, Lsn(0));
+        seen.acked(S, Lsn(101));
+        assert_eq!(seen.applied(S), Cen(51));
+    }
+
+    #[test]
+    fn a_log_only_store_has_always_applied_everything() {
+        let mut seen = Visibility::new(Cen(3));
+        seen.track(S, Delivery::LogOnly, Lsn(8));
+        assert_eq!(seen.applied(S), Cen(3));
+        seen.note_epoch(Cen(4), &[(S, Lsn(9))]);
+        assert_eq!(seen.applied(S), Cen(4));
+        seen.track(S, Delivery::Pushed, Lsn(0));
+        assert_eq!(seen.applied(S), Cen(0), "an adaptor was added: the storage has to catch up from the start");
+        seen.acked(S, Lsn(9));
+        assert_eq!(seen.applied(S), Cen(4));
+    }
+
+    #[test]
+    fn a_store_that_never_acknowledges_loses_precision_not_safety() {
+        let mut seen = Visibility::new(Cen(0));
+        let epochs = 4 * PENDING_EPOCHS_MAX as u64;
+        for e in 1..=epochs {
+            seen.note_epoch(Cen(e), &[(S, Lsn(e))]);
+        }
+        assert!(seen.stores[&S].ends.len() <= PENDING_EPOCHS_MAX + 1);
+        for acked in (0..=epochs).step_by(997) {
+            seen.rewound(S, Lsn(acked));
+            assert!(seen.applied(S) <= Cen(acked));
+        }
+        seen.acked(S, Lsn(epochs));
+        assert_eq!(seen.applied(S), Cen(epochs));
+    }
+}
