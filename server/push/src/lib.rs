@@ -1,1 +1,25 @@
-//! tribunal-push
+//! The way out to storages: reads a store's committed log, has an adaptor turn it into commands, sends them and
+//! reports what is applied.
+//!
+//! Owns transports, back-off, egress policy and the embedded key-value store. Knows neither the log's bytes, nor
+//! Wasm, nor HTTP: they stand behind [`LogSource`] and [`Adaptor`]. One slow or dead storage never holds up another:
+//! each has a task of its own, with at most one batch in memory.
+
+pub mod adaptor;
+pub mod embedded;
+pub mod source;
+pub mod synced;
+#[cfg(test)]
+mod testing;
+pub mod transport;
+
+use std::future::Future;
+use std::pin::Pin;
+
+pub use adaptor::{Adaptor, AdaptorFault};
+pub use embedded::{EmbeddedError, EmbeddedStore, EmbeddedTransport, Row, ScanPage};
+pub use source::{AckSink, LogSource, ReadLimit, SourceError};
+pub use transport::{StorageDurability, Transport, TransportError};
+
+/// A boxed future, so that the seams can be trait objects.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
