@@ -1,0 +1,49 @@
+//! How far the storage lags behind the log when the load ends. A service that commits fast by pushing late shows
+//! up here.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::error::BenchError;
+use crate::rpc::Rpc;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Lag of one store, taken as soon as the last reply had come.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Lag {
+    /// Epochs that were committed and not yet applied.
+    pub epochs: u64,
+    /// Time until they were applied, milliseconds.
+    pub caught_up_ms: u64,
+}
+
+/// Asks for the store's watermarks until it has applied what was committed at first.
+///
+/// # Errors
+/// If the server does not tell, or the store does not catch up within a minute.
+pub fn measure(addr: SocketAddr, store: &str) -> Result<Lag, BenchError> {
+    let start = Instant::now();
+    let mut rpc = Rpc::connect(addr)?;
+    let path = format!("/v1/snapshot?store={store}");
+    let first = rpc.get_json(&path)?;
+    let goal = watermark(&first, "committed")?;
+    let epochs = goal.saturating_sub(watermark(&first, "applied")?);
+    loop {
+        if watermark(&rpc.get_json(&path)?, "applied")? >= goal {
+            let caught_up_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+            return Ok(Lag { epochs, caught_up_ms: if epochs == 0 { 0 } else { caught_up_ms } });
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(BenchError::TooLate(format!("store {store} has not applied epoch {goal} within a minute")));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn watermark(document: &serde_json::Value, name: &str) -> Result<u64, BenchError> {
+    let text = document.get(name).and_then(serde_json::Value::as_str);
+    text.and_then(|text| text.parse().ok()).ok_or(BenchError::Reply("a snapshot without its watermarks"))
+}

@@ -1,0 +1,241 @@
+//! The command line: which server, which workload, how hard. Checked once, before anything is sent.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::error::BenchError;
+
+/// Measures a Tribunal server over HTTP with a client that costs little CPU.
+#[derive(Debug, Parser)]
+#[command(name = "tribunal-bench", version)]
+pub struct Cli {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// One transaction a request, closed loop, or open loop with --rate.
+    Commit(Common),
+    /// Many transactions a request, see --batch.
+    Batch(Common),
+    /// The bodies of `commit` to the route that reads them and answers a constant: the yardstick.
+    Constant(Common),
+    /// `constant` and `commit` in turns on one server; prints the ratio of their medians.
+    Compare {
+        /// Workload and target.
+        #[command(flatten)]
+        common: Common,
+        /// Turns of each kind.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
+    /// One client, one transaction at a time, against bare fdatasyncs on the same disk in the same run.
+    Idle {
+        /// Workload and target.
+        #[command(flatten)]
+        common: Common,
+        /// Commits, and fdatasyncs of each kind.
+        #[arg(long, default_value_t = 500)]
+        samples: usize,
+        /// Pause before each commit, milliseconds: how idle the service is.
+        #[arg(long, default_value_t = 10)]
+        pause_ms: u64,
+    },
+    /// The same measurement along one axis: cost should grow with operations and not with stored rows.
+    Sweep {
+        /// Workload and target.
+        #[command(flatten)]
+        common: Common,
+        /// What varies.
+        #[arg(long, value_enum)]
+        axis: Axis,
+        /// Values along the axis.
+        #[arg(long, value_delimiter = ',', required = true)]
+        values: Vec<usize>,
+    },
+}
+
+/// What a sweep varies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Axis {
+    /// Connections of single-request commits.
+    Connections,
+    /// Reads and writes a transaction (each this many), single-request commits.
+    Ops,
+    /// Stored rows, uniform or Zipf as told, single-request commits.
+    Rows,
+    /// Transactions a request, batch commits.
+    Batch,
+}
+
+/// Isolation level asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Level {
+    /// Read Committed.
+    ReadCommitted,
+    /// Repeatable Read.
+    RepeatableRead,
+    /// Snapshot Isolation.
+    Snapshot,
+    /// Strict serializability.
+    Serializable,
+}
+
+impl Level {
+    /// Returns the level's name in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::ReadCommitted => "read-committed",
+            Level::RepeatableRead => "repeatable-read",
+            Level::Snapshot => "snapshot",
+            Level::Serializable => "serializable",
+        }
+    }
+}
+
+/// Which transactions are posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// --reads rows read and --writes other rows put.
+    Point,
+    /// --reads + --writes operations, half of them updates.
+    YcsbA,
+    /// --reads + --writes operations, one in twenty an update.
+    YcsbB,
+    /// Two accounts read and written: money moves, and none may appear or vanish.
+    Bank,
+    /// One `add` to one of --hot-rows counters.
+    Hot,
+}
+
+/// Flags of every measurement.
+#[derive(Clone, Debug, Args)]
+pub struct Common {
+    /// A server that runs already.
+    #[arg(long, default_value = "127.0.0.1:7420")]
+    pub addr: SocketAddr,
+    /// Its process id, for its CPU time.
+    #[arg(long)]
+    pub server_pid: Option<u32>,
+    /// Starts this `tribunal` binary with `dev` on a free port instead, and stops it at the end.
+    #[arg(long, conflicts_with = "server_pid")]
+    pub spawn: Option<PathBuf>,
+    /// Where a spawned server keeps its data, and where `idle` syncs its own file. A new folder is made in it.
+    #[arg(long, default_value = ".")]
+    pub data_dir: PathBuf,
+    /// Store to use; it must be tracked.
+    #[arg(long, default_value = "kv")]
+    pub store: String,
+    /// Which transactions.
+    #[arg(long, value_enum, default_value = "point")]
+    pub workload: Workload,
+    /// Rows (accounts) in play.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub rows: usize,
+    /// Zipf exponent of the row choice; 0 is uniform.
+    #[arg(long, default_value_t = 0.9)]
+    pub zipf: f64,
+    /// Rows read by a transaction.
+    #[arg(long, default_value_t = 5)]
+    pub reads: usize,
+    /// Rows written by a transaction.
+    #[arg(long, default_value_t = 5)]
+    pub writes: usize,
+    /// Counters of the hot workload.
+    #[arg(long, default_value_t = 1)]
+    pub hot_rows: usize,
+    /// Length of a value, quotes included.
+    #[arg(long, default_value_t = 100)]
+    pub value_bytes: usize,
+    /// Isolation level.
+    #[arg(long, value_enum, default_value = "serializable")]
+    pub isolation: Level,
+    /// Connections, each with one request under way.
+    #[arg(long, default_value_t = 128)]
+    pub connections: usize,
+    /// Transactions a request of `batch`.
+    #[arg(long, default_value_t = 100)]
+    pub batch: usize,
+    /// Requests a second, open loop: latency counts from when a request was due. Closed loop if absent.
+    #[arg(long)]
+    pub rate: Option<f64>,
+    /// Measured time (of each turn or step), seconds.
+    #[arg(long, default_value_t = 10.0)]
+    pub seconds: f64,
+    /// Unmeasured time before it, seconds.
+    #[arg(long, default_value_t = 2.0)]
+    pub warmup: f64,
+    /// Seed of row choice and values.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Leaves out the preload. Versions are then learned from conflicts, so that most early reads abort.
+    #[arg(long)]
+    pub no_preload: bool,
+    /// Prints one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Common {
+    /// Checks what clap cannot.
+    ///
+    /// # Errors
+    /// If no transaction can be made of these flags.
+    pub fn check(&self) -> Result<(), BenchError> {
+        let usage = |text: &str| Err(BenchError::Usage(text.to_owned()));
+        if self.connections == 0 || self.batch == 0 || self.rows == 0 || self.hot_rows == 0 {
+            return usage("--connections, --batch, --rows and --hot-rows must be above 0");
+        }
+        if self.reads + self.writes == 0 || self.reads + self.writes > self.rows / 2 {
+            return usage("--reads + --writes must be between 1 and half of --rows, for rows must be distinct");
+        }
+        if self.rows > 10_000_000 {
+            return usage("--rows must be at most 10000000: keys have seven digits");
+        }
+        if self.value_bytes < 2 {
+            return usage("--value-bytes must be at least 2: a value is a JSON string");
+        }
+        let finite = |n: f64| n.is_finite() && n >= 0.0;
+        if !finite(self.zipf) || !finite(self.seconds) || !finite(self.warmup) || self.seconds == 0.0 {
+            return usage("--zipf, --seconds and --warmup must be finite and not negative, --seconds not 0");
+        }
+        if self.rate.is_some_and(|rate| !finite(rate) || rate == 0.0) {
+            return usage("--rate must be finite and above 0");
+        }
+        Ok(())
+    }
+
+    /// Returns the measured time.
+    #[must_use]
+    pub fn measured(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    /// Describes the workload in one line.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let spread = if self.zipf == 0.0 { "uniform".to_owned() } else { format!("Zipf {}", self.zipf) };
+        let rows = self.rows;
+        let what = match self.workload {
+            Workload::Point => format!("{} reads + {} puts, {spread} over {rows} rows", self.reads, self.writes),
+            Workload::YcsbA => format!("YCSB A, {} operations, {spread} over {rows} rows", self.reads + self.writes),
+            Workload::YcsbB => format!("YCSB B, {} operations, {spread} over {rows} rows", self.reads + self.writes),
+            Workload::Bank => format!("bank transfer, {spread} over {rows} accounts"),
+            Workload::Hot => format!("add to one of {} counters", self.hot_rows),
+        };
+        let pace = self.rate.map_or("closed loop".to_owned(), |rate| format!("open loop at {rate}/s"));
+        format!(
+            "{what}, values of {} bytes, {}, {} connections, {pace}",
+            self.value_bytes,
+            self.isolation.name(),
+            self.connections
+        )
+    }
+}

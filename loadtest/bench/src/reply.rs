@@ -1,0 +1,147 @@
+//! Reads decisions out of reply bodies by scanning for the fields it needs, without building a document. No I/O.
+//!
+//! This is no JSON parser: it relies on what this API sends to this client (compact JSON, keys without escapes,
+//! one `status` an object). A body that it does not recognise counts as a problem named `unreadable`.
+
+use memchr::memmem;
+
+use crate::wire::decimal;
+
+/// What became of one transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision<'a> {
+    /// It committed.
+    Committed {
+        /// Version of the rows it wrote; absent if it wrote none.
+        version: Option<u64>,
+        /// Its epoch.
+        cen: Option<u64>,
+    },
+    /// It aborted.
+    Aborted {
+        /// Why.
+        reason: &'a str,
+        /// The object's bytes, for [`conflicts`].
+        object: &'a [u8],
+    },
+    /// No decision was made.
+    Problem {
+        /// The problem's code.
+        code: &'a str,
+    },
+}
+
+/// Reads the decision in one reply object.
+#[must_use]
+pub fn decision(object: &[u8]) -> Decision<'_> {
+    match text(object, b"\"status\":\"") {
+        Some("committed") => {
+            Decision::Committed { version: number(object, b"\"version\":\""), cen: number(object, b"\"cen\":\"") }
+        }
+        Some("aborted") => Decision::Aborted { reason: text(object, b"\"reason\":\"").unwrap_or("unnamed"), object },
+        _ => Decision::Problem { code: text(object, b"\"code\":\"").unwrap_or("unreadable") },
+    }
+}
+
+/// Yields key and current version of each conflict that names a current version.
+pub fn conflicts(object: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
+    const KEY: &[u8] = b"\"key\":\"";
+    let mut starts = memmem::find_iter(object, KEY).peekable();
+    std::iter::from_fn(move || {
+        let start = starts.next()?;
+        let end = starts.peek().copied().unwrap_or(object.len());
+        Some(&object[start..end])
+    })
+    .filter_map(|piece| Some((quoted(piece, KEY)?, number(piece, b"\"current_version\":\"")?)))
+}
+
+/// Yields the objects of the first array in `body`: the items of a batch reply, in order.
+pub fn items(body: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut at = memchr::memchr(b'[', body).map_or(body.len(), |bracket| bracket + 1);
+    std::iter::from_fn(move || {
+        let start = at + memchr::memchr2(b'{', b']', &body[at..])?;
+        if body[start] == b']' {
+            return None;
+        }
+        at = object_end(body, start)?;
+        Some(&body[start..at])
+    })
+}
+
+/// Returns the index behind the object that opens at `start`.
+fn object_end(body: &[u8], start: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut at = start;
+    loop {
+        at += memchr::memchr3(b'{', b'}', b'"', body.get(at..)?)?;
+        match body[at] {
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            _ => at = string_end(body, at)?,
+        }
+        at += 1;
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+}
+
+/// Returns the index of the quote that closes the string opened at `open`.
+fn string_end(body: &[u8], open: usize) -> Option<usize> {
+    let mut at = open + 1;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', body.get(at..)?)?;
+        if body[at] == b'"' {
+            return Some(at);
+        }
+        at += 2;
+    }
+}
+
+fn quoted<'a>(object: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let value = &object[memmem::find(object, name)? + name.len()..];
+    Some(&value[..memchr::memchr(b'"', value)?])
+}
+
+fn text<'a>(object: &'a [u8], name: &[u8]) -> Option<&'a str> {
+    std::str::from_utf8(quoted(object, name)?).ok()
+}
+
+fn number(object: &[u8], name: &[u8]) -> Option<u64> {
+    decimal(quoted(object, name)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMMITTED: &str =
+        r#"{"status":"committed","txn_id":"t","cen":"8842","csn":"9007","version":"9271","lsn":{"kv":"120"}}"#;
+    const ABORTED: &str = r#"{"status":"aborted","cen":"8842","reason":"read_conflict","conflicts":[{"store":"kv","key":"row/1","read_version":"17","current_version":"19"},{"store":"kv","key":"row/2","by_txn":"x"},{"store":"kv","key":"row/3","current_version":"20"}]}"#;
+
+    #[test]
+    fn decisions_are_told_apart() {
+        assert_eq!(decision(COMMITTED.as_bytes()), Decision::Committed { version: Some(9271), cen: Some(8842) });
+        assert!(matches!(decision(ABORTED.as_bytes()), Decision::Aborted { reason: "read_conflict", .. }));
+        let problem = br#"{"type":"about:blank","status":503,"code":"overloaded"}"#;
+        assert_eq!(decision(problem), Decision::Problem { code: "overloaded" });
+        assert_eq!(decision(b"<html>"), Decision::Problem { code: "unreadable" });
+    }
+
+    #[test]
+    fn only_conflicts_with_a_current_version_teach_something() {
+        let seen: Vec<_> = conflicts(ABORTED.as_bytes()).collect();
+        assert_eq!(seen, [(&b"row/1"[..], 19), (&b"row/3"[..], 20)]);
+    }
+
+    #[test]
+    fn a_batch_reply_is_split_in_order() {
+        let tricky = r#"{"status":"aborted","reason":"a}\"]{"}"#;
+        let body = format!(r#"{{"results":[{COMMITTED},{ABORTED},{tricky}]}}"#);
+        let found: Vec<_> = items(body.as_bytes()).collect();
+        assert_eq!(found, [COMMITTED.as_bytes(), ABORTED.as_bytes(), tricky.as_bytes()]);
+        assert_eq!(items(b"{\"results\":[]}").count(), 0);
+        assert_eq!(items(b"").count(), 0);
+        assert_eq!(items(b"{\"results\":[{\"cut").count(), 0);
+    }
+}

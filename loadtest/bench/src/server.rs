@@ -1,0 +1,108 @@
+//! The server under test: one that runs already, or one started here and stopped at the end.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::error::BenchError;
+use crate::machine::cpu_of;
+use crate::options::Common;
+use crate::rpc::Rpc;
+
+const STARTUP: Duration = Duration::from_secs(60);
+const SHUTDOWN: Duration = Duration::from_secs(20);
+
+/// A server to measure. Dropping it stops a spawned one and removes its data.
+#[derive(Debug)]
+pub struct Server {
+    addr: SocketAddr,
+    pid: Option<u32>,
+    spawned: Option<Spawned>,
+}
+
+#[derive(Debug)]
+struct Spawned {
+    child: Child,
+    data: PathBuf,
+}
+
+impl Server {
+    /// Finds or starts the server that the flags name, and waits until it is ready.
+    ///
+    /// # Errors
+    /// If it cannot be started or does not become ready.
+    pub fn reach(common: &Common) -> Result<Server, BenchError> {
+        let mut server = match &common.spawn {
+            Some(binary) => Server::spawn(binary, &common.data_dir)?,
+            None => Server { addr: common.addr, pid: common.server_pid, spawned: None },
+        };
+        server.wait_ready()?;
+        Ok(server)
+    }
+
+    /// Returns its address.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Returns its CPU time so far, if its process is known.
+    #[must_use]
+    pub fn cpu(&self) -> Option<Duration> {
+        self.pid.and_then(cpu_of)
+    }
+
+    fn spawn(binary: &Path, data_dir: &Path) -> Result<Server, BenchError> {
+        let probe = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let addr = probe.map_err(BenchError::io("find a free port"))?;
+        let data = data_dir.join(format!("tribunal-bench-{}", std::process::id()));
+        let child = Command::new(binary)
+            .args(["dev", "--listen", &addr.to_string(), "--data"])
+            .arg(&data)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(BenchError::io(format!("start {}", binary.display())))?;
+        Ok(Server { addr, pid: Some(child.id()), spawned: Some(Spawned { child, data }) })
+    }
+
+    fn wait_ready(&mut self) -> Result<(), BenchError> {
+        let start = Instant::now();
+        loop {
+            if Rpc::connect(self.addr).is_ok_and(|mut rpc| rpc.get("/readyz").is_ok_and(|(status, _)| status == 200)) {
+                return Ok(());
+            }
+            if let Some(spawned) = &mut self.spawned
+                && let Ok(Some(status)) = spawned.child.try_wait()
+            {
+                return Err(BenchError::TooLate(format!("the server stopped before it was ready: {status}")));
+            }
+            let patience = if self.spawned.is_some() { STARTUP } else { Duration::from_secs(3) };
+            if start.elapsed() > patience {
+                return Err(BenchError::TooLate(format!("no server is ready at {}", self.addr)));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let Some(spawned) = &mut self.spawned else { return };
+        let pid = i32::try_from(spawned.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(pid) = pid {
+            // A failure means that it is gone already.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let asked = Instant::now();
+        while asked.elapsed() < SHUTDOWN && matches!(spawned.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = spawned.child.kill();
+        let _ = spawned.child.wait();
+        if let Err(error) = std::fs::remove_dir_all(&spawned.data) {
+            eprintln!("could not remove {}: {error}", spawned.data.display());
+        }
+    }
+}
