@@ -235,7 +235,7 @@ impl EmbeddedStore {
                 continue;
             };
             if value.len() <= VALUE_INLINE_MAX {
-                batch.insert(row_key(key), [&version.bits().to_be_bytes()[..], &value].concat());
+                batch.insert(row_key(key), [&version.bits().to_be_bytes()[..], value].concat());
                 continue;
             }
             self.chunked.store(true, Ordering::Relaxed);

@@ -6,8 +6,12 @@
 //! each has a task of its own, with at most one batch in memory.
 
 pub mod adaptor;
+pub mod egress;
 pub mod embedded;
+pub mod pusher;
+pub mod resp;
 pub mod source;
+pub mod status;
 pub mod synced;
 #[cfg(test)]
 mod testing;
@@ -17,8 +21,12 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub use adaptor::{Adaptor, AdaptorFault};
+pub use egress::{AllowedNet, EgressPolicy};
 pub use embedded::{EmbeddedError, EmbeddedStore, EmbeddedTransport, Row, ScanPage};
+pub use pusher::{PushOptions, PushParts, Pusher};
+pub use resp::{RespOptions, RespTransport};
 pub use source::{AckSink, LogSource, ReadLimit, SourceError};
+pub use status::{PushHandle, PushState, PushStatus};
 pub use transport::{StorageDurability, Transport, TransportError};
 
 /// A boxed future, so that the seams can be trait objects.

@@ -1,0 +1,232 @@
+//! Where the server may connect to on a user's word: no address of the inside, unless an operator listed it.
+//!
+//! A store's endpoint comes through the API, so without this check it would be a way into the operator's network.
+//! Every address that a name resolves to is checked, and the connection goes to a checked address, never to the
+//! name again: a second resolution could answer otherwise.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use crate::TransportError;
+
+/// Addresses of the inside that may be connected to all the same. Empty: public addresses only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EgressPolicy {
+    allowed: Vec<AllowedNet>,
+}
+
+impl EgressPolicy {
+    /// Builds a policy that allows these networks beyond the public ones.
+    #[must_use]
+    pub fn new(allowed: Vec<AllowedNet>) -> Self {
+        EgressPolicy { allowed }
+    }
+
+    /// Builds the policy of a development server: this machine and public addresses.
+    #[must_use]
+    pub fn loopback() -> Self {
+        EgressPolicy::new(vec![
+            AllowedNet { net: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), prefix: 8, port: None },
+            AllowedNet { net: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix: 128, port: None },
+        ])
+    }
+
+    /// Checks one address.
+    ///
+    /// # Errors
+    /// [`TransportError::Refused`] if it is not public and not listed.
+    pub fn check(&self, address: SocketAddr) -> Result<(), TransportError> {
+        let ip = address.ip().to_canonical();
+        match inside(ip) {
+            Some(kind) if !self.allowed.iter().any(|net| net.contains(ip, address.port())) => {
+                Err(TransportError::Refused(format!(
+                    "{address} is a {kind} address; an operator may list it under `push.egress_allow`"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Resolves `endpoint` (`host:port`) and returns its addresses, all of them checked.
+    ///
+    /// # Errors
+    /// [`TransportError::Refused`] if any address is; [`TransportError::Broken`] if the name does not resolve.
+    pub async fn resolve(&self, endpoint: &str) -> Result<Vec<SocketAddr>, TransportError> {
+        let addresses: Vec<SocketAddr> = tokio::net::lookup_host(endpoint)
+            .await
+            .map_err(|e| TransportError::Broken(format!("`{endpoint}` does not resolve: {e}")))?
+            .collect();
+        if addresses.is_empty() {
+            return Err(TransportError::Broken(format!("`{endpoint}` has no address")));
+        }
+        addresses.iter().try_for_each(|address| self.check(*address))?;
+        Ok(addresses)
+    }
+}
+
+/// A network, or one address, with an optional port: `10.0.0.0/8`, `127.0.0.1:6379`, `::1`, `[fd00::]/8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllowedNet {
+    net: IpAddr,
+    prefix: u8,
+    port: Option<u16>,
+}
+
+impl AllowedNet {
+    fn contains(&self, ip: IpAddr, port: u16) -> bool {
+        if self.port.is_some_and(|only| only != port) {
+            return false;
+        }
+        match (self.net, ip) {
+            (IpAddr::V4(net), IpAddr::V4(ip)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
+                net.to_bits() & mask == ip.to_bits() & mask
+            }
+            (IpAddr::V6(net), IpAddr::V6(ip)) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
+                net.to_bits() & mask == ip.to_bits() & mask
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for AllowedNet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no address, `address:port` or `address/prefix`");
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            let net = address.ip().to_canonical();
+            return Ok(AllowedNet { net, prefix: bits(net), port: Some(address.port()) });
+        }
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+        let address = address.trim_start_matches('[').trim_end_matches(']');
+        let net = address.parse::<IpAddr>().map_err(|_| wrong())?.to_canonical();
+        let prefix = prefix.map_or(Ok(bits(net)), str::parse).map_err(|_| wrong())?;
+        if prefix > bits(net) { Err(wrong()) } else { Ok(AllowedNet { net, prefix, port: None }) }
+    }
+}
+
+impl fmt::Display for AllowedNet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => SocketAddr::new(self.net, port).fmt(f),
+            None => write!(f, "{}/{}", self.net, self.prefix),
+        }
+    }
+}
+
+fn bits(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 32 } else { 128 }
+}
+
+/// Names what makes an address not public; `None` for a public one.
+fn inside(ip: IpAddr) -> Option<&'static str> {
+    match ip {
+        IpAddr::V4(ip) => inside_v4(ip),
+        IpAddr::V6(ip) => inside_v6(ip),
+    }
+}
+
+fn inside_v4(ip: Ipv4Addr) -> Option<&'static str> {
+    let [a, b, c, _] = ip.octets();
+    match (a, b, c) {
+        (127, ..) => Some("loopback"),
+        (10, ..) | (172, 16..=31, _) | (192, 168, _) => Some("private"),
+        (169, 254, _) => Some("link-local"),
+        (100, 64..=127, _) => Some("carrier-internal"),
+        (0, ..) => Some("unspecified"),
+        (224..=239, ..) => Some("multicast"),
+        (240..=255, ..) => Some("reserved"),
+        (192, 0, 0 | 2) | (198, 18..=19, _) | (198, 51, 100) | (203, 0, 113) => Some("special-purpose"),
+        _ => None,
+    }
+}
+
+fn inside_v6(ip: Ipv6Addr) -> Option<&'static str> {
+    let s = ip.segments();
+    let embedded = |hi: u16, lo: u16| Ipv4Addr::from_bits(u32::from(hi) << 16 | u32::from(lo));
+    if ip.is_loopback() {
+        return Some("loopback");
+    }
+    match s {
+        // Other spellings of an IPv4 address: translated (64:ff9b::/96), 6to4 (2002::/16).
+        [0x64, 0xff9b, 0, 0, 0, 0, hi, lo] => inside_v4(embedded(hi, lo)),
+        [0x2002, hi, lo, ..] => inside_v4(embedded(hi, lo)),
+        // Compatible addresses and the rest of ::/32, locally translated ones, Teredo, documentation.
+        [0, 0, ..] | [0x64, 0xff9b, 1, ..] | [0x2001, 0, ..] | [0x2001, 0xdb8, ..] => Some("special-purpose"),
+        [first, ..] if first & 0xfe00 == 0xfc00 => Some("private"),
+        [first, ..] if first & 0xffc0 == 0xfe80 || first & 0xffc0 == 0xfec0 => Some("link-local"),
+        [first, ..] if first & 0xff00 == 0xff00 => Some("multicast"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allows(policy: &EgressPolicy, address: &str) -> bool {
+        policy.check(address.parse().expect("an address")).is_ok()
+    }
+
+    #[test]
+    fn the_inside_is_refused_in_every_spelling() {
+        let policy = EgressPolicy::default();
+        for address in [
+            "127.0.0.1:6379",
+            "127.9.9.9:1",
+            "0.0.0.0:80",
+            "10.1.2.3:80",
+            "172.31.0.1:80",
+            "192.168.1.1:80",
+            "169.254.169.254:80",
+            "100.64.0.1:80",
+            "224.0.0.1:80",
+            "255.255.255.255:80",
+            "[::1]:80",
+            "[::]:80",
+            "[::ffff:127.0.0.1]:80",
+            "[::ffff:10.0.0.1]:80",
+            "[::127.0.0.1]:80",
+            "[64:ff9b::10.0.0.1]:80",
+            "[2002:7f00:1::]:80",
+            "[2001:0:1::1]:80",
+            "[fe80::1]:80",
+            "[fd12::1]:80",
+            "[ff02::1]:80",
+        ] {
+            assert!(!allows(&policy, address), "{address}");
+        }
+        for address in ["9.9.9.9:443", "172.32.0.1:80", "[2620:fe::fe]:443", "[64:ff9b::9.9.9.9]:80"] {
+            assert!(allows(&policy, address), "{address}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_listed_is_allowed() {
+        let nets = ["127.0.0.1:6379", "10.2.0.0/16", "[fd00::]/8"].map(|net| net.parse().expect("a network"));
+        let policy = EgressPolicy::new(nets.to_vec());
+        for address in ["127.0.0.1:6379", "[::ffff:127.0.0.1]:6379", "10.2.255.1:5", "[fd77::1]:5"] {
+            assert!(allows(&policy, address), "{address}");
+        }
+        for address in ["127.0.0.1:6380", "127.0.0.2:6379", "10.3.0.1:5", "[fe80::1]:5", "[::1]:6379"] {
+            assert!(!allows(&policy, address), "{address}");
+        }
+        for wrong in ["", "localhost", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0/8", "::/129"] {
+            assert!(wrong.parse::<AllowedNet>().is_err(), "{wrong}");
+        }
+        assert_eq!(policy.allowed[1].to_string(), "10.2.0.0/16");
+        assert!("0.0.0.0/0".parse::<AllowedNet>().expect("a network").contains("1.2.3.4".parse().expect("an ip"), 1));
+    }
+
+    #[tokio::test]
+    async fn names_are_checked_by_their_addresses() {
+        let refused = EgressPolicy::default().resolve("localhost:6379").await;
+        assert!(matches!(refused, Err(TransportError::Refused(_))), "{refused:?}");
+        let allowed = EgressPolicy::loopback().resolve("localhost:6379").await.expect("loopback is listed");
+        assert!(allowed.iter().all(|address| address.ip().is_loopback() && address.port() == 6379));
+    }
+}

@@ -1,0 +1,312 @@
+//! Pushes one store's log to its storage, forever: watermark, read, encode, send, classify, acknowledge.
+//!
+//! At most one batch of records is in memory, so a dead storage costs lag and nothing else. After any trouble the
+//! storage's own watermark says where to go on; what was in flight is never assumed to be lost or done. A record
+//! that the storage can never take stops this push, is named in the status, and is not skipped.
+
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tribunal_types::{Ack, Lsn, PushRequest, RecordBatch, StoreId};
+
+use crate::status::{Progress, PushHandle, PushState};
+use crate::{AckSink, Adaptor, AdaptorFault, LogSource, ReadLimit, SourceError, StorageDurability, Transport};
+
+/// Bounds of a push.
+#[derive(Clone, Copy, Debug)]
+pub struct PushOptions {
+    /// How much is encoded at once. A storage sees such a batch appear whole.
+    pub limit: ReadLimit,
+    /// First wait after trouble.
+    pub backoff_min: Duration,
+    /// Longest wait after trouble.
+    pub backoff_max: Duration,
+    /// How often an idle push reads the watermark, to notice a storage that restarted behind it.
+    pub heartbeat: Duration,
+}
+
+impl Default for PushOptions {
+    fn default() -> Self {
+        PushOptions {
+            limit: ReadLimit { records_max: 8192, bytes_max: 8 * 1024 * 1024 },
+            backoff_min: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(5),
+            heartbeat: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What a push is made of.
+pub struct PushParts {
+    /// The store.
+    pub store: StoreId,
+    /// Its LogAdaptor.
+    pub adaptor: Arc<dyn Adaptor>,
+    /// Where its records come from.
+    pub source: Arc<dyn LogSource>,
+    /// The way to its storage.
+    pub transport: Arc<dyn Transport>,
+    /// Who hears of acknowledgements.
+    pub sink: Arc<dyn AckSink>,
+    /// Bounds.
+    pub options: PushOptions,
+}
+
+/// The push of one store; [`Pusher::run`] is its task.
+pub struct Pusher {
+    parts: PushParts,
+    progress: Arc<Mutex<Progress>>,
+    resume: Arc<Notify>,
+    /// Records up to here are pushed one by one, to find the one that a batch failed on.
+    single_until: Lsn,
+}
+
+/// Why pushing was interrupted.
+enum Trouble {
+    /// Passing: wait, then start over.
+    Passing(String),
+    /// The storage's watermark is elsewhere: read it.
+    Moved(String),
+    /// These records cannot be pushed.
+    Poison { first: Lsn, last: Lsn, text: String },
+    /// Needs somebody's help.
+    Stuck(String),
+}
+
+type Pushed<T> = Result<T, Trouble>;
+
+impl Pusher {
+    /// Builds the push of a store, and the handle that shows its status.
+    #[must_use]
+    pub fn new(parts: PushParts) -> (Pusher, PushHandle) {
+        let progress = Arc::new(Mutex::new(Progress {
+            state: PushState::Connecting,
+            acked: None,
+            last_error: None,
+            attempts: 0,
+            rewinds: 0,
+            durable: StorageDurability::Unknown,
+            caught_up: Instant::now(),
+        }));
+        let resume = Arc::new(Notify::new());
+        let handle = PushHandle {
+            store: parts.store,
+            source: Arc::clone(&parts.source),
+            progress: Arc::clone(&progress),
+            resume: Arc::clone(&resume),
+        };
+        (Pusher { parts, progress, resume, single_until: Lsn(0) }, handle)
+    }
+
+    /// Pushes until `shutdown` completes. What is in flight then is settled by the watermark at the next start.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
+        tokio::select! {
+            () = shutdown => {}
+            () = self.forever() => {}
+        }
+        self.progress.lock().state = PushState::Ended;
+    }
+
+    async fn forever(&mut self) {
+        loop {
+            let Err(trouble) = self.session().await;
+            let attempts = {
+                let mut progress = self.progress.lock();
+                progress.attempts = progress.attempts.saturating_add(1);
+                progress.attempts
+            };
+            let waited = match trouble {
+                Trouble::Passing(text) => self.back_off(attempts, text),
+                // The first move is followed at once; one that repeats without progress is some kind of trouble.
+                Trouble::Moved(_) if attempts == 1 => continue,
+                Trouble::Moved(text) => self.back_off(attempts, text),
+                Trouble::Poison { first, last, .. } if first < last => {
+                    self.single_until = last;
+                    continue;
+                }
+                Trouble::Poison { first, text, .. } => self.stop(format!("LSN {first} cannot be pushed: {text}")),
+                Trouble::Stuck(text) => self.stop(text),
+            };
+            let resumed = self.resume.notified();
+            match waited {
+                Some(wait) => {
+                    let _ = timeout(wait, resumed).await;
+                }
+                None => resumed.await,
+            }
+        }
+    }
+
+    /// Reports passing trouble; returns how long to wait: exponential, half of it random.
+    fn back_off(&self, attempts: u32, text: String) -> Option<Duration> {
+        let options = &self.parts.options;
+        let step = options.backoff_min.saturating_mul(1 << attempts.saturating_sub(1).min(16));
+        let step = step.clamp(Duration::from_millis(1), options.backoff_max.max(Duration::from_millis(1)));
+        let half = step / 2;
+        let random = RandomState::new().hash_one(attempts);
+        tracing::debug!(store = %self.parts.store, attempts, error = %text, "push backs off");
+        let mut progress = self.progress.lock();
+        progress.state = PushState::BackingOff;
+        progress.last_error = Some(text);
+        Some(half + half.mul_f64((random >> 11) as f64 / (1u64 << 53) as f64))
+    }
+
+    fn stop(&self, text: String) -> Option<Duration> {
+        tracing::error!(store = %self.parts.store, reason = %text, "push stopped");
+        {
+            let mut progress = self.progress.lock();
+            progress.state = PushState::Stopped;
+            progress.last_error = Some(text.clone());
+        }
+        self.parts.sink.failed(self.parts.store, &text);
+        None
+    }
+
+    /// One connection's life: ends with trouble only.
+    async fn session(&mut self) -> Pushed<std::convert::Infallible> {
+        self.progress.lock().state = PushState::Connecting;
+        let question = self.parts.adaptor.watermark().map_err(stuck)?;
+        let durable = self.parts.transport.connect().await.map_err(passing)?;
+        self.progress.lock().durable = durable;
+        let mut at = self.ask_watermark(&question).await?;
+        loop {
+            let limit = match self.parts.options.limit {
+                limit if at < self.single_until => ReadLimit { records_max: 1, ..limit },
+                limit => limit,
+            };
+            let idle = self.parts.source.head(self.parts.store) <= at;
+            self.reading(idle);
+            let read = self.parts.source.read(self.parts.store, at, limit);
+            match timeout(self.parts.options.heartbeat, read).await {
+                Err(_) => {
+                    let now = self.ask_watermark(&question).await?;
+                    if now != at {
+                        return Err(Trouble::Moved(format!("the storage went from LSN {at} to {now}")));
+                    }
+                }
+                Ok(read) => at = self.push(at, read.map_err(unreadable)?, idle).await?,
+            }
+        }
+    }
+
+    fn reading(&self, idle: bool) {
+        let mut progress = self.progress.lock();
+        progress.state = if idle { PushState::Idle } else { PushState::Pushing };
+        if idle {
+            progress.caught_up = Instant::now();
+            progress.attempts = 0;
+            progress.last_error = None;
+        }
+    }
+
+    async fn ask_watermark(&self, question: &PushRequest) -> Pushed<Lsn> {
+        let reply = self.parts.transport.send(question.command.clone()).await.map_err(passing)?;
+        let at = match self.parts.adaptor.read_watermark(&reply) {
+            Ok(at) => at,
+            // A storage that is loading or overloaded answers the question with an error, too.
+            Err(fault) => match self.parts.adaptor.classify(&reply) {
+                Ack::Retry(text) => return Err(Trouble::Passing(text)),
+                _ => return Err(stuck(fault)),
+            },
+        };
+        let head = self.parts.source.head(self.parts.store);
+        if at > head {
+            return Err(Trouble::Stuck(format!(
+                "the storage has applied LSN {at}, the log ends at {head}: it belongs to another log; empty it, or \
+                 point the store elsewhere"
+            )));
+        }
+        let before = {
+            let mut progress = self.progress.lock();
+            let before = progress.acked.replace(at);
+            progress.rewinds += u64::from(before.is_some_and(|before| at < before));
+            before
+        };
+        match before {
+            Some(before) if at < before => {
+                tracing::warn!(store = %self.parts.store, acked = %before, %at, "storage fell back; pushing again");
+                self.parts.sink.rewound(self.parts.store, at);
+            }
+            Some(before) if at == before => {}
+            _ => self.parts.sink.acked(self.parts.store, at),
+        }
+        Ok(at)
+    }
+
+    /// Pushes one batch; returns the last acknowledged record.
+    async fn push(&mut self, after: Lsn, batch: RecordBatch, was_idle: bool) -> Pushed<Lsn> {
+        let Some((first, last)) = batch.bounds() else {
+            tokio::task::yield_now().await;
+            return Ok(after);
+        };
+        if first != after.next() {
+            return Err(Trouble::Stuck(format!("the log answered LSN {first} where {} was due", after.next())));
+        }
+        if was_idle {
+            self.reading(false);
+            self.progress.lock().caught_up = Instant::now();
+        }
+        for request in self.encode(batch, first, last).await? {
+            let (first, last) = (request.first, request.last);
+            let reply = self.parts.transport.send(request.command).await.map_err(passing)?;
+            match self.parts.adaptor.classify(&reply) {
+                Ack::Ok => self.acked(last),
+                Ack::Retry(text) => return Err(Trouble::Passing(text)),
+                Ack::Moved(text) => return Err(Trouble::Moved(text)),
+                Ack::Fatal(text) => return Err(Trouble::Poison { first, last, text }),
+            }
+        }
+        Ok(last)
+    }
+
+    async fn encode(&self, batch: RecordBatch, first: Lsn, last: Lsn) -> Pushed<Vec<PushRequest>> {
+        let adaptor = Arc::clone(&self.parts.adaptor);
+        let encoded = tokio::task::spawn_blocking(move || adaptor.encode(&batch)).await;
+        let requests = encoded
+            .map_err(|e| Trouble::Stuck(format!("the adaptor's call failed: {e}")))?
+            .map_err(|fault| Trouble::Poison { first, last, text: fault.to_string() })?;
+        let covered = requests.iter().try_fold(first, |due, request| {
+            if request.first == due && request.last >= due {
+                ControlFlow::Continue(request.last.next())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        if covered == ControlFlow::Continue(last.next()) {
+            Ok(requests)
+        } else {
+            let text = format!("the adaptor's requests do not cover LSN {first} to {last} without gaps");
+            Err(Trouble::Poison { first, last, text })
+        }
+    }
+
+    fn acked(&self, lsn: Lsn) {
+        {
+            let mut progress = self.progress.lock();
+            progress.acked = Some(lsn);
+            progress.attempts = 0;
+        }
+        self.parts.sink.acked(self.parts.store, lsn);
+    }
+}
+
+fn passing(error: impl ToString) -> Trouble {
+    Trouble::Passing(error.to_string())
+}
+
+fn stuck(fault: AdaptorFault) -> Trouble {
+    Trouble::Stuck(fault.to_string())
+}
+
+fn unreadable(error: SourceError) -> Trouble {
+    match error {
+        SourceError::Truncated { .. } => Trouble::Stuck(error.to_string()),
+        SourceError::Unavailable(_) => Trouble::Passing(error.to_string()),
+    }
+}

@@ -1,0 +1,209 @@
+//! Carries RESP pipelines to a Redis-compatible storage over one TCP connection.
+//!
+//! Connects only to addresses that the [`EgressPolicy`] allows. Every step is bounded in time. A connection that
+//! failed once is dropped: an answer that comes late must not be taken for the next command's.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, Value};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+use tribunal_types::{Command, RespPipeline, RespValue, StorageReply};
+
+use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
+
+/// Where a storage is and how long to wait for it.
+#[derive(Clone, Debug)]
+pub struct RespOptions {
+    /// `host:port`.
+    pub endpoint: String,
+    /// User of the storage's access control, if any.
+    pub username: Option<String>,
+    /// Password, if any. Comes from the operator's configuration, never from a store's declaration.
+    pub password: Option<String>,
+    /// Database number.
+    pub database: i64,
+    /// Where may be connected to.
+    pub egress: EgressPolicy,
+    /// Bound for resolving, connecting and greeting.
+    pub connect_timeout: Duration,
+    /// Bound for one answer.
+    pub reply_timeout: Duration,
+}
+
+impl RespOptions {
+    /// Builds options for `endpoint` with bounds of 2 s to connect and 10 s to answer.
+    #[must_use]
+    pub fn new(endpoint: impl Into<String>, egress: EgressPolicy) -> Self {
+        RespOptions {
+            endpoint: endpoint.into(),
+            username: None,
+            password: None,
+            database: 0,
+            egress,
+            connect_timeout: Duration::from_secs(2),
+            reply_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A connection to a Redis-compatible storage.
+pub struct RespTransport {
+    options: RespOptions,
+    live: Mutex<Option<Live>>,
+}
+
+#[derive(Clone)]
+struct Live {
+    connection: MultiplexedConnection,
+    /// Ends the task that reads the socket when the last owner is gone.
+    _reader: Arc<AbortOnDrop>,
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl RespTransport {
+    /// Makes a transport; it connects when asked to.
+    #[must_use]
+    pub fn new(options: RespOptions) -> Self {
+        RespTransport { options, live: Mutex::new(None) }
+    }
+
+    async fn open(&self) -> Result<(Live, StorageDurability), TransportError> {
+        let stream = connect_any(&self.options.egress.resolve(&self.options.endpoint).await?).await?;
+        stream.set_nodelay(true).map_err(broken)?;
+        let mut info = RedisConnectionInfo::default().set_db(self.options.database).set_skip_set_lib_name();
+        if let Some(username) = &self.options.username {
+            info = info.set_username(username);
+        }
+        if let Some(password) = &self.options.password {
+            info = info.set_password(password);
+        }
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(self.options.reply_timeout));
+        let (connection, reader) =
+            MultiplexedConnection::new_with_config(&info, stream, config).await.map_err(broken)?;
+        let reader = Arc::new(AbortOnDrop(tokio::spawn(reader).abort_handle()));
+        let mut live = Live { connection, _reader: reader };
+        let durability = durability_of(&mut live.connection).await?;
+        Ok((live, durability))
+    }
+}
+
+impl Transport for RespTransport {
+    fn connect(&self) -> Pending<'_, Result<StorageDurability, TransportError>> {
+        Box::pin(async {
+            *self.live.lock() = None;
+            let bound = self.options.connect_timeout;
+            let opened = tokio::time::timeout(bound, self.open()).await;
+            let (live, durability) = opened.map_err(|_| TransportError::Timeout { ms: bound.as_millis() as u64 })??;
+            *self.live.lock() = Some(live);
+            Ok(durability)
+        })
+    }
+
+    fn send(&self, command: Command) -> Pending<'_, Result<StorageReply, TransportError>> {
+        Box::pin(async move {
+            let Command::Resp(commands) = command else {
+                return Err(TransportError::WrongCommand("this storage takes RESP commands only"));
+            };
+            let pipeline = pipeline_of(&commands)?;
+            let live = self.live.lock().clone();
+            let Some(mut live) = live else { return Err(TransportError::Broken("not connected".to_owned())) };
+            let count = commands.command_ends.len();
+            match live.connection.send_packed_commands(&pipeline, 0, count).await {
+                Ok(values) => Ok(StorageReply::Resp(values.into_iter().map(value_of).collect())),
+                Err(error) => {
+                    *self.live.lock() = None;
+                    if error.is_timeout() {
+                        Err(TransportError::Timeout { ms: self.options.reply_timeout.as_millis() as u64 })
+                    } else {
+                        Err(broken(error))
+                    }
+                }
+            }
+        })
+    }
+}
+
+async fn connect_any(addresses: &[SocketAddr]) -> Result<TcpStream, TransportError> {
+    let mut last = TransportError::Broken("no address".to_owned());
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = TransportError::Broken(format!("{address}: {error}")),
+        }
+    }
+    Err(last)
+}
+
+/// Asks what an acknowledgement of this storage means. Storages that forbid the question are `Unknown`.
+async fn durability_of(connection: &mut MultiplexedConnection) -> Result<StorageDurability, TransportError> {
+    let mut pipeline = Pipeline::with_capacity(2);
+    for name in ["appendonly", "appendfsync"] {
+        pipeline.cmd("CONFIG").arg("GET").arg(name);
+    }
+    let answers = connection.send_packed_commands(&pipeline, 0, 2).await.map_err(broken)?;
+    let setting = |at: usize| match answers.get(at) {
+        Some(Value::Array(pair)) => match pair.get(1) {
+            Some(Value::BulkString(text)) => text.as_slice(),
+            _ => b"",
+        },
+        _ => b"",
+    };
+    Ok(match (setting(0), setting(1)) {
+        (b"yes", b"always") => StorageDurability::Always,
+        (b"yes", b"everysec") => StorageDurability::EverySecond,
+        (b"yes", b"no") | (b"no", _) => StorageDurability::None,
+        _ => StorageDurability::Unknown,
+    })
+}
+
+/// Copies the columns into the client's own form; malformed columns (an adaptor is not trusted) are refused.
+fn pipeline_of(commands: &RespPipeline) -> Result<Pipeline, TransportError> {
+    const MALFORMED: TransportError = TransportError::WrongCommand("the adaptor made a malformed RESP pipeline");
+    let mut pipeline = Pipeline::with_capacity(commands.command_ends.len());
+    let (mut arg, mut at) = (0usize, 0usize);
+    for end in &commands.command_ends {
+        let ends = commands.arg_ends.get(arg..*end as usize).ok_or(MALFORMED)?;
+        if ends.is_empty() {
+            return Err(MALFORMED);
+        }
+        let mut command = Cmd::with_capacity(ends.len(), 0);
+        for end in ends {
+            command.arg(commands.args.get(at..*end as usize).ok_or(MALFORMED)?);
+            at = *end as usize;
+        }
+        pipeline.add_command(command);
+        arg = *end as usize;
+    }
+    if commands.command_ends.is_empty() { Err(MALFORMED) } else { Ok(pipeline) }
+}
+
+fn value_of(value: Value) -> RespValue {
+    match value {
+        Value::Nil => RespValue::Nil,
+        Value::Int(number) => RespValue::Int(number),
+        Value::BulkString(bytes) => RespValue::Text(bytes),
+        Value::SimpleString(text) => RespValue::Text(text.into_bytes()),
+        Value::Okay => RespValue::Text(b"OK".to_vec()),
+        Value::ServerError(error) => match error.details() {
+            Some(details) => RespValue::Error(format!("{} {details}", error.code())),
+            None => RespValue::Error(error.code().to_owned()),
+        },
+        _ => RespValue::Error("an answer of a kind that adaptors do not ask for".to_owned()),
+    }
+}
+
+fn broken(error: impl ToString) -> TransportError {
+    TransportError::Broken(error.to_string())
+}

@@ -1,0 +1,119 @@
+//! What an operator sees of a store's push, and how to set a stopped one going again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tribunal_types::{Lsn, StoreId};
+
+use crate::{LogSource, StorageDurability};
+
+/// What a push is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PushState {
+    /// Connects and reads the storage's watermark.
+    #[default]
+    Connecting,
+    /// Sends records.
+    Pushing,
+    /// Has sent everything there is.
+    Idle,
+    /// Waits before it tries again.
+    BackingOff,
+    /// Cannot go on by itself: see `last_error`, then [`PushHandle::resume`].
+    Stopped,
+    /// The server shuts down.
+    Ended,
+}
+
+impl PushState {
+    /// Returns the word shown in a store's status.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            PushState::Connecting => "connecting",
+            PushState::Pushing => "pushing",
+            PushState::Idle => "idle",
+            PushState::BackingOff => "backing_off",
+            PushState::Stopped => "stopped",
+            PushState::Ended => "ended",
+        }
+    }
+}
+
+/// Where a push stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PushStatus {
+    /// What it is doing.
+    pub state: PushState,
+    /// Last record that the storage acknowledged.
+    pub acked: Lsn,
+    /// Last record of the log.
+    pub head: Lsn,
+    /// Records not acknowledged yet.
+    pub lag: u64,
+    /// How long there has been a lag.
+    pub behind: Duration,
+    /// Last trouble, cleared when the storage is caught up.
+    pub last_error: Option<String>,
+    /// Attempts that failed since the last progress.
+    pub attempts: u32,
+    /// How often the storage came back with less than it had acknowledged.
+    pub rewinds: u64,
+    /// What an acknowledgement means.
+    pub durable: StorageDurability,
+}
+
+pub(crate) struct Progress {
+    pub state: PushState,
+    /// `None` until the watermark was read once.
+    pub acked: Option<Lsn>,
+    pub last_error: Option<String>,
+    pub attempts: u32,
+    pub rewinds: u64,
+    pub durable: StorageDurability,
+    pub caught_up: Instant,
+}
+
+/// Reads a push's status from anywhere. Cheap to clone.
+#[derive(Clone)]
+pub struct PushHandle {
+    pub(crate) store: StoreId,
+    pub(crate) source: Arc<dyn LogSource>,
+    pub(crate) progress: Arc<Mutex<Progress>>,
+    pub(crate) resume: Arc<Notify>,
+}
+
+impl PushHandle {
+    /// Returns the store that is pushed to.
+    #[must_use]
+    pub fn store(&self) -> StoreId {
+        self.store
+    }
+
+    /// Returns where the push stands.
+    #[must_use]
+    pub fn status(&self) -> PushStatus {
+        let head = self.source.head(self.store);
+        let progress = self.progress.lock();
+        let acked = progress.acked.unwrap_or_default();
+        let lag = head.0.saturating_sub(acked.0);
+        PushStatus {
+            state: progress.state,
+            acked,
+            head,
+            lag,
+            behind: if lag == 0 { Duration::ZERO } else { progress.caught_up.elapsed() },
+            last_error: progress.last_error.clone(),
+            attempts: progress.attempts,
+            rewinds: progress.rewinds,
+            durable: progress.durable,
+        }
+    }
+
+    /// Tries again now: a stopped push starts over, one that backs off skips the rest of its wait.
+    pub fn resume(&self) {
+        self.resume.notify_one();
+    }
+}
