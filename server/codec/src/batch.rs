@@ -1,0 +1,496 @@
+//! A batch: headers and operations in columns, so that lz4 finds what repeats, then the two arenas.
+//!
+//! What can be computed is not stored: a row's hash comes from namespace, store and key, a span's start from the span
+//! before it, a stamp from the stamp before it. About 50 bytes a transaction of ten writes remain, 16 + 8 of which are
+//! its id and the hash of its body.
+
+use std::sync::Arc;
+
+use tribunal_types::limits::TXNS_PER_BATCH_MAX;
+use tribunal_types::{
+    Batch, BodyHash, Cen, ControlIndex, Csn, FenceItem, Given, GroupId, ImportedVersion, Incarnation, Isolation,
+    NamespaceId, NodeId, Range, Read, RowKey, Span, StoreId, StoreSnapshot, Txn, TxnId, Version, Write, WriteKind,
+};
+
+use crate::conflict::{
+    CONFLICT_BYTES_MIN, put_conflict, put_reason, put_version, take_conflict, take_reason, take_version,
+};
+use crate::reader::{Malformed, Reader};
+use crate::section::{put_section, take_section};
+use crate::varint::{put_delta, put_varint};
+use crate::{Kind, put_head, take_head};
+
+/// Priority that costs no byte.
+const PRIORITY_USUAL: u8 = 100;
+/// Fewest bytes of a transaction's header: flags, id, hash, stamp, four counts.
+const TXN_BYTES_MIN: usize = 1 + 11 + 8 + 1 + 4;
+/// Bits of a transaction's flags above its level.
+const HAS_START: u8 = 1 << 2;
+const SAME_NAMESPACE: u8 = 1 << 3;
+const SAME_ORIGIN: u8 = 1 << 4;
+const USUAL_PRIORITY: u8 = 1 << 5;
+const HAS_TRACEPARENT: u8 = 1 << 6;
+const OTHER_NODE: u8 = 1 << 7;
+/// Bits of a write's flags above its kind.
+const INTEGER: u8 = 1 << 3;
+const SAME_STORE: u8 = 1 << 4;
+const KEY_FOLLOWS: u8 = 1 << 5;
+const VALUE_FOLLOWS: u8 = 1 << 6;
+
+/// Appends the encoded batch.
+pub fn encode_batch(batch: &Batch, out: &mut Vec<u8>) {
+    put_head(Kind::Batch, out);
+    let mut columns = Vec::with_capacity(64 + 32 * batch.txns.len() + 4 * (batch.reads.len() + batch.writes.len()));
+    put_frame(batch, &mut columns);
+    put_txns(batch, &mut columns);
+    put_operations(batch, &mut columns);
+    put_items(batch, &mut columns);
+    put_section(&columns, out);
+    put_section(&batch.keys, out);
+    put_section(&batch.values, out);
+}
+
+/// Decodes a batch. Row keys are computed again by `keyer`.
+///
+/// # Errors
+/// If the bytes are not a batch.
+pub fn decode_batch(bytes: &[u8], keyer: &dyn Fn(NamespaceId, StoreId, &[u8]) -> RowKey) -> Result<Batch, Malformed> {
+    let mut reader = Reader::new(bytes);
+    take_head(Kind::Batch, &mut reader)?;
+    let columns = take_section(&mut reader, "columns")?;
+    let keys = take_section(&mut reader, "keys")?.into_owned();
+    let values = take_section(&mut reader, "values")?.into_owned();
+    reader.finish("end of batch")?;
+
+    let mut reader = Reader::new(&columns);
+    let mut batch = take_frame(&mut reader)?;
+    batch.keys = Arc::new(keys);
+    batch.values = values;
+    take_txns(&mut reader, &mut batch)?;
+    take_operations(&mut reader, &mut batch, keyer)?;
+    take_items(&mut reader, &mut batch)?;
+    reader.finish("end of columns")?;
+    Ok(batch)
+}
+
+fn put_frame(batch: &Batch, out: &mut Vec<u8>) {
+    put_varint(u64::from(batch.group.node.0), out);
+    put_varint(u64::from(batch.group.incarnation.0), out);
+    put_varint(batch.last.0, out);
+    put_delta(batch.first.0, batch.last.0, out);
+    put_varint(batch.control.0, out);
+    put_varint(batch.clock_ms, out);
+}
+
+fn take_frame(reader: &mut Reader<'_>) -> Result<Batch, Malformed> {
+    let group =
+        GroupId { node: NodeId(reader.number("node")?), incarnation: Incarnation(reader.number("incarnation")?) };
+    let last = reader.varint("last epoch")?;
+    let first = last.wrapping_sub(reader.signed("first epoch")? as u64);
+    if first > last || last > Cen::MAX.0 {
+        return Err(reader.malformed("epoch range"));
+    }
+    Ok(Batch {
+        group,
+        first: Cen(first),
+        last: Cen(last),
+        control: ControlIndex(reader.varint("control index")?),
+        clock_ms: reader.varint("clock")?,
+        ..Batch::default()
+    })
+}
+
+/// Splits an id into a part near the clock and the rest: 6 bytes of milliseconds become one or two.
+fn put_id(id: TxnId, clock_ms: u64, out: &mut Vec<u8>) {
+    put_delta(clock_ms, id.unix_ms(), out);
+    out.extend_from_slice(&id.0[6..]);
+}
+
+fn take_id(reader: &mut Reader<'_>, clock_ms: u64) -> Result<TxnId, Malformed> {
+    let unix_ms = reader.delta(clock_ms, "id")?;
+    if unix_ms >> 48 != 0 {
+        return Err(reader.malformed("id"));
+    }
+    let mut id = [0; 16];
+    id[..6].copy_from_slice(&unix_ms.to_be_bytes()[2..]);
+    id[6..].copy_from_slice(reader.take(10, "id")?);
+    Ok(TxnId(id))
+}
+
+fn put_txns(batch: &Batch, out: &mut Vec<u8>) {
+    put_varint(batch.txns.len() as u64, out);
+    let (mut namespace, mut origin) = (0, 0);
+    for txn in &batch.txns {
+        let mut flags = txn.isolation as u8;
+        let mut set = |bit: u8, on: bool| flags |= if on { bit } else { 0 };
+        set(HAS_START, txn.start.is_some());
+        set(SAME_NAMESPACE, txn.namespace.0 == namespace);
+        set(SAME_ORIGIN, txn.origin == origin);
+        set(USUAL_PRIORITY, txn.priority == PRIORITY_USUAL);
+        set(HAS_TRACEPARENT, txn.traceparent.len > 0);
+        set(OTHER_NODE, node_of(txn.csn) != batch.group.node);
+        out.push(flags);
+        (namespace, origin) = (txn.namespace.0, txn.origin);
+    }
+    let mut micros = batch.clock_ms.wrapping_mul(1000);
+    for txn in &batch.txns {
+        put_delta(micros, txn.csn.micros(), out);
+        micros = txn.csn.micros();
+    }
+    put_counts(batch, out);
+    (namespace, origin) = (0, 0);
+    for txn in &batch.txns {
+        put_id(txn.id, batch.clock_ms, out);
+        out.extend_from_slice(&txn.body_hash.0.to_le_bytes());
+        if let Some(start) = txn.start {
+            put_delta(start.0, batch.last.0, out);
+        }
+        if txn.namespace.0 != namespace {
+            put_varint(u64::from(txn.namespace.0), out);
+        }
+        if txn.origin != origin {
+            out.extend_from_slice(&txn.origin.to_le_bytes());
+        }
+        if txn.priority != PRIORITY_USUAL {
+            out.push(txn.priority);
+        }
+        if txn.traceparent.len > 0 {
+            put_varint(u64::from(txn.traceparent.at), out);
+            put_varint(u64::from(txn.traceparent.len), out);
+        }
+        if node_of(txn.csn) != batch.group.node {
+            put_varint(u64::from(node_of(txn.csn).0), out);
+        }
+        (namespace, origin) = (txn.namespace.0, txn.origin);
+    }
+}
+
+/// Returns the node that gave a stamp.
+fn node_of(csn: Csn) -> NodeId {
+    NodeId((csn.0 & ((1 << Csn::NODE_BITS) - 1)) as u16)
+}
+
+fn put_counts(batch: &Batch, out: &mut Vec<u8>) {
+    let mut column = |end: fn(&Txn) -> u32| {
+        let mut before = 0;
+        for txn in &batch.txns {
+            put_varint(u64::from(end(txn) - before), out);
+            before = end(txn);
+        }
+    };
+    column(|t| t.snapshots_end);
+    column(|t| t.reads_end);
+    column(|t| t.ranges_end);
+    column(|t| t.writes_end);
+}
+
+fn take_txns(reader: &mut Reader<'_>, batch: &mut Batch) -> Result<(), Malformed> {
+    let count = reader.count(TXN_BYTES_MIN, "transactions")?;
+    if count > TXNS_PER_BATCH_MAX {
+        return Err(reader.malformed("transactions"));
+    }
+    let flags = reader.take(count, "flags of transactions")?;
+    let mut csns = Vec::with_capacity(count);
+    let mut micros = batch.clock_ms.wrapping_mul(1000);
+    for _ in 0..count {
+        micros = reader.delta(micros, "stamp")?;
+        if micros >> (u64::BITS - Csn::NODE_BITS) != 0 {
+            return Err(reader.malformed("stamp"));
+        }
+        csns.push(Csn::new(micros, batch.group.node));
+    }
+    let snapshots = take_ends(reader, count, "snapshots")?;
+    let reads = take_ends(reader, count, "reads")?;
+    let ranges = take_ends(reader, count, "ranges")?;
+    let writes = take_ends(reader, count, "writes")?;
+    batch.txns.reserve_exact(count);
+    let (mut namespace, mut origin) = (0, 0);
+    for ix in 0..count {
+        let flags = flags[ix];
+        let is = |bit: u8| flags & bit != 0;
+        let id = take_id(reader, batch.clock_ms)?;
+        let body_hash = BodyHash(reader.u64_le("body hash")?);
+        let start =
+            if is(HAS_START) { Some(Cen(batch.last.0.wrapping_sub(reader.signed("start")? as u64))) } else { None };
+        if !is(SAME_NAMESPACE) {
+            namespace = reader.number("namespace")?;
+        }
+        if !is(SAME_ORIGIN) {
+            origin = reader.u64_le("origin")?;
+        }
+        let priority = if is(USUAL_PRIORITY) { PRIORITY_USUAL } else { reader.u8("priority")? };
+        let traceparent = if is(HAS_TRACEPARENT) {
+            let span = Span { at: reader.number("traceparent")?, len: reader.number("traceparent")? };
+            check_span(reader, span, batch.values.len())?
+        } else {
+            Span::default()
+        };
+        let csn = if is(OTHER_NODE) {
+            let node: u16 = reader.number("node of stamp")?;
+            if node >> Csn::NODE_BITS != 0 {
+                return Err(reader.malformed("node of stamp"));
+            }
+            Csn::new(csns[ix].micros(), NodeId(node))
+        } else {
+            csns[ix]
+        };
+        batch.txns.push(Txn {
+            id,
+            body_hash,
+            csn,
+            start,
+            origin,
+            namespace: NamespaceId(namespace),
+            isolation: Isolation::from_u8(flags & 3).ok_or_else(|| reader.malformed("level"))?,
+            priority,
+            snapshots_end: snapshots[ix],
+            reads_end: reads[ix],
+            ranges_end: ranges[ix],
+            writes_end: writes[ix],
+            traceparent,
+        });
+    }
+    Ok(())
+}
+
+fn take_ends(reader: &mut Reader<'_>, count: usize, what: &'static str) -> Result<Vec<u32>, Malformed> {
+    let mut ends = Vec::with_capacity(count);
+    let mut end = 0_u32;
+    for _ in 0..count {
+        end = end.checked_add(reader.number(what)?).ok_or_else(|| reader.malformed(what))?;
+        ends.push(end);
+    }
+    Ok(ends)
+}
+
+/// Where the next span of an arena starts, if spans follow one another.
+struct Spans {
+    next: u32,
+}
+
+impl Spans {
+    fn follows(&self, span: Span) -> bool {
+        span.at == self.next
+    }
+
+    /// Appends the length, and the start if it is not where the last span ended.
+    fn put(&mut self, span: Span, out: &mut Vec<u8>) {
+        put_varint(u64::from(span.len), out);
+        if !self.follows(span) {
+            put_delta(u64::from(self.next), u64::from(span.at), out);
+        }
+        self.next = span.at + span.len;
+    }
+
+    fn take(&mut self, reader: &mut Reader<'_>, follows: bool, arena: usize) -> Result<Span, Malformed> {
+        let len = reader.number("length")?;
+        let at = if follows {
+            self.next
+        } else {
+            let at = reader.delta(u64::from(self.next), "start")?;
+            u32::try_from(at).map_err(|_| reader.malformed("start"))?
+        };
+        let span = check_span(reader, Span { at, len }, arena)?;
+        self.next = at + len;
+        Ok(span)
+    }
+}
+
+fn check_span(reader: &Reader<'_>, span: Span, arena: usize) -> Result<Span, Malformed> {
+    match span.at.checked_add(span.len) {
+        Some(end) if end as usize <= arena => Ok(span),
+        _ => Err(reader.malformed("span outside its arena")),
+    }
+}
+
+fn put_operations(batch: &Batch, out: &mut Vec<u8>) {
+    let mut store = 0;
+    for snapshot in &batch.snapshots {
+        put_delta(store, u64::from(snapshot.store.0), out);
+        put_delta(snapshot.at.0, batch.last.0, out);
+        store = u64::from(snapshot.store.0);
+    }
+    let (mut keys, mut values) = (Spans { next: 0 }, Spans { next: 0 });
+    for txn in 0..batch.txns.len() {
+        for read in &batch.reads[batch.reads_of(txn)] {
+            // Low bit: the key follows the last one. The rest: the store's distance, zigzagged.
+            let distance = u64::from(read.store.0).wrapping_sub(store) as i64;
+            let zigzag = ((distance << 1) ^ (distance >> 63)) as u64;
+            put_varint(zigzag << 1 | u64::from(keys.follows(read.key)), out);
+            keys.put(read.key, out);
+            put_version(read.seen, batch.last, out);
+            store = u64::from(read.store.0);
+        }
+        for range in &batch.ranges[batch.ranges_of(txn)] {
+            put_delta(store, u64::from(range.store.0), out);
+            for span in [range.start, range.end] {
+                out.push(u8::from(keys.follows(span)));
+                keys.put(span, out);
+            }
+            store = u64::from(range.store.0);
+        }
+        for write in &batch.writes[batch.writes_of(txn)] {
+            let same = u64::from(write.store.0) == store;
+            let mut flags = write.kind as u8;
+            let mut set = |bit: u8, on: bool| flags |= if on { bit } else { 0 };
+            set(INTEGER, write.integer);
+            set(SAME_STORE, same);
+            set(KEY_FOLLOWS, keys.follows(write.key));
+            set(VALUE_FOLLOWS, values.follows(write.value));
+            out.push(flags);
+            if !same {
+                put_varint(u64::from(write.store.0), out);
+            }
+            keys.put(write.key, out);
+            values.put(write.value, out);
+            store = u64::from(write.store.0);
+        }
+        // A traceparent lies behind its transaction's values.
+        let traceparent = batch.txns[txn].traceparent;
+        if traceparent.len > 0 && values.follows(traceparent) {
+            values.next += traceparent.len;
+        }
+    }
+}
+
+fn take_operations(
+    reader: &mut Reader<'_>,
+    batch: &mut Batch,
+    keyer: &dyn Fn(NamespaceId, StoreId, &[u8]) -> RowKey,
+) -> Result<(), Malformed> {
+    let ends = batch.txns.last().map_or((0, 0, 0, 0), |t| (t.snapshots_end, t.reads_end, t.ranges_end, t.writes_end));
+    let bytes_min = u64::from(ends.0) * 2 + u64::from(ends.1) * 3 + u64::from(ends.2) * 5 + u64::from(ends.3) * 3;
+    if bytes_min > reader.remaining() as u64 {
+        return Err(reader.malformed("operations"));
+    }
+    let mut store = 0;
+    batch.snapshots.reserve_exact(ends.0 as usize);
+    for _ in 0..ends.0 {
+        store = take_store(reader, store)?;
+        let at = Cen(batch.last.0.wrapping_sub(reader.signed("snapshot")? as u64));
+        batch.snapshots.push(StoreSnapshot { store: StoreId(store), at });
+    }
+    batch.reads.reserve_exact(ends.1 as usize);
+    batch.ranges.reserve_exact(ends.2 as usize);
+    batch.writes.reserve_exact(ends.3 as usize);
+    let arena = Arc::clone(&batch.keys);
+    let (mut keys, mut values) = (Spans { next: 0 }, Spans { next: 0 });
+    for txn in 0..batch.txns.len() {
+        let namespace = batch.txns[txn].namespace;
+        for _ in batch.reads_of(txn) {
+            let head = reader.varint("read")?;
+            store = store_near(reader, store, crate::varint::unzigzag(head >> 1))?;
+            let key = keys.take(reader, head & 1 == 1, arena.len())?;
+            let seen = take_version(reader, batch.last)?;
+            let store = StoreId(store);
+            batch.reads.push(Read { row: keyer(namespace, store, key.of(&arena)), seen, store, key });
+        }
+        for _ in batch.ranges_of(txn) {
+            store = take_store(reader, store)?;
+            let start_follows = take_bool(reader, "start of range")?;
+            let start = keys.take(reader, start_follows, arena.len())?;
+            let end_follows = take_bool(reader, "end of range")?;
+            let end = keys.take(reader, end_follows, arena.len())?;
+            batch.ranges.push(Range { store: StoreId(store), start, end });
+        }
+        for _ in batch.writes_of(txn) {
+            let flags = reader.u8("write")?;
+            let kind = WriteKind::from_u8(flags & 7).ok_or_else(|| reader.malformed("kind of write"))?;
+            if flags >> 7 != 0 {
+                return Err(reader.malformed("flags of write"));
+            }
+            if flags & SAME_STORE == 0 {
+                store = reader.number("store")?;
+            }
+            let key = keys.take(reader, flags & KEY_FOLLOWS != 0, arena.len())?;
+            let value = values.take(reader, flags & VALUE_FOLLOWS != 0, batch.values.len())?;
+            let (store, integer) = (StoreId(store), flags & INTEGER != 0);
+            let row = keyer(namespace, store, key.of(&arena));
+            batch.writes.push(Write { row, store, key, value, kind, integer });
+        }
+        let traceparent = batch.txns[txn].traceparent;
+        if traceparent.len > 0 && values.follows(traceparent) {
+            values.next += traceparent.len;
+        }
+    }
+    Ok(())
+}
+
+fn take_bool(reader: &mut Reader<'_>, what: &'static str) -> Result<bool, Malformed> {
+    match reader.u8(what)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(reader.malformed(what)),
+    }
+}
+
+fn store_near(reader: &Reader<'_>, store: u32, distance: i64) -> Result<u32, Malformed> {
+    u32::try_from(u64::from(store).wrapping_add(distance as u64)).map_err(|_| reader.malformed("store"))
+}
+
+fn take_store(reader: &mut Reader<'_>, near: u32) -> Result<u32, Malformed> {
+    let distance = reader.signed("store")?;
+    store_near(reader, near, distance)
+}
+
+/// Appends what is not a transaction: given verdicts, fences, imported versions.
+fn put_items(batch: &Batch, out: &mut Vec<u8>) {
+    put_varint(batch.given.len() as u64, out);
+    for given in &batch.given {
+        put_id(given.id, batch.clock_ms, out);
+        put_varint(u64::from(given.namespace.0), out);
+        out.push(u8::from(given.body_hash.is_some()));
+        if let Some(hash) = given.body_hash {
+            out.extend_from_slice(&hash.0.to_le_bytes());
+        }
+        put_reason(given.reason, out);
+        put_varint(given.conflicts.len() as u64, out);
+        for conflict in &given.conflicts {
+            put_conflict(conflict, batch.last, out);
+        }
+    }
+    put_varint(batch.fences.len() as u64, out);
+    for fence in &batch.fences {
+        put_id(fence.id, batch.clock_ms, out);
+        put_varint(u64::from(fence.namespace.0), out);
+    }
+    put_varint(batch.imports.len() as u64, out);
+    for import in &batch.imports {
+        out.extend_from_slice(&import.row.hi.to_le_bytes());
+        out.extend_from_slice(&import.row.lo.to_le_bytes());
+        put_varint(u64::from(import.store.0) << 1 | u64::from(import.integer), out);
+        put_varint(import.version.bits(), out);
+    }
+}
+
+fn take_items(reader: &mut Reader<'_>, batch: &mut Batch) -> Result<(), Malformed> {
+    let count = reader.count(15, "given verdicts")?;
+    batch.given.reserve_exact(count);
+    for _ in 0..count {
+        let id = take_id(reader, batch.clock_ms)?;
+        let namespace = NamespaceId(reader.number("namespace")?);
+        let hashed = take_bool(reader, "body hash")?;
+        let body_hash = if hashed { Some(BodyHash(reader.u64_le("body hash")?)) } else { None };
+        let reason = take_reason(reader)?;
+        let conflict_count = reader.count(CONFLICT_BYTES_MIN, "conflicts")?;
+        let conflicts =
+            (0..conflict_count).map(|_| take_conflict(reader, batch.last)).collect::<Result<Vec<_>, _>>()?;
+        batch.given.push(Given { id, body_hash, namespace, reason, conflicts });
+    }
+    let count = reader.count(12, "fences")?;
+    batch.fences.reserve_exact(count);
+    for _ in 0..count {
+        let id = take_id(reader, batch.clock_ms)?;
+        batch.fences.push(FenceItem { id, namespace: NamespaceId(reader.number("namespace")?) });
+    }
+    let count = reader.count(18, "imported versions")?;
+    batch.imports.reserve_exact(count);
+    for _ in 0..count {
+        let row = RowKey { hi: reader.u64_le("row")?, lo: reader.u64_le("row")? };
+        let head = reader.varint("store")?;
+        let store = StoreId(u32::try_from(head >> 1).map_err(|_| reader.malformed("store"))?);
+        let version = Version::from_bits(reader.varint("version")?).ok_or_else(|| reader.malformed("version"))?;
+        batch.imports.push(ImportedVersion { row, store, version, integer: head & 1 == 1 });
+    }
+    Ok(())
+}

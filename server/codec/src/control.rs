@@ -1,0 +1,150 @@
+//! Entries of the control log: stores and plugins.
+
+use tribunal_types::{
+    Cen, ControlChange, Existence, Isolation, NamespaceId, PluginChoice, PluginSlot, StoreId, StoreSpec,
+};
+
+use crate::reader::{Malformed, Reader};
+use crate::varint::{put_bytes, put_varint};
+use crate::{Kind, put_head, take_head};
+
+/// Encodes a change.
+#[must_use]
+pub fn encode_control(change: &ControlChange) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128);
+    put_head(Kind::Control, &mut out);
+    match change {
+        ControlChange::DeclareStore(spec) => {
+            out.push(0);
+            put_store(spec, &mut out);
+        }
+        ControlChange::ActivatePlugin { choice, from } => {
+            out.push(1);
+            put_varint(from.0, &mut out);
+            put_choice(choice, &mut out);
+        }
+    }
+    out
+}
+
+fn put_store(spec: &StoreSpec, out: &mut Vec<u8>) {
+    put_varint(u64::from(spec.id.0), out);
+    put_varint(u64::from(spec.namespace.0), out);
+    put_bytes(spec.name.as_bytes(), out);
+    out.push(
+        spec.existence as u8
+            | u8::from(spec.multi_version) << 1
+            | u8::from(spec.transactional) << 2
+            | u8::from(spec.adaptor.is_some()) << 3,
+    );
+    if let Some(adaptor) = &spec.adaptor {
+        put_bytes(adaptor.as_bytes(), out);
+    }
+    put_bytes(spec.adaptor_config.as_bytes(), out);
+}
+
+fn put_choice(choice: &PluginChoice, out: &mut Vec<u8>) {
+    match &choice.slot {
+        PluginSlot::Rule => out.push(0),
+        PluginSlot::Validator(level) => out.extend_from_slice(&[1, *level as u8]),
+        PluginSlot::Adaptor(name) => {
+            out.push(2);
+            put_bytes(name.as_bytes(), out);
+        }
+    }
+    put_bytes(choice.name.as_bytes(), out);
+    out.extend_from_slice(&choice.digest);
+    put_bytes(choice.config.as_bytes(), out);
+}
+
+/// Decodes a change.
+///
+/// # Errors
+/// If the bytes are not one.
+pub fn decode_control(bytes: &[u8]) -> Result<ControlChange, Malformed> {
+    let mut reader = Reader::new(bytes);
+    take_head(Kind::Control, &mut reader)?;
+    let change = match reader.u8("kind of change")? {
+        0 => ControlChange::DeclareStore(take_store(&mut reader)?),
+        1 => {
+            let from = Cen(reader.varint("from")?);
+            ControlChange::ActivatePlugin { choice: take_choice(&mut reader)?, from }
+        }
+        _ => return Err(reader.malformed("kind of change")),
+    };
+    reader.finish("end of change")?;
+    Ok(change)
+}
+
+fn take_store(reader: &mut Reader<'_>) -> Result<StoreSpec, Malformed> {
+    let id = StoreId(reader.number("store")?);
+    let namespace = NamespaceId(reader.number("namespace")?);
+    let name = reader.text("store name")?;
+    let flags = reader.u8("store flags")?;
+    if flags >> 4 != 0 {
+        return Err(reader.malformed("store flags"));
+    }
+    Ok(StoreSpec {
+        id,
+        namespace,
+        name,
+        existence: if flags & 1 == 0 { Existence::Tracked } else { Existence::Declared },
+        multi_version: flags & 2 != 0,
+        transactional: flags & 4 != 0,
+        adaptor: if flags & 8 == 0 { None } else { Some(reader.text("adaptor")?) },
+        adaptor_config: reader.text("adaptor configuration")?,
+    })
+}
+
+fn take_choice(reader: &mut Reader<'_>) -> Result<PluginChoice, Malformed> {
+    let slot = match reader.u8("slot")? {
+        0 => PluginSlot::Rule,
+        1 => {
+            let level = reader.u8("level")?;
+            PluginSlot::Validator(Isolation::from_u8(level).ok_or_else(|| reader.malformed("level"))?)
+        }
+        2 => PluginSlot::Adaptor(reader.text("adaptor")?),
+        _ => return Err(reader.malformed("slot")),
+    };
+    Ok(PluginChoice {
+        slot,
+        name: reader.text("module name")?,
+        digest: reader.array("digest")?,
+        config: reader.text("plugin configuration")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(change: &ControlChange) {
+        let bytes = encode_control(change);
+        assert_eq!(decode_control(&bytes).as_ref(), Ok(change));
+        for cut in 0..bytes.len() {
+            assert!(decode_control(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn changes_come_back() {
+        check(&ControlChange::DeclareStore(StoreSpec::default()));
+        check(&ControlChange::DeclareStore(StoreSpec {
+            id: StoreId(7),
+            namespace: NamespaceId(u32::MAX),
+            name: "orders".into(),
+            existence: Existence::Declared,
+            multi_version: true,
+            transactional: true,
+            adaptor: Some("redis".into()),
+            adaptor_config: "{\"endpoint\":\"x\"}".into(),
+        }));
+        let slots = [PluginSlot::Rule, PluginSlot::Validator(Isolation::Snapshot), PluginSlot::Adaptor("kv".into())];
+        for slot in slots {
+            check(&ControlChange::ActivatePlugin {
+                choice: PluginChoice { slot, name: "m".into(), digest: [9; 32], config: "{}".into() },
+                from: Cen(77),
+            });
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! A section of a record: bytes, lz4-packed where that makes them smaller.
+
+use std::borrow::Cow;
+
+use crate::reader::{Malformed, Reader};
+use crate::varint::put_varint;
+
+/// Sections below this are not worth the attempt.
+const PACK_BYTES_MIN: usize = 48;
+/// A section larger than this is not ours: four times the largest batch.
+const SECTION_BYTES_MAX: usize = 4 * tribunal_types::limits::BATCH_BYTES_MAX;
+/// lz4 cannot shrink by more than this factor; a claim above it is a lie.
+const LZ4_RATIO_MAX: usize = 256;
+
+/// Appends `raw` as a section.
+pub(crate) fn put_section(raw: &[u8], out: &mut Vec<u8>) {
+    if raw.len() >= PACK_BYTES_MIN {
+        let packed = lz4_flex::block::compress(raw);
+        if packed.len() + raw.len() / 32 + 2 < raw.len() {
+            put_varint((raw.len() as u64) << 1 | 1, out);
+            put_varint(packed.len() as u64, out);
+            out.extend_from_slice(&packed);
+            return;
+        }
+    }
+    put_varint((raw.len() as u64) << 1, out);
+    out.extend_from_slice(raw);
+}
+
+/// Reads a section.
+pub(crate) fn take_section<'a>(reader: &mut Reader<'a>, what: &'static str) -> Result<Cow<'a, [u8]>, Malformed> {
+    let head = reader.varint(what)?;
+    let raw_len = usize::try_from(head >> 1).map_err(|_| reader.malformed(what))?;
+    if head & 1 == 0 {
+        return reader.take(raw_len, what).map(Cow::Borrowed);
+    }
+    let packed = reader.bytes(what)?;
+    if raw_len > SECTION_BYTES_MAX || raw_len > packed.len().saturating_mul(LZ4_RATIO_MAX) {
+        return Err(reader.malformed(what));
+    }
+    let raw = lz4_flex::block::decompress(packed, raw_len).map_err(|_| reader.malformed(what))?;
+    if raw.len() == raw_len { Ok(Cow::Owned(raw)) } else { Err(reader.malformed(what)) }
+}
