@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Runs every test of the project and ends with one line: `N passed, N failed, N skipped`.
+#
+# Exits with 0 only if nothing failed to build, nothing failed and, when CI=true, nothing was skipped. A test that
+# cannot run here prints `SKIPPED: reason` and counts as skipped, not as passed. Tests marked #[ignore] are the long
+# sizes that are run on demand; they are not part of this run and not counted.
+#
+# TRIBUNAL_TEST_TIMEOUT_S bounds each of the two test commands, builds excluded (default 1500).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tribunal/target}"
+timeout_s="${TRIBUNAL_TEST_TIMEOUT_S:-1500}"
+output="$(mktemp)"
+trap 'rm -f "$output"' EXIT
+broken=0
+
+# The real Redis that the engine tests talk to. The tests start it themselves, so no service is to be started.
+install_redis() {
+  command -v redis-server >/dev/null && return
+  if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+    echo "redis-server is missing: tests that need it are skipped (Debian: apt-get install redis-server)"
+    return
+  fi
+  echo "== installing redis-server"
+  local policy=/usr/sbin/policy-rc.d
+  local had_policy=1
+  [ -e "$policy" ] || had_policy=0
+  if [ "$had_policy" -eq 0 ]; then
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+  fi
+  apt-get update -qq || true
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server </dev/null >/dev/null ||
+    echo "redis-server could not be installed: tests that need it are skipped"
+  [ "$had_policy" -eq 1 ] || rm -f "$policy"
+}
+
+build() {
+  echo "== building: $*"
+  cargo "$@" || { broken=1; echo "BUILD FAILED: cargo $*"; }
+}
+
+# Runs one test command. Output of passed tests is needed for `SKIPPED:` but only clutters the terminal.
+run_tests() {
+  echo "== testing: cargo $*"
+  local status=0
+  timeout --kill-after=30 "$timeout_s" cargo "$@" --no-fail-fast -- --show-output >"$output.part" 2>&1 || status=$?
+  cat "$output.part" >>"$output"
+  if [ "$status" -eq 0 ]; then
+    grep -E '^(     Running|   Doc-tests|test result:|SKIPPED:)' "$output.part" || true
+  else
+    cat "$output.part"
+    # Nothing failed by name, so it was the build, a crash or the time-out.
+    if [ "$status" -ge 124 ] || ! grep -qE '^test result: FAILED' "$output.part"; then
+      broken=1
+      echo "TEST COMMAND FAILED with status $status: cargo $*"
+    fi
+  fi
+  rm -f "$output.part"
+}
+
+install_redis
+build test --workspace --locked --no-run
+# The processes that tests start: the server, the proxy.
+build build --workspace --locked --bins
+run_tests test --workspace --locked
+# Each planted bug must be caught. A command of its own, because the bugs are compiled into the core.
+run_tests test --locked -p tribunal-tests --features planted-bugs --test negative
+
+count() { awk -v name="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i ~ "^" name) sum += $(i - 1) } END { print sum + 0 }' "$output"; }
+skipped="$(grep -c '^SKIPPED:' "$output" || true)"
+passed=$(($(count passed) - skipped))
+failed=$(($(count failed) + broken))
+[ "$passed" -gt 0 ] || { [ "$failed" -gt 0 ] || failed=1; }
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] || exit 1
+[ "${CI:-}" != true ] || [ "$skipped" -eq 0 ] || exit 1
