@@ -6,17 +6,17 @@ use std::time::Instant;
 
 use tribunal_push::EmbeddedStore;
 
-const ROWS: u64 = 200_000;
+const ROWS: u64 = 1_000_000;
 const ROWS_PER_TXN: usize = 5;
-const TXNS: usize = 100_000;
+const TXNS: usize = 400_000;
 const VALUE: &[u8] = b"{\"balance\":1000,\"owner\":\"someone with a name\",\"flags\":[1,2]}";
 
 fn main() {
     let dir = std::env::temp_dir().join(format!("tribunal-bench-embedded-{}", std::process::id()));
     for skewed in [false, true] {
-        for txns_per_batch in [64, 512, 4096] {
+        for txns_per_batch in [256, 2048, 8192] {
             let _ = std::fs::remove_dir_all(&dir);
-            let store = EmbeddedStore::open(&dir, 256 << 20).expect("opens");
+            let store = EmbeddedStore::open(&dir, 1 << 30).expect("opens");
             measure(&store, skewed, txns_per_batch);
         }
     }

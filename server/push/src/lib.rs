@@ -12,7 +12,6 @@ pub mod pusher;
 pub mod resp;
 pub mod source;
 pub mod status;
-pub mod synced;
 #[cfg(test)]
 mod testing;
 pub mod transport;

@@ -8,41 +8,40 @@ use foldhash::fast::RandomState;
 use tribunal_types::{Version, WriteKind};
 
 use super::raw::{RawCommand, RawRow};
+use super::recent::Stored;
 
-/// Last state of every row that a command touches: version and value, or gone.
+/// Last state of every row that a command touches.
 pub(super) struct Folded<'a> {
-    rows: Rows<'a>,
+    /// Version of the last write, and the value, or `None` if the row is gone.
+    pub rows: HashMap<&'a [u8], (Version, Option<Cow<'a, [u8]>>), RandomState>,
 }
 
-type Rows<'a> = HashMap<&'a [u8], Option<(Version, Cow<'a, [u8]>)>, RandomState>;
-
-impl<'a> Folded<'a> {
-    pub(super) fn rows(&self) -> impl Iterator<Item = (&'a [u8], Option<(Version, &[u8])>)> {
-        self.rows.iter().map(|(key, state)| (*key, state.as_ref().map(|(version, value)| (*version, value.as_ref()))))
-    }
-}
-
-/// Folds the rows of `command`; `stored` returns the value that the store holds now, which only adds ask for.
+/// Folds the rows of `command`; `stored` returns what the store holds now, which only adds ask for.
 pub(super) fn fold<'a>(
     command: &RawCommand<'a>,
-    stored: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, String>,
+    stored: impl Fn(&[u8]) -> Result<Option<Stored>, String>,
 ) -> Result<Folded<'a>, String> {
-    let mut rows: Rows<'a> = HashMap::with_capacity_and_hasher(command.rows.len(), RandomState::default());
+    let rows = HashMap::with_capacity_and_hasher(command.rows.len(), RandomState::default());
+    let mut folded = Folded { rows };
     for row in &command.rows {
         let state = match row.kind {
-            WriteKind::Insert | WriteKind::Update | WriteKind::Put => Some((row.version, Cow::Borrowed(row.value))),
+            WriteKind::Insert | WriteKind::Update | WriteKind::Put => Some(Cow::Borrowed(row.value)),
             WriteKind::Delete => None,
             WriteKind::Add => {
-                let base = match rows.entry(row.key) {
-                    Entry::Occupied(known) => known.remove().map(|(_, value)| value.into_owned()),
-                    Entry::Vacant(_) => stored(row.key)?,
+                let base = match folded.rows.entry(row.key) {
+                    Entry::Occupied(known) => known.remove().1.map(Cow::into_owned),
+                    Entry::Vacant(_) => match stored(row.key)? {
+                        // Only after damage: a checkpoint got further than its watermark says. The add is in there.
+                        Some(base) if base.version >= row.version => continue,
+                        base => base.map(|base| base.value.into_vec()),
+                    },
                 };
-                Some((row.version, Cow::Owned(sum(row, base)?.into_bytes())))
+                Some(Cow::Owned(sum(row, base)?.into_bytes()))
             }
         };
-        rows.insert(row.key, state);
+        folded.rows.insert(row.key, (row.version, state));
     }
-    Ok(Folded { rows })
+    Ok(folded)
 }
 
 fn sum(row: &RawRow<'_>, base: Option<Vec<u8>>) -> Result<String, String> {
