@@ -1,1 +1,27 @@
-//! tribunal-api
+//! The wire types of Tribunal's REST surface and the checked-in OpenAPI documents that are made of them.
+//!
+//! JSON only: conversions from and to the domain's words live where they are used. No `oneOf`, no `null` (absent
+//! instead), flat structs, every 64-bit number a decimal string, so that every client generator accepts the result.
+
+pub mod downgrade;
+pub mod log;
+pub mod meta;
+pub mod problem;
+pub mod store;
+pub mod txn;
+
+pub use log::{LogPage, LogRecord, LogWrite};
+pub use meta::{Health, Readiness, VersionInfo};
+pub use problem::{Problem, ProblemError};
+pub use store::{
+    ImportLine, ImportResult, Row, Rows, Snapshot, StoreDeclaration, StoreExistence, StoreInfo, StoreList, StorePush,
+};
+pub use txn::{
+    Ack, BatchCommitRequest, BatchCommitResponse, BatchTxn, BeginRequest, BeginResponse, CommitRequest, Conflict,
+    IsolationLevel, Range, Read, TxnOutcome, TxnState, Write, WriteOp,
+};
+
+/// The OpenAPI 3.1 document, as checked in.
+pub const OPENAPI_3_1: &str = include_str!("../openapi.json");
+/// Its OpenAPI 3.0.3 twin, as checked in.
+pub const OPENAPI_3_0: &str = include_str!("../openapi-3.0.json");

@@ -1,4 +1,28 @@
 //! The REST surface: a hyper server with timeouts of its own, axum routes, and the mapping of JSON to transactions
 //! and of verdicts to JSON. It decides nothing.
+//!
+//! Entry points: [`router::router`] over an implementation of [`service::Service`], served by [`server::serve`].
 
+pub mod answer;
+pub mod app;
+pub mod begin;
+pub mod body;
+pub mod body_hash;
+pub mod commit;
+pub mod connection;
+pub mod fault;
+pub mod json;
+pub mod log_pull;
+pub mod meta;
+pub mod poster;
+pub mod query;
+pub mod refusal;
+pub mod router;
+pub mod server;
 pub mod service;
+pub mod txn_body;
+
+pub use app::RouterOptions;
+pub use router::router;
+pub use server::{ServerOptions, serve};
+pub use service::Service;

@@ -1,0 +1,108 @@
+//! Derives the OpenAPI 3.0.3 document from the 3.1 one, for client generators that know no 3.1.
+//!
+//! Only what this API uses is translated; [`to_3_0`] refuses the rest, so that nothing is lost in silence.
+
+use serde_json::{Map, Value};
+
+/// Something that OpenAPI 3.0 cannot say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotExpressible {
+    /// JSON pointer into the 3.1 document.
+    pub pointer: String,
+    /// What it is.
+    pub what: String,
+}
+
+impl std::fmt::Display for NotExpressible {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at {} has no counterpart in OpenAPI 3.0", self.what, self.pointer)
+    }
+}
+
+impl std::error::Error for NotExpressible {}
+
+/// Translates a 3.1 document.
+///
+/// # Errors
+/// If it uses what 3.0 cannot say: type lists, `null`, `const`, `oneOf`, `$defs` and the like.
+pub fn to_3_0(document: &Value) -> Result<Value, NotExpressible> {
+    let mut twin = document.clone();
+    twin["openapi"] = Value::from("3.0.3");
+    if let Some(license) = twin.pointer_mut("/info/license").and_then(Value::as_object_mut) {
+        license.remove("identifier");
+    }
+    check(&twin, &mut String::new())?;
+    simplify(&mut twin);
+    Ok(twin)
+}
+
+const NEW_IN_3_1: [&str; 9] =
+    ["const", "$defs", "prefixItems", "if", "then", "oneOf", "unevaluatedProperties", "patternProperties", "webhooks"];
+
+fn check(value: &Value, pointer: &mut String) -> Result<(), NotExpressible> {
+    let found = |pointer: &str, what: &str| Err(NotExpressible { pointer: pointer.into(), what: what.into() });
+    match value {
+        Value::Object(map) => {
+            if map.get("type").is_some_and(|t| t.is_array() || t == "null") {
+                return found(pointer, "a list of types");
+            }
+            if let Some(key) = NEW_IN_3_1.iter().find(|key| map.contains_key(**key)) {
+                return found(pointer, key);
+            }
+            for (key, inner) in map {
+                let length = pointer.len();
+                pointer.push('/');
+                pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+                check(inner, pointer)?;
+                pointer.truncate(length);
+            }
+        }
+        Value::Array(items) => {
+            for (index, inner) in items.iter().enumerate() {
+                let length = pointer.len();
+                pointer.push_str(&format!("/{index}"));
+                check(inner, pointer)?;
+                pointer.truncate(length);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Puts a description beside a `$ref` into an `allOf`: 3.0 ignores siblings of a reference.
+fn simplify(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            if map.len() > 1
+                && let Some(reference) = map.remove("$ref")
+            {
+                let mut inner = Map::new();
+                inner.insert("$ref".into(), reference);
+                map.insert("allOf".into(), Value::Array(vec![Value::Object(inner)]));
+            }
+            map.values_mut().for_each(simplify);
+        }
+        Value::Array(items) => items.iter_mut().for_each(simplify),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn refuses_what_3_0_cannot_say() {
+        let error = to_3_0(&json!({"openapi": "3.1.0", "x": {"a/b": {"type": ["string", "null"]}}})).unwrap_err();
+        assert_eq!((error.pointer.as_str(), error.what.as_str()), ("/x/a~1b", "a list of types"));
+    }
+
+    #[test]
+    fn keeps_descriptions_beside_references() {
+        let twin = to_3_0(&json!({"openapi": "3.1.0", "p": {"$ref": "#/x", "description": "why"}})).unwrap();
+        assert_eq!(twin, json!({"openapi": "3.0.3", "p": {"allOf": [{"$ref": "#/x"}], "description": "why"}}));
+    }
+}

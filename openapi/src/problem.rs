@@ -1,0 +1,58 @@
+//! The one shape of every answer that is not a decision: RFC 9457 problem details.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Why there is no decision (RFC 9457, `application/problem+json`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// Always `about:blank`: `code` says what it is.
+    #[serde(rename = "type")]
+    #[schema(example = "about:blank")]
+    pub kind: String,
+    /// The status code's phrase.
+    #[schema(example = "Bad Request")]
+    pub title: String,
+    /// HTTP status code.
+    #[schema(minimum = 400, maximum = 599, example = 400)]
+    pub status: u16,
+    /// What happened, for people.
+    pub detail: String,
+    /// What happened, for programs.
+    #[schema(example = "unknown_field")]
+    pub code: String,
+    /// Whether the same request may work later.
+    pub retryable: bool,
+    /// When to try again, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0)]
+    pub retry_after_ms: Option<u32>,
+    /// Every fault that was found in the request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<ProblemError>,
+    /// Line of malformed JSON, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0)]
+    pub line: Option<u32>,
+    /// Column of malformed JSON, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0)]
+    pub column: Option<u32>,
+    /// With `log_truncated`: the oldest position that is still kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub oldest: Option<String>,
+}
+
+/// One fault of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProblemError {
+    /// JSON pointer (RFC 6901) into the body, or the name of the parameter behind a `?`.
+    #[schema(example = "/writes/0/key")]
+    pub pointer: String,
+    /// What is wrong, for programs.
+    #[schema(example = "unknown_field")]
+    pub code: String,
+    /// What is wrong, for people.
+    pub detail: String,
+}

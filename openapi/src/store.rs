@@ -1,0 +1,183 @@
+//! Stores: declaration, standing, rows and imported versions.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+/// Who knows whether a row exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StoreExistence {
+    /// Tribunal keeps the newest version of every live row; the default.
+    #[default]
+    Tracked,
+    /// The engine's read set says so.
+    Declared,
+}
+
+/// Declaration of a store.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct StoreDeclaration {
+    /// Who knows whether a row exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub existence: Option<StoreExistence>,
+    /// The engine reads one snapshot of this store itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub multi_version: Option<bool>,
+    /// The storage's watermark moves in the same transaction as the rows; needed by `add`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub transactional: Option<bool>,
+    /// LogAdaptor that writes to the storage; absent for a store that is only its log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "redis")]
+    pub adaptor: Option<String>,
+    /// The adaptor's configuration. No credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = Object)]
+    pub adaptor_config: Option<Box<RawValue>>,
+}
+
+/// A store and where it stands.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct StoreInfo {
+    /// Its name.
+    #[schema(example = "kv")]
+    pub store: String,
+    /// Who knows whether a row exists.
+    pub existence: StoreExistence,
+    /// The engine reads one snapshot of this store itself.
+    pub multi_version: bool,
+    /// The storage's watermark moves in the same transaction as the rows.
+    pub transactional: bool,
+    /// Its LogAdaptor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub adaptor: Option<String>,
+    /// The adaptor's configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = Object)]
+    pub adaptor_config: Option<Box<RawValue>>,
+    /// Last position of its log.
+    pub head_lsn: String,
+    /// Last position that the storage acknowledged.
+    pub acked_lsn: String,
+    /// Last epoch that is resolved.
+    pub committed: String,
+    /// Last epoch that is durable.
+    pub durable: String,
+    /// Last epoch whose records in this store are all acknowledged.
+    pub applied: String,
+    /// How its push does.
+    pub push: StorePush,
+}
+
+/// How a store's push does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StorePush {
+    /// `log_only`, `running`, `backing_off` or `stopped`.
+    #[schema(example = "running")]
+    pub state: String,
+    /// Age of the oldest record that is not acknowledged, milliseconds.
+    #[schema(example = "0")]
+    pub lag_ms: String,
+    /// What the storage last complained about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub last_error: Option<String>,
+}
+
+/// All stores of the namespace.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct StoreList {
+    /// By name.
+    pub stores: Vec<StoreInfo>,
+}
+
+/// Watermarks of a store: committed, then durable, then applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Snapshot {
+    /// The store.
+    #[schema(example = "kv")]
+    pub store: String,
+    /// Last epoch that is resolved.
+    #[schema(example = "8842")]
+    pub committed: String,
+    /// Last epoch that is durable.
+    #[schema(example = "8842")]
+    pub durable: String,
+    /// Last epoch whose records in this store are all acknowledged: the snapshot that a Begin gives.
+    #[schema(example = "8841")]
+    pub applied: String,
+}
+
+/// A row of an embedded store. Without `version` there is no such row.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Row {
+    /// The row's key, if it is UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub key: Option<String>,
+    /// The row's key in base64, if it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub key_b64: Option<String>,
+    /// The value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = serde_json::Value)]
+    pub value: Option<Box<RawValue>>,
+    /// The value, if it was posted as `value_b64`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub value_b64: Option<String>,
+    /// The row's version, for the read set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "17")]
+    pub version: Option<String>,
+    /// Snapshot that this reflects. Absent within [`Rows`], which says it once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "8841")]
+    pub applied: Option<String>,
+}
+
+/// Rows in key order.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Rows {
+    /// Snapshot that this reflects.
+    #[schema(example = "8841")]
+    pub applied: String,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// There are further rows before the end of the range: go on from behind the last key.
+    pub more: bool,
+}
+
+/// One line of an import: the version of an existing row.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ImportLine {
+    /// The row's key, UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub key: Option<String>,
+    /// The row's key in base64, instead of `key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub key_b64: Option<String>,
+    /// The row's version; below the current epoch's.
+    #[schema(example = "17")]
+    pub version: String,
+    /// The value is an integer, so that `add` may follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub integer: Option<bool>,
+}
+
+/// Answer to an import.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ImportResult {
+    /// Versions that were taken in, durably.
+    #[schema(example = "1000")]
+    pub accepted: String,
+}

@@ -1,0 +1,77 @@
+//! What every handler shares: the node, the bounds, the counters; and the shapes of their answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+
+use crate::body::{MediaType, collect, media_type};
+use crate::refusal::Refusal;
+use crate::service::{Catalog, Service, ServiceError};
+
+/// Choices of the REST surface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouterOptions {
+    /// Time from a request's head to the end of its body.
+    pub body_timeout: Duration,
+    /// Whether `/v1/debug/*` exists.
+    pub debug_routes: bool,
+}
+
+impl Default for RouterOptions {
+    fn default() -> Self {
+        RouterOptions { body_timeout: Duration::from_secs(30), debug_routes: false }
+    }
+}
+
+/// What every handler shares.
+#[derive(Clone)]
+pub struct App {
+    /// The node.
+    pub service: Arc<dyn Service>,
+    /// The choices.
+    pub options: RouterOptions,
+}
+
+impl App {
+    /// Takes in the body of a request that must be one of `accepted`.
+    ///
+    /// # Errors
+    /// See [`media_type`] and [`collect`].
+    pub async fn body(&self, parts: &Parts, body: Body, accepted: &[MediaType]) -> Result<(MediaType, Bytes), Refusal> {
+        let kind = media_type(&parts.headers, accepted)?;
+        let bytes = collect(&parts.headers, body, self.options.body_timeout).await?;
+        Ok((kind, bytes))
+    }
+}
+
+/// Returns a mapping of the node's errors to refusals.
+pub fn refuse(catalog: &Catalog) -> impl FnOnce(ServiceError) -> Refusal + '_ {
+    move |error| Refusal::of_service(error, catalog)
+}
+
+/// Answers JSON.
+#[must_use]
+pub fn json_response(status: StatusCode, json: Vec<u8>) -> Response {
+    typed_response(status, "application/json", json)
+}
+
+/// Answers bytes of a type.
+#[must_use]
+pub fn typed_response(status: StatusCode, media_type: &'static str, bytes: impl Into<Body>) -> Response {
+    let mut response = Response::new(bytes.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+/// Answers a wire type.
+#[must_use]
+pub fn wire_response(status: StatusCode, wire: &impl serde::Serialize) -> Response {
+    // Wire types are maps with string keys and numbers that JSON has: they always serialise.
+    json_response(status, serde_json::to_vec(wire).unwrap_or_default())
+}

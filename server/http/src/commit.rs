@@ -1,0 +1,153 @@
+//! `POST /v1/txns/{txn_id}/commit` and its neighbours `/abort` and `/validate`: the hot path.
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
+use tribunal_api::{CommitRequest, Problem, TxnOutcome};
+use tribunal_types::{TxnId, Verdict};
+
+use crate::answer::{JsonWriter, decision, judgement, server_timing, verdict_word};
+use crate::app::{App, json_response, refuse};
+use crate::body::{MediaType, collect, utf8};
+use crate::fault::Path;
+use crate::json::document;
+use crate::poster::{poster, tenant};
+use crate::query::path_txn_id;
+use crate::refusal::Refusal;
+use crate::service::{Catalog, Decided};
+use crate::txn_body::{Posted, TxnSeed};
+
+/// Header that repeats `status`, for gateways and load tests that do not read bodies.
+pub const TXN_STATUS: HeaderName = HeaderName::from_static("txn-status");
+/// Header of a stored answer.
+pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+/// Header with the phases of a decision.
+pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// Bytes that a decision without conflicts fits in.
+const DECISION_BYTES: usize = 256;
+
+/// TxnCommit: decides a transaction, durably. An abort is a decision, too: 200 with `status: aborted`.
+///
+/// The id comes from Begin, or is a UUIDv7 minted by the client; it is the idempotency key. The same id with the same
+/// body gets the stored answer.
+#[utoipa::path(
+    post, path = "/v1/txns/{txn_id}/commit", operation_id = "txnCommit", tag = "transactions",
+    params(
+        ("txn_id" = String, Path, description = "The transaction, a UUIDv7"),
+        ("tribunal-client" = Option<String>, Header, nullable = false, description = "Name of the client, for rules that are fair between clients"),
+    ),
+    request_body(content = CommitRequest, description = "What it observed and what it wants to write"),
+    responses(
+        (status = 200, description = "Committed or aborted: final", body = TxnOutcome, headers(
+            ("txn-status" = String, description = "Same as `status`"),
+            ("idempotency-replayed" = String, description = "`true` if this answer had been stored before"),
+            ("server-timing" = String, description = "Where the time went"),
+        )),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The same id waits for its verdict", body = Problem, content_type = "application/problem+json"),
+        (status = 413, description = "Too large", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "It can never be decided like this", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "More in flight than the quota allows", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "Not taken in", body = Problem, content_type = "application/problem+json"),
+        (status = 504, description = "Taken in, outcome unknown: ask by id", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "No decision was made", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn txn_commit(State(app): State<App>, request: Request) -> Result<Response, Refusal> {
+    let (parts, body) = request.into_parts();
+    let id = path_txn_id(parts.uri.path())?;
+    let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
+    let catalog = app.service.catalog();
+    let posted = posted(&parts, &bytes, id, &catalog)?;
+    let decided = app.service.commit(posted.txn, posted.ack).await.map_err(refuse(&catalog))?;
+    Ok(decision_response(id, &decided, &catalog))
+}
+
+/// Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided before.
+#[utoipa::path(
+    post, path = "/v1/txns/{txn_id}/abort", operation_id = "txnAbort", tag = "transactions",
+    params(("txn_id" = String, Path, description = "The transaction, a UUIDv7")),
+    responses(
+        (status = 200, description = "The verdict that stands", body = TxnOutcome),
+        (status = 422, description = "The id has expired", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "No decision was made", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn txn_abort(State(app): State<App>, request: Request) -> Result<Response, Refusal> {
+    let (parts, body) = request.into_parts();
+    let id = path_txn_id(parts.uri.path())?;
+    // Nothing is expected in it, and nothing of it is used; but it has to be out of the way.
+    collect(&parts.headers, body, app.options.body_timeout).await?;
+    let catalog = app.service.catalog();
+    let decided = app.service.abort(tenant(&parts), id).await.map_err(refuse(&catalog))?;
+    Ok(decision_response(id, &decided, &catalog))
+}
+
+/// Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+#[utoipa::path(
+    post, path = "/v1/txns/{txn_id}/validate", operation_id = "txnValidate", tag = "transactions",
+    params(("txn_id" = String, Path, description = "The transaction, a UUIDv7")),
+    request_body(content = CommitRequest, description = "What it observed and what it wants to write"),
+    responses(
+        (status = 200, description = "What would happen", body = TxnOutcome),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "No judgement was made", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn txn_validate(State(app): State<App>, request: Request) -> Result<Response, Refusal> {
+    let (parts, body) = request.into_parts();
+    let id = path_txn_id(parts.uri.path())?;
+    let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
+    let catalog = app.service.catalog();
+    let posted = posted(&parts, &bytes, id, &catalog)?;
+    let verdict = app.service.validate(posted.txn).await.map_err(refuse(&catalog))?;
+    let mut json = JsonWriter::with_capacity(DECISION_BYTES);
+    judgement(&mut json, id, &verdict, &catalog);
+    let mut response = json_response(StatusCode::OK, json.finish());
+    let word = if matches!(verdict, Verdict::Aborted { .. }) { "would_abort" } else { "would_commit" };
+    response.headers_mut().insert(TXN_STATUS, HeaderValue::from_static(word));
+    Ok(response)
+}
+
+fn posted(parts: &Parts, bytes: &Bytes, id: TxnId, catalog: &Catalog) -> Result<Posted, Refusal> {
+    let text = utf8(bytes)?;
+    let poster = poster(parts);
+    let seed = TxnSeed { catalog, poster: &poster, id: Some(id), at: Path::Root, bytes_hint: text.len() };
+    let posted = document(text, seed).map_err(|malformed| Refusal::of_syntax(&malformed))?;
+    if posted.faults.is_empty() { Ok(posted) } else { Err(Refusal::of_faults(&posted.faults)) }
+}
+
+/// Answers a decision.
+#[must_use]
+pub fn decision_response(id: TxnId, decided: &Decided, catalog: &Catalog) -> Response {
+    let mut json = JsonWriter::with_capacity(DECISION_BYTES);
+    decision(&mut json, id, decided, catalog);
+    let mut response = json_response(StatusCode::OK, json.finish());
+    let headers = response.headers_mut();
+    headers.insert(TXN_STATUS, HeaderValue::from_static(verdict_word(&decided.verdict)));
+    if decided.replayed {
+        headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    let timing = server_timing(&decided.phases);
+    if !timing.is_empty()
+        && let Ok(value) = HeaderValue::try_from(timing)
+    {
+        headers.insert(SERVER_TIMING, value);
+    }
+    response
+}
+
+/// Reads a body and answers a constant: what a request costs without any work. Benchmarks only.
+pub async fn debug_constant(State(app): State<App>, request: Request) -> Result<Response, Refusal> {
+    let (parts, body) = request.into_parts();
+    let body = collect(&parts.headers, body, app.options.body_timeout).await?;
+    drop(body);
+    let mut response = Response::new(Body::from(Bytes::from_static(b"{\"status\":\"constant\"}")));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(axum::http::header::CONTENT_TYPE, json);
+    Ok(response)
+}

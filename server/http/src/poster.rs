@@ -1,0 +1,59 @@
+//! Who sends a request: the one place where a tenant, a client's name and its trace are told from headers.
+
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use tribunal_types::NamespaceId;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::txn_body::Poster;
+
+/// Header by which a client names itself to rules that are fair between clients.
+pub const CLIENT_HEADER: &str = "tribunal-client";
+
+/// Returns the tenant of a request. There is one, until API keys name others.
+#[must_use]
+pub fn tenant(_parts: &Parts) -> NamespaceId {
+    NamespaceId(0)
+}
+
+/// Returns everything about a transaction that is told outside of its body.
+#[must_use]
+pub fn poster(parts: &Parts) -> Poster {
+    Poster {
+        namespace: tenant(parts),
+        origin: parts.headers.get(CLIENT_HEADER).map_or(0, |name| xxh3_64(name.as_bytes())),
+        traceparent: traceparent(&parts.headers),
+    }
+}
+
+/// Returns the W3C `traceparent`, if it is one: version, 16-byte trace id, 8-byte parent id and flags in hex.
+fn traceparent(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get("traceparent")?.to_str().ok()?;
+    let lengths = [2, 32, 16, 2];
+    let mut fields = text.split('-');
+    let well_formed = lengths.iter().all(|length| {
+        fields.next().is_some_and(|field| {
+            field.len() == *length && field.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        })
+    });
+    (well_formed && fields.next().is_none() && !text.starts_with("ff")).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_traceparents_count() {
+        let of = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("traceparent", text.parse().unwrap());
+            traceparent(&headers)
+        };
+        let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert_eq!(of(good).as_deref(), Some(good));
+        for bad in ["", "00", "00-xyz", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"] {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
+}

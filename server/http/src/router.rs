@@ -1,0 +1,76 @@
+//! All routes, and the OpenAPI document that follows from them.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::routing::post;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::{App, RouterOptions};
+use crate::refusal::Refusal;
+use crate::service::Service;
+use crate::{begin, commit, log_pull, meta};
+
+/// The document without its paths.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Tribunal",
+        version = "1.0.0",
+        description = "Concurrency control as a service: post what a transaction read and what it wants to write, \
+                       get a durable verdict.\n\n64-bit numbers are decimal strings. Absent fields are absent, \
+                       never null. Answers outside of 2xx are problem details and mean that no decision was made.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    servers((url = "/", description = "This server")),
+    tags(
+        (name = "transactions", description = "Begin, commit, abort, status"),
+        (name = "log", description = "Committed writes, in order"),
+        (name = "stores", description = "Stores, their rows and versions"),
+        (name = "service", description = "The service itself"),
+    )
+)]
+struct Document;
+
+fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(begin::begin))
+        .routes(routes!(commit::txn_commit))
+        .routes(routes!(commit::txn_abort))
+        .routes(routes!(commit::txn_validate))
+        .routes(routes!(log_pull::log_pull))
+        .routes(routes!(meta::health))
+        .routes(routes!(meta::ready))
+        .routes(routes!(meta::metrics))
+        .routes(routes!(meta::version))
+}
+
+/// Returns the OpenAPI 3.1 document of the routes as they are.
+#[must_use]
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    routes().into_openapi()
+}
+
+/// Builds the router.
+#[must_use]
+pub fn router(service: Arc<dyn Service>, options: RouterOptions) -> Router {
+    let (mut router, _) = routes().split_for_parts();
+    if options.debug_routes {
+        router = router.route("/v1/debug/constant", post(commit::debug_constant));
+    }
+    router.fallback(no_route).method_not_allowed_fallback(no_method).with_state(App { service, options })
+}
+
+async fn no_route(request: Request) -> Refusal {
+    let detail = format!("there is no {}", crate::txn_body::shown(request.uri().path()));
+    Refusal::new(StatusCode::NOT_FOUND, "unknown_route", detail)
+}
+
+async fn no_method(request: Request) -> Refusal {
+    let detail = format!("{} is none of the methods here, see the header Allow", request.method());
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
+}

@@ -1,0 +1,202 @@
+//! The server loop: HTTP/1.1 and HTTP/2 with prior knowledge on a listener that somebody else bound.
+//!
+//! Everything that a client can hold is bounded: connections, the time to send a head, the time to idle, streams and
+//! header bytes. `axum::serve` sets none of these.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Version;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tower::ServiceExt;
+
+use crate::connection::{Activity, WatchedIo};
+
+/// Bytes of a request's head. A percent-encoded key of the largest size fits.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Concurrent streams of one HTTP/2 connection.
+const STREAMS_MAX: u32 = 256;
+/// How often an HTTP/2 peer is asked whether it is alive, and how long it may take to answer.
+const PING: Duration = Duration::from_secs(20);
+/// How long to wait when the process has no descriptors left.
+const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
+
+/// Bounds of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// Time from the first byte of a head to its last.
+    pub header_timeout: Duration,
+    /// Time between requests.
+    pub idle_timeout: Duration,
+    /// Connections served at once; further ones wait in the listener's backlog.
+    pub connections_max: usize,
+    /// How long requests may go on after a shutdown began.
+    pub grace: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        ServerOptions {
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            connections_max: 16_384,
+            grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Stations of a shutdown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Station {
+    Open,
+    Draining,
+    Closed,
+}
+
+/// Serves until `shutdown` completes, then lets requests in flight end within the grace period.
+///
+/// # Errors
+/// Only if the listener itself fails for good.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    options: ServerOptions,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let slots = Arc::new(Semaphore::new(options.connections_max));
+    let (station, watched) = watch::channel(Station::Open);
+    let builder = Arc::new(connection_builder());
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut shutdown => break,
+            accepted = accept(&listener, &slots) => accepted,
+        };
+        let (socket, slot) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if is_passing(&error) => continue,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept");
+                tokio::time::sleep(ACCEPT_BACK_OFF).await;
+                continue;
+            }
+        };
+        let (builder, router, watched) = (Arc::clone(&builder), router.clone(), watched.clone());
+        tokio::spawn(async move {
+            connection(socket, &builder, router, options, watched).await;
+            drop(slot);
+        });
+    }
+    drop(listener);
+    // Only connections hold receivers and slots from here on.
+    drop(watched);
+    let _ = station.send(Station::Draining);
+    let all = u32::try_from(options.connections_max).unwrap_or(u32::MAX);
+    if tokio::time::timeout(options.grace, slots.acquire_many(all)).await.is_err() {
+        let _ = station.send(Station::Closed);
+        let _ = slots.acquire_many(all).await;
+    }
+    Ok(())
+}
+
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let slot = Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?;
+    let (socket, _) = listener.accept().await?;
+    socket.set_nodelay(true)?;
+    Ok((socket, slot))
+}
+
+/// Tells whether an error concerns one connection that was given up before it was accepted.
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | InvalidInput | NotConnected)
+}
+
+fn connection_builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .keep_alive(true)
+        // `Activity` bounds heads; see there.
+        .header_read_timeout(None)
+        .max_buf_size(HEAD_BYTES_MAX.max(256 * 1024))
+        .max_headers(100)
+        .pipeline_flush(true)
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20);
+    builder
+}
+
+async fn connection(
+    socket: TcpStream,
+    builder: &auto::Builder<TokioExecutor>,
+    router: Router,
+    options: ServerOptions,
+    mut station: watch::Receiver<Station>,
+) {
+    let activity = Arc::new(Activity::new());
+    let io = TokioIo::new(WatchedIo { inner: socket, activity: Arc::clone(&activity) });
+    let requests = Arc::clone(&activity);
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let working = requests.request_began(request.version() == Version::HTTP_2);
+        let answer = router.clone().oneshot(request.map(Body::new));
+        async move {
+            let answer = answer.await;
+            drop(working);
+            answer
+        }
+    });
+    let mut served = std::pin::pin!(builder.serve_connection(io, service));
+    let mut watchdog = std::pin::pin!(tokio::time::sleep(options.header_timeout));
+    let mut draining = false;
+    loop {
+        tokio::select! {
+            ended = served.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "connection broke off");
+                }
+                return;
+            }
+            () = watchdog.as_mut() => {
+                let patience = activity.patience(options.header_timeout, options.idle_timeout);
+                if patience.is_some_and(|left| left.is_zero()) {
+                    return;
+                }
+                // A head may begin right now: look again before it could have taken too long.
+                let next = patience.unwrap_or(options.header_timeout).min(options.header_timeout / 2);
+                watchdog.as_mut().reset(tokio::time::Instant::now() + next.max(Duration::from_millis(1)));
+            }
+            changed = station.changed(), if !draining || changed_may_come(&station) => {
+                if changed.is_err() || *station.borrow() == Station::Closed {
+                    return;
+                }
+                if !draining {
+                    draining = true;
+                    served.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+}
+
+/// Tells whether a further station may follow.
+fn changed_may_come(station: &watch::Receiver<Station>) -> bool {
+    *station.borrow() != Station::Closed
+}

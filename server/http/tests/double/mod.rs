@@ -1,0 +1,342 @@
+//! An in-memory node, for the mapping to HTTP and nothing else: it validates reads against the newest version,
+//! assigns one epoch per commit, and knows no isolation level.
+
+pub mod client;
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::ready;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tribunal_http::service::*;
+use tribunal_http::{RouterOptions, ServerOptions, Service};
+use tribunal_types::*;
+
+pub const KV: StoreId = StoreId(1);
+pub const ORDERS: StoreId = StoreId(2);
+pub const DECLARED: StoreId = StoreId(3);
+
+#[derive(Default)]
+struct State {
+    epoch: u64,
+    rows: BTreeMap<Vec<u8>, (Vec<u8>, Version)>,
+    decided: HashMap<TxnId, (BodyHash, Decided)>,
+    log: Vec<(TxnId, Cen, Csn, Version, TxnRequest)>,
+    imported: Vec<ImportedVersion>,
+    specs: Vec<StoreSpec>,
+}
+
+/// The double.
+#[derive(Default)]
+pub struct Double {
+    state: Mutex<State>,
+    /// What the next commit fails with.
+    pub fail_next: Mutex<Option<ServiceError>>,
+    /// How long a commit takes.
+    pub commit_takes: Duration,
+}
+
+fn spec(id: StoreId, name: &str) -> StoreSpec {
+    StoreSpec {
+        id,
+        name: name.to_owned(),
+        transactional: true,
+        adaptor: Some("kv".to_owned()),
+        adaptor_config: "{}".to_owned(),
+        ..StoreSpec::default()
+    }
+}
+
+impl Double {
+    pub fn new() -> Self {
+        let specs = vec![
+            spec(KV, "kv"),
+            StoreSpec { transactional: false, adaptor: None, ..spec(ORDERS, "orders/ü") },
+            StoreSpec { existence: Existence::Declared, ..spec(DECLARED, "declared") },
+        ];
+        let state = State { epoch: 10, specs, ..State::default() };
+        Double { state: Mutex::new(state), ..Double::default() }
+    }
+
+    pub fn imported(&self) -> Vec<ImportedVersion> {
+        self.state.lock().unwrap().imported.clone()
+    }
+
+    fn decide(&self, txn: &TxnRequest) -> Result<Decided, ServiceError> {
+        if let Some(error) = self.fail_next.lock().unwrap().take() {
+            return Err(error);
+        }
+        let mut state = self.state.lock().unwrap();
+        if let Some((hash, decided)) = state.decided.get(&txn.id) {
+            if *hash != txn.body_hash {
+                return Err(ServiceError::BodyMismatch);
+            }
+            return Ok(Decided { replayed: true, ..decided.clone() });
+        }
+        state.epoch += 1;
+        let cen = Cen(state.epoch);
+        let csn = Csn::new(state.epoch, NodeId(1));
+        let lost = txn.reads.iter().find_map(|read| {
+            let key = read.key.of(&txn.keys);
+            let current = state.rows.get(key).map(|row| row.1);
+            (current != read.seen).then(|| Conflict {
+                store: read.store,
+                key: key.to_vec(),
+                end: None,
+                op: OpKind::Read,
+                read_version: read.seen,
+                current_version: current,
+                by_txn: None,
+                stage: Stage::Validate,
+            })
+        });
+        let verdict = match lost {
+            Some(conflict) => Verdict::Aborted { cen, reason: Reason::ReadConflict, conflicts: vec![conflict] },
+            None if txn.writes.is_empty() => Verdict::ReadOnly { cen },
+            None => {
+                let version = Version::new(cen, 0).unwrap();
+                for write in &txn.writes {
+                    let key = write.key.of(&txn.keys).to_vec();
+                    match write.kind {
+                        WriteKind::Delete => state.rows.remove(&key),
+                        _ => state.rows.insert(key, (write.value.of(&txn.values).to_vec(), version)),
+                    };
+                }
+                state.log.push((txn.id, cen, csn, version, txn.clone()));
+                let lsn = Lsn(state.log.len() as u64);
+                Verdict::Committed { cen, csn, version, lsns: vec![(txn.writes[0].store, lsn)] }
+            }
+        };
+        let phases = Phases { queue_us: 10, sync_us: 120, resolve_us: 3, apply_us: 0 };
+        let decided = Decided { verdict, csn: Some(csn), replayed: false, applied: None, phases };
+        state.decided.insert(txn.id, (txn.body_hash, decided.clone()));
+        Ok(decided)
+    }
+}
+
+/// Names rows by a toy hash: enough to tell rows apart.
+pub fn toy_row(namespace: NamespaceId, store: StoreId, key: &[u8]) -> RowKey {
+    let mut bytes = key.to_vec();
+    bytes.extend_from_slice(&store.0.to_le_bytes());
+    bytes.extend_from_slice(&namespace.0.to_le_bytes());
+    let hash = xxhash_rust::xxh3::xxh3_128(&bytes);
+    RowKey { hi: (hash >> 64) as u64, lo: hash as u64 }
+}
+
+fn soon<T: Send + 'static>(answer: Result<T, ServiceError>) -> Answer<'static, T> {
+    Box::pin(ready(answer))
+}
+
+impl Service for Double {
+    fn catalog(&self) -> Arc<Catalog> {
+        Arc::new(Catalog::new(self.state.lock().unwrap().specs.clone(), Arc::new(toy_row)))
+    }
+
+    fn begin(&self, begin: Begin) -> Answer<'_, Begun> {
+        let epoch = Cen(self.state.lock().unwrap().epoch);
+        if begin.session.is_some_and(|session| session.0 > epoch) {
+            return soon(Err(ServiceError::StoreLagging { store: begin.stores[0], retry_after_ms: 1500 }));
+        }
+        let snapshots = begin.stores.iter().map(|store| StoreSnapshot { store: *store, at: epoch }).collect();
+        soon(Ok(Begun { snapshots, epoch: epoch.next() }))
+    }
+
+    fn commit(&self, txn: TxnRequest, ack: AckMode) -> Answer<'_, Decided> {
+        Box::pin(async move {
+            if !self.commit_takes.is_zero() {
+                tokio::time::sleep(self.commit_takes).await;
+            }
+            let applied = (ack == AckMode::Applied).then_some(true);
+            self.decide(&txn).map(|decided| Decided { applied, ..decided })
+        })
+    }
+
+    fn commit_many(&self, txns: Vec<TxnRequest>, _: AckMode) -> Answer<'_, Vec<Result<Decided, ServiceError>>> {
+        soon(Ok(txns.iter().map(|txn| self.decide(txn)).collect()))
+    }
+
+    fn abort(&self, _: NamespaceId, id: TxnId) -> Answer<'_, Decided> {
+        let mut state = self.state.lock().unwrap();
+        let cen = Cen(state.epoch);
+        let given = Decided {
+            verdict: Verdict::Aborted { cen, reason: Reason::ClientAbort, conflicts: Vec::new() },
+            csn: None,
+            replayed: false,
+            applied: None,
+            phases: Phases::default(),
+        };
+        let (_, decided) = state.decided.entry(id).or_insert((BodyHash(0), given));
+        soon(Ok(decided.clone()))
+    }
+
+    fn validate(&self, txn: TxnRequest) -> Answer<'_, Verdict> {
+        let state = self.state.lock().unwrap();
+        let stale = txn.reads.iter().any(|read| state.rows.get(read.key.of(&txn.keys)).map(|row| row.1) != read.seen);
+        let cen = Cen(state.epoch);
+        soon(Ok(match stale {
+            true => Verdict::Aborted { cen, reason: Reason::ReadConflict, conflicts: Vec::new() },
+            false => Verdict::ReadOnly { cen },
+        }))
+    }
+
+    fn status(&self, query: StatusQuery) -> Answer<'_, TxnStatus> {
+        let mut state = self.state.lock().unwrap();
+        let cen = Cen(state.epoch);
+        soon(Ok(match state.decided.get(&query.id) {
+            Some((_, decided)) => TxnStatus::Decided(decided.clone()),
+            None if query.fence => {
+                let verdict = Verdict::Aborted { cen, reason: Reason::Fenced, conflicts: Vec::new() };
+                let phases = Phases::default();
+                let decided = Decided { verdict, csn: None, replayed: false, applied: None, phases };
+                state.decided.insert(query.id, (BodyHash(0), decided.clone()));
+                TxnStatus::Decided(decided)
+            }
+            None => TxnStatus::Unknown,
+        }))
+    }
+
+    fn log_page(&self, query: LogQuery) -> Answer<'_, LogPage> {
+        let state = self.state.lock().unwrap();
+        let head = Lsn(state.log.len() as u64);
+        if query.after.0 == 666 {
+            return soon(Err(ServiceError::LogTruncated { oldest: Lsn(667) }));
+        }
+        let mut records = RecordBatch { store: query.store, ..RecordBatch::default() };
+        let first = usize::try_from(query.after.0).unwrap().min(state.log.len());
+        for (index, (id, cen, csn, version, txn)) in state.log.iter().enumerate().skip(first).take(query.limit) {
+            for write in &txn.writes {
+                let key = Span::push(&mut records.bytes, write.key.of(&txn.keys));
+                let value = Span::push(&mut records.bytes, write.value.of(&txn.values));
+                records.writes.push(RecordWrite { kind: write.kind, key, value });
+            }
+            let traceparent = txn.traceparent.as_deref().unwrap_or("");
+            records.records.push(RecordHead {
+                lsn: Lsn(index as u64 + 1),
+                cen: *cen,
+                csn: *csn,
+                version: *version,
+                txn_id: *id,
+                writes_end: u32::try_from(records.writes.len()).unwrap(),
+                traceparent: Span::push(&mut records.bytes, traceparent.as_bytes()),
+            });
+        }
+        let next = records.bounds().map_or(query.after, |(_, last)| last);
+        drop(state);
+        Box::pin(async move {
+            if records.records.is_empty() {
+                tokio::time::sleep(Duration::from_millis(query.wait_ms)).await;
+            }
+            Ok(LogPage { records, next, head, durable_upto: head, oldest: Lsn(1) })
+        })
+    }
+
+    fn declare_store(&self, spec: StoreSpec) -> Answer<'_, Declared> {
+        let mut state = self.state.lock().unwrap();
+        if spec.adaptor.as_deref().is_some_and(|adaptor| adaptor != "kv" && adaptor != "redis") {
+            let detail = "there is no such adaptor".to_owned();
+            let pointer = "/adaptor".to_owned();
+            return soon(Err(ServiceError::ClientMistake { code: "adaptor_unknown", pointer, detail }));
+        }
+        let id = StoreId(u32::try_from(state.specs.len()).unwrap() + 1);
+        match state.specs.iter_mut().find(|known| known.name == spec.name) {
+            Some(known) => {
+                *known = StoreSpec { id: known.id, ..spec };
+                soon(Ok(Declared { spec: known.clone(), created: false }))
+            }
+            None => {
+                let spec = StoreSpec { id, ..spec };
+                state.specs.push(spec.clone());
+                soon(Ok(Declared { spec, created: true }))
+            }
+        }
+    }
+
+    fn store_status(&self, _: StoreId) -> Result<StoreStatus, ServiceError> {
+        Ok(StoreStatus { head: Lsn(3), acked: Lsn(2), lag_ms: 5, push: PushState::Running, ..StoreStatus::default() })
+    }
+
+    fn row(&self, store: StoreId, key: Vec<u8>) -> Answer<'_, RowAnswer> {
+        if store == ORDERS {
+            let detail = "this store is not embedded".to_owned();
+            let pointer = String::new();
+            return soon(Err(ServiceError::ClientMistake { code: "not_embedded", pointer, detail }));
+        }
+        let state = self.state.lock().unwrap();
+        let found = state.rows.get(&key).cloned();
+        let row = found.map(|(value, version)| StoredRow { key, value, version });
+        soon(Ok(RowAnswer { applied: Cen(state.epoch), row }))
+    }
+
+    fn rows(&self, query: RowsQuery) -> Answer<'_, RowsAnswer> {
+        let state = self.state.lock().unwrap();
+        let inside = state.rows.range(query.start..).filter(|(key, _)| query.end.is_empty() || **key < query.end);
+        let mut rows: Vec<_> = inside
+            .take(query.limit + 1)
+            .map(|(key, (value, version))| StoredRow { key: key.clone(), value: value.clone(), version: *version })
+            .collect();
+        let more = rows.len() > query.limit;
+        rows.truncate(query.limit);
+        soon(Ok(RowsAnswer { applied: Cen(state.epoch), rows, more }))
+    }
+
+    fn watermarks(&self, _: StoreId) -> Result<Watermarks, ServiceError> {
+        let cen = Cen(self.state.lock().unwrap().epoch);
+        Ok(Watermarks { committed: cen, durable: cen, applied: cen.prev() })
+    }
+
+    fn import(&self, _: NamespaceId, versions: Vec<ImportedVersion>) -> Answer<'_, u64> {
+        let count = versions.len() as u64;
+        self.state.lock().unwrap().imported.extend(versions);
+        soon(Ok(count))
+    }
+
+    fn metrics(&self) -> String {
+        "# TYPE double_up gauge\ndouble_up 1\n".to_owned()
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness { ready: false, reasons: vec!["replaying the log".to_owned()] }
+    }
+
+    fn identity(&self) -> VersionInfo {
+        VersionInfo { version: "0.1.0".into(), epoch_mode: "adaptive".into(), ..VersionInfo::default() }
+    }
+}
+
+/// A server on a port of its own, stopped on drop.
+pub struct Running {
+    pub address: SocketAddr,
+    pub double: Arc<Double>,
+    stop: Option<oneshot::Sender<()>>,
+    task: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+impl Running {
+    /// Begins the shutdown and waits for its end.
+    pub async fn stop(mut self) -> std::io::Result<()> {
+        let _ = self.stop.take().unwrap().send(());
+        self.task.take().unwrap().await.unwrap()
+    }
+}
+
+pub async fn start_with(double: Double, options: ServerOptions, router: RouterOptions) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let double = Arc::new(double);
+    let router = tribunal_http::router(Arc::clone(&double) as Arc<dyn Service>, router);
+    let shutdown = async move {
+        let _ = stopped.await;
+    };
+    let task = tokio::spawn(tribunal_http::serve(listener, router, options, shutdown));
+    Running { address, double, stop: Some(stop), task: Some(task) }
+}
+
+pub async fn start() -> Running {
+    let router = RouterOptions { debug_routes: true, ..RouterOptions::default() };
+    start_with(Double::new(), ServerOptions::default(), router).await
+}
