@@ -1,0 +1,206 @@
+//! Placing reads in time, and the columns of evidence that validators see.
+
+use alloc::vec::Vec;
+
+use tribunal_types::{Cen, RowKey, Version};
+
+use crate::history::{Before, History, RowState};
+use crate::policy::{PolicyFault, Validation, ValidatorColumns};
+
+/// Epochs at whose ends something was so: `from..=until`, empty if `from > until`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interval {
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+}
+
+impl Interval {
+    pub(crate) const ALWAYS: Interval = Interval { from: 0, until: u64::MAX };
+    pub(crate) const NEVER: Interval = Interval { from: u64::MAX, until: 0 };
+
+    pub(crate) fn and(self, other: Interval) -> Interval {
+        Interval { from: self.from.max(other.from), until: self.until.min(other.until) }
+    }
+}
+
+/// An absent read, of a transaction, that may have seen any of several absences.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Absences {
+    pub(crate) txn: u32,
+    /// Ascending, at least two.
+    pub(crate) intervals: Vec<Interval>,
+}
+
+/// One level's evidence in one shard.
+#[derive(Debug, Default)]
+pub(crate) struct LevelEvidence {
+    pub(crate) columns: ValidatorColumns,
+    /// The epoch's number of each transaction in the columns.
+    pub(crate) txns: Vec<u32>,
+    /// The validator's answer.
+    pub(crate) answer: Option<Result<Validation, PolicyFault>>,
+}
+
+impl LevelEvidence {
+    /// Empties the columns; their memory is kept.
+    pub(crate) fn reset(&mut self, cen: Cen) {
+        let ValidatorColumns { txns, snapshot, current_from, current_until, multi_version, reads, writes, ranges } =
+            &mut self.columns;
+        txns.cen = cen.0;
+        for column in [&mut txns.csn, &mut txns.start, &mut txns.origin, snapshot, current_from, current_until] {
+            column.clear();
+        }
+        for column in [&mut reads.seen, &mut reads.latest, &mut writes.latest] {
+            column.clear();
+        }
+        for column in [&mut txns.reads, &mut txns.writes, &mut reads.ends, &mut writes.ends, &mut ranges.ends] {
+            column.clear();
+        }
+        for column in [&mut txns.priority, multi_version, &mut writes.kind, &mut writes.flags, &mut ranges.changed] {
+            column.clear();
+        }
+        self.txns.clear();
+        self.answer = None;
+    }
+}
+
+/// What is known of a row when its past is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowNow {
+    pub(crate) key: RowKey,
+    /// The newest state; `None` if the map does not know the row.
+    pub(crate) state: Option<RowState>,
+    /// Without history, the engine's word counts.
+    pub(crate) declared: bool,
+}
+
+/// Looks into rows' past.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Past<'a> {
+    pub(crate) history: &'a History,
+    pub(crate) floor: Cen,
+}
+
+impl Past<'_> {
+    /// Returns when the row had the version `seen`.
+    pub(crate) fn when_present(&self, row: &RowNow, seen: Version) -> Interval {
+        let Some(mut state) = row.state else {
+            let believed = row.declared && seen.cen() <= self.floor;
+            return if believed { Interval { from: seen.cen().0, until: u64::MAX } } else { Interval::NEVER };
+        };
+        let mut until = u64::MAX;
+        loop {
+            if state.version == seen && !state.tombstone {
+                return Interval { from: seen.cen().0, until };
+            }
+            if state.version <= seen {
+                return Interval::NEVER;
+            }
+            until = state.version.cen().0 - 1;
+            match self.history.before(row.key, state.version, self.floor) {
+                Before::State(before) => state = before,
+                // The engine's word counts up to the first write that the history knows.
+                Before::Absent if row.declared && seen.cen() <= self.floor => {
+                    return Interval { from: seen.cen().0, until };
+                }
+                Before::Absent | Before::Forgotten => return Interval::NEVER,
+            }
+        }
+    }
+
+    /// Appends, newest first, when the row was absent at `since` or later.
+    pub(crate) fn when_absent(&self, row: &RowNow, since: u64, absences: &mut Vec<Interval>) {
+        let Some(mut state) = row.state else {
+            absences.push(Interval::ALWAYS);
+            return;
+        };
+        let mut until = u64::MAX;
+        loop {
+            let from = state.version.cen().0;
+            if state.tombstone {
+                absences.push(Interval { from, until });
+            }
+            if from <= since {
+                return;
+            }
+            until = from - 1;
+            match self.history.before(row.key, state.version, self.floor) {
+                Before::State(before) => state = before,
+                Before::Absent => {
+                    absences.push(Interval { from: 0, until });
+                    return;
+                }
+                Before::Forgotten => return,
+            }
+        }
+    }
+}
+
+/// Returns the earliest moment at or after `newest` at which every read was current, as the interval around it.
+///
+/// `simple` is the common interval of the reads that have one; each of `absences` must hold at some of its own.
+pub(crate) fn settle(newest: u64, simple: Interval, absences: &[&[Interval]]) -> Interval {
+    let mut moment = newest.max(simple.from);
+    let mut around = simple;
+    let mut at = 0;
+    while at < absences.len() {
+        let Some(next) = absences[at].iter().find(|i| i.until >= moment) else { return Interval::NEVER };
+        if next.from > moment {
+            // Later than the reads judged so far were asked about: ask them again.
+            moment = next.from;
+            around = simple;
+            at = 0;
+            continue;
+        }
+        around = around.and(*next);
+        at += 1;
+    }
+    if moment > around.until { Interval::NEVER } else { around }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(from: u64, until: u64) -> Interval {
+        Interval { from, until }
+    }
+
+    fn version(cen: u64) -> Version {
+        Version::new(Cen(cen), 0).expect("fits")
+    }
+
+    #[test]
+    fn finds_the_moment_that_suits_every_read() {
+        let a = [interval(0, 4), interval(8, 9), interval(12, u64::MAX)];
+        let b = [interval(0, 6), interval(9, 11)];
+        assert_eq!(settle(2, Interval::ALWAYS, &[&a, &b]), interval(0, 4));
+        assert_eq!(settle(5, Interval::ALWAYS, &[&a, &b]), interval(9, 9));
+        assert_eq!(settle(10, Interval::ALWAYS, &[&a, &b]), Interval::NEVER);
+        assert_eq!(settle(5, interval(0, 8), &[&a, &b]), Interval::NEVER);
+        assert_eq!(settle(5, interval(7, 20), &[]), interval(7, 20));
+    }
+
+    #[test]
+    fn a_row_is_placed_by_the_versions_around_it() {
+        let key = RowKey { hi: 1, lo: 2 };
+        let mut history = History::default();
+        for (at, before, tombstone) in [(5, 3, false), (8, 5, false), (11, 8, true)] {
+            history.open(Cen(at));
+            history.supersede(key, RowState { version: version(before), tombstone });
+            history.close();
+        }
+        let past = Past { history: &history, floor: Cen(2) };
+        let state = Some(RowState { version: version(11), tombstone: false });
+        let row = RowNow { key, state, declared: false };
+        assert_eq!(past.when_present(&row, version(11)), interval(11, u64::MAX));
+        assert_eq!(past.when_present(&row, version(5)), interval(5, 7));
+        assert_eq!(past.when_present(&row, version(4)), Interval::NEVER);
+        let mut absences = Vec::new();
+        past.when_absent(&row, 2, &mut absences);
+        assert_eq!(absences, [interval(8, 10), interval(0, 2)]);
+        absences.clear();
+        past.when_absent(&row, 9, &mut absences);
+        assert_eq!(absences, [interval(8, 10)]);
+    }
+}

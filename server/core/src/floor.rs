@@ -1,0 +1,96 @@
+//! The floor: the oldest snapshot that can still be judged. It rises with the epochs' own time, or earlier when the
+//! history above it outgrows its bound; both are replicated figures, so it is the same everywhere.
+
+use alloc::collections::VecDeque;
+
+use tribunal_types::Cen;
+
+/// An epoch above the floor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EpochMark {
+    pub(crate) cen: Cen,
+    pub(crate) time_ms: u64,
+    /// Bytes of history that it holds.
+    pub(crate) bytes: u64,
+}
+
+/// Epochs above the floor, and what they hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Floor {
+    at: Cen,
+    epochs: VecDeque<EpochMark>,
+    bytes: u64,
+}
+
+impl Floor {
+    pub(crate) fn at(&self) -> Cen {
+        self.at
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn note(&mut self, mark: EpochMark) {
+        self.bytes += mark.bytes;
+        self.epochs.push_back(mark);
+    }
+
+    /// Raises the floor to the newest epoch that is old enough, and on while the rest is too large.
+    pub(crate) fn rise(&mut self, now_ms: u64, age_ms: u64, bytes_max: u64) -> Cen {
+        while let Some(mark) = self.epochs.front()
+            && (mark.time_ms + age_ms <= now_ms || self.bytes > bytes_max)
+        {
+            self.pop();
+        }
+        self.at
+    }
+
+    /// Raises the floor to what a record says.
+    pub(crate) fn rise_to(&mut self, floor: Cen) {
+        while self.epochs.front().is_some_and(|mark| mark.cen <= floor) {
+            self.pop();
+        }
+        self.at = self.at.max(floor);
+    }
+
+    fn pop(&mut self) {
+        if let Some(mark) = self.epochs.pop_front() {
+            self.bytes -= mark.bytes;
+            self.at = mark.cen;
+        }
+    }
+
+    pub(crate) fn marks(&self) -> impl Iterator<Item = &EpochMark> {
+        self.epochs.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floor_of(marks: &[(u64, u64, u64)]) -> Floor {
+        let mut floor = Floor::default();
+        for &(cen, time_ms, bytes) in marks {
+            floor.note(EpochMark { cen: Cen(cen), time_ms, bytes });
+        }
+        floor
+    }
+
+    #[test]
+    fn rises_with_time() {
+        let mut floor = floor_of(&[(1, 100, 5), (2, 200, 5), (7, 300, 5)]);
+        assert_eq!(floor.rise(250, 60, 100), Cen(1));
+        assert_eq!(floor.rise(260, 60, 100), Cen(2));
+        assert_eq!(floor.bytes(), 5);
+    }
+
+    #[test]
+    fn rises_when_history_is_too_large() {
+        let mut floor = floor_of(&[(1, 100, 50), (2, 200, 50), (7, 300, 5)]);
+        assert_eq!(floor.rise(300, 1000, 60), Cen(1));
+        assert_eq!(floor.rise(300, 1000, 4), Cen(7));
+        assert_eq!(floor.bytes(), 0);
+    }
+}

@@ -1,0 +1,250 @@
+//! Superseded states of rows above the floor: what the snapshot level needs to place a read in time.
+//!
+//! One run per epoch holds, for every row that the epoch overwrote, the state before. The state before that lies in
+//! the run of *that* state's epoch, and so on: a row's past is a chain through the runs, and writing costs one
+//! append. A run gets an index only when somebody asks. A row that the run of its version's epoch does not name was
+//! absent before. Runs at or below the floor are dropped; what they say to forget then (tombstones, rows of declared
+//! stores) leaves the version map.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use tribunal_types::{Cen, RowKey, Version};
+
+/// A row's state at the end of some epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowState {
+    /// Version of the write that made it.
+    pub(crate) version: Version,
+    /// That write was a deletion.
+    pub(crate) tombstone: bool,
+}
+
+impl RowState {
+    const TOMBSTONE: u64 = 1 << 63;
+
+    pub(crate) fn to_bits(self) -> u64 {
+        self.version.bits() | if self.tombstone { Self::TOMBSTONE } else { 0 }
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Option<RowState> {
+        let version = Version::from_bits(bits & !Self::TOMBSTONE)?;
+        Some(RowState { version, tombstone: bits & Self::TOMBSTONE != 0 })
+    }
+}
+
+/// What came before a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// Another state.
+    State(RowState),
+    /// The row was absent, with no deletion above the floor.
+    Absent,
+    /// The floor has passed it.
+    Forgotten,
+}
+
+/// Bytes that one superseded state counts for.
+pub(crate) const SUPERSEDED_BYTES: u64 = size_of::<Superseded>() as u64;
+/// Bytes that one row to be forgotten counts for.
+pub(crate) const EXPIRING_BYTES: u64 = size_of::<RowKey>() as u64;
+
+#[derive(Clone, Copy, Debug)]
+struct Superseded {
+    key: RowKey,
+    state: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Run {
+    cen: u64,
+    superseded: Vec<Superseded>,
+    /// Rows to forget when the floor reaches the epoch, unless written again; the last bit: even if not deleted.
+    expiring: Vec<RowKey>,
+    /// Heads of chains through `next`, by the key's bits; built on demand. Positions count from 1.
+    heads: Vec<u32>,
+    next: Vec<u32>,
+}
+
+impl Run {
+    fn build_index(&mut self) {
+        if !self.heads.is_empty() {
+            return;
+        }
+        self.heads = alloc::vec![0; self.superseded.len().next_power_of_two()];
+        self.next = Vec::with_capacity(self.superseded.len());
+        let mask = self.heads.len() - 1;
+        for (i, s) in self.superseded.iter().enumerate() {
+            let head = &mut self.heads[s.key.hi as usize & mask];
+            self.next.push(*head);
+            *head = i as u32 + 1;
+        }
+    }
+
+    fn find(&self, key: RowKey) -> Option<RowState> {
+        let found = if self.heads.is_empty() {
+            self.superseded.iter().find(|s| s.key == key)
+        } else {
+            let mut at = self.heads[key.hi as usize & (self.heads.len() - 1)];
+            loop {
+                if at == 0 {
+                    return None;
+                }
+                let s = &self.superseded[at as usize - 1];
+                if s.key == key {
+                    break Some(s);
+                }
+                at = self.next[at as usize - 1];
+            }
+        };
+        found.and_then(|s| RowState::from_bits(s.state))
+    }
+}
+
+/// Superseded states of one shard's rows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    /// Ascending epoch; only epochs that superseded something.
+    runs: VecDeque<Run>,
+    /// Emptied runs, whose buffers serve again.
+    spare: Vec<Run>,
+}
+
+const SPARE_RUNS_MAX: usize = 64;
+
+impl History {
+    /// Opens the run of epoch `cen`, the newest.
+    pub(crate) fn open(&mut self, cen: Cen) {
+        let mut run = self.spare.pop().unwrap_or_default();
+        run.cen = cen.0;
+        self.runs.push_back(run);
+    }
+
+    /// Notes the state that the open epoch overwrites. Once per row and epoch.
+    #[inline]
+    pub(crate) fn supersede(&mut self, key: RowKey, state: RowState) {
+        let run = self.runs.back_mut().expect("a run is open while an epoch is applied");
+        run.superseded.push(Superseded { key, state: state.to_bits() });
+    }
+
+    /// Notes a row to be forgotten when the floor reaches the open epoch: if it is a tombstone then, or in any case
+    /// (`declared`).
+    pub(crate) fn expire(&mut self, key: RowKey, declared: bool) {
+        let run = self.runs.back_mut().expect("a run is open while an epoch is applied");
+        // The last 8 bits name no row, see `map`.
+        run.expiring.push(RowKey { hi: key.hi, lo: key.lo & !0xff | u64::from(declared) });
+    }
+
+    /// Closes the open run and returns the bytes that it counts for.
+    pub(crate) fn close(&mut self) -> u64 {
+        let Some(run) = self.runs.back() else { return 0 };
+        let bytes = run.superseded.len() as u64 * SUPERSEDED_BYTES + run.expiring.len() as u64 * EXPIRING_BYTES;
+        if bytes == 0 {
+            self.spare.extend(self.runs.pop_back());
+        }
+        bytes
+    }
+
+    fn run_at(&self, cen: u64) -> Option<usize> {
+        let at = self.runs.partition_point(|run| run.cen < cen);
+        (self.runs.get(at)?.cen == cen).then_some(at)
+    }
+
+    /// Builds the indexes that looking into a row's past will use: from the state written at `version` down to epoch
+    /// `since`.
+    pub(crate) fn prepare_chain(&mut self, key: RowKey, version: Version, since: u64) {
+        let mut cen = version.cen().0;
+        while cen > since
+            && let Some(at) = self.run_at(cen)
+        {
+            self.runs[at].build_index();
+            let Some(before) = self.runs[at].find(key) else { return };
+            cen = before.version.cen().0;
+        }
+    }
+
+    /// Returns what a row was before the state that was written at `version`.
+    pub(crate) fn before(&self, key: RowKey, version: Version, floor: Cen) -> Before {
+        let cen = version.cen();
+        if cen <= floor {
+            return Before::Forgotten;
+        }
+        match self.run_at(cen.0).and_then(|at| self.runs[at].find(key)) {
+            Some(state) => Before::State(state),
+            None => Before::Absent,
+        }
+    }
+
+    /// Drops the runs at or below the floor and hands their expiring rows to `forget`.
+    pub(crate) fn drop_below(&mut self, floor: Cen, mut forget: impl FnMut(RowKey, bool)) {
+        while let Some(run) = self.runs.front()
+            && run.cen <= floor.0
+        {
+            let mut run = self.runs.pop_front().expect("just seen");
+            run.expiring.drain(..).for_each(|key| forget(key, key.lo & 1 != 0));
+            if self.spare.len() < SPARE_RUNS_MAX {
+                run.superseded.clear();
+                run.heads = Vec::new();
+                run.next = Vec::new();
+                self.spare.push(run);
+            }
+        }
+    }
+
+    /// All superseded states as (epoch, row, [`RowState::to_bits`]), for images.
+    pub(crate) fn superseded(&self) -> impl Iterator<Item = (u64, RowKey, u64)> {
+        self.runs.iter().flat_map(|run| run.superseded.iter().map(|s| (run.cen, s.key, s.state)))
+    }
+
+    /// All expiring rows as (epoch, row as it was noted), for images.
+    pub(crate) fn expiring(&self) -> impl Iterator<Item = (u64, RowKey)> {
+        self.runs.iter().flat_map(|run| run.expiring.iter().map(|&key| (run.cen, key)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: u64) -> RowKey {
+        RowKey { hi: n, lo: n << 8 }
+    }
+
+    fn state(cen: u64, tombstone: bool) -> RowState {
+        RowState { version: Version::new(Cen(cen), 3).expect("fits"), tombstone }
+    }
+
+    #[test]
+    fn a_rows_past_is_a_chain_through_the_epochs_that_wrote_it() {
+        let mut history = History::default();
+        history.open(Cen(5));
+        history.supersede(key(1), state(2, false));
+        history.supersede(key(2), state(2, false));
+        history.close();
+        history.open(Cen(9));
+        history.supersede(key(1), state(5, true));
+        assert_eq!(history.close(), SUPERSEDED_BYTES);
+        history.prepare_chain(key(1), state(9, false).version, 4);
+        let now = state(9, false);
+        let Before::State(first) = history.before(key(1), now.version, Cen(0)) else { panic!("known") };
+        assert_eq!(first, state(5, true));
+        assert_eq!(history.before(key(1), first.version, Cen(0)), Before::State(state(2, false)));
+        assert_eq!(history.before(key(1), state(2, false).version, Cen(0)), Before::Absent);
+        assert_eq!(history.before(key(1), state(2, false).version, Cen(2)), Before::Forgotten);
+    }
+
+    #[test]
+    fn the_floor_takes_runs_and_names_what_to_forget() {
+        let mut history = History::default();
+        history.open(Cen(5));
+        history.expire(key(7), true);
+        history.close();
+        history.open(Cen(6));
+        history.expire(key(8), false);
+        history.close();
+        let mut gone = Vec::new();
+        history.drop_below(Cen(5), |k, declared| gone.push((k.hi, declared)));
+        assert_eq!(gone, [(7, true)]);
+        assert_eq!(history.expiring().map(|(cen, _)| cen).collect::<Vec<_>>(), [6]);
+    }
+}

@@ -1,0 +1,329 @@
+//! The id table: which transaction ids have a verdict, and where it is stored.
+//!
+//! Bucketed by the second in the id (a UUIDv7), so that a whole second is forgotten at once. An id outside the
+//! window around `epoch_time`, or older than what was forgotten, is refused and never executed, so the table is
+//! finite and a forgotten id cannot run again. Ids are scoped by namespace. Never iterated except for images.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use tribunal_types::{BodyHash, Cen, NamespaceId, TxnId, VerdictAt};
+
+use crate::prefetch::prefetch;
+
+/// What the id table says about an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Never decided; it may still be executed.
+    Unknown,
+    /// Decided: where its verdict is, and the body that it was for (`None` if it came without one).
+    At(VerdictAt, Option<BodyHash>),
+    /// Not known, and too old or too far ahead to be executed.
+    OutsideWindow,
+}
+
+/// An id as the table files it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ScopedId {
+    pub(crate) namespace: NamespaceId,
+    pub(crate) id: TxnId,
+}
+
+impl ScopedId {
+    fn second(&self) -> u64 {
+        self.id.unix_ms() / 1000
+    }
+}
+
+/// A decided id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IdEntry {
+    pub(crate) id: [u64; 2],
+    pub(crate) body_hash: u64,
+    pub(crate) cen: u64,
+    pub(crate) item: u32,
+    /// Namespace above one bit: the id came with a body.
+    pub(crate) namespace_body: u64,
+}
+
+/// Bytes that one id counts for, whatever its table's fill.
+pub(crate) const ID_BYTES: u64 = 72;
+const _: () = assert!(size_of::<IdEntry>() <= 48, "an entry and two index words fit in what an id counts for");
+
+impl IdEntry {
+    fn at(&self) -> VerdictAt {
+        VerdictAt { cen: Cen(self.cen), item: self.item }
+    }
+
+    fn body(&self) -> Option<BodyHash> {
+        (self.namespace_body & 1 != 0).then_some(BodyHash(self.body_hash))
+    }
+
+    fn is(&self, id: &ScopedId) -> bool {
+        self.id == halves(id.id) && self.namespace_body >> 1 == u64::from(id.namespace.0)
+    }
+
+    pub(crate) fn scoped(&self) -> ScopedId {
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&self.id[0].to_be_bytes());
+        id[8..].copy_from_slice(&self.id[1].to_be_bytes());
+        ScopedId { namespace: NamespaceId((self.namespace_body >> 1) as u32), id: TxnId(id) }
+    }
+}
+
+fn halves(id: TxnId) -> [u64; 2] {
+    let n = u128::from_be_bytes(id.0);
+    [(n >> 64) as u64, n as u64]
+}
+
+/// The ids of one second: entries in order of arrival, and an index of (32 bits of hash, position from 1).
+#[derive(Clone, Debug, Default)]
+struct Bucket {
+    index: Vec<u64>,
+    entries: Vec<IdEntry>,
+    /// Clients mint ids: without a key they could aim at one chain of the index.
+    seed: u64,
+}
+
+impl Bucket {
+    #[inline]
+    fn hash(&self, id: &ScopedId) -> u64 {
+        let [hi, lo] = halves(id.id);
+        let folded = u128::from(hi ^ self.seed) * u128::from(lo ^ self.seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15);
+        (folded as u64 ^ (folded >> 64) as u64 ^ u64::from(id.namespace.0)).wrapping_mul(0xd6e8_feb8_6659_fd93)
+    }
+
+    #[inline]
+    fn home(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.index.len() - 1)
+    }
+
+    #[inline]
+    fn find(&self, id: &ScopedId) -> Option<&IdEntry> {
+        if self.index.is_empty() {
+            return None;
+        }
+        let hash = self.hash(id);
+        let mut at = self.home(hash);
+        loop {
+            let word = self.index[at];
+            if word == 0 {
+                return None;
+            }
+            if (word >> 32) as u32 == hash as u32 {
+                let entry = &self.entries[word as u32 as usize - 1];
+                if entry.is(id) {
+                    return Some(entry);
+                }
+            }
+            at = (at + 1) & (self.index.len() - 1);
+        }
+    }
+
+    fn insert(&mut self, id: &ScopedId, entry: IdEntry) {
+        if (self.entries.len() + 1) * 4 > self.index.len() * 3 {
+            let size = (self.index.len() * 2).max(16);
+            self.index = alloc::vec![0; size];
+            for i in 0..self.entries.len() {
+                let hash = self.hash(&self.entries[i].scoped());
+                self.link(hash, i);
+            }
+        }
+        self.entries.push(entry);
+        let hash = self.hash(id);
+        self.link(hash, self.entries.len() - 1);
+    }
+
+    fn link(&mut self, hash: u64, position: usize) {
+        let mut at = self.home(hash);
+        while self.index[at] != 0 {
+            at = (at + 1) & (self.index.len() - 1);
+        }
+        self.index[at] = hash << 32 | (position as u64 + 1);
+    }
+}
+
+/// Bounds of the id table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IdLimits {
+    pub(crate) window_ms: u64,
+    pub(crate) age_ms: u64,
+    pub(crate) bytes_max: u64,
+}
+
+/// All decided ids that are still readable.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IdTable {
+    buckets: Vec<Bucket>,
+    /// Second -> index in `buckets`.
+    seconds: BTreeMap<u64, u32>,
+    /// Emptied places in `buckets`.
+    vacant: Vec<u32>,
+    /// Second and bucket looked up last: most ids are of the same second.
+    last: (u64, u32),
+    count: u64,
+    /// Ids below this time, milliseconds, may have been forgotten.
+    floor_ms: u64,
+}
+
+const NO_BUCKET: u32 = u32::MAX;
+
+impl IdTable {
+    pub(crate) fn new() -> IdTable {
+        IdTable { last: (0, NO_BUCKET), ..IdTable::default() }
+    }
+
+    fn bucket(&self, second: u64) -> Option<&Bucket> {
+        let ix =
+            if self.last.0 == second && self.last.1 != NO_BUCKET { self.last.1 } else { *self.seconds.get(&second)? };
+        Some(&self.buckets[ix as usize])
+    }
+
+    fn bucket_mut(&mut self, second: u64, seed: u64) -> &mut Bucket {
+        if self.last.0 != second || self.last.1 == NO_BUCKET {
+            let IdTable { buckets, seconds, vacant, .. } = self;
+            let ix = *seconds.entry(second).or_insert_with(|| {
+                let ix = vacant.pop().unwrap_or_else(|| {
+                    buckets.push(Bucket::default());
+                    buckets.len() as u32 - 1
+                });
+                buckets[ix as usize].seed = seed;
+                ix
+            });
+            self.last = (second, ix);
+        }
+        &mut self.buckets[self.last.1 as usize]
+    }
+
+    /// Starts loading what [`IdTable::find`] will need.
+    #[inline]
+    pub(crate) fn prefetch(&self, id: &ScopedId) {
+        if let Some(bucket) = self.bucket(id.second())
+            && !bucket.index.is_empty()
+        {
+            prefetch(&bucket.index, bucket.home(bucket.hash(id)));
+        }
+    }
+
+    /// Returns where the id's verdict is, and its body.
+    #[inline]
+    pub(crate) fn find(&self, id: &ScopedId) -> Option<(VerdictAt, Option<BodyHash>)> {
+        self.bucket(id.second())?.find(id).map(|entry| (entry.at(), entry.body()))
+    }
+
+    /// Tells whether an unknown id lies where none is executed: outside the window, or maybe forgotten.
+    #[inline]
+    pub(crate) fn is_outside(&self, id: TxnId, epoch_time_ms: u64, limits: &IdLimits) -> bool {
+        let ms = id.unix_ms();
+        ms < self.floor_ms || ms.abs_diff(epoch_time_ms) > limits.window_ms
+    }
+
+    /// Files an unknown id. `seed` keys a new second's index and has no effect on any answer.
+    pub(crate) fn insert(&mut self, id: &ScopedId, body: Option<BodyHash>, at: VerdictAt, seed: u64) {
+        let entry = IdEntry {
+            id: halves(id.id),
+            body_hash: body.map_or(0, |hash| hash.0),
+            cen: at.cen.0,
+            item: at.item,
+            namespace_body: u64::from(id.namespace.0) << 1 | u64::from(body.is_some()),
+        };
+        self.bucket_mut(id.second(), seed).insert(id, entry);
+        self.count += 1;
+    }
+
+    /// Forgets seconds that are too old, then the oldest ones until the rest fits.
+    pub(crate) fn expire(&mut self, epoch_time_ms: u64, limits: &IdLimits) {
+        while let Some((&second, &ix)) = self.seconds.first_key_value() {
+            let behind = (second + 1) * 1000;
+            let too_old = behind + limits.age_ms <= epoch_time_ms;
+            if !too_old && self.bytes() <= limits.bytes_max {
+                break;
+            }
+            self.seconds.pop_first();
+            let bucket = core::mem::take(&mut self.buckets[ix as usize]);
+            self.count -= bucket.entries.len() as u64;
+            self.vacant.push(ix);
+            self.last = (0, NO_BUCKET);
+            self.floor_ms = self.floor_ms.max(behind);
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.count * ID_BYTES
+    }
+
+    pub(crate) fn floor_ms(&self) -> u64 {
+        self.floor_ms
+    }
+
+    pub(crate) fn set_floor_ms(&mut self, floor_ms: u64) {
+        self.floor_ms = floor_ms;
+    }
+
+    /// All entries, ascending second, then in order of arrival: for images.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &IdEntry> {
+        self.seconds.values().flat_map(|&ix| self.buckets[ix as usize].entries.iter())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: IdLimits = IdLimits { window_ms: 10_000, age_ms: 60_000, bytes_max: 100 * ID_BYTES };
+
+    fn id(ms: u64, n: u64) -> ScopedId {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&(ms << 16 | 0x7000).to_be_bytes());
+        bytes[8..].copy_from_slice(&(1 << 63 | n).to_be_bytes());
+        ScopedId { namespace: NamespaceId(1), id: TxnId(bytes) }
+    }
+
+    fn at(item: u32) -> VerdictAt {
+        VerdictAt { cen: Cen(3), item }
+    }
+
+    #[test]
+    fn finds_what_was_filed_and_nothing_else() {
+        let mut table = IdTable::new();
+        for n in 0..500 {
+            table.insert(&id(n * 100, n), Some(BodyHash(n)), at(n as u32), 7);
+        }
+        for n in 0..500 {
+            assert_eq!(table.find(&id(n * 100, n)), Some((at(n as u32), Some(BodyHash(n)))));
+            assert_eq!(table.find(&id(n * 100, n + 1)), None);
+            let foreign = ScopedId { namespace: NamespaceId(2), ..id(n * 100, n) };
+            assert_eq!(table.find(&foreign), None, "ids are scoped by namespace");
+        }
+        let filed: Vec<_> = table.entries().map(IdEntry::scoped).collect();
+        assert_eq!(filed[7], id(700, 7));
+    }
+
+    #[test]
+    fn a_full_table_forgets_its_oldest_second_and_refuses_what_it_may_have_known() {
+        let mut table = IdTable::new();
+        for n in 0..120 {
+            table.insert(&id(20_000 + n / 60 * 1000, n), None, at(0), 1);
+        }
+        table.expire(21_000, &LIMITS);
+        assert_eq!((table.count(), table.floor_ms()), (60, 21_000));
+        assert_eq!(table.find(&id(20_000, 0)), None);
+        assert!(table.is_outside(id(20_999, 0).id, 21_000, &LIMITS), "forgotten");
+        assert!(!table.is_outside(id(21_000, 500).id, 21_000, &LIMITS));
+        assert!(table.is_outside(id(31_001, 0).id, 21_000, &LIMITS), "too far ahead");
+    }
+
+    #[test]
+    fn old_seconds_go_with_time() {
+        let mut table = IdTable::new();
+        table.insert(&id(1_000, 0), None, at(0), 1);
+        table.insert(&id(9_000, 0), None, at(1), 1);
+        table.expire(62_000, &LIMITS);
+        assert_eq!(table.count(), 1);
+        assert_eq!(table.find(&id(9_000, 0)), Some((at(1), None)));
+    }
+}

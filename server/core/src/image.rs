@@ -1,0 +1,282 @@
+//! The resolver's whole replicated state as plain columns, and back. An image fits any number of shards; its columns
+//! come in no particular order within an epoch. Wrong columns are refused, never believed.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use tribunal_types::image::StateImage;
+use tribunal_types::{
+    BodyHash, Cen, Digest, Existence, Lsn, NamespaceId, RowKey, Span, StoreId, StoreSpec, VerdictAt, Version,
+};
+
+use crate::floor::EpochMark;
+use crate::history::RowState;
+use crate::map::{Entry, row_flag};
+use crate::resolver::{Resolver, ResolverConfig};
+use crate::shard::ShardPlace;
+
+/// Columns of numbers.
+mod words {
+    pub(super) const META: u16 = 0;
+    pub(super) const STORES: u16 = 1;
+    pub(super) const ROWS: u16 = 2;
+    pub(super) const SUPERSEDED: u16 = 3;
+    pub(super) const EXPIRING: u16 = 4;
+    pub(super) const WINDOW: u16 = 5;
+    pub(super) const MARKS: u16 = 6;
+    pub(super) const IDS: u16 = 7;
+}
+
+/// Columns of bytes.
+mod bytes {
+    pub(super) const STORE_TEXTS: u16 = 0;
+    pub(super) const WINDOW_KEYS: u16 = 1;
+}
+
+/// What the columns mean; another layout is another number.
+const LAYOUT: u64 = 1;
+
+/// An image that this resolver cannot have made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageMismatch {
+    /// What does not fit.
+    pub what: &'static str,
+}
+
+impl fmt::Display for ImageMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "state image: {}", self.what)
+    }
+}
+
+impl core::error::Error for ImageMismatch {}
+
+fn mismatch(what: &'static str) -> ImageMismatch {
+    ImageMismatch { what }
+}
+
+impl Resolver {
+    /// Returns the replicated state behind the last epoch.
+    #[must_use]
+    pub fn image(&self) -> StateImage {
+        let mut image = StateImage { cen: self.last, ..StateImage::default() };
+        let floor = self.floor.at();
+        let meta = [LAYOUT, self.last.0, self.epoch_time_ms, floor.0, self.digest.0, self.ids.floor_ms()];
+        image.push_words(words::META, meta.to_vec());
+        self.image_stores(&mut image);
+        let rows = self.shards.iter().flat_map(|s| s.state.map.entries());
+        image.push_words(words::ROWS, rows.flat_map(|e| [e.hi, e.lo_flags, e.version]).collect());
+        let superseded = self.shards.iter().flat_map(|s| s.state.history.superseded());
+        let superseded = superseded.flat_map(|(cen, key, state)| [cen, key.hi, key.lo, state]);
+        image.push_words(words::SUPERSEDED, superseded.collect());
+        let expiring = self.shards.iter().flat_map(|s| s.state.history.expiring());
+        image.push_words(words::EXPIRING, expiring.flat_map(|(cen, key)| [cen, key.hi, key.lo]).collect());
+        let (mut window, mut keys) = (Vec::new(), Vec::new());
+        for (cen, store, key) in self.shards.iter().flat_map(|s| s.state.window.keys(floor)) {
+            window.extend([cen, u64::from(store), key.len() as u64]);
+            keys.extend_from_slice(key);
+        }
+        image.push_words(words::WINDOW, window);
+        image.push_bytes(bytes::WINDOW_KEYS, keys);
+        let marks = self.floor.marks().flat_map(|m| [m.cen.0, m.time_ms, m.bytes]);
+        image.push_words(words::MARKS, marks.collect());
+        let ids = self.ids.entries();
+        let ids = ids.flat_map(|e| [e.id[0], e.id[1], e.body_hash, e.cen, u64::from(e.item), e.namespace_body]);
+        image.push_words(words::IDS, ids.collect());
+        image
+    }
+
+    fn image_stores(&self, image: &mut StateImage) {
+        let (mut stores, mut texts) = (Vec::new(), Vec::new());
+        for store in self.stores.iter() {
+            stores.extend([u64::from(store.id.0), store.head.0]);
+            let Some(spec) = &store.spec else {
+                stores.extend([0; 5]);
+                continue;
+            };
+            let flags = 1
+                | u64::from(spec.existence == Existence::Declared) << 1
+                | u64::from(spec.multi_version) << 2
+                | u64::from(spec.transactional) << 3
+                | u64::from(spec.adaptor.is_some()) << 4;
+            let adaptor = spec.adaptor.as_deref().unwrap_or_default();
+            stores.extend([u64::from(spec.namespace.0), flags]);
+            for text in [spec.name.as_str(), adaptor, spec.adaptor_config.as_str()] {
+                stores.push(text.len() as u64);
+                texts.extend_from_slice(text.as_bytes());
+            }
+        }
+        image.push_words(words::STORES, stores);
+        image.push_bytes(bytes::STORE_TEXTS, texts);
+    }
+
+    /// Rebuilds a resolver from an image; `config` may have another number of shards.
+    ///
+    /// # Errors
+    /// If a column is missing or cannot be of a resolver.
+    pub fn restore(config: ResolverConfig, image: StateImage) -> Result<Resolver, ImageMismatch> {
+        let image = &image;
+        let mut resolver = Resolver::new(config);
+        let &[layout, cen, epoch_time_ms, floor, digest, ids_floor_ms] = column(image, words::META)? else {
+            return Err(mismatch("the head has another length"));
+        };
+        if layout != LAYOUT {
+            return Err(mismatch("the layout is of another release"));
+        }
+        if cen != image.cen.0 || cen > Cen::MAX.0 || floor > cen {
+            return Err(mismatch("epoch and floor do not fit"));
+        }
+        resolver.last = Cen(cen);
+        resolver.epoch_time_ms = epoch_time_ms;
+        resolver.digest = Digest(digest);
+        resolver.restore_stores(image)?;
+        resolver.restore_rows(image)?;
+        resolver.restore_history(image)?;
+        resolver.restore_window(image)?;
+        for &[cen, time_ms, bytes] in rows_of(image, words::MARKS)? {
+            resolver.floor.note(EpochMark { cen: Cen(cen), time_ms, bytes });
+        }
+        resolver.floor.rise_to(Cen(floor));
+        for &[hi, lo, body_hash, cen, item, namespace_body] in rows_of(image, words::IDS)? {
+            let item = u32::try_from(item).map_err(|_| mismatch("an id's item is too large"))?;
+            let entry = crate::identity::IdEntry { id: [hi, lo], body_hash, cen, item, namespace_body };
+            let body = (namespace_body & 1 != 0).then_some(BodyHash(body_hash));
+            resolver.ids.insert(&entry.scoped(), body, VerdictAt { cen: Cen(cen), item }, digest);
+        }
+        resolver.ids.set_floor_ms(ids_floor_ms);
+        Ok(resolver)
+    }
+
+    fn restore_stores(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
+        let mut texts = image.bytes(bytes::STORE_TEXTS).ok_or(mismatch("the stores' texts are missing"))?;
+        for &[id, head, namespace, flags, name, adaptor, config] in rows_of(image, words::STORES)? {
+            let number = |n: u64| u32::try_from(n).map_err(|_| mismatch("a store's number is too large"));
+            let id = StoreId(number(id)?);
+            self.stores.set_head(id, Lsn(head));
+            if flags & 1 == 0 {
+                continue;
+            }
+            let mut text = |len: u64| -> Result<String, ImageMismatch> {
+                let cut = usize::try_from(len).ok().and_then(|len| texts.split_at_checked(len));
+                let (text, rest) = cut.ok_or(mismatch("the stores' texts are short"))?;
+                texts = rest;
+                String::from_utf8(text.to_vec()).map_err(|_| mismatch("a store's text is not UTF-8"))
+            };
+            let (name, adaptor, adaptor_config) = (text(name)?, text(adaptor)?, text(config)?);
+            self.stores.declare(StoreSpec {
+                id,
+                namespace: NamespaceId(number(namespace)?),
+                name,
+                existence: if flags & 2 != 0 { Existence::Declared } else { Existence::Tracked },
+                multi_version: flags & 4 != 0,
+                transactional: flags & 8 != 0,
+                adaptor: (flags & 16 != 0).then_some(adaptor),
+                adaptor_config,
+            });
+        }
+        Ok(())
+    }
+
+    fn restore_rows(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
+        for &[hi, lo_flags, version] in rows_of(image, words::ROWS)? {
+            let entry = Entry { hi, lo_flags, version };
+            let known = entry.flags() & row_flag::KNOWN != 0;
+            let version = Version::from_bits(version).filter(|_| known).ok_or(mismatch("a row has no version"))?;
+            let map = &mut self.shard_mut(entry.key()).state.map;
+            if map.find(entry.key()).is_some() {
+                return Err(mismatch("a row occurs twice"));
+            }
+            map.insert_new(entry.key(), version, entry.flags());
+        }
+        Ok(())
+    }
+
+    fn restore_history(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
+        let mut epochs: BTreeMap<u64, (Vec<(RowKey, RowState)>, Vec<RowKey>)> = BTreeMap::new();
+        for &[cen, hi, lo, state] in rows_of(image, words::SUPERSEDED)? {
+            let state = RowState::from_bits(state).ok_or(mismatch("a superseded state has no version"))?;
+            epochs.entry(cen).or_default().0.push((RowKey { hi, lo }, state));
+        }
+        for &[cen, hi, lo] in rows_of(image, words::EXPIRING)? {
+            epochs.entry(cen).or_default().1.push(RowKey { hi, lo });
+        }
+        for (cen, (superseded, expiring)) in epochs {
+            self.shards.iter_mut().for_each(|s| s.state.history.open(Cen(cen)));
+            for (key, state) in superseded {
+                self.shard_mut(key).state.history.supersede(key, state);
+            }
+            for key in expiring {
+                self.shard_mut(key).state.history.expire(key, key.lo & 1 != 0);
+            }
+            self.shards.iter_mut().for_each(|s| _ = s.state.history.close());
+        }
+        Ok(())
+    }
+
+    /// A range takes part in every shard, so any shard may hold any key: they are dealt out in turns.
+    fn restore_window(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
+        let mut keys = image.bytes(bytes::WINDOW_KEYS).ok_or(mismatch("the window's keys are missing"))?;
+        let mut epochs: BTreeMap<u64, (Vec<u8>, Vec<(StoreId, Span)>)> = BTreeMap::new();
+        for &[cen, store, len] in rows_of(image, words::WINDOW)? {
+            let cut = usize::try_from(len).ok().and_then(|len| keys.split_at_checked(len));
+            let (key, rest) = cut.ok_or(mismatch("the window's keys are short"))?;
+            keys = rest;
+            let (arena, items) = epochs.entry(cen).or_default();
+            if arena.len() + key.len() > u32::MAX as usize {
+                return Err(mismatch("an epoch's keys pass 4 GiB"));
+            }
+            let store = u32::try_from(store).map_err(|_| mismatch("a store's number is too large"))?;
+            items.push((StoreId(store), Span::push(arena, key)));
+        }
+        let shards = self.shards.len();
+        for (cen, (arena, items)) in epochs {
+            let arena = Arc::new(arena);
+            for (i, shard) in self.shards.iter_mut().enumerate() {
+                let window = &mut shard.state.window;
+                window.open(Cen(cen));
+                window.share(Cen(cen), &arena);
+                items.iter().skip(i).step_by(shards).for_each(|&(store, key)| window.note(store, key));
+                window.close();
+            }
+        }
+        Ok(())
+    }
+
+    fn shard_mut(&mut self, row: RowKey) -> &mut crate::shard::Shard {
+        let count = self.shards.len() as u32;
+        &mut self.shards[ShardPlace { index: 0, count }.of(row) as usize]
+    }
+}
+
+fn column(image: &StateImage, id: u16) -> Result<&[u64], ImageMismatch> {
+    image.words(id).ok_or(mismatch("a column is missing"))
+}
+
+fn rows_of<const N: usize>(image: &StateImage, id: u16) -> Result<&[[u64; N]], ImageMismatch> {
+    let (rows, rest) = column(image, id)?.as_chunks::<N>();
+    if rest.is_empty() { Ok(rows) } else { Err(mismatch("a column is cut short")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_that_is_damaged_is_refused() {
+        let image = Resolver::new(ResolverConfig::default()).image();
+        assert!(Resolver::restore(ResolverConfig::default(), image.clone()).is_ok());
+        let mut cut = image.clone();
+        cut.columns.retain(|c| c.id != words::IDS);
+        assert_eq!(Resolver::restore(ResolverConfig::default(), cut).err(), Some(mismatch("a column is missing")));
+        let mut short = image.clone();
+        short.columns[words::ROWS as usize].words.push(7);
+        assert_eq!(Resolver::restore(ResolverConfig::default(), short).err(), Some(mismatch("a column is cut short")));
+        let mut later = image;
+        later.columns[words::META as usize].words[0] = LAYOUT + 1;
+        let refused = Resolver::restore(ResolverConfig::default(), later).err();
+        assert_eq!(refused, Some(mismatch("the layout is of another release")));
+    }
+}

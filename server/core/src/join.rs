@@ -1,0 +1,328 @@
+//! Join: looks every read, write and range up, and fills the columns that validators judge. Existence is checked
+//! here, by the host, for every level. Reads the state behind the previous epoch only.
+
+use alloc::vec::Vec;
+
+use tribunal_types::{Batch, Cen, Isolation, OpKind, Read, Reason, Txn, Version, Write, WriteKind};
+
+use crate::access;
+use crate::epoch_rows::{EpochRow, NONE};
+use crate::evidence::{Absences, Interval, Past, RowNow};
+use crate::history::RowState;
+use crate::map::row_flag;
+use crate::planted::{Bug, planted};
+use crate::policy::write_flag;
+use crate::shard::{Shard, ShardPlace, ShardScratch, ShardState};
+use crate::txns::{BatchBase, EpochView, Fate, is_multi_version, snapshot_of};
+use crate::window::KeyRange;
+
+/// How many operations ahead a row's cache lines are asked for.
+const LOOKAHEAD: usize = 12;
+
+/// Joins all live transactions of the epoch with one shard.
+pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>) {
+    let Shard { place: at, state, scratch } = shard;
+    if let Some(oldest) = view.txns.oldest_range {
+        state.window.prepare(oldest);
+    }
+    join(*at, state, scratch, view);
+    prepare(state, scratch, view);
+    place(state, scratch, view);
+}
+
+/// Looks the rows up and fills the columns; [`place`] completes them.
+pub(crate) fn join(place: ShardPlace, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
+    let txns = view.txns;
+    let ops = (txns.reads + txns.writes).div_ceil(place.count as usize);
+    scratch.rows.reset(ops);
+    for (column, len) in [(&mut scratch.read_rows, txns.reads), (&mut scratch.write_rows, txns.writes)] {
+        column.clear();
+        column.resize(len, NONE);
+    }
+    scratch.write_access.clear();
+    scratch.write_access.resize(txns.writes, 0);
+    scratch.levels.iter_mut().for_each(|level| level.reset(view.input.cen));
+    scratch.rejected.clear();
+    scratch.absences.clear();
+    scratch.unplaced.clear();
+    for (batch, base) in view.input.batches.iter().zip(&txns.bases) {
+        let mut first = Starts::default();
+        for (i, txn) in batch.txns.iter().enumerate() {
+            let start = first;
+            first = Starts::behind(txn);
+            if txns.fates[base.txn + i].is_live() {
+                let one = OneTxn { batch, base: *base, txn, i, t: base.txn + i, start };
+                one.join(place, state, scratch, view);
+            }
+        }
+    }
+}
+
+/// Where a transaction's operations begin in its batch's columns.
+#[derive(Clone, Copy, Default)]
+struct Starts {
+    snapshots: usize,
+    reads: usize,
+    ranges: usize,
+    writes: usize,
+}
+
+impl Starts {
+    fn behind(txn: &Txn) -> Starts {
+        Starts {
+            snapshots: txn.snapshots_end as usize,
+            reads: txn.reads_end as usize,
+            ranges: txn.ranges_end as usize,
+            writes: txn.writes_end as usize,
+        }
+    }
+}
+
+/// A transaction being joined.
+#[derive(Clone, Copy)]
+struct OneTxn<'a> {
+    batch: &'a Batch,
+    base: BatchBase,
+    txn: &'a Txn,
+    i: usize,
+    t: usize,
+    start: Starts,
+}
+
+impl OneTxn<'_> {
+    fn join(&self, place: ShardPlace, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
+        let at_snapshot = self.txn.isolation == Isolation::Snapshot;
+        let current_from = self.join_reads(place, state, scratch, view, at_snapshot);
+        self.join_writes(place, state, scratch, view);
+        let columns = &mut scratch.levels[self.txn.isolation as usize].columns;
+        if self.start.ranges < self.txn.ranges_end as usize {
+            self.join_ranges(state, &mut columns.ranges.changed, view.floor);
+        }
+        let ends = [columns.reads.seen.len(), columns.writes.kind.len(), columns.ranges.changed.len()];
+        let last = |ends: &[u32]| ends.last().map_or(0, |&end| end as usize);
+        if ends == [last(&columns.reads.ends), last(&columns.writes.ends), last(&columns.ranges.ends)] {
+            return; // takes no part in this shard
+        }
+        columns.reads.ends.push(ends[0] as u32);
+        columns.writes.ends.push(ends[1] as u32);
+        columns.ranges.ends.push(ends[2] as u32);
+        let reads = self.txn.reads_end as usize - self.start.reads + self.txn.ranges_end as usize - self.start.ranges;
+        columns.txns.csn.push(self.txn.csn.0);
+        columns.txns.start.push(self.txn.start.unwrap_or(view.input.cen).0);
+        columns.txns.origin.push(self.txn.origin);
+        columns.txns.priority.push(self.txn.priority);
+        columns.txns.reads.push(reads as u32);
+        columns.txns.writes.push((self.txn.writes_end as usize - self.start.writes) as u32);
+        columns.snapshot.push(view.txns.newest[self.t]);
+        columns.current_from.push(current_from);
+        columns.current_until.push(u64::MAX);
+        columns.multi_version.push(u8::from(at_snapshot && is_multi_version(self.batch, self.i, view.stores)));
+        scratch.levels[self.txn.isolation as usize].txns.push(self.t as u32);
+    }
+
+    /// Returns the first epoch at which all reads that are current now were current.
+    fn join_reads(
+        &self,
+        place: ShardPlace,
+        state: &ShardState,
+        scratch: &mut ShardScratch,
+        view: EpochView<'_>,
+        at_snapshot: bool,
+    ) -> u64 {
+        let ShardScratch { rows, read_rows, levels, unplaced, .. } = scratch;
+        let level = &mut levels[self.txn.isolation as usize];
+        let at = level.txns.len() as u32;
+        let columns = &mut level.columns.reads;
+        let mut from = 0;
+        for r in self.start.reads..self.txn.reads_end as usize {
+            if let Some(ahead) = self.batch.reads.get(r + LOOKAHEAD)
+                && place.owns(ahead.row)
+            {
+                rows.prefetch(ahead.row);
+                state.map.prefetch(ahead.row);
+            }
+            let read = &self.batch.reads[r];
+            if !place.owns(read.row) {
+                continue;
+            }
+            let position = rows.position_of(read.row, &state.map);
+            read_rows[self.base.read + r] = position;
+            let row = &mut rows.rows[position as usize];
+            let seen = read.seen.map_or(0, |v| v.bits());
+            let latest = if row.is_live() {
+                row.version
+            } else if row.is_known() {
+                0
+            } else {
+                unknown_latest(read, view)
+            };
+            let latest = if planted(Bug::IgnoreReadSet) { seen } else { latest };
+            row.note_read(self.t as u32, seen == latest, read.seen.is_some());
+            columns.seen.push(seen);
+            columns.latest.push(latest);
+            if !at_snapshot || planted(Bug::IgnoreReadSet) {
+                continue;
+            }
+            match read.seen {
+                Some(version) if seen == latest => from = from.max(version.cen().0),
+                None if !row.is_known() => {}
+                _ => unplaced.push(Unplaced {
+                    at,
+                    txn: self.t as u32,
+                    row: position,
+                    seen: read.seen,
+                    declared: view.stores.is_declared(read.store),
+                }),
+            }
+        }
+        from
+    }
+
+    fn join_writes(&self, place: ShardPlace, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
+        let ShardScratch { rows, write_rows, write_access, levels, rejected, .. } = scratch;
+        let columns = &mut levels[self.txn.isolation as usize].columns.writes;
+        let snapshots = &self.batch.snapshots[self.start.snapshots..self.txn.snapshots_end as usize];
+        let mut failed = false;
+        for w in self.start.writes..self.txn.writes_end as usize {
+            if let Some(ahead) = self.batch.writes.get(w + LOOKAHEAD)
+                && place.owns(ahead.row)
+            {
+                rows.prefetch(ahead.row);
+                state.map.prefetch(ahead.row);
+            }
+            let write = &self.batch.writes[w];
+            if !place.owns(write.row) {
+                continue;
+            }
+            let position = rows.position_of(write.row, &state.map);
+            write_rows[self.base.write + w] = position;
+            let row = &rows.rows[position as usize];
+            let own = row.read_by(self.t as u32);
+            let exists = exists(write, row, own, view);
+            write_access[self.base.write + w] = access::of_write(write.kind, write.integer, exists, own.is_some());
+            columns.kind.push(write.kind as u8);
+            columns.flags.push(flags_of(row, exists, own, snapshot_of(snapshots, write.store)));
+            columns.latest.push(if row.is_live() { row.version } else { 0 });
+            if !failed && let Some(reason) = forbidden(write.kind, row, exists) {
+                failed = true;
+                let op = (OpKind::Write, (w - self.start.writes) as u32);
+                rejected.push((self.t as u32, Fate::at_join(Some(op), reason)));
+            }
+        }
+    }
+
+    fn join_ranges(&self, state: &ShardState, changed: &mut Vec<u8>, floor: Cen) {
+        let snapshots = &self.batch.snapshots[self.start.snapshots..self.txn.snapshots_end as usize];
+        for range in &self.batch.ranges[self.start.ranges..self.txn.ranges_end as usize] {
+            // Without a snapshot of its store a range could be as old as the floor.
+            let snapshot = snapshot_of(snapshots, range.store).unwrap_or(floor);
+            let keys = KeyRange {
+                store: range.store,
+                start: range.start.of(&self.batch.keys),
+                end: range.end.of(&self.batch.keys),
+            };
+            let hit = !planted(Bug::SkipRanges) && state.window.changed(&keys, snapshot);
+            changed.push(u8::from(hit));
+        }
+    }
+}
+
+/// What a row that the map does not know is taken to be: absent, or in a declared store as the engine read it, if
+/// that can be older than the history.
+fn unknown_latest(read: &Read, view: EpochView<'_>) -> u64 {
+    match read.seen {
+        Some(seen) if seen.cen() <= view.floor && view.stores.is_declared(read.store) => seen.bits(),
+        _ => 0,
+    }
+}
+
+/// Tells whether the written row exists before the epoch.
+fn exists(write: &Write, row: &EpochRow, own: Option<(bool, bool)>, view: EpochView<'_>) -> bool {
+    if row.is_known() {
+        return row.is_live();
+    }
+    if !view.stores.is_declared(write.store) {
+        return false;
+    }
+    match own {
+        Some((_, present)) => present,
+        None => !matches!(write.kind, WriteKind::Insert | WriteKind::Put),
+    }
+}
+
+/// Why a write cannot be done on the state before the epoch.
+fn forbidden(kind: WriteKind, row: &EpochRow, exists: bool) -> Option<Reason> {
+    match kind {
+        WriteKind::Insert if exists => Some(Reason::RowExists),
+        WriteKind::Update | WriteKind::Delete | WriteKind::Add if !exists => Some(Reason::RowMissing),
+        WriteKind::Add if row.is_live() && row.flags & row_flag::INTEGER == 0 => Some(Reason::NotANumber),
+        _ => None,
+    }
+}
+
+fn flags_of(row: &EpochRow, exists: bool, own: Option<(bool, bool)>, snapshot: Option<Cen>) -> u8 {
+    let mut flags = if exists { write_flag::EXISTS } else { 0 };
+    if let Some((current, _)) = own {
+        flags |= write_flag::WAS_READ | if current { write_flag::READ_CURRENT } else { 0 };
+    }
+    let changed = matches!((row.written_at(), snapshot), (Some(v), Some(s)) if v.cen() > s);
+    if changed && !planted(Bug::FirstCommitterIgnored) {
+        flags |= write_flag::CHANGED_SINCE_SNAPSHOT;
+    }
+    flags
+}
+
+/// A read, at the snapshot level, of a row that is not as it was seen: its place in time is looked up after the join.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unplaced {
+    /// The transaction's row in the level's columns, and its number in the epoch.
+    at: u32,
+    txn: u32,
+    /// Position among the epoch's rows.
+    row: u32,
+    seen: Option<Version>,
+    declared: bool,
+}
+
+fn state_now(row: &EpochRow) -> Option<RowState> {
+    let version = row.written_at().filter(|_| row.is_known())?;
+    Some(RowState { version, tombstone: !row.is_live() })
+}
+
+/// Indexes the parts of the history that [`place`] will look into.
+fn prepare(state: &mut ShardState, scratch: &ShardScratch, view: EpochView<'_>) {
+    for read in &scratch.unplaced {
+        let row = &scratch.rows.rows[read.row as usize];
+        let since = read.seen.map_or(view.txns.newest[read.txn as usize], |v| v.cen().0);
+        if let Some(now) = state_now(row) {
+            state.history.prepare_chain(row.key, now.version, view.floor.0.max(since));
+        }
+    }
+}
+
+/// Narrows down when the reads of each transaction were current. Several absences of one row stay undecided until all
+/// shards are joined.
+pub(crate) fn place(state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
+    let ShardScratch { rows, unplaced, absences, levels, .. } = scratch;
+    let columns = &mut levels[Isolation::Snapshot as usize].columns;
+    let past = Past { history: &state.history, floor: view.floor };
+    for read in unplaced.drain(..) {
+        let row = &rows.rows[read.row as usize];
+        let now = RowNow { key: row.key, state: state_now(row), declared: read.declared };
+        let found = match read.seen {
+            Some(seen) => past.when_present(&now, seen),
+            None => {
+                let mut intervals = Vec::new();
+                past.when_absent(&now, view.txns.newest[read.txn as usize], &mut intervals);
+                if intervals.len() > 1 {
+                    intervals.reverse();
+                    absences.push(Absences { txn: read.txn, intervals });
+                    continue;
+                }
+                intervals.first().copied().unwrap_or(Interval::NEVER)
+            }
+        };
+        let (from, until) = (&mut columns.current_from[read.at as usize], &mut columns.current_until[read.at as usize]);
+        (*from, *until) = ((*from).max(found.from), (*until).min(found.until));
+    }
+}

@@ -1,0 +1,134 @@
+//! Judging one transaction on the last complete epoch, without resolving anything: read-only commits, dry runs, and
+//! transactions that are certain to lose. Changes no state.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use tribunal_types::{
+    Batch, Conflict, Csn, EpochInput, Isolation, OpKind, Reason, Stage, TxnIx, TxnRequest, Verdict, Version, Witness,
+    WriteKind,
+};
+
+use crate::join;
+use crate::map::Entry;
+use crate::native::NativeValidator;
+use crate::policy::Policies;
+use crate::resolver::Resolver;
+use crate::shard::ShardScratch;
+use crate::txns::{EpochView, Fate, TxnTable, first_op, snapshot_of};
+use crate::validate;
+use crate::verdicts::conflict_of;
+
+/// The only transaction of a pretended epoch.
+const ONLY: TxnIx = TxnIx(0);
+
+/// Pretends that the next epoch holds one transaction.
+fn pretend(resolver: &Resolver, txn: &TxnRequest) -> EpochInput {
+    let cen = resolver.last.next();
+    let mut batch = Batch { first: cen, last: cen, ..Batch::default() };
+    batch.push(txn, Csn::default());
+    EpochInput { cen, epoch_time_ms: resolver.epoch_time_ms, batches: alloc::vec![Arc::new(batch)] }
+}
+
+impl Resolver {
+    /// Judges a transaction by its level on the last complete epoch: the verdict of a read-only commit, and whether
+    /// one that writes would pass if it met nobody. Nothing is stored, and the id plays no part.
+    #[must_use]
+    pub fn judge(&self, txn: &TxnRequest, policies: &Policies<'_>) -> Verdict {
+        let input = pretend(self, txn);
+        let mut txns = TxnTable::default();
+        txns.reset(&input);
+        txns.judge_snapshots(&input, self.floor.at());
+        let mut fates = txns.fates.clone();
+        if fates[0].is_live() {
+            self.judge_rows(&input, &mut txns, policies, &mut fates);
+        }
+        let Some((stage, op, reason)) = fates[0].abort() else { return Verdict::ReadOnly { cen: self.last } };
+        let op = op.or_else(|| first_op(&input.batches[0], 0, None));
+        let witness = op.map(|(op, index)| self.witness_against(txn, op, index, stage));
+        let conflicts = witness.and_then(|witness| conflict_of(&input, ONLY, &witness)).into_iter().collect();
+        Verdict::Aborted { cen: self.last, reason, conflicts }
+    }
+
+    fn judge_rows(&self, input: &EpochInput, txns: &mut TxnTable, policies: &Policies<'_>, fates: &mut [Fate]) {
+        let floor = self.floor.at();
+        let mut scratches: Vec<ShardScratch> = self.shards.iter().map(|_| ShardScratch::default()).collect();
+        for (shard, scratch) in self.shards.iter().zip(&mut scratches) {
+            let view = EpochView { input, txns, stores: &self.stores, floor };
+            join::join(shard.place, &shard.state, scratch, view);
+            join::place(&shard.state, scratch, view);
+        }
+        let mut all: Vec<&mut ShardScratch> = scratches.iter_mut().collect();
+        validate::settle_reads(&mut all, txns);
+        let level = input.batches[0].txns[0].isolation;
+        for scratch in &mut all {
+            validate::judge(scratch.level(level), level, policies.validator);
+        }
+        if all.iter().any(|s| matches!(s.levels[level as usize].answer, Some(Err(_)))) {
+            for scratch in &mut all {
+                validate::judge(scratch.level(level), level, &NativeValidator);
+            }
+        }
+        let view = EpochView { input, txns, stores: &self.stores, floor };
+        for (shard, scratch) in self.shards.iter().zip(&scratches) {
+            validate::collect(shard.place, scratch, view, fates);
+        }
+    }
+
+    /// Returns why a transaction is certain to lose whatever else its epoch holds, so that it may be answered before
+    /// sealing. Never judges by rank, existence or an "absent" read, which the epoch could still turn.
+    #[must_use]
+    pub fn certain_loser(&self, txn: &TxnRequest) -> Option<(Reason, Vec<Conflict>)> {
+        let (reason, (op, index)) = self.certain_loss(txn)?;
+        let witness = self.witness_against(txn, op, index, Stage::Admission);
+        let conflicts = conflict_of(&pretend(self, txn), ONLY, &witness).into_iter().collect();
+        Some((reason, conflicts))
+    }
+
+    fn certain_loss(&self, txn: &TxnRequest) -> Option<(Reason, (OpKind, u32))> {
+        if let Some(stale) = txn.snapshots.iter().find(|s| s.at < self.floor.at()) {
+            let batch = &pretend(self, txn).batches[0];
+            let op = first_op(batch, 0, Some(stale.store)).or_else(|| first_op(batch, 0, None))?;
+            return Some((Reason::SnapshotTooOld, op));
+        }
+        match txn.isolation {
+            Isolation::ReadCommitted => None,
+            Isolation::RepeatableRead | Isolation::Serializable => {
+                let stale = txn.reads.iter().position(|r| self.is_superseded(r.row, r.seen))?;
+                Some((Reason::ReadConflict, (OpKind::Read, stale as u32)))
+            }
+            Isolation::Snapshot => {
+                let lost = txn.writes.iter().position(|write| match txn.reads.iter().find(|r| r.row == write.row) {
+                    Some(read) => self.is_superseded(write.row, read.seen),
+                    None => {
+                        let snapshot = snapshot_of(&txn.snapshots, write.store);
+                        let newest = self.entry(write.row).and_then(|e| Version::from_bits(e.version));
+                        let changed = matches!((newest, snapshot), (Some(v), Some(s)) if v.cen() > s);
+                        changed && write.kind != WriteKind::Add
+                    }
+                })?;
+                Some((Reason::WriteConflict, (OpKind::Write, lost as u32)))
+            }
+        }
+    }
+
+    /// Tells whether the map knows a newer state than the version read.
+    fn is_superseded(&self, row: tribunal_types::RowKey, seen: Option<Version>) -> bool {
+        let newest = self.entry(row).map_or(0, |entry| entry.version);
+        seen.is_some_and(|seen| seen.bits() < newest)
+    }
+
+    fn entry(&self, row: tribunal_types::RowKey) -> Option<Entry> {
+        self.shard_of(row).state.map.find(row).map(|(_, entry)| entry)
+    }
+
+    fn witness_against(&self, txn: &TxnRequest, op: OpKind, index: u32, stage: Stage) -> Witness {
+        let row = match op {
+            OpKind::Read => txn.reads.get(index as usize).map(|r| r.row),
+            OpKind::Write => txn.writes.get(index as usize).map(|w| w.row),
+            OpKind::Range => None,
+        };
+        let current = row.and_then(|row| self.version_of(row));
+        Witness { op, index, current, winner: None, stage }
+    }
+}

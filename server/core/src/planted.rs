@@ -1,0 +1,71 @@
+//! Planted bugs: faults of the resolver that negative tests switch on, to prove that some test catches each.
+//!
+//! Without the feature `planted-bugs` every question here is the constant `false`, and the faults do not exist.
+
+/// A fault to plant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Bug {
+    /// Reads are taken to be current, whatever version was seen.
+    IgnoreReadSet = 1,
+    /// Two writers of one row in one epoch do not conflict.
+    IgnoreWriteSet = 2,
+    /// Ranges are never checked.
+    SkipRanges = 3,
+    /// A `put` of an absent row is not taken to change existence.
+    SkipPutExistence = 4,
+    /// Snapshots below the floor are judged all the same.
+    StaleFloor = 5,
+    /// Transactions of equal rank are taken in the order of their groups, not of their stamps.
+    NonTotalRank = 6,
+    /// Aborted transactions' rows enter the version map.
+    ApplyLosers = 7,
+    /// Rows written after the snapshot are taken to be unchanged.
+    FirstCommitterIgnored = 8,
+    /// An `add` conflicts with no other write.
+    AddsNeverConflict = 9,
+    /// Every epoch with two records in a store skips a log position there.
+    LsnGap = 10,
+    /// A known id is executed again.
+    ReplayExecutes = 11,
+}
+
+impl Bug {
+    /// All faults.
+    pub const ALL: [Bug; 11] = [
+        Bug::IgnoreReadSet,
+        Bug::IgnoreWriteSet,
+        Bug::SkipRanges,
+        Bug::SkipPutExistence,
+        Bug::StaleFloor,
+        Bug::NonTotalRank,
+        Bug::ApplyLosers,
+        Bug::FirstCommitterIgnored,
+        Bug::AddsNeverConflict,
+        Bug::LsnGap,
+        Bug::ReplayExecutes,
+    ];
+}
+
+#[cfg(feature = "planted-bugs")]
+static PLANTED: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(0);
+
+/// Plants one fault in every resolver of the process, in place of the one before; `None` heals.
+#[cfg(feature = "planted-bugs")]
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.store(bug.map_or(0, |b| b as u8), core::sync::atomic::Ordering::SeqCst);
+}
+
+/// Tells whether the fault is planted.
+#[cfg(feature = "planted-bugs")]
+#[inline]
+pub(crate) fn planted(bug: Bug) -> bool {
+    PLANTED.load(core::sync::atomic::Ordering::Relaxed) == bug as u8
+}
+
+/// Tells whether the fault is planted: never, in a build without the feature.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline(always)]
+pub(crate) const fn planted(_: Bug) -> bool {
+    false
+}

@@ -1,0 +1,528 @@
+//! The resolver: a pure function of (state behind the previous epoch, the epoch's input), in stations that each live
+//! in a file of their own: identity, join, validate, vote, merge, apply.
+//!
+//! No I/O, no clock, no thread: shards are reached through a [`ShardExecutor`], policies through [`Policies`]. The
+//! outcome does not depend on the number of shards, nor on how the transactions are spread over groups' batches
+//! (but for the middle of the serial order, which goes by group).
+
+use alloc::vec::Vec;
+
+use tribunal_types::{
+    Cen, Decision, Digest, EpochInput, EpochOutcome, FenceResult, Isolation, Lsn, NamespaceId, OpKind, RowKey, StoreId,
+    StoreLsn, StoreSpec, TxnId, TxnIx, VerdictAt, Version, Witness, limits,
+};
+
+use crate::apply::{self, Changes};
+use crate::digest;
+use crate::executor::ShardExecutor;
+use crate::floor::{EpochMark, Floor};
+use crate::identity::{IdLimits, IdTable, Known, ScopedId};
+use crate::join;
+use crate::merge::{Loser, Merged};
+use crate::planted::{Bug, planted};
+use crate::policy::Policies;
+use crate::shard::{Shard, ShardPlace};
+use crate::stores::Stores;
+use crate::txns::{EpochView, Fate, TxnTable, first_op};
+use crate::validate;
+use crate::vote;
+
+/// Bounds of a resolver. All but `shards` are replicated settings: they decide verdicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResolverConfig {
+    /// Partitions of the version map; at least 1. Has no effect on outcomes.
+    pub shards: u16,
+    /// Bytes of history above which the floor rises early.
+    pub window_bytes_max: usize,
+    /// Age at which history is dropped, milliseconds of `epoch_time`.
+    pub floor_age_ms: u64,
+    /// How far an id's time may lie from `epoch_time`, milliseconds.
+    pub id_window_ms: u64,
+    /// Bytes of the id table above which its oldest second is dropped.
+    pub status_bytes_max: usize,
+    /// Age at which ids are dropped, milliseconds of `epoch_time`.
+    pub status_age_ms: u64,
+}
+
+impl Default for ResolverConfig {
+    fn default() -> ResolverConfig {
+        ResolverConfig {
+            shards: 1,
+            window_bytes_max: limits::WINDOW_BYTES_MAX,
+            floor_age_ms: limits::FLOOR_AGE_MS,
+            id_window_ms: limits::ID_WINDOW_MS,
+            status_bytes_max: limits::STATUS_BYTES_MAX,
+            status_age_ms: limits::STATUS_AGE_MS,
+        }
+    }
+}
+
+/// Sizes, for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResolverStats {
+    /// Rows in the version map, tombstones included.
+    pub rows: u64,
+    /// Bytes of the version map.
+    pub row_bytes: u64,
+    /// Bytes of history and range window above the floor.
+    pub history_bytes: u64,
+    /// Ids in the id table.
+    pub ids: u64,
+    /// Bytes that they count for.
+    pub ids_bytes: u64,
+    /// Transactions of the last epoch that contended for a row or range.
+    pub contended: u64,
+    /// Transactions of the last epoch that the queue's front took.
+    pub front: u64,
+}
+
+/// The deterministic resolver: state of all shards, ids, stores and the floor.
+#[derive(Debug)]
+pub struct Resolver {
+    pub(crate) config: ResolverConfig,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) stores: Stores,
+    pub(crate) ids: IdTable,
+    pub(crate) floor: Floor,
+    pub(crate) last: Cen,
+    pub(crate) epoch_time_ms: u64,
+    pub(crate) digest: Digest,
+    scratch: Scratch,
+}
+
+/// Memory that one epoch fills and the next one reuses.
+#[derive(Debug, Default)]
+struct Scratch {
+    txns: TxnTable,
+    merged: Merged,
+    /// By transaction: its version's bits, 0 if it did not commit.
+    versions: Vec<u64>,
+    fates: Vec<Fate>,
+}
+
+/// How many transactions ahead an id's bucket is asked for.
+const LOOKAHEAD: usize = 8;
+
+impl Resolver {
+    /// Creates the resolver of the empty database.
+    #[must_use]
+    pub fn new(config: ResolverConfig) -> Resolver {
+        let count = u32::from(config.shards.max(1));
+        Resolver {
+            config,
+            shards: (0..count).map(|index| Shard::new(index, count)).collect(),
+            stores: Stores::default(),
+            ids: IdTable::new(),
+            floor: Floor::default(),
+            last: Cen(0),
+            epoch_time_ms: 0,
+            digest: Digest(0),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Creates a store, or changes its rules, from the next epoch on.
+    pub fn declare_store(&mut self, spec: StoreSpec) {
+        self.stores.declare(spec);
+    }
+
+    /// Resolves the next epoch: decides every item of its input, and brings what was decided into the state.
+    ///
+    /// # Panics
+    /// If the epoch does not lie behind the last one.
+    pub fn resolve(&mut self, input: &EpochInput, policies: &Policies<'_>, exec: &dyn ShardExecutor) -> EpochOutcome {
+        assert!(input.cen > self.last, "epoch {} is resolved after {}", input.cen, self.last);
+        let mut scratch = core::mem::take(&mut self.scratch);
+        let mut outcome =
+            EpochOutcome { cen: input.cen, epoch_time_ms: input.epoch_time_ms, ..EpochOutcome::default() };
+        scratch.txns.reset(input);
+        self.identify(input, &mut scratch.txns, &mut outcome);
+        scratch.txns.judge_snapshots(input, self.floor.at());
+        self.contest(input, policies, exec, &mut scratch, &mut outcome);
+        self.decide(input, &mut scratch, &mut outcome);
+        self.number(input, &mut outcome);
+        self.apply(input, &scratch.txns, &scratch.versions, true, exec, &mut outcome);
+        self.finish(input, &mut outcome, None, exec);
+        self.scratch = scratch;
+        outcome
+    }
+
+    /// Brings a recorded outcome into the state. What was recorded is right, whatever today's policies would say.
+    ///
+    /// # Panics
+    /// If the epoch does not lie behind the last one, or the record is of another input.
+    pub fn replay(&mut self, input: &EpochInput, recorded: &EpochOutcome, exec: &dyn ShardExecutor) {
+        assert!(input.cen > self.last, "epoch {} is replayed after {}", input.cen, self.last);
+        assert_eq!(input.txn_count(), recorded.decisions.len(), "the record of epoch {} is of its input", input.cen);
+        let mut scratch = core::mem::take(&mut self.scratch);
+        scratch.txns.reset(input);
+        scratch.versions.clear();
+        scratch.versions.extend(recorded.decisions.iter().map(|decision| match decision {
+            Decision::Committed { version } => version.bits(),
+            _ => 0,
+        }));
+        self.note_ids(input, recorded);
+        for lsn in &recorded.lsns {
+            self.stores.set_head(lsn.store, lsn.lsn);
+        }
+        let mut replayed = recorded.clone();
+        self.apply(input, &scratch.txns, &scratch.versions, false, exec, &mut replayed);
+        self.finish(input, &mut replayed, Some(recorded), exec);
+        self.scratch = scratch;
+    }
+
+    /// Step 0, transactions by CSN: known ids, copies within the epoch, and ids outside the window take no part.
+    fn identify(&mut self, input: &EpochInput, txns: &mut TxnTable, outcome: &mut EpochOutcome) {
+        let limits = self.id_limits();
+        // Overwritten for every transaction that takes part.
+        outcome.decisions.resize(txns.txns, Decision::Expired);
+        let mut cursors = Cursors::new(input);
+        while let Some((b, i)) = cursors.next(input) {
+            let txn = &input.batches[b].txns[i];
+            if let Some(ahead) = input.batches[b].txns.get(i + LOOKAHEAD) {
+                self.ids.prefetch(&ScopedId { namespace: ahead.namespace, id: ahead.id });
+            }
+            let t = txns.bases[b].txn + i;
+            let id = ScopedId { namespace: txn.namespace, id: txn.id };
+            let known = if planted(Bug::ReplayExecutes) { None } else { self.ids.find(&id) };
+            let refused = match known {
+                Some((original, body)) if body.is_none_or(|body| body == txn.body_hash) => {
+                    Some(Decision::Replayed { original })
+                }
+                Some(_) => Some(Decision::BodyMismatch),
+                None if self.ids.is_outside(txn.id, input.epoch_time_ms, &limits) => Some(Decision::Expired),
+                None => None,
+            };
+            if let Some(decision) = refused {
+                outcome.decisions[t] = decision;
+                txns.fates[t] = Fate::IDLE;
+            } else {
+                let at = VerdictAt { cen: input.cen, item: t as u32 };
+                self.ids.insert(&id, Some(txn.body_hash), at, self.digest.0);
+            }
+        }
+        self.identify_given(input, txns.txns, outcome);
+    }
+
+    /// Given verdicts, then fences: both behind the epoch's transactions.
+    fn identify_given(&mut self, input: &EpochInput, txns: usize, outcome: &mut EpochOutcome) {
+        let limits = self.id_limits();
+        let outside = |ids: &IdTable, id: TxnId| ids.is_outside(id, input.epoch_time_ms, &limits);
+        let mut item = txns as u32;
+        for given in input.batches.iter().flat_map(|b| &b.given) {
+            let id = ScopedId { namespace: given.namespace, id: given.id };
+            let own = VerdictAt { cen: input.cen, item };
+            item += 1;
+            let known = self.ids.find(&id).map(|(at, _)| at);
+            // One that cannot be executed any more need not be remembered.
+            if known.is_none() && !outside(&self.ids, given.id) {
+                self.ids.insert(&id, given.body_hash, own, self.digest.0);
+            }
+            outcome.given.push(known.unwrap_or(own));
+        }
+        for fence in input.batches.iter().flat_map(|b| &b.fences) {
+            let id = ScopedId { namespace: fence.namespace, id: fence.id };
+            let own = VerdictAt { cen: input.cen, item };
+            item += 1;
+            outcome.fences.push(match self.ids.find(&id) {
+                Some((at, _)) => FenceResult::Known(at),
+                None if outside(&self.ids, fence.id) => FenceResult::Expired,
+                None => {
+                    self.ids.insert(&id, None, own, self.digest.0);
+                    FenceResult::Fenced
+                }
+            });
+        }
+    }
+
+    /// Files the ids that a recorded epoch decided.
+    fn note_ids(&mut self, input: &EpochInput, recorded: &EpochOutcome) {
+        let limits = self.id_limits();
+        let cen = input.cen;
+        let seed = self.digest.0;
+        let txns = input.batches.iter().flat_map(|b| &b.txns);
+        let mut item = 0;
+        for (txn, decision) in txns.zip(&recorded.decisions) {
+            if matches!(decision, Decision::Committed { .. } | Decision::Aborted { .. }) {
+                let id = ScopedId { namespace: txn.namespace, id: txn.id };
+                self.ids.insert(&id, Some(txn.body_hash), VerdictAt { cen, item }, seed);
+            }
+            item += 1;
+        }
+        for (given, &at) in input.batches.iter().flat_map(|b| &b.given).zip(&recorded.given) {
+            let own = VerdictAt { cen, item };
+            let id = ScopedId { namespace: given.namespace, id: given.id };
+            if at == own && !self.ids.is_outside(given.id, input.epoch_time_ms, &limits) {
+                self.ids.insert(&id, given.body_hash, own, seed);
+            }
+            item += 1;
+        }
+        for (fence, result) in input.batches.iter().flat_map(|b| &b.fences).zip(&recorded.fences) {
+            if *result == FenceResult::Fenced {
+                let id = ScopedId { namespace: fence.namespace, id: fence.id };
+                self.ids.insert(&id, None, VerdictAt { cen, item }, seed);
+            }
+            item += 1;
+        }
+    }
+
+    /// Steps 1 to 5: join, validate, vote, rank, merge.
+    fn contest(
+        &mut self,
+        input: &EpochInput,
+        policies: &Policies<'_>,
+        exec: &dyn ShardExecutor,
+        scratch: &mut Scratch,
+        outcome: &mut EpochOutcome,
+    ) {
+        let Scratch { txns, merged, fates, .. } = scratch;
+        let (stores, floor) = (&self.stores, self.floor.at());
+        let shards = self.shards.as_mut_slice();
+        exec.for_each(shards, &|shard| join::run(shard, EpochView { input, txns, stores, floor }));
+        if txns.levels[Isolation::Snapshot as usize] {
+            let mut scratches: Vec<_> = shards.iter_mut().map(|s| &mut s.scratch).collect();
+            validate::settle_reads(&mut scratches, txns);
+        }
+        validate::run(shards, txns.levels, policies.validator, exec, &mut outcome.fallbacks);
+        let view = EpochView { input, txns, stores, floor };
+        fates.clear();
+        fates.extend_from_slice(&txns.fates);
+        shards.iter().for_each(|s| validate::collect(s.place, &s.scratch, view, fates));
+        exec.for_each(shards, &|shard| vote::run(shard, view, fates));
+        merged.run(shards, view, policies, &mut outcome.fallbacks);
+    }
+
+    /// Turns fates and queue into decisions, versions and the serial order.
+    fn decide(&mut self, input: &EpochInput, scratch: &mut Scratch, outcome: &mut EpochOutcome) {
+        let Scratch { txns, merged, versions, fates } = scratch;
+        versions.clear();
+        versions.resize(txns.txns, 0);
+        let version = |position: usize| {
+            let position = u32::try_from(position).ok().and_then(|p| Version::new(input.cen, p));
+            position.expect("positions fit a version: see limits::TXNS_PER_EPOCH_MAX")
+        };
+        let middle = version(merged.front.len());
+        outcome.order.reserve(txns.txns);
+        outcome.order.extend(merged.front.iter().rev().map(|&t| TxnIx(t)));
+        for t in 0..txns.txns {
+            if fates[t].is_live() && !merged.contended[t] {
+                outcome.order.push(TxnIx(t as u32));
+                outcome.decisions[t] = Decision::Committed { version: middle };
+                versions[t] = middle.bits();
+            } else if !fates[t].is_live() {
+                self.abort(input, t, fates[t], outcome);
+            }
+        }
+        outcome.order.extend(merged.back.iter().map(|&t| TxnIx(t)));
+        let back = merged.front.len() + 1;
+        let front = merged.front.iter().rev().enumerate();
+        for (position, &t) in front.chain(merged.back.iter().enumerate().map(|(i, t)| (back + i, t))) {
+            let version = version(position);
+            outcome.decisions[t as usize] = Decision::Committed { version };
+            versions[t as usize] = version.bits();
+        }
+        for &Loser { txn, reason, witnesses } in &merged.losers {
+            let first = outcome.witnesses.len() as u32;
+            outcome.witnesses.extend(witnesses.into_iter().flatten());
+            let count = outcome.witnesses.len() as u32 - first;
+            outcome.decisions[txn as usize] = Decision::Aborted { reason, first, count };
+            if planted(Bug::ApplyLosers) {
+                versions[txn as usize] = middle.bits();
+            }
+        }
+    }
+
+    /// Writes down an abort at join or validation, with the operation to blame.
+    fn abort(&self, input: &EpochInput, t: usize, fate: Fate, outcome: &mut EpochOutcome) {
+        let Some((stage, op, reason)) = fate.abort() else { return };
+        let (batch, txn) = input.locate(TxnIx(t as u32));
+        let first = outcome.witnesses.len() as u32;
+        let blamed = op.or_else(|| first_op(batch, txn, None));
+        if let Some((op, index)) = blamed {
+            let row = match op {
+                OpKind::Read => Some(batch.reads[batch.reads_of(txn)][index as usize].row),
+                OpKind::Write => Some(batch.writes[batch.writes_of(txn)][index as usize].row),
+                OpKind::Range => None,
+            };
+            let current = row.and_then(|row| self.version_of(row));
+            outcome.witnesses.push(Witness { op, index, current, winner: None, stage });
+        }
+        let count = outcome.witnesses.len() as u32 - first;
+        outcome.decisions[t] = Decision::Aborted { reason, first, count };
+    }
+
+    /// Gives every committed transaction its place in the log of each store that it writes.
+    fn number(&mut self, input: &EpochInput, outcome: &mut EpochOutcome) {
+        let EpochOutcome { order, lsns, .. } = outcome;
+        lsns.reserve(order.len());
+        let mut stores: Vec<StoreId> = Vec::new();
+        for &txn in order.iter() {
+            let (batch, i) = input.locate(txn);
+            let writes = &batch.writes[batch.writes_of(i)];
+            let Some(first) = writes.first() else { continue };
+            if writes.iter().all(|w| w.store == first.store) {
+                lsns.push(StoreLsn { txn, store: first.store, lsn: self.stores.advance(first.store) });
+                continue;
+            }
+            stores.clear();
+            stores.extend(writes.iter().map(|w| w.store));
+            stores.sort_unstable();
+            stores.dedup();
+            for &store in &stores {
+                lsns.push(StoreLsn { txn, store, lsn: self.stores.advance(store) });
+            }
+        }
+        if planted(Bug::LsnGap)
+            && let [.., before, last] = lsns.as_mut_slice()
+            && before.store == last.store
+        {
+            last.lsn = self.stores.advance(last.store);
+        }
+    }
+
+    /// Step 6, the rows: versions, history and range window of every shard.
+    fn apply(
+        &mut self,
+        input: &EpochInput,
+        txns: &TxnTable,
+        versions: &[u64],
+        joined: bool,
+        exec: &dyn ShardExecutor,
+        outcome: &mut EpochOutcome,
+    ) {
+        let changes = Changes { input, txns, stores: &self.stores, versions, joined };
+        exec.for_each(&mut self.shards, &|shard| apply::run(shard, changes));
+        let rows: u64 = self.shards.iter().map(|s| s.scratch.applied_bytes).sum();
+        let bytes = rows + apply::arena_bytes(changes);
+        outcome.imported = self.shards.iter().map(|s| s.scratch.imported).sum();
+        self.floor.note(EpochMark { cen: input.cen, time_ms: input.epoch_time_ms, bytes });
+    }
+
+    /// Floor, old ids, and the digest.
+    fn finish(
+        &mut self,
+        input: &EpochInput,
+        outcome: &mut EpochOutcome,
+        recorded: Option<&EpochOutcome>,
+        exec: &dyn ShardExecutor,
+    ) {
+        let before = self.floor.at();
+        match recorded {
+            Some(recorded) => self.floor.rise_to(recorded.floor),
+            None => {
+                let bytes_max = self.config.window_bytes_max as u64;
+                self.floor.rise(input.epoch_time_ms, self.config.floor_age_ms, bytes_max);
+            }
+        }
+        let floor = self.floor.at();
+        if floor > before {
+            exec.for_each(&mut self.shards, &|shard| apply::drop_below(shard, floor));
+        }
+        self.ids.expire(input.epoch_time_ms, &self.id_limits());
+        outcome.floor = floor;
+        outcome.digest = match recorded {
+            Some(recorded) => recorded.digest,
+            None => digest::chained(self.digest, input, outcome),
+        };
+        self.digest = outcome.digest;
+        self.last = input.cen;
+        self.epoch_time_ms = input.epoch_time_ms;
+    }
+
+    pub(crate) fn id_limits(&self) -> IdLimits {
+        IdLimits {
+            window_ms: self.config.id_window_ms,
+            age_ms: self.config.status_age_ms,
+            bytes_max: self.config.status_bytes_max as u64,
+        }
+    }
+
+    pub(crate) fn shard_of(&self, row: RowKey) -> &Shard {
+        let count = self.shards.len() as u32;
+        &self.shards[ShardPlace { index: 0, count }.of(row) as usize]
+    }
+
+    /// Returns the version of a row that exists now.
+    pub(crate) fn version_of(&self, row: RowKey) -> Option<Version> {
+        let (_, entry) = self.shard_of(row).state.map.find(row)?;
+        if entry.flags() & crate::map::row_flag::TOMBSTONE != 0 {
+            return None;
+        }
+        Version::from_bits(entry.version)
+    }
+
+    /// Tells what the id table knows of an id.
+    #[must_use]
+    pub fn known(&self, namespace: NamespaceId, id: TxnId) -> Known {
+        match self.ids.find(&ScopedId { namespace, id }) {
+            Some((at, body)) => Known::At(at, body),
+            None if self.ids.is_outside(id, self.epoch_time_ms, &self.id_limits()) => Known::OutsideWindow,
+            None => Known::Unknown,
+        }
+    }
+
+    /// Returns the last complete epoch.
+    #[must_use]
+    pub fn last(&self) -> Cen {
+        self.last
+    }
+
+    /// Returns the oldest snapshot that can be judged.
+    #[must_use]
+    pub fn floor(&self) -> Cen {
+        self.floor.at()
+    }
+
+    /// Returns the replicated time of the last epoch, Unix milliseconds.
+    #[must_use]
+    pub fn epoch_time_ms(&self) -> u64 {
+        self.epoch_time_ms
+    }
+
+    /// Returns the last position of a store's log; 0 if it is empty.
+    #[must_use]
+    pub fn head_lsn(&self, store: StoreId) -> Lsn {
+        self.stores.head(store)
+    }
+
+    /// Returns the digest chained over all outcomes.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Returns sizes, for people.
+    #[must_use]
+    pub fn stats(&self) -> ResolverStats {
+        let sum = |of: &dyn Fn(&Shard) -> usize| self.shards.iter().map(|s| of(s) as u64).sum();
+        ResolverStats {
+            rows: sum(&|s| s.state.map.rows()),
+            row_bytes: sum(&|s| s.state.map.bytes()),
+            history_bytes: self.floor.bytes(),
+            ids: self.ids.count(),
+            ids_bytes: self.ids.bytes(),
+            contended: self.scratch.merged.contended_count() as u64,
+            front: self.scratch.merged.front.len() as u64,
+        }
+    }
+}
+
+/// Walks the transactions of all batches by CSN; each batch ascends already.
+struct Cursors {
+    next: Vec<usize>,
+}
+
+impl Cursors {
+    fn new(input: &EpochInput) -> Cursors {
+        Cursors { next: alloc::vec![0; input.batches.len()] }
+    }
+
+    fn next(&mut self, input: &EpochInput) -> Option<(usize, usize)> {
+        let heads = self.next.iter().zip(&input.batches).enumerate();
+        let (b, _) =
+            heads.filter_map(|(b, (&i, batch))| Some((b, batch.txns.get(i)?.csn))).min_by_key(|&(_, csn)| csn)?;
+        let i = self.next[b];
+        self.next[b] += 1;
+        Some((b, i))
+    }
+}

@@ -1,0 +1,87 @@
+//! The stores that the resolver knows: who tells about existence, who keeps snapshots, and each log's head.
+
+use alloc::vec::Vec;
+
+use tribunal_types::{Existence, Lsn, StoreId, StoreSpec};
+
+/// A store's rules and the last position of its log.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreState {
+    pub(crate) id: StoreId,
+    /// `None` until declared: a store that only has a log counts as tracked.
+    pub(crate) spec: Option<StoreSpec>,
+    pub(crate) head: Lsn,
+}
+
+/// All stores, ascending id: there are few.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stores {
+    list: Vec<StoreState>,
+}
+
+impl Stores {
+    fn position(&self, store: StoreId) -> Result<usize, usize> {
+        self.list.binary_search_by_key(&store, |s| s.id)
+    }
+
+    fn state_mut(&mut self, store: StoreId) -> &mut StoreState {
+        let at = self.position(store).unwrap_or_else(|at| {
+            self.list.insert(at, StoreState { id: store, spec: None, head: Lsn(0) });
+            at
+        });
+        &mut self.list[at]
+    }
+
+    pub(crate) fn declare(&mut self, spec: StoreSpec) {
+        let id = spec.id;
+        self.state_mut(id).spec = Some(spec);
+    }
+
+    fn spec(&self, store: StoreId) -> Option<&StoreSpec> {
+        self.position(store).ok().and_then(|at| self.list[at].spec.as_ref())
+    }
+
+    /// Tells whether the engine's word counts for rows without history above the floor.
+    pub(crate) fn is_declared(&self, store: StoreId) -> bool {
+        self.spec(store).is_some_and(|s| s.existence == Existence::Declared)
+    }
+
+    pub(crate) fn is_multi_version(&self, store: StoreId) -> bool {
+        self.spec(store).is_some_and(|s| s.multi_version)
+    }
+
+    pub(crate) fn head(&self, store: StoreId) -> Lsn {
+        self.position(store).map_or(Lsn(0), |at| self.list[at].head)
+    }
+
+    pub(crate) fn set_head(&mut self, store: StoreId, head: Lsn) {
+        self.state_mut(store).head = head;
+    }
+
+    /// Takes the next position of a store's log.
+    #[inline]
+    pub(crate) fn advance(&mut self, store: StoreId) -> Lsn {
+        let state = self.state_mut(store);
+        state.head = state.head.next();
+        state.head
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &StoreState> {
+        self.list.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_nobody_declared_is_tracked_and_has_a_log() {
+        let mut stores = Stores::default();
+        assert_eq!(stores.advance(StoreId(9)), Lsn(1));
+        assert!(!stores.is_declared(StoreId(9)));
+        stores.declare(StoreSpec { id: StoreId(9), existence: Existence::Declared, ..StoreSpec::default() });
+        assert!(stores.is_declared(StoreId(9)));
+        assert_eq!((stores.advance(StoreId(9)), stores.head(StoreId(1))), (Lsn(2), Lsn(0)));
+    }
+}

@@ -1,0 +1,222 @@
+//! What every station of the resolver must know of the epoch's transactions, in columns by
+//! [`tribunal_types::TxnIx`].
+
+use alloc::vec::Vec;
+
+use tribunal_types::{Batch, Cen, EpochInput, Isolation, OpKind, Reason, StoreId, StoreSnapshot};
+
+use crate::stores::Stores;
+
+/// Where a transaction stands, in one word so that the opinions of shards combine by `min`: taking no part, then
+/// aborted at the join, aborted by the validator (each by the first operation to blame), and live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Fate(u64);
+
+impl Fate {
+    /// Takes no part: its id is known or refused.
+    pub(crate) const IDLE: Fate = Fate(0);
+    /// Not aborted so far.
+    pub(crate) const LIVE: Fate = Fate(u64::MAX);
+
+    const JOIN: u64 = 1 << 62;
+    const VALIDATE: u64 = 2 << 62;
+    const NO_OP: u64 = 3;
+
+    fn aborted(stage: u64, op: Option<(OpKind, u32)>, reason: Reason) -> Fate {
+        let (kind, index) = op.map_or((Self::NO_OP, 0), |(kind, index)| (kind as u64, index));
+        Fate(stage | kind << 40 | u64::from(index) << 8 | u64::from(reason.code()))
+    }
+
+    /// Aborted by snapshot bounds or existence.
+    pub(crate) fn at_join(op: Option<(OpKind, u32)>, reason: Reason) -> Fate {
+        Self::aborted(Self::JOIN, op, reason)
+    }
+
+    /// Aborted by the validator of its level.
+    pub(crate) fn at_validate(op: Option<(OpKind, u32)>, reason: Reason) -> Fate {
+        Self::aborted(Self::VALIDATE, op, reason)
+    }
+
+    pub(crate) fn is_live(self) -> bool {
+        self == Self::LIVE
+    }
+
+    /// Stage, operation and reason of an abort; `None` if there is none.
+    pub(crate) fn abort(self) -> Option<(tribunal_types::Stage, Option<(OpKind, u32)>, Reason)> {
+        if self == Self::IDLE || self == Self::LIVE {
+            return None;
+        }
+        let stage = match self.0 >> 62 {
+            1 => tribunal_types::Stage::Join,
+            _ => tribunal_types::Stage::Validate,
+        };
+        let index = (self.0 >> 8) as u32;
+        let op = match self.0 >> 40 & 3 {
+            0 => Some((OpKind::Read, index)),
+            1 => Some((OpKind::Range, index)),
+            2 => Some((OpKind::Write, index)),
+            _ => None,
+        };
+        Some((stage, op, Reason::from_code(self.0 as u8)?))
+    }
+}
+
+/// Where a batch's columns begin among those of the epoch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BatchBase {
+    pub(crate) txn: usize,
+    pub(crate) read: usize,
+    pub(crate) write: usize,
+}
+
+/// The epoch's transactions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TxnTable {
+    pub(crate) bases: Vec<BatchBase>,
+    pub(crate) txns: usize,
+    pub(crate) reads: usize,
+    pub(crate) writes: usize,
+    pub(crate) fates: Vec<Fate>,
+    /// The newest store snapshot; the epoch before if none is named.
+    pub(crate) newest: Vec<u64>,
+    /// First and last epoch at which all rows read were current, of the snapshot level only.
+    pub(crate) current_from: Vec<u64>,
+    pub(crate) current_until: Vec<u64>,
+    /// Levels that occur.
+    pub(crate) levels: [bool; 4],
+    /// The oldest snapshot that a live transaction's range is checked against; `None` if there is no range.
+    pub(crate) oldest_range: Option<Cen>,
+}
+
+impl TxnTable {
+    /// Sizes the columns for an epoch; all transactions are live.
+    pub(crate) fn reset(&mut self, input: &EpochInput) {
+        self.bases.clear();
+        let mut base = BatchBase::default();
+        for batch in &input.batches {
+            self.bases.push(base);
+            base.txn += batch.txns.len();
+            base.read += batch.reads.len();
+            base.write += batch.writes.len();
+        }
+        (self.txns, self.reads, self.writes) = (base.txn, base.read, base.write);
+        let fill = |column: &mut Vec<u64>, with: u64| {
+            column.clear();
+            column.resize(base.txn, with);
+        };
+        self.fates.clear();
+        self.fates.resize(base.txn, Fate::LIVE);
+        fill(&mut self.newest, input.cen.0 - 1);
+        fill(&mut self.current_from, 0);
+        fill(&mut self.current_until, u64::MAX);
+        self.levels = [false; 4];
+        self.oldest_range = None;
+    }
+
+    /// Notes level and newest snapshot of the live transactions, and aborts those whose snapshot is out of bounds.
+    pub(crate) fn judge_snapshots(&mut self, input: &EpochInput, floor: Cen) {
+        let mut t = 0;
+        for batch in &input.batches {
+            let mut first = 0;
+            let mut ranges = 0;
+            for (i, txn) in batch.txns.iter().enumerate() {
+                let snapshots = &batch.snapshots[first..txn.snapshots_end as usize];
+                first = txn.snapshots_end as usize;
+                let has_ranges = txn.ranges_end > ranges;
+                ranges = txn.ranges_end;
+                if self.fates[t].is_live() {
+                    if let Some((reason, op)) = out_of_bounds(batch, i, snapshots, floor, input.cen) {
+                        self.fates[t] = Fate::at_join(op, reason);
+                    } else {
+                        self.levels[txn.isolation as usize] = true;
+                        if has_ranges {
+                            let oldest = snapshots.iter().map(|s| s.at).min().unwrap_or(floor);
+                            self.oldest_range = Some(self.oldest_range.unwrap_or(oldest).min(oldest));
+                        }
+                        if let Some(newest) = snapshots.iter().map(|s| s.at.0).max() {
+                            self.newest[t] = newest;
+                        }
+                    }
+                }
+                t += 1;
+            }
+        }
+    }
+}
+
+/// Rejects a snapshot that is below the floor or not complete before `cen`, and blames the first operation there.
+fn out_of_bounds(
+    batch: &Batch,
+    txn: usize,
+    snapshots: &[StoreSnapshot],
+    floor: Cen,
+    cen: Cen,
+) -> Option<(Reason, Option<(OpKind, u32)>)> {
+    let stale = |at: Cen| at < floor && !crate::planted::planted(crate::planted::Bug::StaleFloor);
+    let bad = snapshots.iter().find(|s| stale(s.at) || s.at >= cen)?;
+    let reason = if bad.at >= cen { Reason::SnapshotFromTheFuture } else { Reason::SnapshotTooOld };
+    Some((reason, first_op(batch, txn, Some(bad.store)).or_else(|| first_op(batch, txn, None))))
+}
+
+/// Returns a transaction's first operation, in one store if given.
+pub(crate) fn first_op(batch: &Batch, txn: usize, store: Option<StoreId>) -> Option<(OpKind, u32)> {
+    let wanted = |s: StoreId| store.is_none_or(|store| store == s);
+    let read = batch.reads[batch.reads_of(txn)].iter().position(|r| wanted(r.store));
+    let range = || batch.ranges[batch.ranges_of(txn)].iter().position(|r| wanted(r.store));
+    let write = || batch.writes[batch.writes_of(txn)].iter().position(|w| wanted(w.store));
+    read.map(|i| (OpKind::Read, i as u32))
+        .or_else(|| range().map(|i| (OpKind::Range, i as u32)))
+        .or_else(|| write().map(|i| (OpKind::Write, i as u32)))
+}
+
+/// Returns the snapshot of one store.
+#[inline]
+pub(crate) fn snapshot_of(snapshots: &[StoreSnapshot], store: StoreId) -> Option<Cen> {
+    snapshots.iter().find(|s| s.store == store).map(|s| s.at)
+}
+
+/// Tells whether all stores that a transaction names (or reads, if it names none) keep snapshots themselves.
+pub(crate) fn is_multi_version(batch: &Batch, txn: usize, stores: &Stores) -> bool {
+    let snapshots = &batch.snapshots[batch.snapshots_of(txn)];
+    if snapshots.is_empty() {
+        let reads = &batch.reads[batch.reads_of(txn)];
+        return !reads.is_empty() && reads.iter().all(|r| stores.is_multi_version(r.store));
+    }
+    snapshots.iter().all(|s| stores.is_multi_version(s.store))
+}
+
+/// What the stations share while an epoch resolves.
+#[derive(Clone, Copy)]
+pub(crate) struct EpochView<'a> {
+    pub(crate) input: &'a EpochInput,
+    pub(crate) txns: &'a TxnTable,
+    pub(crate) stores: &'a Stores,
+    /// The floor before this epoch.
+    pub(crate) floor: Cen,
+}
+
+/// Tells whether a level's reads take part in the order test.
+#[inline(always)]
+pub(crate) fn is_serializable(level: Isolation) -> bool {
+    level == Isolation::Serializable
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_types::Stage;
+
+    use super::*;
+
+    #[test]
+    fn the_earlier_station_and_the_earlier_operation_decide() {
+        let join = Fate::at_join(Some((OpKind::Write, 7)), Reason::RowMissing);
+        let read = Fate::at_validate(Some((OpKind::Read, 9)), Reason::ReadConflict);
+        let write = Fate::at_validate(Some((OpKind::Write, 0)), Reason::WriteConflict);
+        let none = Fate::at_validate(None, Reason::Plugin(3));
+        assert!(Fate::IDLE < join && join < read && read < write && write < none && none < Fate::LIVE);
+        assert_eq!(write.abort(), Some((Stage::Validate, Some((OpKind::Write, 0)), Reason::WriteConflict)));
+        assert_eq!(join.abort(), Some((Stage::Join, Some((OpKind::Write, 7)), Reason::RowMissing)));
+        assert_eq!(none.abort(), Some((Stage::Validate, None, Reason::Plugin(3))));
+        assert_eq!(Fate::LIVE.abort(), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! Vote: which rows of a shard are contended among the transactions that are still live, and who takes part how.
+//!
+//! A row is contended if it has a writer and another participant. Reads take part only at serializable: below it
+//! they see the state before the epoch, whoever writes. Nothing of a row that is not contended leaves the shard.
+
+use alloc::vec::Vec;
+
+use crate::access::access;
+use crate::epoch_rows::{EpochRow, NONE};
+use crate::shard::{Shard, ShardScratch};
+use crate::txns::{EpochView, Fate, is_serializable};
+
+/// An access to a contended row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// Number among the shard's contended rows.
+    pub(crate) row: u32,
+    /// Reads count from 0, writes from [`Part::WRITES_FROM`]: the index within the transaction.
+    pub(crate) op: u32,
+    /// Access classes.
+    pub(crate) class: u8,
+}
+
+impl Part {
+    pub(crate) const WRITES_FROM: u32 = 1 << 31;
+}
+
+/// What the committed hold of a contended row, and who.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeldRow {
+    pub(crate) held: u16,
+    /// The last that replaced the value, added to it, changed existence or kind, or reads it at serializable.
+    pub(crate) writer: u32,
+    pub(crate) adder: u32,
+    pub(crate) changer: u32,
+    pub(crate) reader: u32,
+}
+
+const FREE: HeldRow = HeldRow { held: 0, writer: NONE, adder: NONE, changer: NONE, reader: NONE };
+
+/// Finds the contended rows of one shard and the parts in them.
+pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>, fates: &[Fate]) {
+    let place = shard.place;
+    let scratch = &mut shard.scratch;
+    scratch.parts.clear();
+    scratch.part_ends.clear();
+    scratch.held.clear();
+    mark(scratch, view, fates);
+    gather(scratch, view, fates);
+    scratch.ranges.reset();
+    if view.txns.oldest_range.is_some() {
+        scratch.ranges.build(place, view, fates);
+    }
+}
+
+#[inline(always)]
+fn take_part(row: &mut EpochRow, t: u32, class: u8) {
+    row.shared |= row.first != t && row.first != NONE;
+    row.first = t;
+    row.access |= class;
+}
+
+fn mark(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
+    let ShardScratch { rows, read_rows, write_rows, write_access, .. } = scratch;
+    for (batch, base) in view.input.batches.iter().zip(&view.txns.bases) {
+        let (mut read, mut write) = (base.read, base.write);
+        for (i, txn) in batch.txns.iter().enumerate() {
+            let (reads_end, writes_end) = (base.read + txn.reads_end as usize, base.write + txn.writes_end as usize);
+            let t = base.txn + i;
+            if fates[t].is_live() {
+                if is_serializable(txn.isolation) {
+                    for &position in &read_rows[read..reads_end] {
+                        if position != NONE {
+                            take_part(&mut rows.rows[position as usize], t as u32, access::READ_VALUE);
+                        }
+                    }
+                }
+                for w in write..writes_end {
+                    let position = write_rows[w];
+                    if position != NONE {
+                        take_part(&mut rows.rows[position as usize], t as u32, write_access[w]);
+                    }
+                }
+            }
+            (read, write) = (reads_end, writes_end);
+        }
+    }
+}
+
+/// Collects the parts of contended rows.
+struct Gatherer<'a> {
+    rows: &'a mut [EpochRow],
+    parts: &'a mut Vec<Part>,
+    held: &'a mut Vec<HeldRow>,
+}
+
+impl Gatherer<'_> {
+    #[inline(always)]
+    fn part(&mut self, position: u32, op: u32, class: u8) {
+        if position == NONE {
+            return;
+        }
+        let row = &mut self.rows[position as usize];
+        if !row.shared || row.access & access::WRITES == 0 {
+            return;
+        }
+        if row.contended == NONE {
+            row.contended = self.held.len() as u32;
+            self.held.push(FREE);
+        }
+        self.parts.push(Part { row: row.contended, op, class });
+    }
+}
+
+fn gather(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
+    let ShardScratch { rows, read_rows, write_rows, write_access, parts, part_ends, held, .. } = scratch;
+    let mut gatherer = Gatherer { rows: &mut rows.rows, parts, held };
+    for (batch, base) in view.input.batches.iter().zip(&view.txns.bases) {
+        let (mut read, mut write) = (base.read, base.write);
+        for (i, txn) in batch.txns.iter().enumerate() {
+            let (reads_end, writes_end) = (base.read + txn.reads_end as usize, base.write + txn.writes_end as usize);
+            if fates[base.txn + i].is_live() {
+                if is_serializable(txn.isolation) {
+                    for (op, &position) in read_rows[read..reads_end].iter().enumerate() {
+                        gatherer.part(position, op as u32, access::READ_VALUE);
+                    }
+                }
+                for w in write..writes_end {
+                    gatherer.part(write_rows[w], Part::WRITES_FROM + (w - write) as u32, write_access[w]);
+                }
+            }
+            (read, write) = (reads_end, writes_end);
+            part_ends.push(gatherer.parts.len() as u32);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The range window of one shard: which keys were written above the floor, so that a scanned range can be checked.
+//!
+//! Writing appends 16 bytes to the run of its epoch and shares the batch's key arena; nothing is sorted until a
+//! range asks. Then the runs above its snapshot are sorted, and eight neighbours of one size merge into one, so that
+//! a range looks at few runs however long ago its snapshot is. Runs at or below the floor are dropped.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+
+use tribunal_types::{Cen, Span, StoreId};
+
+/// Bytes that one written key counts for, its arena apart.
+pub(crate) const WINDOW_ITEM_BYTES: u64 = size_of::<Item>() as u64;
+
+/// A key range of a store; `end` is exclusive, empty for "to the end of the store".
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyRange<'a> {
+    pub(crate) store: StoreId,
+    pub(crate) start: &'a [u8],
+    pub(crate) end: &'a [u8],
+}
+
+impl KeyRange<'_> {
+    /// Where a key lies: before, within or behind.
+    pub(crate) fn place(&self, store: StoreId, key: &[u8]) -> Ordering {
+        match (store, key).cmp(&(self.store, self.start)) {
+            Ordering::Less => Ordering::Less,
+            _ if store == self.store && (self.end.is_empty() || key < self.end) => Ordering::Equal,
+            _ => Ordering::Greater,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    store: u32,
+    /// Low half of the arena's number.
+    arena: u32,
+    at: u32,
+    len: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Arena {
+    cen: u64,
+    keys: Arc<Vec<u8>>,
+}
+
+/// The key arenas that runs point into, numbered in order of arrival.
+#[derive(Clone, Debug, Default)]
+struct Arenas {
+    live: VecDeque<Arena>,
+    /// Number of the oldest, cut to 32 bits: far fewer than 2^31 are live at a time.
+    base: u32,
+}
+
+impl Arenas {
+    fn of(&self, item: &Item) -> &Arena {
+        &self.live[item.arena.wrapping_sub(self.base) as usize]
+    }
+
+    fn key(&self, item: &Item) -> (u32, &[u8]) {
+        (item.store, Span { at: item.at, len: item.len }.of(&self.of(item).keys))
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Run {
+    first: u64,
+    last: u64,
+    /// How often its items were merged.
+    tier: u8,
+    sorted: bool,
+    items: Vec<Item>,
+}
+
+const MERGE_FANIN: usize = 8;
+/// A merged run may keep keys up to this many tiers' worth of epochs below the floor.
+const TIER_MAX: u8 = 4;
+
+/// Written keys above the floor, of one shard.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RangeWindow {
+    arenas: Arenas,
+    runs: VecDeque<Run>,
+    spare: Vec<Vec<Item>>,
+}
+
+impl RangeWindow {
+    /// Opens the run of epoch `cen`, the newest.
+    pub(crate) fn open(&mut self, cen: Cen) {
+        let items = self.spare.pop().unwrap_or_default();
+        self.runs.push_back(Run { first: cen.0, last: cen.0, items, ..Run::default() });
+    }
+
+    /// Adds the arena that the following keys lie in.
+    pub(crate) fn share(&mut self, cen: Cen, keys: &Arc<Vec<u8>>) {
+        self.arenas.live.push_back(Arena { cen: cen.0, keys: Arc::clone(keys) });
+    }
+
+    /// Notes a written key in the open run; it lies in the arena shared last.
+    #[inline]
+    pub(crate) fn note(&mut self, store: StoreId, key: Span) {
+        let arena = self.arenas.base.wrapping_add(self.arenas.live.len() as u32 - 1);
+        let run = self.runs.back_mut().expect("a run is open while an epoch is applied");
+        run.items.push(Item { store: store.0, arena, at: key.at, len: key.len });
+    }
+
+    /// Closes the open run and returns the bytes that it counts for, arenas apart.
+    pub(crate) fn close(&mut self) -> u64 {
+        let Some(run) = self.runs.back() else { return 0 };
+        let bytes = run.items.len() as u64 * WINDOW_ITEM_BYTES;
+        if bytes == 0 {
+            self.spare.extend(self.runs.pop_back().map(|run| run.items));
+            while let Some(arena) = self.arenas.live.back()
+                && self.runs.back().is_none_or(|run| run.last < arena.cen)
+            {
+                self.arenas.live.pop_back();
+            }
+        }
+        bytes
+    }
+
+    /// Sorts, and merges, the runs that a range with this snapshot must look at.
+    pub(crate) fn prepare(&mut self, snapshot: Cen) {
+        let RangeWindow { arenas, runs, .. } = self;
+        let from = runs.partition_point(|run| run.last <= snapshot.0);
+        for run in runs.range_mut(from..).rev() {
+            if !run.sorted {
+                run.items.sort_unstable_by(|a, b| arenas.key(a).cmp(&arenas.key(b)));
+                run.sorted = true;
+            }
+        }
+        self.merge(from);
+    }
+
+    fn merge(&mut self, from: usize) {
+        for tier in 0..TIER_MAX {
+            let mut at = from;
+            while at + MERGE_FANIN <= self.runs.len() {
+                let fits = |run: &Run| run.tier == tier && run.sorted;
+                if !self.runs.range(at..at + MERGE_FANIN).all(fits) {
+                    at += 1;
+                    continue;
+                }
+                let mut merged = Run { tier: tier + 1, sorted: true, ..core::mem::take(&mut self.runs[at]) };
+                for run in self.runs.drain(at + 1..at + MERGE_FANIN) {
+                    merged.items.extend_from_slice(&run.items);
+                    merged.last = run.last;
+                }
+                let arenas = &self.arenas;
+                // The stable sort finds the eight sorted runs and merges them.
+                merged.items.sort_by(|a, b| arenas.key(a).cmp(&arenas.key(b)));
+                self.runs[at] = merged;
+                at += 1;
+            }
+        }
+    }
+
+    /// Tells whether a key of the range was written after the snapshot.
+    pub(crate) fn changed(&self, range: &KeyRange<'_>, snapshot: Cen) -> bool {
+        let within = |item: &Item| {
+            let (store, key) = self.arenas.key(item);
+            range.place(StoreId(store), key)
+        };
+        let above = |item: &Item| self.arenas.of(item).cen > snapshot.0;
+        self.runs.iter().rev().take_while(|run| run.last > snapshot.0).any(|run| {
+            if !run.sorted {
+                return run.items.iter().any(|item| above(item) && within(item).is_eq());
+            }
+            let from = run.items.partition_point(|item| within(item).is_lt());
+            run.items[from..].iter().take_while(|item| within(item).is_eq()).any(above)
+        })
+    }
+
+    /// Drops the runs at or below the floor.
+    pub(crate) fn drop_below(&mut self, floor: Cen) {
+        while let Some(run) = self.runs.front()
+            && run.last <= floor.0
+        {
+            let mut items = self.runs.pop_front().expect("just seen").items;
+            if self.spare.len() < 64 {
+                items.clear();
+                self.spare.push(items);
+            }
+        }
+        let oldest = self.runs.front().map_or(u64::MAX, |run| run.first);
+        while let Some(arena) = self.arenas.live.front()
+            && arena.cen < oldest
+        {
+            self.arenas.live.pop_front();
+            self.arenas.base = self.arenas.base.wrapping_add(1);
+        }
+    }
+
+    /// All keys above the floor as (epoch, store, key), for images.
+    pub(crate) fn keys(&self, floor: Cen) -> impl Iterator<Item = (u64, u32, &[u8])> {
+        let items = self.runs.iter().flat_map(|run| run.items.iter());
+        items.filter_map(move |item| {
+            let cen = self.arenas.of(item).cen;
+            let (store, key) = self.arenas.key(item);
+            (cen > floor.0).then_some((cen, store, key))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(window: &mut RangeWindow, cen: u64, keys: &[&str]) {
+        let mut arena = Vec::new();
+        let spans: Vec<Span> = keys.iter().map(|k| Span::push(&mut arena, k.as_bytes())).collect();
+        window.open(Cen(cen));
+        window.share(Cen(cen), &Arc::new(arena));
+        spans.iter().for_each(|&span| window.note(StoreId(1), span));
+        window.close();
+    }
+
+    fn changed(window: &RangeWindow, start: &str, end: &str, snapshot: u64) -> bool {
+        let range = KeyRange { store: StoreId(1), start: start.as_bytes(), end: end.as_bytes() };
+        window.changed(&range, Cen(snapshot))
+    }
+
+    #[test]
+    fn sorted_merged_or_not_the_answer_is_the_same() {
+        let mut plain = RangeWindow::default();
+        let mut prepared = RangeWindow::default();
+        for cen in 1..=200_u64 {
+            let a = alloc::format!("k{:03}", cen * 7 % 100);
+            let b = alloc::format!("k{:03}", cen * 31 % 100);
+            for window in [&mut plain, &mut prepared] {
+                write(window, cen, &[&a, &b]);
+            }
+            prepared.prepare(Cen(cen.saturating_sub(cen % 40)));
+        }
+        prepared.prepare(Cen(0));
+        assert!(prepared.runs.len() < 40, "merged: {}", prepared.runs.len());
+        plain.drop_below(Cen(90));
+        prepared.drop_below(Cen(90));
+        for n in 0..100 {
+            for snapshot in 90..201 {
+                let (start, end) = (alloc::format!("k{n:03}"), alloc::format!("k{:03}", n + 2));
+                let expected = changed(&plain, &start, &end, snapshot);
+                assert_eq!(changed(&prepared, &start, &end, snapshot), expected, "{start} at {snapshot}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_end_means_to_the_end_of_the_store() {
+        let mut window = RangeWindow::default();
+        write(&mut window, 3, &["b"]);
+        assert!(changed(&window, "a", "", 2));
+        assert!(!changed(&window, "a", "b", 2));
+        assert!(!changed(&window, "a", "", 3));
+        let other = KeyRange { store: StoreId(2), start: b"", end: b"" };
+        assert!(!window.changed(&other, Cen(0)));
+    }
+
+    #[test]
+    fn an_epoch_without_writes_leaves_nothing() {
+        let mut window = RangeWindow::default();
+        write(&mut window, 3, &["b"]);
+        write(&mut window, 4, &[]);
+        assert_eq!((window.runs.len(), window.arenas.live.len()), (1, 1));
+        window.drop_below(Cen(3));
+        assert_eq!((window.runs.len(), window.arenas.live.len()), (0, 0));
+    }
+}
