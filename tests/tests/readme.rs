@@ -3,7 +3,7 @@
 //! Blocks tagged `sh` run in order, as one shell session, in an empty folder in which `target/release/tribunal` is
 //! the binary under test; port 7420 is replaced by a free one. Blocks tagged `sh ci` are commands of a fresh clone
 //! (build, demo, tests): CI itself runs them, and this test checks that it does. `toml` blocks are fed to
-//! `config print`. Blocks tagged `text` are output and are not run.
+//! `config print`, the `rust` block is the source of a built-in plugin. Blocks tagged `text` are output and are not run.
 
 use std::fs;
 use std::net::TcpListener;
@@ -138,6 +138,15 @@ fn ci_runs_the_commands_of_a_fresh_clone() {
     for command in commands.iter().flat_map(|block| block.text.lines()) {
         assert!(ci.contains(command), "CI does not run: {command}");
     }
+}
+
+#[test]
+fn the_plugin_shown_is_the_plugin_built() {
+    let shown: Vec<_> = readme().into_iter().filter(|block| block.tag == "rust").collect();
+    assert_eq!(shown.len(), 1);
+    let source = fs::read_to_string(root().join("plugins/priority/src/lib.rs")).expect("the plugin");
+    let code: Vec<_> = source.lines().filter(|line| !line.starts_with("//!")).collect();
+    assert_eq!(shown[0].text.trim(), code.join("\n").trim());
 }
 
 #[test]

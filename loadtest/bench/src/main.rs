@@ -17,6 +17,7 @@ mod reply;
 mod report;
 mod rpc;
 mod server;
+mod space;
 mod traffic;
 mod wire;
 mod workload;
@@ -29,7 +30,7 @@ use serde_json::json;
 
 use error::BenchError;
 use machine::Machine;
-use measure::{Bench, median};
+use measure::Bench;
 use options::{Cli, Command, Common};
 use traffic::Mode;
 
@@ -49,7 +50,22 @@ fn run(command: Command) -> Result<(), BenchError> {
         Command::Commit(common) => single(&machine, &common, Mode::Commit),
         Command::Batch(common) => single(&machine, &common, Mode::Batch),
         Command::Constant(common) => single(&machine, &common, Mode::Constant),
-        Command::Compare { common, rounds } => compare(&machine, &common, rounds),
+        Command::Compare { common, rounds } => {
+            let compared = measure::against_constant(&common, rounds)?;
+            report::print(&machine, common.json, &compared.text("commit", "constant"), json!(compared));
+            Ok(())
+        }
+        Command::Policies { common, rounds, batched } => {
+            let mode = if batched { Mode::Batch } else { Mode::Commit };
+            let compared = measure::against_native(&common, rounds, mode)?;
+            report::print(&machine, common.json, &compared.text("Wasm", "native"), json!(compared));
+            Ok(())
+        }
+        Command::Space { common, batched } => {
+            let space = space::measure(&common, if batched { Mode::Batch } else { Mode::Commit })?;
+            report::print(&machine, common.json, &space.text(), json!(space));
+            Ok(())
+        }
         Command::Idle { common, samples, pause_ms } => {
             let pause = Duration::from_millis(pause_ms);
             let idle = idle::measure(&common, samples.max(1), pause)?;
@@ -70,21 +86,5 @@ fn run(command: Command) -> Result<(), BenchError> {
 fn single(machine: &Machine, common: &Common, mode: Mode) -> Result<(), BenchError> {
     let report = Bench::prepare(common)?.measure(mode)?;
     report::print(machine, common.json, &report.text(), json!(report));
-    Ok(())
-}
-
-fn compare(machine: &Machine, common: &Common, rounds: usize) -> Result<(), BenchError> {
-    let compared = measure::compare(common, rounds)?;
-    let turns = compared.constant.iter().zip(&compared.commit).flat_map(|(constant, commit)| [constant, commit]);
-    let mut text: String = turns.map(report::Report::text).collect();
-    text += &format!(
-        "compare: medians of {} turns each: commit {:.0}/s of constant {:.0}/s = {:.1} %\n",
-        compared.commit.len(),
-        median(&compared.commit, |turn| turn.attempted_per_s),
-        median(&compared.constant, |turn| turn.attempted_per_s),
-        compared.ratio * 100.0
-    );
-    let document = json!({ "ratio": compared.ratio, "constant": compared.constant, "commit": compared.commit });
-    report::print(machine, common.json, &text, document);
     Ok(())
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::engine::{self, Pacing};
 use crate::error::BenchError;
 use crate::lag;
@@ -91,14 +93,29 @@ impl Bench {
     /// # Errors
     /// If the traffic breaks off, or money has appeared or vanished.
     pub fn measure(&mut self, mode: Mode) -> Result<Report, BenchError> {
+        self.warm_up(mode)?;
+        if mode == Mode::Constant {
+            return self.turn(mode, self.common.measured());
+        }
+        let report = self.turn_and_lag(mode)?;
+        self.check_money()?;
+        Ok(report)
+    }
+
+    fn warm_up(&mut self, mode: Mode) -> Result<(), BenchError> {
         if self.common.warmup > 0.0 {
             self.turn(mode, Duration::from_secs_f64(self.common.warmup))?;
         }
+        Ok(())
+    }
+
+    /// Measures one mode without a warm-up, and the lag behind it.
+    ///
+    /// # Errors
+    /// If the traffic breaks off, or the server does not tell its watermarks.
+    pub fn turn_and_lag(&mut self, mode: Mode) -> Result<Report, BenchError> {
         let mut report = self.turn(mode, self.common.measured())?;
-        if mode != Mode::Constant {
-            report.push_lag = Some(lag::measure(self.server.addr(), &self.common.store)?);
-            self.check_money()?;
-        }
+        report.push_lag = Some(lag::measure(self.server.addr(), &self.common.store)?);
         Ok(report)
     }
 
@@ -122,35 +139,90 @@ impl Bench {
     }
 }
 
-/// Turns of both kinds, one after the other, so that a change of the machine's mood hits both.
-#[derive(Debug)]
+/// Turns of two kinds, one after the other, so that a change of the machine's mood hits both.
+#[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// The yardstick's turns.
-    pub constant: Vec<Report>,
-    /// The commits' turns.
-    pub commit: Vec<Report>,
-    /// Median of attempted commits a second over the median of the yardstick's.
-    pub ratio: f64,
+    /// Turns of the yardstick.
+    pub yardstick: Vec<Report>,
+    /// Turns of what is measured against it.
+    pub measured: Vec<Report>,
+    /// Median of attempted transactions a second over the yardstick's.
+    pub rate_ratio: f64,
+    /// Median of the server's CPU time a transaction over the yardstick's.
+    pub cpu_ratio: Option<f64>,
 }
 
-/// Measures `constant` and `commit` in turns.
+impl Comparison {
+    fn of(yardstick: Vec<Report>, measured: Vec<Report>) -> Comparison {
+        let rate = |report: &Report| report.attempted_per_s;
+        let cpu = |report: &Report| report.server_cpu_us.unwrap_or(f64::NAN);
+        let cpu_ratio = median(&measured, cpu) / median(&yardstick, cpu);
+        Comparison {
+            rate_ratio: median(&measured, rate) / median(&yardstick, rate),
+            cpu_ratio: Some(cpu_ratio).filter(|ratio| ratio.is_finite()),
+            yardstick,
+            measured,
+        }
+    }
+
+    /// Returns all turns and the ratios as lines of text.
+    #[must_use]
+    pub fn text(&self, measured: &str, yardstick: &str) -> String {
+        let turns = self.yardstick.iter().zip(&self.measured).flat_map(|(one, other)| [one, other]);
+        let mut text: String = turns.map(Report::text).collect();
+        let rate = |report: &Report| report.attempted_per_s;
+        text += &format!(
+            "medians of {} turns each: {measured} {:.0}/s, {yardstick} {:.0}/s: {:.1} %",
+            self.measured.len(),
+            median(&self.measured, rate),
+            median(&self.yardstick, rate),
+            self.rate_ratio * 100.0
+        );
+        if let Some(ratio) = self.cpu_ratio {
+            text += &format!("; server CPU a transaction {:.1} %", ratio * 100.0);
+        }
+        text + "\n"
+    }
+}
+
+/// Measures commits against `constant`, in turns on one server.
 ///
 /// # Errors
 /// If the traffic breaks off.
-pub fn compare(common: &Common, rounds: usize) -> Result<Comparison, BenchError> {
+pub fn against_constant(common: &Common, rounds: usize) -> Result<Comparison, BenchError> {
     let mut bench = Bench::prepare(common)?;
-    let warmup = Duration::from_secs_f64(common.warmup.max(0.1));
-    bench.turn(Mode::Constant, warmup)?;
-    bench.turn(Mode::Commit, warmup)?;
+    bench.warm_up(Mode::Constant)?;
+    bench.warm_up(Mode::Commit)?;
     let (mut constant, mut commit) = (Vec::new(), Vec::new());
     for _ in 0..rounds.max(1) {
         constant.push(bench.turn(Mode::Constant, common.measured())?);
-        let mut turn = bench.turn(Mode::Commit, common.measured())?;
-        turn.push_lag = Some(lag::measure(bench.server().addr(), &common.store)?);
-        commit.push(turn);
+        commit.push(bench.turn_and_lag(Mode::Commit)?);
     }
-    let ratio = median(&commit, |turn| turn.attempted_per_s) / median(&constant, |turn| turn.attempted_per_s);
-    Ok(Comparison { constant, commit, ratio })
+    Ok(Comparison::of(constant, commit))
+}
+
+/// Measures a server with Wasm policies against one with their native twins, in turns.
+///
+/// # Errors
+/// If no server may be spawned, or the traffic breaks off.
+pub fn against_native(common: &Common, rounds: usize, mode: Mode) -> Result<Comparison, BenchError> {
+    if common.spawn.is_none() {
+        return Err(BenchError::Usage("two servers are compared: name their binary by --spawn".to_owned()));
+    }
+    let prepare = |host: &str| {
+        let mut flags = common.clone();
+        flags.serve_arg.extend(["--plugins".to_owned(), host.to_owned()]);
+        let mut bench = Bench::prepare(&flags)?;
+        bench.warm_up(mode)?;
+        Ok::<_, BenchError>(bench)
+    };
+    let (mut native, mut wasm) = (prepare("native")?, prepare("wasm")?);
+    let (mut native_turns, mut wasm_turns) = (Vec::new(), Vec::new());
+    for _ in 0..rounds.max(1) {
+        native_turns.push(native.turn_and_lag(mode)?);
+        wasm_turns.push(wasm.turn_and_lag(mode)?);
+    }
+    Ok(Comparison::of(native_turns, wasm_turns))
 }
 
 /// Returns the median of one figure of several turns.

@@ -35,6 +35,19 @@ pub enum Command {
         #[arg(long, default_value_t = 5)]
         rounds: usize,
     },
+    /// The same load to a server with Wasm policies and to one with their native twins, in turns: what the sandbox
+    /// costs end to end. Needs --spawn.
+    Policies {
+        /// Workload and target.
+        #[command(flatten)]
+        common: Common,
+        /// Turns of each kind.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Post batches, where the policies' share of the work is largest, rather than single transactions.
+        #[arg(long)]
+        batched: bool,
+    },
     /// One client, one transaction at a time, against bare fdatasyncs on the same disk in the same run.
     Idle {
         /// Workload and target.
@@ -46,6 +59,15 @@ pub enum Command {
         /// Pause before each commit, milliseconds: how idle the service is.
         #[arg(long, default_value_t = 10)]
         pause_ms: u64,
+    },
+    /// Bytes stored for a row and for a transaction, and syncs of an epoch, told by the server's metrics.
+    Space {
+        /// Workload and target.
+        #[command(flatten)]
+        common: Common,
+        /// Post batches rather than single transactions.
+        #[arg(long)]
+        batched: bool,
     },
     /// The same measurement along one axis: cost should grow with operations and not with stored rows.
     Sweep {
@@ -127,6 +149,9 @@ pub struct Common {
     /// Starts this `tribunal` binary with `dev` on a free port instead, and stops it at the end.
     #[arg(long, conflicts_with = "server_pid")]
     pub spawn: Option<PathBuf>,
+    /// A further argument of the spawned server; may be repeated.
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true, requires = "spawn")]
+    pub serve_arg: Vec<String>,
     /// Where a spawned server keeps its data, and where `idle` syncs its own file. A new folder is made in it.
     #[arg(long, default_value = ".")]
     pub data_dir: PathBuf,

@@ -34,7 +34,7 @@ impl Server {
     /// If it cannot be started or does not become ready.
     pub fn reach(common: &Common) -> Result<Server, BenchError> {
         let mut server = match &common.spawn {
-            Some(binary) => Server::spawn(binary, &common.data_dir)?,
+            Some(binary) => Server::spawn(binary, common)?,
             None => Server { addr: common.addr, pid: common.server_pid, spawned: None },
         };
         server.wait_ready()?;
@@ -53,13 +53,15 @@ impl Server {
         self.pid.and_then(cpu_of)
     }
 
-    fn spawn(binary: &Path, data_dir: &Path) -> Result<Server, BenchError> {
+    fn spawn(binary: &Path, common: &Common) -> Result<Server, BenchError> {
         let probe = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let addr = probe.map_err(BenchError::io("find a free port"))?;
-        let data = data_dir.join(format!("tribunal-bench-{}", std::process::id()));
+        // The port tells two servers of one run apart.
+        let data = common.data_dir.join(format!("tribunal-bench-{}-{}", std::process::id(), addr.port()));
         let child = Command::new(binary)
             .args(["dev", "--listen", &addr.to_string(), "--data"])
             .arg(&data)
+            .args(&common.serve_arg)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
