@@ -1,1 +1,37 @@
-//! tribunal-log
+//! The durable log: what a group contributed to every epoch, and beside it what the epochs decided.
+//!
+//! The log carries inputs; outcomes are computed from them and recorded, and a recorded outcome is authoritative on
+//! replay. An entry is chained to the one before it by hash, every stored chunk carries a checksum, and a mark of its
+//! own says how far the log was durable. What follows from that:
+//!
+//! * [`DurableLog::sync`] makes everything appended durable by exactly one `fdatasync`. After a failure nothing is tried
+//!   again and nothing is acknowledged any more.
+//! * The mark is written behind the acknowledgement, never before it, at most a few milliseconds later. A log that ends
+//!   below its mark has lost what was promised: [`open`] refuses and names the way out ([`salvage`]).
+//! * What was appended but not synced is all there or not at all after a crash.
+//! * Reading never waits for the writer's sync.
+//!
+//! Must never: resolve anything, look at a clock to decide anything, acknowledge on its own.
+
+mod batches;
+mod entries;
+mod epoch_runs;
+mod error;
+mod frame;
+mod identity;
+mod images;
+mod lsn_index;
+mod mark_file;
+mod open;
+mod outcomes;
+mod reader;
+mod recent;
+mod retention;
+mod truncation;
+mod writer;
+
+pub use error::LogError;
+pub use images::ImageWriter;
+pub use open::{LogOptions, Opened, Recovered, open};
+pub use reader::{Entries, Located, LogReader};
+pub use writer::{DurableLog, LogStats, SledLog};

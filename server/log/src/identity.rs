@@ -1,0 +1,111 @@
+//! Who the log belongs to: group and row secret, drawn once, in a small text file of its own, so that a wiped database
+//! beside it is noticed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use tribunal_types::{GroupId, Incarnation, NodeId};
+
+use crate::error::LogError;
+
+const HEADING: &str = "tribunal log 1";
+
+/// What was drawn at creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub group: GroupId,
+    pub row_secret: [u8; 16],
+}
+
+fn path_in(dir: &Path) -> PathBuf {
+    dir.join("identity")
+}
+
+impl Identity {
+    /// Draws an identity from the operating system's randomness.
+    pub(crate) fn draw(node: NodeId) -> Result<Self, LogError> {
+        let source = Path::new("/dev/urandom");
+        let mut drawn = [0; 20];
+        File::open(source)
+            .and_then(|mut file| file.read_exact(&mut drawn))
+            .map_err(|e| LogError::io("read", source, &e))?;
+        let mut row_secret = [0; 16];
+        row_secret.copy_from_slice(&drawn[..16]);
+        let incarnation = u32::from_le_bytes([drawn[16], drawn[17], drawn[18], drawn[19]]);
+        Ok(Self { group: GroupId { node, incarnation: Incarnation(incarnation) }, row_secret })
+    }
+
+    /// Reads the file; `None` if the log was never created.
+    pub(crate) fn load(dir: &Path) -> Result<Option<Self>, LogError> {
+        let path = path_in(dir);
+        match fs::read_to_string(&path) {
+            Ok(text) => Self::parse(&text)
+                .map(Some)
+                .ok_or_else(|| LogError::damaged(dir, format!("{} cannot be read", path.display()))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                Err(LogError::damaged(dir, format!("{} is not text", path.display())))
+            }
+            Err(error) => Err(LogError::io("read", &path, &error)),
+        }
+    }
+
+    /// Writes the file, durably and as a whole.
+    pub(crate) fn store(&self, dir: &Path) -> Result<(), LogError> {
+        let (path, fresh) = (path_in(dir), dir.join("identity.new"));
+        let write = || -> std::io::Result<()> {
+            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;
+            file.write_all(self.text().as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&fresh, &path)
+        };
+        write().map_err(|e| LogError::io("write", &path, &e))?;
+        Ok(tribunal_disk::sync_directory(dir)?)
+    }
+
+    fn text(&self) -> String {
+        let secret: String = self.row_secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        let body = format!(
+            "{HEADING}\nnode {}\nincarnation {}\nrow-secret {secret}\n",
+            self.group.node, self.group.incarnation
+        );
+        format!("{body}checksum {:08x}\n", crc32c::crc32c(body.as_bytes()))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let lines: Vec<&str> = text.lines().collect();
+        let [HEADING, node, incarnation, secret, _checksum] = lines[..] else { return None };
+        let secret = secret.strip_prefix("row-secret ")?;
+        let mut row_secret = [0; 16];
+        for (ix, byte) in row_secret.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(secret.get(2 * ix..2 * ix + 2)?, 16).ok()?;
+        }
+        let group = GroupId {
+            node: NodeId(node.strip_prefix("node ")?.parse().ok()?),
+            incarnation: Incarnation(incarnation.strip_prefix("incarnation ")?.parse().ok()?),
+        };
+        let identity = Self { group, row_secret };
+        // Whatever differs from what would be written, checksum included, is not ours.
+        (identity.text() == text).then_some(identity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_comes_back_and_a_changed_one_does_not() {
+        let identity = Identity::draw(NodeId(5)).unwrap();
+        let text = identity.text();
+        assert_eq!(Identity::parse(&text), Some(identity));
+        for at in 0..text.len() {
+            let mut changed = text.clone().into_bytes();
+            changed[at] ^= 1;
+            let changed = String::from_utf8(changed).unwrap();
+            assert_eq!(Identity::parse(&changed), None, "byte {at}");
+        }
+    }
+}

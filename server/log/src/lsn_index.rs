@@ -1,0 +1,200 @@
+//! Where a store's records are: LSN -> epoch. Dense for recent epochs, one in [`SPARSE_EPOCHS`] before that; the gap is
+//! walked in the outcomes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tribunal_types::{Cen, EpochOutcome, Lsn, StoreId};
+
+/// Recent epochs of a store that are all kept.
+const DENSE: usize = 8192;
+/// Distance of kept epochs before those.
+pub(crate) const SPARSE_EPOCHS: u64 = 64;
+
+/// A store's records of one epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LsnSpan {
+    pub cen: Cen,
+    pub first: Lsn,
+    pub count: u64,
+}
+
+/// Where to look for a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// In this epoch.
+    At(Cen),
+    /// In an epoch from the first up to, not including, the second.
+    Between(Cen, Cen),
+    /// Nothing is there yet.
+    Head,
+    /// It was truncated; the oldest kept.
+    Truncated(Lsn),
+}
+
+#[derive(Clone, Debug, Default)]
+struct StoreLog {
+    spans: VecDeque<LsnSpan>,
+    /// How many of `spans` are thinned out already.
+    thinned: usize,
+    head: Lsn,
+    /// Last position that was truncated.
+    truncated: Lsn,
+}
+
+/// The records of all stores.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LsnIndex {
+    stores: BTreeMap<StoreId, StoreLog>,
+}
+
+/// Returns each store's records in an outcome, ascending store.
+pub(crate) fn spans_of(outcome: &EpochOutcome) -> BTreeMap<StoreId, LsnSpan> {
+    let mut spans: BTreeMap<StoreId, LsnSpan> = BTreeMap::new();
+    for at in &outcome.lsns {
+        let span = spans.entry(at.store).or_insert(LsnSpan { cen: outcome.cen, first: at.lsn, count: 0 });
+        span.count += 1;
+    }
+    spans
+}
+
+impl LsnIndex {
+    /// Adds what an epoch above all known ones appended to the stores' logs.
+    pub(crate) fn push(&mut self, outcome: &EpochOutcome) {
+        for (store, span) in spans_of(outcome) {
+            let log = self.stores.entry(store).or_default();
+            log.head = Lsn(span.first.0 + span.count - 1);
+            log.spans.push_back(span);
+            if log.spans.len() - log.thinned > 2 * DENSE {
+                log.thin();
+            }
+        }
+    }
+
+    /// Notes that a store's records up to `last` are gone.
+    pub(crate) fn set_truncated(&mut self, store: StoreId, last: Lsn) {
+        let log = self.stores.entry(store).or_default();
+        log.truncated = log.truncated.max(last);
+        log.head = log.head.max(last);
+    }
+
+    /// Forgets epochs below `cen`.
+    pub(crate) fn remove_below(&mut self, cen: Cen) {
+        for log in self.stores.values_mut() {
+            let gone = log.spans.partition_point(|span| span.cen < cen);
+            log.spans.drain(..gone);
+            log.thinned = log.thinned.saturating_sub(gone);
+        }
+    }
+
+    /// Says where the first record behind `after` is.
+    pub(crate) fn find(&self, store: StoreId, after: Lsn) -> Found {
+        let Some(log) = self.stores.get(&store) else { return Found::Head };
+        let wanted = after.next();
+        if wanted > log.head {
+            return Found::Head;
+        }
+        if wanted <= log.truncated {
+            return Found::Truncated(log.truncated.next());
+        }
+        let behind = log.spans.partition_point(|span| span.first <= wanted);
+        let until = log.spans.get(behind).map_or(Cen::MAX, |span| span.cen);
+        match behind.checked_sub(1).map(|ix| log.spans[ix]) {
+            Some(span) if wanted.0 < span.first.0 + span.count => Found::At(span.cen),
+            Some(span) => Found::Between(span.cen.next(), until),
+            None => Found::Between(Cen(0), until),
+        }
+    }
+
+    /// Returns the last kept span of each store below `cen`, for what must be remembered when it goes.
+    pub(crate) fn last_below(&self, cen: Cen) -> Vec<(StoreId, Option<LsnSpan>)> {
+        let last = |log: &StoreLog| {
+            let behind = log.spans.partition_point(|span| span.cen < cen);
+            behind.checked_sub(1).map(|ix| log.spans[ix])
+        };
+        self.stores.iter().map(|(store, log)| (*store, last(log))).collect()
+    }
+
+    /// Returns the oldest position that is kept, or the next one if none is.
+    pub(crate) fn oldest(&self, store: StoreId) -> Lsn {
+        self.stores.get(&store).map_or(Lsn(1), |log| log.truncated.next())
+    }
+
+    /// Returns the last position.
+    pub(crate) fn head(&self, store: StoreId) -> Lsn {
+        self.stores.get(&store).map_or(Lsn(0), |log| log.head)
+    }
+
+    /// Returns the last truncated position of every store that has one.
+    pub(crate) fn truncated(&self) -> Vec<(StoreId, Lsn)> {
+        self.stores.iter().filter(|(_, log)| log.truncated > Lsn(0)).map(|(id, log)| (*id, log.truncated)).collect()
+    }
+}
+
+impl StoreLog {
+    fn thin(&mut self) {
+        let recent = self.spans.split_off(self.thinned + DENSE);
+        let dense = self.spans.split_off(self.thinned);
+        for span in dense {
+            let near = self.spans.back().is_some_and(|kept| span.cen.0 < kept.cen.0 + SPARSE_EPOCHS);
+            if !near {
+                self.spans.push_back(span);
+            }
+        }
+        self.thinned = self.spans.len();
+        self.spans.extend(recent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tribunal_types::{StoreLsn, TxnIx};
+
+    fn outcome(cen: u64, lsns: &[(u32, u64)]) -> EpochOutcome {
+        EpochOutcome {
+            cen: Cen(cen),
+            lsns: lsns
+                .iter()
+                .map(|(store, lsn)| StoreLsn { txn: TxnIx(0), store: StoreId(*store), lsn: Lsn(*lsn) })
+                .collect(),
+            ..EpochOutcome::default()
+        }
+    }
+
+    #[test]
+    fn every_position_is_found_however_old() {
+        let mut index = LsnIndex::default();
+        let epochs = 40_000;
+        for cen in 1..=epochs {
+            index.push(&outcome(cen, &[(1, 2 * cen - 1), (1, 2 * cen)]));
+        }
+        assert!(index.stores[&StoreId(1)].spans.len() < 3 * DENSE, "old epochs are thinned out");
+        for after in 0..2 * epochs {
+            let cen = Cen(after / 2 + 1);
+            match index.find(StoreId(1), Lsn(after)) {
+                Found::At(at) => assert_eq!(at, cen),
+                Found::Between(from, until) => {
+                    assert!(from <= cen && cen < until && until.0 - from.0 <= SPARSE_EPOCHS, "{from} {cen} {until}");
+                }
+                other => panic!("{after}: {other:?}"),
+            }
+        }
+        assert_eq!(index.find(StoreId(1), Lsn(2 * epochs)), Found::Head);
+        assert_eq!(index.find(StoreId(9), Lsn(0)), Found::Head);
+    }
+
+    #[test]
+    fn truncated_positions_are_told_apart_from_future_ones() {
+        let mut index = LsnIndex::default();
+        index.push(&outcome(1, &[(1, 1), (2, 1)]));
+        index.push(&outcome(2, &[(1, 2)]));
+        index.set_truncated(StoreId(1), Lsn(1));
+        index.set_truncated(StoreId(2), Lsn(1));
+        index.remove_below(Cen(2));
+        assert_eq!(index.find(StoreId(1), Lsn(0)), Found::Truncated(Lsn(2)));
+        assert_eq!(index.find(StoreId(1), Lsn(1)), Found::At(Cen(2)));
+        assert_eq!(index.find(StoreId(2), Lsn(0)), Found::Truncated(Lsn(2)));
+        assert_eq!(index.find(StoreId(2), Lsn(1)), Found::Head);
+        assert_eq!((index.oldest(StoreId(2)), index.head(StoreId(2))), (Lsn(2), Lsn(1)));
+    }
+}

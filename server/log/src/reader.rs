@@ -1,0 +1,254 @@
+//! Reading the log while it is written: epochs, replay, positions of records.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use tribunal_core::row_key::RowKeyer;
+use tribunal_disk::Disk;
+use tribunal_types::{Batch, Cen, EpochInput, EpochOutcome, Lsn, StoreId};
+
+use crate::batches::batch_of;
+use crate::entries::{Records, Stored};
+use crate::epoch_runs::EpochRuns;
+use crate::error::LogError;
+use crate::lsn_index::{Found, LsnIndex, spans_of};
+use crate::outcomes;
+use crate::recent::Recent;
+use crate::retention::Retention;
+
+/// Where a position of a store's log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Located {
+    /// In the records of this epoch.
+    Epoch(Cen),
+    /// Nothing is there yet.
+    Head,
+    /// It is gone.
+    Truncated {
+        /// The oldest position that is kept.
+        oldest: Lsn,
+    },
+}
+
+/// What writer and readers share.
+pub(crate) struct Shared {
+    pub dir: PathBuf,
+    pub disk: Disk,
+    pub keyer: RowKeyer,
+    pub entries: Records,
+    pub outcomes: Records,
+    pub index: RwLock<Index>,
+    pub recent: Mutex<Recent>,
+}
+
+/// What is known about the log without reading it.
+#[derive(Default)]
+pub(crate) struct Index {
+    pub runs: EpochRuns,
+    pub lsns: LsnIndex,
+    pub retention: Retention,
+    /// Index of the oldest entry.
+    pub first_entry: u64,
+    /// Epochs below this one are gone.
+    pub oldest: Cen,
+}
+
+/// Reads the log; any number of them, from any thread. May block on the disk, never on the writer's sync.
+#[derive(Clone)]
+pub struct LogReader {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl LogReader {
+    /// Returns an epoch's input and outcome; `None` if it was sealed empty, is truncated, or has no recorded outcome yet.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`].
+    pub fn epoch(&self, cen: Cen) -> Result<Option<Arc<(EpochInput, EpochOutcome)>>, LogError> {
+        if let Some(epoch) = self.shared.recent.lock().get(cen) {
+            return Ok(Some(epoch));
+        }
+        let Some(entry) = self.shared.index.read().runs.index_of(cen) else { return Ok(None) };
+        let Some(outcome) = outcomes::read(&self.shared.outcomes, cen, &self.shared.dir)? else { return Ok(None) };
+        let Some(stored) = self.shared.entries.read(entry)? else {
+            if cen < self.shared.index.read().oldest {
+                return Ok(None);
+            }
+            return Err(self.damaged(format!("entry {entry} of epoch {cen} is missing")));
+        };
+        let batch = self.decode(&stored)?;
+        let outcome = outcome.outcome;
+        let batches = if batch.is_empty() { Vec::new() } else { vec![Arc::new(batch)] };
+        let input = EpochInput { cen, epoch_time_ms: outcome.epoch_time_ms, batches };
+        if input.txn_count() != outcome.decisions.len() {
+            return Err(self.damaged(format!("the outcome of epoch {cen} does not fit its transactions")));
+        }
+        let epoch = Arc::new((input, outcome));
+        self.shared.recent.lock().put(Arc::clone(&epoch));
+        Ok(Some(epoch))
+    }
+
+    /// Returns the epochs from `cen` on that carry items, ascending, each with its outcome if that was recorded.
+    ///
+    /// Inputs are those of a log with one group: each epoch has one entry. With several groups, fold
+    /// [`LogReader::batches_from`] of all of them.
+    #[must_use]
+    pub fn entries_from(&self, cen: Cen) -> Entries {
+        Entries { reader: self.clone(), next: self.entry_from(cen), from: cen, epoch_time_ms: None, over: false }
+    }
+
+    /// Returns the entries whose last epoch is `cen` or later, ascending, empty ones included.
+    pub fn batches_from(&self, cen: Cen) -> impl Iterator<Item = Result<Arc<Batch>, LogError>> + use<> {
+        let reader = self.clone();
+        let mut next = Some(self.entry_from(cen));
+        std::iter::from_fn(move || {
+            loop {
+                let index = next?;
+                let batch = reader.batch(index).transpose();
+                next = matches!(batch, Some(Ok(_))).then_some(index + 1);
+                match batch {
+                    Some(Ok(batch)) if batch.last < cen => {}
+                    other => return other,
+                }
+            }
+        })
+    }
+
+    /// Says where the first record of `store` behind `after` is.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`].
+    pub fn locate(&self, store: StoreId, after: Lsn) -> Result<Located, LogError> {
+        let (from, until) = match self.shared.index.read().lsns.find(store, after) {
+            Found::At(cen) => return Ok(Located::Epoch(cen)),
+            Found::Head => return Ok(Located::Head),
+            Found::Truncated(oldest) => return Ok(Located::Truncated { oldest }),
+            Found::Between(from, until) => (from, until),
+        };
+        let wanted = after.next();
+        let mut cen = from;
+        while cen < until {
+            if let Some(stored) = outcomes::read(&self.shared.outcomes, cen, &self.shared.dir)?
+                && let Some(span) = spans_of(&stored.outcome).get(&store)
+                && (span.first..Lsn(span.first.0 + span.count)).contains(&wanted)
+            {
+                return Ok(Located::Epoch(cen));
+            }
+            cen = cen.next();
+        }
+        // Truncated while we looked, or damaged.
+        let oldest = self.oldest(store);
+        if wanted < oldest {
+            return Ok(Located::Truncated { oldest });
+        }
+        Err(self.damaged(format!("no epoch holds record {wanted} of store {store}")))
+    }
+
+    /// Returns the oldest position of a store that is kept; the next one to come if none is.
+    #[must_use]
+    pub fn oldest(&self, store: StoreId) -> Lsn {
+        self.shared.index.read().lsns.oldest(store)
+    }
+
+    /// Returns the last position of a store whose outcome was recorded.
+    #[must_use]
+    pub fn head(&self, store: StoreId) -> Lsn {
+        self.shared.index.read().lsns.head(store)
+    }
+
+    /// Returns the length of the database file, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.shared.disk.bytes()
+    }
+
+    /// Returns the index of the first entry that can end with `cen` or later.
+    fn entry_from(&self, cen: Cen) -> u64 {
+        let index = self.shared.index.read();
+        index.runs.last_below(cen).map_or(index.first_entry, |(_, entry)| entry + 1)
+    }
+
+    fn batch(&self, index: u64) -> Result<Option<Arc<Batch>>, LogError> {
+        self.shared.entries.read(index)?.map(|stored| self.decode(&stored).map(Arc::new)).transpose()
+    }
+
+    fn decode(&self, stored: &Stored) -> Result<Batch, LogError> {
+        batch_of(&stored.payload, &self.shared.keyer).map_err(|e| self.damaged(format!("entry {}: {e}", stored.index)))
+    }
+
+    fn damaged(&self, reason: String) -> LogError {
+        LogError::damaged(&self.shared.dir, reason)
+    }
+
+    /// Returns the replicated time of the last epoch below `cen` whose outcome is recorded.
+    fn time_before(&self, cen: Cen) -> Result<u64, LogError> {
+        let mut below = cen;
+        while let Some((before, _)) = { self.shared.index.read().runs.last_below(below) } {
+            if let Some(stored) = outcomes::read(&self.shared.outcomes, before, &self.shared.dir)? {
+                return Ok(stored.outcome.epoch_time_ms);
+            }
+            below = before;
+        }
+        Ok(0)
+    }
+}
+
+/// Epochs in order, for replay. Ends behind the first error.
+pub struct Entries {
+    reader: LogReader,
+    /// Index of the next entry.
+    next: u64,
+    from: Cen,
+    /// Replicated time so far; read when it is first needed.
+    epoch_time_ms: Option<u64>,
+    over: bool,
+}
+
+impl Iterator for Entries {
+    type Item = Result<(EpochInput, Option<EpochOutcome>), LogError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.over {
+            match self.step() {
+                Ok(Some(Some(epoch))) => return Some(Ok(epoch)),
+                Ok(Some(None)) => {}
+                Ok(None) => self.over = true,
+                Err(error) => {
+                    self.over = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Entries {
+    /// Reads one entry: `None` at the end, `Some(None)` for one that carries no item.
+    #[expect(clippy::type_complexity, reason = "an item within an option within a step; a name would only hide it")]
+    fn step(&mut self) -> Result<Option<Option<(EpochInput, Option<EpochOutcome>)>>, LogError> {
+        let Some(batch) = self.reader.batch(self.next)? else { return Ok(None) };
+        self.next += 1;
+        let cen = batch.last;
+        if cen < self.from {
+            return Ok(Some(None));
+        }
+        let shared = &self.reader.shared;
+        let outcome = outcomes::read(&shared.outcomes, cen, &shared.dir)?.map(|stored| stored.outcome);
+        let before = match self.epoch_time_ms {
+            Some(time) => time,
+            None => self.reader.time_before(cen)?,
+        };
+        // One group: the median of its clock is its clock.
+        let epoch_time_ms = outcome.as_ref().map_or(before.max(batch.clock_ms), |o| o.epoch_time_ms);
+        self.epoch_time_ms = Some(epoch_time_ms.max(before));
+        if batch.is_empty() {
+            return Ok(Some(None));
+        }
+        if outcome.as_ref().is_some_and(|o| o.decisions.len() != batch.txns.len()) {
+            return Err(self.reader.damaged(format!("the outcome of epoch {cen} does not fit its transactions")));
+        }
+        Ok(Some(Some((EpochInput { cen, epoch_time_ms, batches: vec![batch] }, outcome))))
+    }
+}

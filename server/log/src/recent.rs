@@ -1,0 +1,47 @@
+//! Recently decoded epochs, so that page after page of one epoch is decoded once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tribunal_types::{Cen, EpochInput, EpochOutcome};
+
+/// A bounded cache, oldest use of the disk out first.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    epochs: VecDeque<(Arc<(EpochInput, EpochOutcome)>, usize)>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Recent {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self { epochs: VecDeque::new(), bytes: 0, bytes_max }
+    }
+
+    pub(crate) fn get(&self, cen: Cen) -> Option<Arc<(EpochInput, EpochOutcome)>> {
+        self.epochs.iter().rev().find(|(epoch, _)| epoch.0.cen == cen).map(|(epoch, _)| Arc::clone(epoch))
+    }
+
+    /// Keeps an epoch; the newest one is kept however large.
+    pub(crate) fn put(&mut self, epoch: Arc<(EpochInput, EpochOutcome)>) {
+        let bytes = size_of_epoch(&epoch);
+        self.epochs.push_back((epoch, bytes));
+        self.bytes += bytes;
+        while self.bytes > self.bytes_max && self.epochs.len() > 1 {
+            let gone = self.epochs.pop_front().map_or(0, |(_, bytes)| bytes);
+            self.bytes -= gone;
+        }
+    }
+}
+
+fn size_of_epoch(epoch: &(EpochInput, EpochOutcome)) -> usize {
+    let (input, outcome) = epoch;
+    let batch_bytes = |b: &Arc<tribunal_types::Batch>| {
+        b.keys.len()
+            + b.values.len()
+            + 128 * b.txns.len()
+            + 56 * (b.reads.len() + b.writes.len())
+            + 32 * b.imports.len()
+    };
+    512 + input.batches.iter().map(batch_bytes).sum::<usize>() + 64 * outcome.decisions.len()
+}

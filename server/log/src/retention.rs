@@ -1,0 +1,84 @@
+//! How much of the log is kept beyond what is needed: by age in replicated time, and by size.
+
+use std::collections::VecDeque;
+
+use tribunal_types::Cen;
+
+/// Epochs between two samples.
+const SAMPLE_EPOCHS: u64 = 64;
+/// Bytes between two samples.
+const SAMPLE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Limits of what is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub age_ms: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    cen: Cen,
+    epoch_time_ms: u64,
+    /// Bytes of all entries before this epoch's.
+    bytes_before: u64,
+}
+
+/// Samples of the log's age and size.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Retention {
+    samples: VecDeque<Sample>,
+    bytes: u64,
+    newest_ms: u64,
+}
+
+impl Retention {
+    /// Notes an epoch above all noted before.
+    pub(crate) fn push(&mut self, cen: Cen, epoch_time_ms: u64, bytes: u64) {
+        let due = self
+            .samples
+            .back()
+            .is_none_or(|last| cen.0 >= last.cen.0 + SAMPLE_EPOCHS || self.bytes >= last.bytes_before + SAMPLE_BYTES);
+        if due {
+            self.samples.push_back(Sample { cen, epoch_time_ms, bytes_before: self.bytes });
+        }
+        self.bytes += bytes;
+        self.newest_ms = self.newest_ms.max(epoch_time_ms);
+    }
+
+    /// Returns the first epoch that must be kept under `limits`: what lies below it is too old or too much.
+    pub(crate) fn keep_from(&self, limits: Limits) -> Cen {
+        let too_old = |s: &Sample| s.epoch_time_ms + limits.age_ms < self.newest_ms;
+        let too_much = |s: &Sample| self.bytes - s.bytes_before > limits.bytes;
+        let gone = self.samples.partition_point(|sample| too_old(sample) || too_much(sample));
+        // Up to a sample, all is gone; between the last one gone and the next, nothing is known and all is kept.
+        gone.checked_sub(1).map_or(Cen(0), |ix| self.samples[ix].cen)
+    }
+
+    /// Forgets epochs below `cen`.
+    pub(crate) fn remove_below(&mut self, cen: Cen) {
+        while self.samples.len() > 1 && self.samples[1].cen <= cen {
+            self.samples.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_of_both_limits_wins_nothing() {
+        let mut retention = Retention::default();
+        for n in 1..=1000_u64 {
+            retention.push(Cen(n), n * 10, 1000);
+        }
+        let keep = |age_ms, bytes| retention.keep_from(Limits { age_ms, bytes }).0;
+        assert_eq!(keep(u64::MAX / 2, u64::MAX), 0, "nothing is too old or too much");
+        let by_age = keep(5_000, u64::MAX);
+        assert!((400..=500).contains(&by_age), "{by_age}");
+        let by_size = keep(u64::MAX / 2, 300_000);
+        assert!((600..=701).contains(&by_size), "{by_size}");
+        assert_eq!(keep(5_000, 300_000), by_size);
+    }
+}

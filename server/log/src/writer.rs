@@ -1,0 +1,241 @@
+//! The one writer of a log.
+
+use std::sync::Arc;
+
+use tribunal_codec::{GroupMark, Mark, encode_control};
+use tribunal_disk::Tree;
+use tribunal_types::{Batch, Cen, ControlChange, ControlIndex, EpochOutcome, GroupId, StateImage};
+
+use crate::batches;
+use crate::entries::{Records, Tip};
+use crate::error::LogError;
+use crate::images::ImageWriter;
+use crate::mark_file::Marker;
+use crate::outcomes;
+use crate::reader::Shared;
+use crate::retention::Limits;
+use crate::truncation;
+
+/// A log that survives power loss from [`DurableLog::sync`] on.
+pub trait DurableLog: Send {
+    /// Appends a group's contribution to its next epochs.
+    ///
+    /// # Errors
+    /// [`LogError::OutOfOrder`] if the batch does not start at the group's next epoch; [`LogError::DurabilityInDoubt`].
+    fn append(&mut self, batch: &Batch) -> Result<(), LogError>;
+
+    /// Appends what an epoch decided. Durable with the next sync; until then the epoch can be resolved again.
+    ///
+    /// # Errors
+    /// [`LogError::OutOfOrder`] if no entry ends with that epoch; [`LogError::DurabilityInDoubt`].
+    fn append_outcome(&mut self, outcome: &EpochOutcome) -> Result<(), LogError>;
+
+    /// Appends an entry of the control log.
+    ///
+    /// # Errors
+    /// [`LogError::OutOfOrder`] if `index` is not the next one; [`LogError::DurabilityInDoubt`].
+    fn append_control(&mut self, index: ControlIndex, change: &ControlChange) -> Result<(), LogError>;
+
+    /// Writes a state image, durably, and drops all but the newest two.
+    ///
+    /// # Errors
+    /// If it cannot be written; the log is as good as before.
+    fn write_image(&mut self, image: &StateImage) -> Result<(), LogError>;
+
+    /// Drops what lies below epoch `below`, as far as images cover it and retention allows.
+    ///
+    /// # Errors
+    /// [`LogError::DurabilityInDoubt`].
+    fn truncate(&mut self, below: Cen) -> Result<(), LogError>;
+
+    /// Makes everything appended durable, by one `fdatasync`; none if nothing was appended.
+    ///
+    /// # Errors
+    /// [`LogError::DurabilityInDoubt`]: final, never to be tried again.
+    fn sync(&mut self) -> Result<(), LogError>;
+
+    /// Brings the mark up to the last sync now rather than within milliseconds. Costs nothing if it is.
+    ///
+    /// # Errors
+    /// [`LogError::DurabilityInDoubt`].
+    fn idle_mark(&mut self) -> Result<(), LogError>;
+}
+
+/// Counters since the log was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogStats {
+    /// `fdatasync` calls on the database file.
+    pub fdatasyncs: u64,
+    /// `fdatasync` calls on the mark file, off the commit path.
+    pub mark_fdatasyncs: u64,
+    /// Bytes of entries and outcomes handed to the database, keys and frames included.
+    pub appended_bytes: u64,
+    /// Length of the database file.
+    pub file_bytes: u64,
+}
+
+/// The log in sled.
+pub struct SledLog {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) control: Records,
+    pub(crate) meta: Tree,
+    pub(crate) images: ImageWriter,
+    pub(crate) marker: Marker,
+    pub(crate) limits: Limits,
+    pub(crate) group: GroupId,
+    /// Last entry of the group.
+    pub(crate) tip: Tip,
+    pub(crate) control_tip: Tip,
+    /// First epoch without an entry.
+    pub(crate) next: Cen,
+    /// Bytes of the entries that have no outcome yet, by the index of the first.
+    pub(crate) entry_bytes: std::collections::VecDeque<(Cen, u64)>,
+    pub(crate) dirty: bool,
+    pub(crate) appended_bytes: u64,
+}
+
+impl SledLog {
+    /// Returns the group that the log belongs to.
+    #[must_use]
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// Returns the first epoch without an entry: where the next batch must start.
+    #[must_use]
+    pub fn next(&self) -> Cen {
+        self.next
+    }
+
+    /// Returns a handle that writes images from any thread, beside commits.
+    #[must_use]
+    pub fn image_writer(&self) -> ImageWriter {
+        self.images.clone()
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub fn stats(&self) -> LogStats {
+        LogStats {
+            fdatasyncs: self.shared.disk.fdatasyncs(),
+            mark_fdatasyncs: self.marker.fdatasyncs(),
+            appended_bytes: self.appended_bytes,
+            file_bytes: self.shared.disk.bytes(),
+        }
+    }
+
+    fn mark(&self) -> Mark {
+        Mark {
+            sequence: 0,
+            control_index: self.control_tip.index,
+            control_chain: self.control_tip.chain,
+            groups: vec![GroupMark {
+                group: self.group,
+                index: self.tip.index,
+                chain: self.tip.chain,
+                ..GroupMark::default()
+            }],
+        }
+    }
+
+    /// Returns how many bytes the entry of `cen` took, and forgets those of the entries before it.
+    fn bytes_of_entry(&mut self, cen: Cen) -> u64 {
+        while let Some((last, bytes)) = self.entry_bytes.front().copied() {
+            if last > cen {
+                break;
+            }
+            self.entry_bytes.pop_front();
+            if last == cen {
+                return bytes;
+            }
+        }
+        0
+    }
+}
+
+impl DurableLog for SledLog {
+    fn append(&mut self, batch: &Batch) -> Result<(), LogError> {
+        let refuse = |reason: String| LogError::OutOfOrder { what: "the batch", reason };
+        if batch.group != self.group {
+            return Err(refuse(format!("it is of node {}, the log of {}", batch.group.node, self.group.node)));
+        }
+        if batch.first != self.next || batch.last < batch.first || batch.last >= Cen::MAX {
+            return Err(refuse(format!("it seals {}..={}, the next is {}", batch.first, batch.last, self.next)));
+        }
+        let payload = batches::payload_of(batch);
+        let index = self.tip.index + 1;
+        self.dirty = true;
+        let appended = self.shared.entries.append(index, self.tip.chain, &payload)?;
+        self.tip = Tip { index, chain: appended.chain };
+        self.next = batch.last.next();
+        self.appended_bytes += appended.bytes;
+        self.entry_bytes.push_back((batch.last, appended.bytes));
+        self.shared.index.write().runs.push(batch.last, index);
+        Ok(())
+    }
+
+    fn append_outcome(&mut self, outcome: &EpochOutcome) -> Result<(), LogError> {
+        let entry = self.shared.index.read().runs.index_of(outcome.cen);
+        let entry = entry.ok_or_else(|| LogError::OutOfOrder {
+            what: "the outcome",
+            reason: format!("no entry ends with epoch {}", outcome.cen),
+        })?;
+        let entry_bytes = self.bytes_of_entry(outcome.cen);
+        let payload = outcomes::payload_of(outcome, entry_bytes);
+        self.dirty = true;
+        let appended = self.shared.outcomes.append(outcome.cen.0, entry, &payload)?;
+        self.appended_bytes += appended.bytes;
+        let mut index = self.shared.index.write();
+        index.lsns.push(outcome);
+        index.retention.push(outcome.cen, outcome.epoch_time_ms, entry_bytes + appended.bytes);
+        Ok(())
+    }
+
+    fn append_control(&mut self, index: ControlIndex, change: &ControlChange) -> Result<(), LogError> {
+        let expected = self.control_tip.index + 1;
+        if index.0 != expected {
+            let reason = format!("it is number {}, the next is {expected}", index.0);
+            return Err(LogError::OutOfOrder { what: "the control entry", reason });
+        }
+        self.dirty = true;
+        let appended = self.control.append(index.0, self.control_tip.chain, &encode_control(change))?;
+        self.control_tip = Tip { index: index.0, chain: appended.chain };
+        self.appended_bytes += appended.bytes;
+        Ok(())
+    }
+
+    fn write_image(&mut self, image: &StateImage) -> Result<(), LogError> {
+        // An image above the durable log would survive entries that it includes.
+        self.sync()?;
+        self.images.write(image)
+    }
+
+    fn truncate(&mut self, below: Cen) -> Result<(), LogError> {
+        let Some(covered) = self.images.oldest() else { return Ok(()) };
+        let keep_from = self.shared.index.read().retention.keep_from(self.limits);
+        let below = below.min(covered).min(keep_from);
+        if below <= self.shared.index.read().oldest {
+            return Ok(());
+        }
+        // The mark must never point below what is kept.
+        self.marker.catch_up()?;
+        self.dirty = true;
+        truncation::truncate(&self.shared, &self.meta, below)
+    }
+
+    fn sync(&mut self) -> Result<(), LogError> {
+        if let Some(reason) = self.shared.disk.failure() {
+            return Err(LogError::DurabilityInDoubt { reason: reason.to_owned() });
+        }
+        if !self.dirty {
+            return Ok(());
+        }
+        self.shared.disk.sync()?;
+        self.dirty = false;
+        self.marker.post(self.mark())
+    }
+
+    fn idle_mark(&mut self) -> Result<(), LogError> {
+        self.marker.catch_up()
+    }
+}
