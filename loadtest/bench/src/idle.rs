@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::engine::Traffic as _;
+use crate::engine::{Traffic as _, latencies};
 use crate::error::BenchError;
 use crate::measure::Bench;
 use crate::options::Common;
@@ -70,8 +70,7 @@ pub fn measure(common: &Common, samples: usize, pause: Duration) -> Result<Idle,
     let mut disk = Disk::create(&common.data_dir)?;
     let traffic = bench.traffic();
     traffic.post_as(Mode::Commit, 1);
-    let new = || Histogram::<u64>::new(3).expect("three digits");
-    let (mut commits, mut in_place, mut appended) = (new(), new(), new());
+    let (mut commits, mut in_place, mut appended) = (latencies(), latencies(), latencies());
     let mut request = Vec::new();
     // A fifth more, not counted, warms both sides up.
     let warmup = samples / 5;
