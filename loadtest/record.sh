@@ -48,6 +48,7 @@ echo "Commit: $(git rev-parse --short=10 HEAD)$(git diff --quiet HEAD -- || echo
 
 measure "Resolver" criterion tribunal-core
 measure "Policies in Wasm" criterion tribunal-wasm
+measure "Durable log" criterion tribunal-log
 measure "Embedded store" criterion tribunal-push
 measure "Single-request commit against the constant route, Zipf 0.9" \
   "${bench[@]}" compare "${spawn[@]}" --rounds "$rounds"

@@ -62,6 +62,7 @@ impl Server {
             .args(["dev", "--listen", &addr.to_string(), "--data"])
             .arg(&data)
             .args(&common.serve_arg)
+            .env("TRIBUNAL_LOG", "warn")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
