@@ -42,6 +42,10 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub oldest: Option<String>,
+    /// With `row_missing`: the snapshot in which there is no such row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub applied: Option<String>,
 }
 
 /// One fault of a request.

@@ -153,7 +153,7 @@ pub struct Write {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
-    /// The value, any JSON but `null`, passed through untouched; an integer for `add`; absent for `delete`.
+    /// The value, any JSON, passed through untouched; an integer for `add`; absent for `delete`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = serde_json::Value)]
     pub value: Option<Box<RawValue>>,

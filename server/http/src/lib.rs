@@ -5,11 +5,13 @@
 
 pub mod answer;
 pub mod app;
+pub mod batch_commit;
 pub mod begin;
 pub mod body;
 pub mod body_hash;
 pub mod commit;
 pub mod connection;
+pub mod counters;
 pub mod fault;
 pub mod json;
 pub mod log_pull;
@@ -18,9 +20,13 @@ pub mod poster;
 pub mod query;
 pub mod refusal;
 pub mod router;
+pub mod rows;
 pub mod server;
 pub mod service;
+pub mod stores;
 pub mod txn_body;
+pub mod txn_status;
+pub mod versions;
 
 pub use app::RouterOptions;
 pub use router::router;

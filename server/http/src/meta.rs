@@ -1,14 +1,22 @@
 //! Answers about the service itself.
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::header::CONTENT_SECURITY_POLICY;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use tribunal_api::{Health, Readiness, VersionInfo};
 
 use crate::app::{App, typed_response, wire_response};
+use crate::counters;
 
 /// Type of the Prometheus text format.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Type of OpenMetrics, the same with an explicit end.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The explicit end.
+const OPENMETRICS_END: &str = "# EOF\n";
+/// The page that shows the OpenAPI document; it loads nothing from elsewhere.
+const DOCS: &str = include_str!("docs.html");
 
 /// Tells that the process is alive.
 #[utoipa::path(
@@ -39,7 +47,16 @@ pub async fn ready(State(app): State<App>) -> Response {
     responses((status = 200, description = "Metrics", body = String, content_type = "text/plain"))
 )]
 pub async fn metrics(State(app): State<App>) -> Response {
-    typed_response(StatusCode::OK, PROMETHEUS, app.service.metrics())
+    let mut text = app.service.metrics();
+    let ended = text.ends_with(OPENMETRICS_END);
+    if ended {
+        text.truncate(text.len() - OPENMETRICS_END.len());
+    }
+    counters::write(&mut text);
+    if ended {
+        text.push_str(OPENMETRICS_END);
+    }
+    typed_response(StatusCode::OK, if ended { OPENMETRICS } else { PROMETHEUS }, text)
 }
 
 /// Tells what runs here.
@@ -57,4 +74,22 @@ pub async fn version(State(app): State<App>) -> Response {
         epoch_mode: identity.epoch_mode,
     };
     wire_response(StatusCode::OK, &wire)
+}
+
+/// The OpenAPI 3.1 document.
+pub async fn openapi_3_1() -> Response {
+    typed_response(StatusCode::OK, "application/json", tribunal_api::OPENAPI_3_1)
+}
+
+/// Its OpenAPI 3.0.3 twin.
+pub async fn openapi_3_0() -> Response {
+    typed_response(StatusCode::OK, "application/json", tribunal_api::OPENAPI_3_0)
+}
+
+/// The document as a page.
+pub async fn docs() -> Response {
+    let mut response = typed_response(StatusCode::OK, "text/html; charset=utf-8", DOCS);
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
+    response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    response
 }

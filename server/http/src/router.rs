@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::routing::post;
+use axum::routing::{get, post};
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::SizeAbove;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -13,7 +15,7 @@ use utoipa_axum::routes;
 use crate::app::{App, RouterOptions};
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::{begin, commit, log_pull, meta};
+use crate::{batch_commit, begin, commit, log_pull, meta, rows, stores, txn_status, versions};
 
 /// The document without its paths.
 #[derive(OpenApi)]
@@ -27,6 +29,7 @@ use crate::{begin, commit, log_pull, meta};
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     servers((url = "/", description = "This server")),
+    components(schemas(tribunal_api::ImportLine)),
     tags(
         (name = "transactions", description = "Begin, commit, abort, status"),
         (name = "log", description = "Committed writes, in order"),
@@ -36,16 +39,37 @@ use crate::{begin, commit, log_pull, meta};
 )]
 struct Document;
 
+/// Bytes above which an answer is compressed, if the client takes that.
+const COMPRESSED_BYTES_MIN: u64 = 1024;
+
+/// Routes whose answers may be long.
+fn long_answers() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(batch_commit::batch_commit))
+        .routes(routes!(log_pull::log_pull))
+        .routes(routes!(stores::list_stores))
+        .routes(routes!(rows::list_rows))
+        .routes(routes!(rows::get_row))
+        .routes(routes!(meta::metrics))
+        .route("/openapi.json", get(meta::openapi_3_1))
+        .route("/openapi-3.0.json", get(meta::openapi_3_0))
+        .route("/docs", get(meta::docs))
+        .layer(CompressionLayer::new().compress_when(SizeAbove::new(COMPRESSED_BYTES_MIN)))
+}
+
 fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Document::openapi())
+        .merge(long_answers())
         .routes(routes!(begin::begin))
         .routes(routes!(commit::txn_commit))
         .routes(routes!(commit::txn_abort))
         .routes(routes!(commit::txn_validate))
-        .routes(routes!(log_pull::log_pull))
+        .routes(routes!(txn_status::txn_status))
+        .routes(routes!(stores::put_store, stores::get_store))
+        .routes(routes!(stores::get_snapshot))
+        .routes(routes!(versions::import_versions))
         .routes(routes!(meta::health))
         .routes(routes!(meta::ready))
-        .routes(routes!(meta::metrics))
         .routes(routes!(meta::version))
 }
 

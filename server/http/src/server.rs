@@ -19,6 +19,7 @@ use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
 use crate::connection::{Activity, WatchedIo};
+use crate::counters;
 
 /// Bytes of a request's head. A percent-encoded key of the largest size fits.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -90,8 +91,10 @@ pub async fn serve(
             }
         };
         let (builder, router, watched) = (Arc::clone(&builder), router.clone(), watched.clone());
+        counters::accepted();
         tokio::spawn(async move {
             connection(socket, &builder, router, options, watched).await;
+            counters::ended();
             drop(slot);
         });
     }
@@ -160,6 +163,9 @@ async fn connection(
         async move {
             let answer = answer.await;
             drop(working);
+            if let Ok(response) = &answer {
+                counters::answered(response.status().as_u16());
+            }
             answer
         }
     });
@@ -177,6 +183,7 @@ async fn connection(
             () = watchdog.as_mut() => {
                 let patience = activity.patience(options.header_timeout, options.idle_timeout);
                 if patience.is_some_and(|left| left.is_zero()) {
+                    counters::cut();
                     return;
                 }
                 // A head may begin right now: look again before it could have taken too long.

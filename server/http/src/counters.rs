@@ -1,0 +1,53 @@
+//! Counters of the HTTP surface itself. Of the process, because a socket has no tenant; read by `/metrics`.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Requests answered, by class of status: 2xx, 3xx, 4xx, 5xx.
+static ANSWERED: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+/// Connections that were accepted.
+static ACCEPTED: AtomicU64 = AtomicU64::new(0);
+/// Connections that ended.
+static ENDED: AtomicU64 = AtomicU64::new(0);
+/// Connections that were cut for being silent or too slow.
+static CUT: AtomicU64 = AtomicU64::new(0);
+
+/// Notes an answer.
+pub fn answered(status: u16) {
+    let class = usize::from(status / 100).clamp(2, 5) - 2;
+    ANSWERED[class].fetch_add(1, Ordering::Relaxed);
+}
+
+/// Notes a new connection.
+pub fn accepted() {
+    ACCEPTED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Notes the end of a connection.
+pub fn ended() {
+    ENDED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Notes that a connection was cut.
+pub fn cut() {
+    CUT.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Writes the counters in the Prometheus text format.
+pub fn write(into: &mut String) {
+    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    into.push_str("# HELP tribunal_http_responses Requests answered.\n# TYPE tribunal_http_responses counter\n");
+    for (class, counter) in ["2xx", "3xx", "4xx", "5xx"].iter().zip(&ANSWERED) {
+        let _ = writeln!(into, "tribunal_http_responses_total{{class=\"{class}\"}} {}", get(counter));
+    }
+    let (accepted, ended) = (get(&ACCEPTED), get(&ENDED));
+    for (name, help, number) in [
+        ("tribunal_http_connections_accepted", "Connections accepted.", accepted),
+        ("tribunal_http_connections_cut", "Connections cut for being silent or too slow.", get(&CUT)),
+    ] {
+        let _ = writeln!(into, "# HELP {name} {help}\n# TYPE {name} counter\n{name}_total {number}");
+    }
+    let name = "tribunal_http_connections_open";
+    let open = accepted.saturating_sub(ended);
+    let _ = writeln!(into, "# HELP {name} Connections open now.\n# TYPE {name} gauge\n{name} {open}");
+}

@@ -1,0 +1,62 @@
+//! The checked-in OpenAPI documents are those of the routes. `UPDATE_OPENAPI=1` rewrites them.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+fn check(file: &str, checked_in: &str, document: &Value) {
+    let generated = format!("{}\n", serde_json::to_string_pretty(document).unwrap());
+    if std::env::var_os("UPDATE_OPENAPI").is_some() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../openapi").join(file);
+        std::fs::write(path, generated).unwrap();
+        return;
+    }
+    assert_eq!(
+        checked_in, generated,
+        "openapi/{file} is not what the routes say: UPDATE_OPENAPI=1 cargo test -p tribunal-http --test openapi"
+    );
+}
+
+fn documents() -> (Value, Value) {
+    let newest = serde_json::to_value(tribunal_http::router::openapi()).unwrap();
+    let twin = tribunal_api::downgrade::to_3_0(&newest).unwrap();
+    (newest, twin)
+}
+
+#[test]
+fn the_checked_in_documents_are_those_of_the_routes() {
+    let (newest, twin) = documents();
+    check("openapi.json", tribunal_api::OPENAPI_3_1, &newest);
+    check("openapi-3.0.json", tribunal_api::OPENAPI_3_0, &twin);
+}
+
+/// What every client generator accepts.
+#[test]
+fn every_operation_keeps_the_rules() {
+    let (newest, _) = documents();
+    let text = newest.to_string();
+    for word in ["oneOf", "anyOf", "\"null\"", "int64"] {
+        assert!(!text.contains(word), "{word}");
+    }
+    let mut ids = Vec::new();
+    for (path, item) in newest["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            ids.push(operation["operationId"].as_str().unwrap().to_owned());
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                let place = format!("{method} {path} {status}");
+                assert!(!response["description"].as_str().unwrap().is_empty(), "{place}");
+                if (status.starts_with('4') || status.starts_with('5') || status == "default") && path != "/readyz" {
+                    let content = &response["content"]["application/problem+json"]["schema"]["$ref"];
+                    assert_eq!(content, "#/components/schemas/Problem", "{place}");
+                }
+            }
+        }
+    }
+    for id in ["begin", "txnCommit", "txnAbort", "txnStatus", "batchCommit", "logPull", "putStore", "getRow"] {
+        assert!(ids.iter().any(|known| known == id), "{id}");
+    }
+    let count = ids.len();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), count, "operationIds are unique");
+}
