@@ -1,1 +1,12 @@
-//! tribunal-tests
+//! Shared machinery of Tribunal's tests: scenarios in words, a cluster of the bare core that plays them, a naive
+//! oracle to judge the play, and generators.
+//!
+//! The oracle shares no code with the core, only the vocabulary of `tribunal-types`. Nothing here is shipped.
+
+pub mod cluster;
+pub mod generate;
+pub mod model;
+pub mod oracle;
+pub mod render;
+pub mod scenario;
+pub mod script;

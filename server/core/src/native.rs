@@ -112,7 +112,8 @@ fn judge_snapshot(columns: &ValidatorColumns, t: usize) -> Rejection {
         let blamed = first_stale_read(columns, t).map_or(NO_WITNESS, |(_, witness)| witness);
         return Some((Reason::ReadConflict, blamed));
     }
-    first_foreign_write(columns, t).or_else(|| first_changed_range(columns, t))
+    // Reads, ranges, writes: the order in which the opinions of shards combine, so that the reason is theirs together.
+    first_changed_range(columns, t).or_else(|| first_foreign_write(columns, t))
 }
 
 /// Rule (ii), first committer wins: a written row that was read is still at the version read, any other is unchanged

@@ -1,0 +1,157 @@
+//! A cluster of the bare core: entries of 1..N groups, folded into epochs, resolved in memory. No log, no plugins
+//! but native ones, no threads. What it plays it remembers, so that it can be played again.
+
+use std::sync::Arc;
+
+use tribunal_core::epochs::{Epochs, Folded};
+use tribunal_core::executor::Inline;
+use tribunal_core::policy::Policies;
+use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_types::{
+    Batch, Cen, ControlIndex, EpochInput, EpochOutcome, FenceItem, Given, GroupId, ImportedVersion, Incarnation, Lsn,
+    NodeId, RecordBatch, StoreId, StoreSpec, TxnIx,
+};
+
+use crate::scenario::{Keying, TxnSpec};
+
+/// What the members bring to one epoch. Items other than transactions come from node 1.
+#[derive(Clone, Debug, Default)]
+pub struct EpochPlan {
+    /// Clock of every member, Unix milliseconds.
+    pub clock_ms: u64,
+    /// Epochs sealed empty before this one, by the same entries.
+    pub idle_before: u64,
+    /// Transactions.
+    pub txns: Vec<TxnSpec>,
+    /// Verdicts given without resolution.
+    pub given: Vec<Given>,
+    /// Fences.
+    pub fences: Vec<FenceItem>,
+    /// Imported versions.
+    pub imports: Vec<ImportedVersion>,
+}
+
+/// One epoch as it was resolved.
+#[derive(Clone, Debug)]
+pub struct Played {
+    /// What came in.
+    pub input: EpochInput,
+    /// What went out.
+    pub outcome: EpochOutcome,
+    /// Index in the epoch of each transaction of the plan.
+    pub index: Vec<TxnIx>,
+}
+
+/// Members, their folded logs and one replica's resolver.
+pub struct Cluster {
+    nodes: u16,
+    keying: Keying,
+    epochs: Epochs,
+    /// The replica.
+    pub resolver: Resolver,
+    /// All epochs that carried an item.
+    pub journal: Vec<Played>,
+}
+
+/// Returns the group of a node.
+#[must_use]
+pub fn group(node: u16) -> GroupId {
+    GroupId { node: NodeId(node), incarnation: Incarnation(0) }
+}
+
+impl Cluster {
+    /// Starts `nodes` members on an empty database with these stores.
+    #[must_use]
+    pub fn new(nodes: u16, keying: Keying, config: ResolverConfig, stores: &[StoreSpec]) -> Cluster {
+        let members: Vec<GroupId> = (1..=nodes).map(group).collect();
+        let mut resolver = Resolver::new(config);
+        for spec in stores {
+            resolver.declare_store(spec.clone());
+        }
+        Cluster { nodes, keying, epochs: Epochs::new(&members, Cen(1), 0), resolver, journal: Vec::new() }
+    }
+
+    /// Returns the epoch that the next plan will seal first.
+    #[must_use]
+    pub fn next(&self) -> Cen {
+        self.epochs.next_of(group(1))
+    }
+
+    /// Seals and resolves one epoch. `None` if the plan carries no item.
+    ///
+    /// # Panics
+    /// If the members' entries do not count, or the epoch is not complete with them.
+    pub fn play(&mut self, plan: &EpochPlan, policies: &Policies<'_>) -> Option<&Played> {
+        let input = self.fold(plan)?;
+        let outcome = self.resolver.resolve(&input, policies, &Inline);
+        let index = indices(&input, plan);
+        self.journal.push(Played { input, outcome, index });
+        self.journal.last()
+    }
+
+    /// Folds one entry of each member and returns the epoch that they make; `None` if it carries no item.
+    ///
+    /// # Panics
+    /// As [`Cluster::play`].
+    pub fn fold(&mut self, plan: &EpochPlan) -> Option<EpochInput> {
+        let first = self.next();
+        let last = Cen(first.0 + plan.idle_before);
+        for node in 1..=self.nodes {
+            let batch = self.batch(plan, node, first, last);
+            assert_eq!(self.epochs.entry(Arc::new(batch)), Folded::Counted);
+        }
+        let input = self.epochs.poll();
+        assert_eq!(self.epochs.last_complete(), last);
+        input
+    }
+
+    fn batch(&self, plan: &EpochPlan, node: u16, first: Cen, last: Cen) -> Batch {
+        let mut batch = Batch {
+            group: group(node),
+            first,
+            last,
+            control: ControlIndex(0),
+            clock_ms: plan.clock_ms,
+            ..Batch::default()
+        };
+        let mut own: Vec<&TxnSpec> = plan.txns.iter().filter(|txn| (txn.node - 1) % self.nodes + 1 == node).collect();
+        own.sort_by_key(|txn| txn.csn);
+        for txn in own {
+            batch.push(&txn.request(&self.keying), txn.csn);
+        }
+        if node == 1 {
+            batch.given = plan.given.clone();
+            batch.fences = plan.fences.clone();
+            batch.imports = plan.imports.clone();
+        }
+        batch
+    }
+
+    /// Returns the whole log of a store, read off the journal.
+    #[must_use]
+    pub fn log_of(&self, store: StoreId) -> RecordBatch {
+        let mut log = RecordBatch::default();
+        for played in &self.journal {
+            let (input, outcome) = (&played.input, &played.outcome);
+            tribunal_core::records::records_of(input, outcome, store, Lsn(0), &mut log, usize::MAX, usize::MAX);
+        }
+        log
+    }
+}
+
+/// Returns the index in the epoch of each planned transaction, found by its stamp.
+///
+/// # Panics
+/// If a transaction is missing.
+#[must_use]
+pub fn indices(input: &EpochInput, plan: &EpochPlan) -> Vec<TxnIx> {
+    let stamps: Vec<_> = input.batches.iter().flat_map(|batch| batch.txns.iter().map(|txn| txn.csn)).collect();
+    let find = |txn: &TxnSpec| stamps.iter().position(|&csn| csn == txn.csn).expect("every transaction is sealed");
+    plan.txns.iter().map(|txn| TxnIx(find(txn) as u32)).collect()
+}
+
+/// Declares a tracked store of a name.
+#[must_use]
+pub fn tracked(id: u32, name: &str) -> StoreSpec {
+    StoreSpec { id: StoreId(id), name: name.to_owned(), transactional: true, ..StoreSpec::default() }
+}

@@ -1,0 +1,308 @@
+//! Random small worlds, as choices: which version a read has seen is decided only when the epoch is played, because
+//! only then it is known which versions there are. Choices shrink well.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tribunal_core::native::NativeRule;
+use tribunal_types::{Cen, Csn, Existence, Isolation, StoreId, StoreSpec, TxnId, Version};
+
+use crate::cluster::tracked;
+use crate::oracle::Oracle;
+use crate::scenario::{Action, Row, Scan, TxnSpec, Value, txn_id};
+
+/// Keys of every store.
+pub const KEYS: [&str; 3] = ["a", "b", "c"];
+/// Time of the first epoch, Unix milliseconds.
+pub const START_MS: u64 = 1_800_000_000_000;
+
+/// A world: its stores, and what happens epoch by epoch.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// Members of the cluster.
+    pub nodes: u16,
+    /// Kinds of the stores.
+    pub stores: Vec<StoreKind>,
+    /// How long history is kept, milliseconds; an epoch advances the clock by 0 to 3.
+    pub floor_age_ms: u64,
+    /// Epochs.
+    pub epochs: Vec<EpochChoice>,
+}
+
+/// What a store promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// The version map knows every row.
+    Tracked,
+    /// As tracked, and its engine reads snapshots.
+    MultiVersion,
+    /// The engine's word counts.
+    Declared,
+}
+
+/// One epoch.
+#[derive(Clone, Debug)]
+pub struct EpochChoice {
+    /// Milliseconds since the epoch before.
+    pub after_ms: u64,
+    /// Empty epochs before this one.
+    pub idle_before: u64,
+    /// Who wins.
+    pub rule: NativeRule,
+    /// Transactions.
+    pub txns: Vec<TxnChoice>,
+    /// Fences: the number of the transaction, over all epochs, whose id is fenced (before or after it is used).
+    pub fences: Vec<u8>,
+}
+
+/// One transaction.
+#[derive(Clone, Debug)]
+pub struct TxnChoice {
+    /// Node that takes it.
+    pub node: u16,
+    /// Level.
+    pub level: Isolation,
+    /// Place in the order of stamps.
+    pub stamp: u8,
+    /// Repeats the id (and, if the flag says so, the body) of an earlier transaction, counted from the start.
+    pub repeats: Option<(u8, bool)>,
+    /// How far the snapshots lie back, epochs; 255 is one from the future.
+    pub snapshot_age: u8,
+    /// Leaves snapshots out, where that is allowed.
+    pub no_snapshots: bool,
+    /// Reads say what the snapshot shows, not what their own choice says.
+    pub honest: bool,
+    /// Reads: row, and which version was seen.
+    pub reads: Vec<(RowChoice, SeenChoice)>,
+    /// Ranges: store, first key, keys.
+    pub scans: Vec<(u8, u8, u8)>,
+    /// Writes: row and action.
+    pub writes: Vec<(RowChoice, Action)>,
+    /// Client's priority.
+    pub priority: u8,
+    /// Client.
+    pub origin: u64,
+    /// How many epochs ago it began.
+    pub began: Option<u8>,
+}
+
+/// A row by store and key number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowChoice {
+    store: u8,
+    key: u8,
+}
+
+/// Which version a read has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeenChoice {
+    /// The newest.
+    Newest,
+    /// That many writes ago.
+    Older(u8),
+    /// None: the row was absent.
+    Absent,
+    /// One that never was.
+    Invented,
+}
+
+/// Worlds of 1 to 3 nodes, 1 or 2 stores, up to four epochs of up to six transactions.
+pub fn world() -> impl Strategy<Value = World> {
+    let kind =
+        prop_oneof![5 => Just(StoreKind::Tracked), 1 => Just(StoreKind::MultiVersion), 2 => Just(StoreKind::Declared)];
+    (1..=3_u16, vec(kind, 1..=2), prop_oneof![3 => Just(60_000_u64), 1 => 0..5_u64], vec(epoch(), 1..=4))
+        .prop_map(|(nodes, stores, floor_age_ms, epochs)| World { nodes, stores, floor_age_ms, epochs })
+}
+
+fn epoch() -> impl Strategy<Value = EpochChoice> {
+    let rule = prop_oneof![
+        4 => Just(NativeRule::FirstWriterWins),
+        1 => Just(NativeRule::ShorterTxnWins),
+        1 => (1..4_u32).prop_map(|turns| NativeRule::FairRotation { turns }),
+        1 => Just(NativeRule::Priority),
+    ];
+    let idle = prop_oneof![4 => Just(0_u64), 1 => 1..3_u64];
+    let fences = prop_oneof![4 => Just(Vec::new()), 1 => vec(0..24_u8, 1..=2)];
+    (0..4_u64, idle, rule, vec(txn(), 1..=6), fences).prop_map(|(after_ms, idle_before, rule, txns, fences)| {
+        EpochChoice { after_ms, idle_before, rule, txns, fences }
+    })
+}
+
+fn txn() -> impl Strategy<Value = TxnChoice> {
+    let level = prop_oneof![
+        2 => Just(Isolation::ReadCommitted),
+        2 => Just(Isolation::RepeatableRead),
+        3 => Just(Isolation::Snapshot),
+        5 => Just(Isolation::Serializable),
+    ];
+    let seen = prop_oneof![
+        10 => Just(SeenChoice::Newest),
+        2 => (1..3_u8).prop_map(SeenChoice::Older),
+        1 => Just(SeenChoice::Absent),
+        1 => Just(SeenChoice::Invented),
+    ];
+    let row = || (0..2_u8, 0..3_u8).prop_map(|(store, key)| RowChoice { store, key });
+    let scans = prop_oneof![3 => Just(Vec::new()), 1 => vec((0..2_u8, 0..3_u8, 1..4_u8), 1..=2)];
+    let repeats = prop_oneof![12 => Just(None), 1 => (0..16_u8, any::<bool>()).prop_map(Some)];
+    let who = (1..=3_u16, level, any::<u8>(), repeats);
+    let snapshot = prop_oneof![20 => 0..3_u8, 1 => Just(255_u8)];
+    let what = (snapshot, prop::bool::weighted(0.3), prop::bool::weighted(0.7));
+    let ops = (vec((row(), seen), 0..=3), scans, vec((row(), action()), 0..=3));
+    let rank = (0..3_u8, 0..4_u64, prop_oneof![Just(None), (0..3_u8).prop_map(Some)]);
+    (who, what, ops, rank).prop_map(
+        |((node, level, stamp, repeats), (snapshot_age, no_snapshots, honest), ops, (priority, origin, began))| {
+            TxnChoice {
+                node,
+                level,
+                stamp,
+                repeats,
+                snapshot_age,
+                no_snapshots,
+                honest,
+                reads: ops.0,
+                scans: ops.1,
+                writes: ops.2,
+                priority,
+                origin,
+                began,
+            }
+        },
+    )
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let value = || prop_oneof![9 => (0..9_i64).prop_map(Value::Int), 1 => Just(Value::Text("text".to_owned()))];
+    prop_oneof![
+        2 => value().prop_map(Action::Insert),
+        3 => value().prop_map(Action::Update),
+        4 => value().prop_map(Action::Put),
+        2 => Just(Action::Delete),
+        3 => (1..9_i64).prop_map(Action::Add),
+    ]
+}
+
+impl World {
+    /// Returns the stores' declarations.
+    #[must_use]
+    pub fn specs(&self) -> Vec<StoreSpec> {
+        let spec = |(i, kind): (usize, &StoreKind)| StoreSpec {
+            existence: if *kind == StoreKind::Declared { Existence::Declared } else { Existence::Tracked },
+            multi_version: *kind == StoreKind::MultiVersion,
+            ..tracked(i as u32 + 1, &format!("s{i}"))
+        };
+        self.stores.iter().enumerate().map(spec).collect()
+    }
+
+    /// Returns all rows that may ever exist.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        let stores = 1..=self.stores.len() as u32;
+        stores.flat_map(|store| KEYS.iter().map(move |key| Row::new(store, key))).collect()
+    }
+
+    fn row(&self, choice: RowChoice) -> Row {
+        Row::new(u32::from(choice.store) % self.stores.len() as u32 + 1, KEYS[usize::from(choice.key) % KEYS.len()])
+    }
+
+    fn kind(&self, store: StoreId) -> StoreKind {
+        self.stores[store.0 as usize - 1]
+    }
+
+    /// Turns a choice into a transaction, knowing all that happened so far. `number` counts transactions over all
+    /// epochs, `earlier` holds those before.
+    #[must_use]
+    pub fn txn(&self, choice: &TxnChoice, number: u64, oracle: &Oracle, earlier: &[TxnSpec]) -> TxnSpec {
+        let mut txn = TxnSpec::new(number, START_MS, choice.level);
+        txn.node = choice.node;
+        txn.csn = Csn((oracle.last.0 + 1) << 40 | u64::from(choice.stamp) << 32 | number << 8 | u64::from(choice.node));
+        txn.priority = choice.priority;
+        txn.origin = choice.origin;
+        txn.start = choice.began.map(|ago| Cen(oracle.last.0.saturating_sub(u64::from(ago))));
+        if let Some((of, same_body)) = choice.repeats
+            && let Some(first) = earlier.get(usize::from(of))
+        {
+            txn.id = first.id;
+            txn.body = if same_body { first.body } else { number };
+        }
+        for &(store, start, keys) in &choice.scans {
+            let row = self.row(RowChoice { store, key: start });
+            let end = KEYS.get(usize::from(start + keys)).map_or(String::new(), |&key| key.to_owned());
+            txn.scans.push(Scan { store: row.store, start: row.key, end });
+        }
+        for (row, action) in &choice.writes {
+            let row = self.row(*row);
+            if !txn.writes.iter().any(|(written, _)| *written == row) {
+                let action =
+                    if self.kind(row.store) == StoreKind::Declared { in_integers(action) } else { action.clone() };
+                txn.writes.push((row, action));
+            }
+        }
+        self.reads(&mut txn, choice, oracle);
+        txn
+    }
+
+    /// Snapshots and reads, within the rules that the API enforces.
+    fn reads(&self, txn: &mut TxnSpec, choice: &TxnChoice, oracle: &Oracle) {
+        let mut rows: Vec<(Row, SeenChoice)> = Vec::new();
+        let read = choice.reads.iter().map(|&(row, seen)| (self.row(row), seen));
+        let relied_on = txn.writes.iter().filter(|(row, action)| {
+            // A declared store takes the engine's word for existence, so the engine has to give it.
+            self.kind(row.store) == StoreKind::Declared && !matches!(action, Action::Put(_))
+        });
+        for (row, seen) in read.chain(relied_on.map(|(row, _)| (row.clone(), SeenChoice::Newest))) {
+            if !rows.iter().any(|(known, _)| *known == row) {
+                rows.push((row, seen));
+            }
+        }
+        let mut stores: Vec<StoreId> = rows.iter().map(|(row, _)| row.store).collect();
+        stores.extend(txn.writes.iter().map(|(row, _)| row.store));
+        stores.extend(txn.scans.iter().map(|scan| scan.store));
+        stores.sort_unstable();
+        stores.dedup();
+        let may_omit = txn.scans.is_empty()
+            && (txn.level != Isolation::Snapshot || rows.is_empty())
+            && stores.iter().all(|&store| self.kind(store) != StoreKind::Declared);
+        if !(choice.no_snapshots && may_omit) {
+            let at = |i: usize| match choice.snapshot_age {
+                255 => Cen(oracle.last.0 + 9),
+                // The second store may lag behind the first.
+                age => Cen(oracle.last.0.saturating_sub(u64::from(age) * (i as u64 % 2 + 1) / 2)),
+            };
+            txn.snapshots = stores.iter().enumerate().map(|(i, &store)| (store, at(i))).collect();
+        }
+        for (row, seen) in rows {
+            let at = txn.snapshot_of(row.store).unwrap_or(oracle.last);
+            let honest = choice.honest || self.kind(row.store) == StoreKind::Declared;
+            let seen = if honest { oracle.version_at(&row, at) } else { chosen(seen, &row, oracle) };
+            txn.reads.push((row, seen));
+        }
+    }
+}
+
+/// A declared store forgets what its rows hold, and an engine does not add to what is no integer: so all are.
+fn in_integers(action: &Action) -> Action {
+    match action {
+        Action::Insert(Value::Text(_)) => Action::Insert(Value::Int(0)),
+        Action::Update(Value::Text(_)) => Action::Update(Value::Int(0)),
+        Action::Put(Value::Text(_)) => Action::Put(Value::Int(0)),
+        other => other.clone(),
+    }
+}
+
+fn chosen(seen: SeenChoice, row: &Row, oracle: &Oracle) -> Option<Version> {
+    let past = oracle.past(row);
+    match seen {
+        SeenChoice::Newest => oracle.version_at(row, oracle.last),
+        SeenChoice::Older(ago) => {
+            let at = past.len().checked_sub(1 + usize::from(ago))?;
+            past[at].value.as_ref().map(|_| past[at].version)
+        }
+        SeenChoice::Absent => None,
+        SeenChoice::Invented => Version::new(oracle.last, 99_999),
+    }
+}
+
+/// Returns the id that transaction `number` of a world has, or will have.
+#[must_use]
+pub fn id_of(number: u64) -> TxnId {
+    txn_id(START_MS, number)
+}

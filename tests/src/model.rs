@@ -1,0 +1,391 @@
+//! Plays a random world on the core and checks everything the oracle knows about it, then plays it again in every
+//! other way that must not matter.
+
+use std::collections::BTreeMap;
+
+use tribunal_core::executor::Inline;
+use tribunal_core::native::{NativeRule, NativeValidator};
+use tribunal_core::policy::Policies;
+use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_types::{
+    Cen, Decision, FenceItem, Isolation, NamespaceId, Reason, StoreId, StoreSpec, TxnIx, Verdict, WriteKind,
+};
+
+use crate::cluster::{Cluster, EpochPlan, Played};
+use crate::generate::{EpochChoice, START_MS, World, id_of};
+use crate::oracle::{Fate, Oracle, Queue, agrees};
+use crate::scenario::{Keying, Row, TxnSpec, Value};
+
+/// Result of a check: what is wrong, in words.
+pub type Checked = Result<(), String>;
+
+/// A world that was played once: the plans are fixed now.
+struct Story<'a> {
+    world: &'a World,
+    specs: Vec<StoreSpec>,
+    plans: Vec<(EpochPlan, NativeRule)>,
+    cluster: Cluster,
+    oracle: Oracle,
+}
+
+/// Plays a world and checks it.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn check(world: &World) -> Checked {
+    let story = tell(world)?;
+    logs_give_the_state(&story)?;
+    map_knows_the_state(&story)?;
+    shards_do_not_matter(&story)?;
+    grouping_does_not_matter(&story)?;
+    duplicates_do_not_matter(&story)?;
+    replay_and_restore_agree(&story)
+}
+
+fn config(world: &World, shards: u16) -> ResolverConfig {
+    ResolverConfig { shards, floor_age_ms: world.floor_age_ms, ..ResolverConfig::default() }
+}
+
+fn policies(rule: &NativeRule) -> Policies<'_> {
+    Policies { rule, validator: &NativeValidator, rule_fallback: *rule }
+}
+
+/// Plays the world epoch by epoch beside the oracle.
+fn tell(world: &World) -> Result<Story<'_>, String> {
+    let specs = world.specs();
+    let oracle = Oracle::new(&specs, ResolverConfig::default().id_window_ms);
+    let cluster = Cluster::new(world.nodes, Keying::Hashed, config(world, 1), &specs);
+    let mut story = Story { world, specs, plans: Vec::new(), cluster, oracle };
+    let mut earlier: Vec<TxnSpec> = Vec::new();
+    let mut clock_ms = START_MS;
+    for choice in &world.epochs {
+        clock_ms += choice.after_ms;
+        story.epoch(choice, clock_ms, &mut earlier).map_err(|wrong| {
+            let (plan, rule) = story.plans.last().expect("it was just played");
+            let decisions = story.cluster.journal.last().map(|played| &played.outcome);
+            format!("{wrong}\nepoch {} under {rule:?}: {plan:#?}\n{decisions:#?}", story.plans.len())
+        })?;
+    }
+    Ok(story)
+}
+
+impl Story<'_> {
+    fn epoch(&mut self, choice: &EpochChoice, clock_ms: u64, earlier: &mut Vec<TxnSpec>) -> Checked {
+        let first = earlier.len() as u64;
+        let txns: Vec<TxnSpec> = choice
+            .txns
+            .iter()
+            .enumerate()
+            .map(|(i, txn)| self.world.txn(txn, first + i as u64, &self.oracle, earlier))
+            .collect();
+        earlier.extend(txns.iter().cloned());
+        let fence = |&number: &u8| FenceItem { id: id_of(u64::from(number)), namespace: NamespaceId(0) };
+        let fences = choice.fences.iter().map(fence).collect();
+        let plan = EpochPlan { clock_ms, idle_before: choice.idle_before, txns, fences, ..EpochPlan::default() };
+        self.plans.push((plan.clone(), choice.rule));
+        let last = self.cluster.resolver.last();
+        let doomed = self.opinions(&plan, &choice.rule)?;
+        let played = self.cluster.play(&plan, &policies(&choice.rule)).expect("there are transactions").clone();
+        let cen = Cen(last.0 + 1 + choice.idle_before);
+        if played.outcome.cen != cen || self.cluster.resolver.last() != cen {
+            return Err(format!("resolved epoch {} instead of {cen}", played.outcome.cen));
+        }
+        let (fates, queue) = self.oracle.decide(cen, played.outcome.epoch_time_ms, &plan, &played.index, choice.rule);
+        compare(&played, &fates)?;
+        for (t, doomed) in doomed.iter().enumerate() {
+            if *doomed && fates[t] == Fate::Commit {
+                return Err(format!("transaction {t} was called a certain loser, and commits"));
+            }
+        }
+        self.order(&plan, &played, &fates, &queue)?;
+        if played.outcome.floor < self.oracle.floor {
+            return Err("the floor sinks".to_owned());
+        }
+        self.oracle.floor = played.outcome.floor;
+        Ok(())
+    }
+
+    /// Asks about every transaction before it is submitted: what a dry run says, and whether it is a certain loser.
+    fn opinions(&self, plan: &EpochPlan, rule: &NativeRule) -> Result<Vec<bool>, String> {
+        let resolver = &self.cluster.resolver;
+        let now = resolver.last().next();
+        let mut doomed = Vec::new();
+        for (t, txn) in plan.txns.iter().enumerate() {
+            let request = txn.request(&Keying::Hashed);
+            let verdict = resolver.judge(&request, &policies(rule));
+            let expected = self.oracle.reject(txn, now);
+            if !agrees(&verdict, expected.as_ref()) {
+                return Err(format!("a dry run of transaction {t} says {verdict:?}, the oracle {expected:?}"));
+            }
+            doomed.push(resolver.certain_loser(&request).is_some());
+        }
+        Ok(doomed)
+    }
+
+    /// Checks the serial order: who is in it, that the ends are the queue's, and that it can be executed.
+    fn order(&mut self, plan: &EpochPlan, played: &Played, fates: &[Fate], queue: &Queue) -> Checked {
+        let outcome = &played.outcome;
+        let spec_of = |ix: TxnIx| played.index.iter().position(|&planned| planned == ix).ok_or("an unknown index");
+        let order: Vec<usize> = outcome.order.iter().map(|&ix| spec_of(ix)).collect::<Result<_, _>>()?;
+        let mut members = order.clone();
+        members.sort_unstable();
+        let committed: Vec<usize> = (0..fates.len()).filter(|&t| fates[t] == Fate::Commit).collect();
+        if members != committed {
+            return Err(format!("the order holds {members:?}, committed are {committed:?}"));
+        }
+        if order[..queue.front.len()] != queue.front {
+            return Err(format!("the order {order:?} does not start with {:?}", queue.front));
+        }
+        let place = |t: &usize| order.iter().position(|placed| placed == t).unwrap_or(usize::MAX);
+        for (i, one) in queue.back.iter().enumerate() {
+            for two in &queue.back[i + 1..] {
+                let shares = plan.txns[*one]
+                    .writes
+                    .iter()
+                    .any(|(row, _)| plan.txns[*two].writes.iter().any(|(other, _)| row == other));
+                if shares && place(one) > place(two) {
+                    return Err(format!("{two} stands before {one} in {order:?}"));
+                }
+            }
+        }
+        let version = |t: usize| match outcome.decisions[played.index[t].0 as usize] {
+            Decision::Committed { version } => Ok((&plan.txns[t], version)),
+            other => Err(format!("{t} is in the order as {other:?}")),
+        };
+        let serial: Vec<_> = order.iter().map(|&t| version(t)).collect::<Result<_, String>>()?;
+        self.oracle.execute(outcome.cen, &serial)?;
+        lsns_are_dense(&self.cluster, outcome.cen, plan, &order)
+    }
+}
+
+/// Compares the core's decisions with the oracle's.
+fn compare(played: &Played, fates: &[Fate]) -> Checked {
+    for (t, fate) in fates.iter().enumerate() {
+        let decision = &played.outcome.decisions[played.index[t].0 as usize];
+        let same = match (decision, fate) {
+            (Decision::Committed { .. }, Fate::Commit)
+            | (Decision::BodyMismatch, Fate::BodyMismatch)
+            | (Decision::Expired, Fate::Expired) => true,
+            (Decision::Replayed { original }, Fate::Replayed(at)) => original == at,
+            (Decision::Aborted { reason, first, count }, Fate::Abort(stage, reasons)) => {
+                let witnesses = &played.outcome.witnesses[*first as usize..(*first + *count) as usize];
+                let located = !witnesses.is_empty() && witnesses.iter().all(|witness| witness.stage == *stage);
+                reasons.contains(reason) && located
+            }
+            _ => false,
+        };
+        if !same {
+            return Err(format!("transaction {t}: the core says {decision:?}, the oracle {fate:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Every store's positions follow the serial order, from the next free one, one for each store that a transaction
+/// writes.
+fn lsns_are_dense(cluster: &Cluster, cen: Cen, plan: &EpochPlan, order: &[usize]) -> Checked {
+    let mut heads: BTreeMap<StoreId, u64> = BTreeMap::new();
+    for played in &cluster.journal {
+        for at in &played.outcome.lsns {
+            let head = heads.entry(at.store).or_default();
+            *head += 1;
+            if at.lsn.0 != *head {
+                return Err(format!("position {} of store {} follows {}", at.lsn, at.store, *head - 1));
+            }
+        }
+    }
+    let played = cluster.journal.last().ok_or("nothing was played")?;
+    let mut expected = Vec::new();
+    for &t in order {
+        let mut stores: Vec<StoreId> = plan.txns[t].writes.iter().map(|(row, _)| row.store).collect();
+        stores.sort_unstable();
+        stores.dedup();
+        expected.extend(stores.into_iter().map(|store| (played.index[t], store)));
+    }
+    let got: Vec<_> = played.outcome.lsns.iter().map(|at| (at.txn, at.store)).collect();
+    let heads_agree = heads.iter().all(|(&store, &head)| cluster.resolver.head_lsn(store).0 == head);
+    if got == expected && heads_agree {
+        Ok(())
+    } else {
+        Err(format!("positions of epoch {cen}: {got:?}, not {expected:?}"))
+    }
+}
+
+/// Reading every store's log from the start gives the oracle's rows.
+fn logs_give_the_state(story: &Story) -> Checked {
+    let mut state: BTreeMap<Row, Value> = BTreeMap::new();
+    for spec in &story.specs {
+        let log = story.cluster.log_of(spec.id);
+        if log.records.iter().enumerate().any(|(i, head)| head.lsn.0 != i as u64 + 1) {
+            return Err(format!("the log of store {} has a gap", spec.id));
+        }
+        for write in &log.writes {
+            let key = String::from_utf8_lossy(write.key.of(&log.bytes)).into_owned();
+            let row = Row { store: spec.id, key };
+            let value = write.value.of(&log.bytes);
+            match write.kind {
+                WriteKind::Delete => {
+                    state.remove(&row);
+                }
+                WriteKind::Add => {
+                    let (Some(Value::Int(n)), Value::Int(delta)) = (state.get(&row), Value::of_json(value)) else {
+                        return Err(format!("the log adds to {row:?}, which is no number"));
+                    };
+                    let sum = n.wrapping_add(delta);
+                    state.insert(row, Value::Int(sum));
+                }
+                WriteKind::Insert | WriteKind::Update | WriteKind::Put => {
+                    state.insert(row, Value::of_json(value));
+                }
+            }
+        }
+    }
+    if state == story.oracle.state() {
+        Ok(())
+    } else {
+        Err(format!("logs give {state:?}, not {:?}", story.oracle.state()))
+    }
+}
+
+/// The map's newest versions are the oracle's, row by row: the right one is current, any other is not.
+fn map_knows_the_state(story: &Story) -> Checked {
+    for row in story.world.rows() {
+        let newest = story.oracle.version_at(&row, story.oracle.last);
+        let is_current = |seen| {
+            let mut probe = TxnSpec::new(1 << 30, START_MS, Isolation::RepeatableRead);
+            probe.snapshots = vec![(row.store, story.oracle.last)];
+            probe.reads = vec![(row.clone(), seen)];
+            let request = probe.request(&Keying::Hashed);
+            let verdict = story.cluster.resolver.judge(&request, &policies(&NativeRule::FirstWriterWins));
+            matches!(verdict, Verdict::ReadOnly { .. })
+        };
+        let older = story.oracle.past(&row).iter().rev().nth(1).map(|change| change.version);
+        let above_floor = story.oracle.past(&row).last().is_some_and(|c| c.version.cen() > story.oracle.floor);
+        if !is_current(newest) || above_floor && older.is_some() && older != newest && is_current(older) {
+            return Err(format!("the map does not know that {row:?} is at {newest:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Plays the fixed plans on another cluster.
+fn again(story: &Story, nodes: u16, shards: u16, keying: Keying, change: impl Fn(&EpochPlan) -> EpochPlan) -> Cluster {
+    let mut cluster = Cluster::new(nodes, keying, config(story.world, shards), &story.specs);
+    for (plan, rule) in &story.plans {
+        cluster.play(&change(plan), &policies(rule));
+    }
+    cluster
+}
+
+/// Any number of shards gives the same outcomes, digests included.
+fn shards_do_not_matter(story: &Story) -> Checked {
+    for (shards, keying) in [(2, Keying::Hashed), (3, Keying::Hashed), (8, Keying::Apart)] {
+        let other = again(story, story.world.nodes, shards, keying, EpochPlan::clone);
+        for (one, two) in story.cluster.journal.iter().zip(&other.journal) {
+            let mut outcome = two.outcome.clone();
+            if keying != Keying::Hashed {
+                // Rows have other names there, which a digest may cover.
+                outcome.digest = one.outcome.digest;
+            }
+            if one.outcome != outcome {
+                return Err(format!("1 shard gives {:#?}, {shards} give {:#?}", one.outcome, two.outcome));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a decision says, whatever the numbering of transactions.
+fn decided(played: &Played, t: usize) -> (Option<u64>, Option<Reason>, String) {
+    match played.outcome.decisions[played.index[t].0 as usize] {
+        Decision::Committed { version } => (Some(version.bits()), None, String::new()),
+        Decision::Aborted { reason, .. } => (None, Some(reason), String::new()),
+        Decision::Replayed { original } => (None, None, format!("replayed from {}", original.cen)),
+        other => (None, None, format!("{other:?}")),
+    }
+}
+
+fn same_decisions(story: &Story, other: &Cluster, what: &str) -> Checked {
+    for (one, two) in story.cluster.journal.iter().zip(&other.journal) {
+        for t in 0..one.index.len() {
+            if decided(one, t) != decided(two, t) {
+                let decisions = (decided(one, t), decided(two, t));
+                return Err(format!("{what}: epoch {} transaction {t}: {decisions:?}", one.outcome.cen));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The same stamps through any number of nodes give the same verdicts.
+fn grouping_does_not_matter(story: &Story) -> Checked {
+    for nodes in 1..=3 {
+        if nodes != story.world.nodes {
+            let other = again(story, nodes, 2, Keying::Hashed, EpochPlan::clone);
+            same_decisions(story, &other, "grouping")?;
+        }
+    }
+    Ok(())
+}
+
+/// A second copy of every transaction, later by stamp and through another node, changes nothing.
+fn duplicates_do_not_matter(story: &Story) -> Checked {
+    let doubled = |plan: &EpochPlan| {
+        let mut plan = plan.clone();
+        let copies: Vec<TxnSpec> = plan
+            .txns
+            .iter()
+            .rev()
+            .map(|txn| {
+                let mut copy = txn.clone();
+                copy.csn.0 += 1 << 39;
+                copy.node += 1;
+                copy
+            })
+            .collect();
+        plan.txns.extend(copies);
+        plan
+    };
+    let other = again(story, 3, 1, Keying::Hashed, doubled);
+    same_decisions(story, &other, "duplicates")?;
+    for played in &other.journal {
+        let first_copy = played.index.len() / 2;
+        for t in first_copy..played.index.len() {
+            let decision = &played.outcome.decisions[played.index[t].0 as usize];
+            if !matches!(decision, Decision::Replayed { .. } | Decision::BodyMismatch | Decision::Expired) {
+                return Err(format!("a copy was executed: {decision:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A replica that replays recorded outcomes, and one restored from an image at any epoch, end where the first did.
+fn replay_and_restore_agree(story: &Story) -> Checked {
+    let fresh = |shards| {
+        let mut resolver = Resolver::new(config(story.world, shards));
+        story.specs.iter().for_each(|spec| resolver.declare_store(spec.clone()));
+        resolver
+    };
+    let journal = &story.cluster.journal;
+    let resolved = &story.cluster.resolver;
+    for cut in 0..=journal.len() {
+        let mut resolver = fresh(2);
+        for played in &journal[..cut] {
+            resolver.replay(&played.input, &played.outcome, &Inline);
+        }
+        let image = resolver.image();
+        let mut restored = Resolver::restore(config(story.world, 3), image).map_err(|wrong| format!("{wrong:?}"))?;
+        for (played, (_, rule)) in journal[cut..].iter().zip(&story.plans[cut..]) {
+            let outcome = restored.resolve(&played.input, &policies(rule), &Inline);
+            if outcome != played.outcome {
+                return Err(format!("restored after {cut} epochs: {outcome:#?} instead of {:#?}", played.outcome));
+            }
+        }
+        let end = (restored.digest(), restored.last(), restored.floor(), restored.epoch_time_ms());
+        if end != (resolved.digest(), resolved.last(), resolved.floor(), resolved.epoch_time_ms()) {
+            return Err(format!("restored after {cut} epochs, it ends at {end:?}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,437 @@
+//! The naive oracle: the rules of resolution written down a second time, as directly as they can be said, with whole
+//! histories in ordered maps and every pair of transactions compared. It shares no code with the core.
+//!
+//! What it must decide exactly is who commits. Of several true reasons for an abort the core may name any, as long as
+//! it is of the first station that fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tribunal_core::native::NativeRule;
+use tribunal_types::{
+    Cen, Existence, Isolation, Reason, Stage, StoreId, StoreSpec, TxnId, TxnIx, Verdict, VerdictAt, Version,
+};
+
+use crate::cluster::EpochPlan;
+use crate::scenario::{Action, Row, TxnSpec, Value};
+
+/// What becomes of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It commits.
+    Commit,
+    /// It aborts at this station, for one of these reasons.
+    Abort(Stage, BTreeSet<Reason>),
+    /// Its id has a verdict.
+    Replayed(VerdictAt),
+    /// Its id has a verdict for another body.
+    BodyMismatch,
+    /// Its id is too old or too far ahead.
+    Expired,
+}
+
+/// One write of a row's past; no value is a deletion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Its version.
+    pub version: Version,
+    /// The value it left.
+    pub value: Option<Value>,
+}
+
+/// All that ever happened.
+#[derive(Clone, Debug, Default)]
+pub struct Oracle {
+    stores: BTreeMap<StoreId, StoreSpec>,
+    rows: BTreeMap<Row, Vec<Change>>,
+    ids: BTreeMap<TxnId, (VerdictAt, Option<u64>)>,
+    id_window_ms: u64,
+    /// The floor that the resolver reported last.
+    pub floor: Cen,
+    /// The last epoch applied.
+    pub last: Cen,
+}
+
+/// Whether a row exists, as far as the resolver may know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Absent,
+    /// Present; an integer, if that is known.
+    Present(Option<bool>),
+    Unknown,
+}
+
+/// What a transaction touches, by class of access.
+struct Access<'a> {
+    txn: &'a TxnSpec,
+    changes_existence: Vec<&'a Row>,
+}
+
+impl Oracle {
+    /// Starts on an empty database.
+    #[must_use]
+    pub fn new(stores: &[StoreSpec], id_window_ms: u64) -> Oracle {
+        let stores = stores.iter().map(|spec| (spec.id, spec.clone())).collect();
+        Oracle { stores, id_window_ms, ..Oracle::default() }
+    }
+
+    /// Returns a row's past, oldest first.
+    #[must_use]
+    pub fn past(&self, row: &Row) -> &[Change] {
+        self.rows.get(row).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the version of a row in the state of epoch `at`; `None` if it was absent.
+    #[must_use]
+    pub fn version_at(&self, row: &Row, at: Cen) -> Option<Version> {
+        let change = self.past(row).iter().rev().find(|change| change.version.cen() <= at)?;
+        change.value.as_ref().map(|_| change.version)
+    }
+
+    /// Returns the rows that exist, with their values.
+    #[must_use]
+    pub fn state(&self) -> BTreeMap<Row, Value> {
+        let newest = |(row, past): (&Row, &Vec<Change>)| Some((row.clone(), past.last()?.value.clone()?));
+        self.rows.iter().filter_map(newest).collect()
+    }
+
+    fn is_declared(&self, store: StoreId) -> bool {
+        self.stores[&store].existence == Existence::Declared
+    }
+
+    /// Whether a read could have been made in the state of epoch `at`.
+    fn is_current(&self, row: &Row, seen: Option<Version>, at: Cen) -> bool {
+        if self.is_declared(row.store) {
+            let known = self.past(row).iter().rev().find(|c| c.version.cen() <= at && c.version.cen() > self.floor);
+            return match known {
+                Some(change) => change.value.as_ref().map(|_| change.version) == seen,
+                None => seen.is_none_or(|version| version.cen() <= self.floor),
+            };
+        }
+        self.version_at(row, at) == seen
+    }
+
+    fn changed_since(&self, row: &Row, snapshot: Cen) -> bool {
+        self.past(row).iter().any(|change| change.version.cen() > snapshot)
+    }
+
+    fn presence(&self, row: &Row, txn: &TxnSpec) -> Presence {
+        let declared = self.is_declared(row.store);
+        let newest = self.past(row).last().filter(|change| !declared || change.version.cen() > self.floor);
+        match newest {
+            Some(Change { value: Some(value), .. }) => Presence::Present(Some(matches!(value, Value::Int(_)))),
+            Some(_) => Presence::Absent,
+            None if !declared => Presence::Absent,
+            None => match txn.seen(row) {
+                Some(Some(_)) => Presence::Present(None),
+                Some(None) => Presence::Absent,
+                None => Presence::Unknown,
+            },
+        }
+    }
+
+    /// Rules of every level: snapshot bounds, then existence.
+    fn join(&self, txn: &TxnSpec, cen: Cen) -> BTreeSet<Reason> {
+        let mut reasons = BTreeSet::new();
+        for &(_, at) in &txn.snapshots {
+            if at < self.floor {
+                reasons.insert(Reason::SnapshotTooOld);
+            }
+            if at >= cen {
+                reasons.insert(Reason::SnapshotFromTheFuture);
+            }
+        }
+        if !reasons.is_empty() {
+            return reasons;
+        }
+        for (row, action) in &txn.writes {
+            match (action, self.presence(row, txn)) {
+                (Action::Insert(_), Presence::Present(_)) => reasons.insert(Reason::RowExists),
+                (Action::Update(_) | Action::Delete | Action::Add(_), Presence::Absent) => {
+                    reasons.insert(Reason::RowMissing)
+                }
+                (Action::Add(_), Presence::Present(Some(false))) => reasons.insert(Reason::NotANumber),
+                _ => false,
+            };
+        }
+        reasons
+    }
+
+    /// Rules of the transaction's own level, on the state before the epoch.
+    fn validate(&self, txn: &TxnSpec, cen: Cen) -> BTreeSet<Reason> {
+        let mut reasons = BTreeSet::new();
+        let stale = txn.reads.iter().any(|(row, seen)| !self.is_current(row, *seen, cen.prev()));
+        let range_changed = txn.scans.iter().any(|scan| {
+            let snapshot = txn.snapshot_of(scan.store).unwrap_or(cen.prev());
+            self.rows.keys().any(|row| scan.holds(row) && self.changed_since(row, snapshot))
+        });
+        match txn.level {
+            Isolation::ReadCommitted => {}
+            Isolation::RepeatableRead => {
+                if stale {
+                    reasons.insert(Reason::ReadConflict);
+                }
+            }
+            Isolation::Serializable => {
+                if stale {
+                    reasons.insert(Reason::ReadConflict);
+                }
+                if range_changed {
+                    reasons.insert(Reason::RangeConflict);
+                }
+            }
+            Isolation::Snapshot => {
+                if !self.one_state_fits(txn, cen) {
+                    reasons.insert(Reason::ReadConflict);
+                }
+                if txn.writes.iter().any(|(row, action)| self.is_foreign(txn, row, action, cen)) {
+                    reasons.insert(Reason::WriteConflict);
+                }
+                if range_changed {
+                    reasons.insert(Reason::RangeConflict);
+                }
+            }
+        }
+        reasons
+    }
+
+    /// Rule (i): a state from the newest snapshot on at which every read is current.
+    fn one_state_fits(&self, txn: &TxnSpec, cen: Cen) -> bool {
+        let multi_version = |store: &StoreId| self.stores[store].multi_version;
+        if !txn.snapshots.is_empty() && txn.snapshots.iter().all(|(store, _)| multi_version(store)) {
+            return true;
+        }
+        let newest = txn.snapshots.iter().map(|&(_, at)| at).max().unwrap_or(cen.prev());
+        (newest.0..cen.0).any(|at| txn.reads.iter().all(|(row, seen)| self.is_current(row, *seen, Cen(at))))
+    }
+
+    /// Rule (ii): another one committed a write of the row first.
+    fn is_foreign(&self, txn: &TxnSpec, row: &Row, action: &Action, cen: Cen) -> bool {
+        match (txn.seen(row), action) {
+            (Some(seen), _) => !self.is_current(row, seen, cen.prev()),
+            (None, Action::Add(_)) => false,
+            (None, _) => txn.snapshot_of(row.store).is_some_and(|at| self.changed_since(row, at)),
+        }
+    }
+
+    /// Judges one transaction on the state before epoch `cen`, by itself: `None` accepts.
+    #[must_use]
+    pub fn reject(&self, txn: &TxnSpec, cen: Cen) -> Option<(Stage, BTreeSet<Reason>)> {
+        let join = self.join(txn, cen);
+        if !join.is_empty() {
+            return Some((Stage::Join, join));
+        }
+        let validate = self.validate(txn, cen);
+        (!validate.is_empty()).then_some((Stage::Validate, validate))
+    }
+
+    /// Decides an epoch. `index` numbers the plan's transactions. Returns a fate for each, and the serial order of
+    /// those that had to be placed: which of the others come between front and back, and where, does not matter.
+    #[must_use]
+    pub fn decide(
+        &mut self,
+        cen: Cen,
+        epoch_time_ms: u64,
+        plan: &EpochPlan,
+        index: &[TxnIx],
+        rule: NativeRule,
+    ) -> (Vec<Fate>, Queue) {
+        let mut fates = self.identify(cen, epoch_time_ms, plan, index);
+        for (fate, txn) in fates.iter_mut().zip(&plan.txns) {
+            if *fate == Fate::Commit
+                && let Some((stage, reasons)) = self.reject(txn, cen)
+            {
+                *fate = Fate::Abort(stage, reasons);
+            }
+        }
+        let mut order: Vec<usize> = (0..fates.len()).filter(|&t| fates[t] == Fate::Commit).collect();
+        order.sort_by_key(|&t| (rank(rule, &plan.txns[t], cen), plan.txns[t].csn));
+        let mut queue = Queue::default();
+        let mut committed: Vec<Access> = Vec::new();
+        for t in order {
+            let access = self.access(&plan.txns[t]);
+            match place(&access, &committed) {
+                Ok(Place::Back) => queue.back.push(t),
+                Ok(Place::Front) => queue.front.insert(0, t),
+                Err(reasons) => {
+                    fates[t] = Fate::Abort(Stage::Merge, reasons);
+                    continue;
+                }
+            }
+            committed.push(access);
+        }
+        (fates, queue)
+    }
+
+    /// Step 0: known ids, copies within the epoch, ids outside the window. Files every id that gets a verdict.
+    fn identify(&mut self, cen: Cen, epoch_time_ms: u64, plan: &EpochPlan, index: &[TxnIx]) -> Vec<Fate> {
+        let mut fates = vec![Fate::Commit; plan.txns.len()];
+        let mut by_stamp: Vec<usize> = (0..plan.txns.len()).collect();
+        by_stamp.sort_by_key(|&t| plan.txns[t].csn);
+        for t in by_stamp {
+            let txn = &plan.txns[t];
+            fates[t] = match self.ids.get(&txn.id) {
+                Some(&(at, body)) if body.is_none_or(|body| body == txn.body) => Fate::Replayed(at),
+                Some(_) => Fate::BodyMismatch,
+                None if txn.id.unix_ms().abs_diff(epoch_time_ms) > self.id_window_ms => Fate::Expired,
+                None => {
+                    self.ids.insert(txn.id, (VerdictAt { cen, item: index[t].0 }, Some(txn.body)));
+                    Fate::Commit
+                }
+            };
+        }
+        let mut item = plan.txns.len() as u32;
+        for given in &plan.given {
+            self.ids.entry(given.id).or_insert((VerdictAt { cen, item }, given.body_hash.map(|hash| hash.0)));
+            item += 1;
+        }
+        for fence in &plan.fences {
+            if fence.id.unix_ms().abs_diff(epoch_time_ms) <= self.id_window_ms {
+                self.ids.entry(fence.id).or_insert((VerdictAt { cen, item }, None));
+            }
+            item += 1;
+        }
+        fates
+    }
+
+    fn access<'a>(&self, txn: &'a TxnSpec) -> Access<'a> {
+        let changes = |(row, action): &'a (Row, Action)| match action {
+            Action::Insert(_) | Action::Delete => Some(row),
+            Action::Put(_) if !matches!(self.presence(row, txn), Presence::Present(_)) => Some(row),
+            _ => None,
+        };
+        Access { txn, changes_existence: txn.writes.iter().filter_map(changes).collect() }
+    }
+
+    /// Executes the committed transactions one after the other, in the order given, and checks each serializable one
+    /// against what it read, every one against the existence it relied on, and that nothing is written over unseen.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn execute(&mut self, cen: Cen, order: &[(&TxnSpec, Version)]) -> Result<(), String> {
+        for &(txn, version) in order {
+            let wrong = |what: &str, row: &Row| Err(format!("{} {what} {}/{}", txn.id, row.store, row.key));
+            let newest = |row: &Row| self.past(row).last().filter(|c| c.value.is_some()).map(|c| c.version);
+            for (row, seen) in &txn.reads {
+                let in_place = newest(row) == *seen;
+                let writes_it = txn.writes.iter().any(|(written, _)| written == row);
+                if txn.level == Isolation::Serializable && !in_place {
+                    return wrong("read another version at its place in the order:", row);
+                }
+                if matches!(txn.level, Isolation::RepeatableRead | Isolation::Snapshot) && writes_it && !in_place {
+                    return wrong("overwrites what it has not seen:", row);
+                }
+            }
+            if txn.level == Isolation::Serializable {
+                for scan in &txn.scans {
+                    let snapshot = txn.snapshot_of(scan.store).unwrap_or(cen.prev());
+                    let changed = |row: &&Row| scan.holds(row) && newest(row) != self.version_at(row, snapshot);
+                    if let Some(row) = self.rows.keys().find(changed) {
+                        return wrong("scanned a range that differs at its place:", row);
+                    }
+                }
+            }
+            for (row, action) in &txn.writes {
+                let before = self.past(row).last().and_then(|change| change.value.clone());
+                let after = match (action, before) {
+                    (Action::Insert(_), Some(_)) => return wrong("inserts a row that is there:", row),
+                    (Action::Update(_) | Action::Delete | Action::Add(_), None) => {
+                        return wrong("changes a row that is not there:", row);
+                    }
+                    (Action::Insert(value) | Action::Update(value) | Action::Put(value), _) => Some(value.clone()),
+                    (Action::Delete, Some(_)) => None,
+                    (Action::Add(delta), Some(Value::Int(n))) => Some(Value::Int(n.wrapping_add(*delta))),
+                    (Action::Add(_), Some(Value::Text(_))) => return wrong("adds to a text:", row),
+                };
+                let past = self.rows.entry(row.clone()).or_default();
+                if version.cen() != cen || past.last().is_some_and(|change| change.version >= version) {
+                    return Err(format!("version {version:?} of {}/{} does not rise", row.store, row.key));
+                }
+                past.push(Change { version, value: after });
+            }
+        }
+        self.last = cen;
+        Ok(())
+    }
+}
+
+/// The serial order that the merge builds, from both ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Queue {
+    /// Placed before the ones that contend for nothing, first one first.
+    pub front: Vec<usize>,
+    /// Placed at the end of what was there; those that contend for nothing may stand anywhere between.
+    pub back: Vec<usize>,
+}
+
+enum Place {
+    Front,
+    Back,
+}
+
+/// Step 5: one transaction against all committed before it in rank order.
+fn place(access: &Access, committed: &[Access]) -> Result<Place, BTreeSet<Reason>> {
+    let serializable = |a: &Access| a.txn.level == Isolation::Serializable;
+    let both = serializable(access);
+    let lost = committed.iter().any(|other| writes_with(access, other) && !(both && serializable(other)));
+    if lost {
+        return Err(BTreeSet::from([Reason::WriteConflict]));
+    }
+    if !both || !committed.iter().any(|other| reads_from(access, other)) {
+        return Ok(Place::Back);
+    }
+    if !committed.iter().any(|other| serializable(other) && reads_from(other, access)) {
+        return Ok(Place::Front);
+    }
+    Err(BTreeSet::from([Reason::OrderConflict, Reason::ReadConflict, Reason::RangeConflict, Reason::WriteConflict]))
+}
+
+/// WW: both write one row, and not both only add to it.
+fn writes_with(one: &Access, two: &Access) -> bool {
+    let adds = |txn: &TxnSpec, row: &Row, action: &Action| matches!(action, Action::Add(_)) && txn.seen(row).is_none();
+    one.txn.writes.iter().any(|(row, mine)| {
+        let theirs = two.txn.writes.iter().find(|(written, _)| written == row);
+        theirs.is_some_and(|(_, theirs)| !(adds(one.txn, row, mine) && adds(two.txn, row, theirs)))
+    })
+}
+
+/// Whether `reader` reads a row, a range or an existence that `writer` writes or changes.
+fn reads_from(reader: &Access, writer: &Access) -> bool {
+    let writes = &writer.txn.writes;
+    let row = writes.iter().any(|(row, _)| reader.txn.seen(row).is_some());
+    let range = writes.iter().any(|(row, _)| reader.txn.scans.iter().any(|scan| scan.holds(row)));
+    let existence = reader
+        .txn
+        .writes
+        .iter()
+        .any(|(row, action)| !matches!(action, Action::Put(_)) && writer.changes_existence.contains(&row));
+    let number = reader.txn.writes.iter().any(|(row, action)| {
+        let spoils = |(written, other): &(Row, Action)| {
+            written == row && !matches!(other, Action::Delete) && !other.leaves_integer()
+        };
+        matches!(action, Action::Add(_)) && writes.iter().any(spoils)
+    });
+    row || range || existence || number
+}
+
+/// The built-in rules once more: lower wins.
+fn rank(rule: NativeRule, txn: &TxnSpec, cen: Cen) -> (u64, u64) {
+    let first = match rule {
+        NativeRule::FirstWriterWins => 0,
+        NativeRule::ShorterTxnWins => u64::MAX - txn.start.unwrap_or(cen).0,
+        NativeRule::FairRotation { turns } => (txn.origin + cen.0) % u64::from(turns),
+        NativeRule::Priority => 255 - u64::from(txn.priority),
+    };
+    (first, txn.csn.0)
+}
+
+/// Tells whether a verdict is what the oracle's own judgement of a transaction by itself allows.
+#[must_use]
+pub fn agrees(verdict: &Verdict, expected: Option<&(Stage, BTreeSet<Reason>)>) -> bool {
+    match (verdict, expected) {
+        (Verdict::ReadOnly { .. }, None) => true,
+        (Verdict::Aborted { reason, conflicts, .. }, Some((stage, reasons))) => {
+            reasons.contains(reason) && conflicts.iter().all(|conflict| conflict.stage == *stage)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,121 @@
+//! The table of levels: what each aborts, judged on the state before the epoch.
+
+use tribunal_tests::script::check;
+
+#[test]
+fn every_level_aborts_snapshots_out_of_bounds() {
+    check(
+        "floor_age 1000
+         epoch
+         T1 ser put x=1                 => ok kv#1
+         epoch at +500
+         T2 ser put x=2                 => ok kv#2
+         epoch at +600
+         T3 ser put y=1                 => ok kv#3
+         floor => 1
+         epoch at +500
+         T4 ser put y=2                 => ok kv#4
+         floor => 2
+         epoch
+         A1 rc @1 put a=1               => snapshot_too_old join: write a
+         A2 rr @1 put b=1               => snapshot_too_old join: write b
+         A3 si @1 put c=1               => snapshot_too_old join: write c
+         A4 ser @1 read x@T1 put d=1    => snapshot_too_old join: read x seen T1 now T2
+         B1 rc @5 put e=1               => snapshot_from_the_future join: write e
+         B2 rr @5 put f=1               => snapshot_from_the_future join: write f
+         B3 si @5 put g=1               => snapshot_from_the_future join: write g
+         B4 ser @99 put h=1             => snapshot_from_the_future join: write h
+         C1 rc @2 put i=1               => ok kv#5
+         C2 si @4 put j=1               => ok kv#6",
+    );
+}
+
+#[test]
+fn read_committed_checks_no_read() {
+    check(
+        "epoch
+         T1 ser put x=1                             => ok kv#1
+         epoch
+         T2 ser put x=2                             => ok kv#2
+         epoch
+         T3 rc @1 read x@T1 scan a..z put y=1       => ok kv#3
+         T4 rc @1 read x@- read z@1.7 put z=1       => ok kv#4",
+    );
+}
+
+#[test]
+fn repeatable_read_aborts_when_a_row_read_changed() {
+    check(
+        "epoch
+         T1 ser put x=1 put y=1                     => ok kv#1
+         epoch
+         T2 ser put x=2 del y ins z=1               => ok kv#2
+         epoch
+         T3 rr @1 read x@T1 put a=1                 => read_conflict validate: read x seen T1 now T2
+         T4 rr @1 read y@T1 put b=1                 => read_conflict validate: read y seen T1
+         T5 rr @1 read z@- put c=1                  => read_conflict validate: read z now T2
+         T6 rr @2 read x@T2 read y@- read z@T2 put d=1 => ok kv#3
+         T7 rr @1 scan a..zz put e=1                => ok kv#4
+         T8 rr @2 read x@1.999 put f=1              => read_conflict validate: read x seen 1.999 now T2",
+    );
+}
+
+#[test]
+fn serializable_aborts_when_a_row_or_range_changed() {
+    check(
+        "epoch
+         T1 ser put x=1                             => ok kv#1
+         epoch
+         T2 ser put x=2                             => ok kv#2
+         epoch
+         T3 ser @1 read x@T1 put a=1                => read_conflict validate: read x seen T1 now T2
+         T4 ser @1 scan w..z put b=1                => range_conflict validate: scan w..z
+         T5 ser @2 scan w..z read x@T2 put c=1      => ok kv#4
+         T6 ser @1 scan a..x put d=1                => ok kv#3
+         T7 ser @1 scan y.. put e=1                 => ok kv#5",
+    );
+}
+
+#[test]
+fn a_transaction_that_does_nothing_commits_without_a_record() {
+    check(
+        "epoch
+         T1 ser                                     => ok
+         T2 rc read x@-                             => ok
+         T3 ser put x=1                             => ok kv#1
+         order => T1 T2 T3",
+    );
+}
+
+#[test]
+fn validators_see_the_state_before_the_epoch_only() {
+    check(
+        "epoch
+         T1 ser put x=1                             => ok kv#1
+         epoch
+         T2 rc @1 put x=2                           => ok kv#5
+         T3 rr @1 read x@T1 put y=1                 => ok kv#3
+         T4 si @1 read x@T1 put z=1                 => ok kv#4
+         T5 ser @1 read x@T1 put w=1                => ok kv#2
+         order => T5 T3 T4 T2",
+    );
+}
+
+#[test]
+fn read_only_transactions_are_judged_on_the_last_complete_epoch() {
+    check(
+        "epoch
+         T1 ser put x=1                             => ok kv#1
+         epoch idle 3
+         T2 ser put x=2                             => ok kv#2
+         judge R1 ser @5 read x@T2                  => read_only 5
+         judge R2 ser @1 read x@T1                  => read_conflict validate: read x seen T1 now T2
+         judge R3 rc @1 read x@T1                   => read_only 5
+         judge R4 si @1 read x@T1                   => read_only 5
+         judge R5 si @2 read x@T2                   => read_only 5
+         judge R6 ser @1 scan a..z                  => range_conflict validate: scan a..z
+         judge R7 ser @6 read x@T2                  => snapshot_from_the_future join: read x seen T2 now T2
+         judge R8 ser ins x=1                       => row_exists join: write x now T2
+         judge R9 ser @5 read x@T2 upd x=3          => read_only 5",
+    );
+}

@@ -1,0 +1,15 @@
+//! Golden tests: one file a rule of the algorithm, each case a script that a person can check against the rule.
+
+mod adds;
+mod certain;
+mod declared;
+mod existence;
+mod faults;
+mod floor;
+mod identity;
+mod imports;
+mod levels;
+mod logs;
+mod merge;
+mod ranks;
+mod snapshot;

@@ -1,0 +1,168 @@
+//! The merge: walking ranks, building the serial order from both ends. Nobody loses to a loser.
+
+use tribunal_tests::script::check;
+
+#[test]
+fn blind_overwrites_of_serializable_transactions_share_an_epoch() {
+    check(
+        "epoch
+         T1 ser put x=1 put y=1                     => ok kv#1
+         T2 ser put x=2 put y=2                     => ok kv#2
+         T3 ser put x=3                             => ok kv#3
+         order => T1 T2 T3
+         epoch
+         T4 rr read x@T3 read y@T2 put z=1          => ok kv#4",
+    );
+}
+
+#[test]
+fn who_reads_what_a_winner_writes_goes_to_the_front() {
+    check(
+        "epoch
+         T0 ser put x=0 put y=0                     => ok kv#1
+         epoch
+         T1 ser put x=1                             => ok kv#4
+         T2 ser @1 read x@T0 put y=1                => ok kv#3
+         T3 ser @1 read y@T0 put z=1                => ok kv#2
+         order => T3 T2 T1",
+    );
+}
+
+#[test]
+fn who_writes_what_a_winner_read_goes_to_the_back() {
+    check(
+        "epoch
+         T0 ser put x=0 put y=0                     => ok kv#1
+         epoch
+         T1 ser @1 read x@T0 put a=1                => ok kv#3
+         T2 ser @1 put x=1                          => ok kv#4
+         T3 ser @1 read a@- put b=1                 => ok kv#2
+         order => T3 T1 T2",
+    );
+}
+
+#[test]
+fn who_needs_both_ends_aborts() {
+    check(
+        "epoch
+         T0 ser put x=0 put y=0                     => ok kv#1
+         epoch
+         T1 ser @1 read x@T0 read y@T0 put x=1      => ok kv#2
+         T2 ser @1 read x@T0 read y@T0 put y=1      => order_conflict merge: read x seen T0 by T1; merge: write y by T1
+         T3 ser @1 read x@T0 put x=2                => order_conflict merge: read x seen T0 by T1; merge: write x by T1",
+    );
+}
+
+#[test]
+fn nobody_loses_to_a_loser() {
+    check(
+        "epoch
+         T0 ser put x=0 put y=0                     => ok kv#1
+         epoch
+         T1 si @1 put x=1                           => ok kv#2
+         T2 si @1 put x=2 put y=2                   => write_conflict merge: write x by T1
+         T3 si @1 put y=3                           => ok kv#3
+         T4 si @0 put y=4                           => write_conflict validate: write y now T0
+         T5 si @1 put y=5 put q=5                   => write_conflict merge: write y by T3
+         T6 si @1 put q=6                           => ok kv#4",
+    );
+}
+
+#[test]
+fn the_uncontended_stand_in_the_middle() {
+    check(
+        "nodes 2
+         epoch
+         T0 ser put x=0 put y=0                     => ok kv#1
+         epoch
+         T1@2 ser put m=1                           => ok kv#4
+         T2@1 ser put n=1                           => ok kv#3
+         T3@1 ser @1 put x=1                        => ok kv#5
+         T4@2 ser @1 read x@T0 put y=1              => ok kv#2
+         order => T4 T2 T1 T3",
+    );
+}
+
+#[test]
+fn writes_below_serializable_never_share_a_row() {
+    for level in ["rc", "rr", "si"] {
+        check(&format!(
+            "epoch
+             T1 {level} put x=1                     => ok kv#1
+             T2 {level} put x=2                     => write_conflict merge: write x by T1
+             T3 ser put x=3                         => write_conflict merge: write x by T1
+             T4 ser put y=4                         => ok kv#2
+             T5 {level} put y=5                     => write_conflict merge: write y by T4
+             T6 ser put y=6                         => ok kv#3"
+        ));
+    }
+}
+
+#[test]
+fn below_serializable_reads_do_not_order() {
+    for level in ["rc", "rr", "si"] {
+        check(&format!(
+            "epoch
+             T0 ser put x=0 put y=0                 => ok kv#1
+             epoch
+             T1 {level} @1 read x@T0 put y=1        => ok kv#2
+             T2 {level} @1 read y@T0 put x=1        => ok kv#3
+             order => T1 T2"
+        ));
+    }
+}
+
+#[test]
+fn a_serializable_reader_goes_before_a_weaker_writer() {
+    check(
+        "epoch
+         T0 ser put x=0 put y=0                     => ok kv#1
+         epoch
+         T1 rc put x=1                              => ok kv#4
+         T2 ser @1 read x@T0 put z=1                => ok kv#2
+         T3 rc @1 read x@T0 put y=1                 => ok kv#3
+         order => T2 T3 T1
+         epoch
+         T4 ser @2 read x@T1 put p=1                => ok kv#6
+         T5 rc read p@- put x=2                     => ok kv#7
+         T6 ser @2 read x@T1 read p@- put q=1       => ok kv#5
+         order => T6 T4 T5",
+    );
+}
+
+#[test]
+fn ranges_read_rows_that_do_not_exist_yet() {
+    check(
+        "epoch
+         T0 ser put m=0                             => ok kv#1
+         epoch
+         T1 ser ins b=1                             => ok kv#4
+         T2 ser @1 scan a..c put x=1                => ok kv#3
+         T3 ser @1 scan a..c put y=1 ins c=1        => ok kv#2
+         order => T3 T2 T1",
+    );
+    check(
+        "epoch
+         T0 ser put m=0                             => ok kv#1
+         epoch
+         T1 ser @1 scan a..c ins b=1                => ok kv#2
+         T2 ser @1 scan a..c ins a=1                => order_conflict merge: scan a..c by T1; merge: write a by T1
+         T3 si @1 scan a..c ins a=1                 => ok kv#3",
+    );
+}
+
+#[test]
+fn the_last_in_the_order_gives_the_final_value() {
+    check(
+        "epoch
+         T0 ser put x=0                             => ok kv#1
+         epoch
+         T1 ser put x=1                             => ok kv#3
+         T2 ser @1 read x@T0 put q=1                => ok kv#2
+         T3 ser put x=3                             => ok kv#4
+         order => T2 T1 T3
+         epoch
+         T4 rr read x@T3 put y=1                    => ok kv#5
+         T5 rr read x@T1 put z=1                    => read_conflict validate: read x seen T1 now T3",
+    );
+}
