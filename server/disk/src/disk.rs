@@ -214,6 +214,20 @@ impl Drop for Inner {
     }
 }
 
+/// Keeps other processes away from a database directory as long as it lives.
+#[derive(Debug)]
+pub struct DirectoryLock {
+    _file: File,
+}
+
+/// Takes a database directory's lock without opening the database.
+///
+/// # Errors
+/// [`DiskError::Locked`] if a process has it open.
+pub fn lock_directory(dir: &Path) -> Result<DirectoryLock, DiskError> {
+    lock(dir).map(|file| DirectoryLock { _file: file })
+}
+
 /// Takes the directory's lock, before sled looks at a single byte.
 fn lock(dir: &Path) -> Result<File, DiskError> {
     let path = dir.join("lock");

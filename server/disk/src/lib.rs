@@ -18,9 +18,9 @@ mod error;
 mod guard;
 mod tree;
 
-pub use disk::{Disk, DiskOptions, Durable, sync_directory};
+pub use disk::{DirectoryLock, Disk, DiskOptions, Durable, lock_directory, sync_directory};
 pub use error::DiskError;
-pub use tree::{Scan, Tree, WriteBatch};
+pub use tree::{Pair, Scan, Tree, WriteBatch};
 
 /// Largest value of a tree, bytes. Larger things are cut into chunks by their owner.
 pub const VALUE_BYTES_MAX: usize = 96 * 1024;

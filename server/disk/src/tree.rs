@@ -15,6 +15,9 @@ pub struct Tree {
     disk: Arc<Inner>,
 }
 
+/// A key and its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
 /// Changes that become visible, and after a [`crate::Disk::sync`] durable, together or not at all.
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
@@ -93,7 +96,7 @@ impl Tree {
     ///
     /// # Errors
     /// [`DiskError::Damaged`].
-    pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, DiskError> {
+    pub fn first(&self) -> Result<Option<Pair>, DiskError> {
         self.scan(..).next().transpose()
     }
 
@@ -101,7 +104,7 @@ impl Tree {
     ///
     /// # Errors
     /// [`DiskError::Damaged`].
-    pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, DiskError> {
+    pub fn last(&self) -> Result<Option<Pair>, DiskError> {
         self.scan(..).next_back().transpose()
     }
 
@@ -120,7 +123,7 @@ pub struct Scan {
 }
 
 impl Iterator for Scan {
-    type Item = Result<(Vec<u8>, Vec<u8>), DiskError>;
+    type Item = Result<Pair, DiskError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.step(|pairs| pairs.next())

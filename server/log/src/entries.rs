@@ -138,7 +138,7 @@ impl Records {
 
     fn next_record(
         &self,
-        rows: &mut impl Iterator<Item = Result<(Vec<u8>, Vec<u8>), tribunal_disk::DiskError>>,
+        rows: &mut impl Iterator<Item = Result<tribunal_disk::Pair, tribunal_disk::DiskError>>,
     ) -> Result<Option<Stored>, LogError> {
         let Some((key, value)) = rows.next().transpose()? else { return Ok(None) };
         let index = index_of(&key);

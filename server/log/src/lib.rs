@@ -27,6 +27,7 @@ mod outcomes;
 mod reader;
 mod recent;
 mod retention;
+mod salvage;
 mod truncation;
 mod writer;
 
@@ -34,4 +35,5 @@ pub use error::LogError;
 pub use images::ImageWriter;
 pub use open::{LogOptions, Opened, Recovered, open};
 pub use reader::{Entries, Located, LogReader};
+pub use salvage::{SalvageReport, salvage};
 pub use writer::{DurableLog, LogStats, SledLog};

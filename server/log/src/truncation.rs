@@ -72,7 +72,7 @@ pub(crate) struct Truncated {
     pub positions: Vec<(StoreId, Lsn)>,
 }
 
-fn store(meta: &Tree, truncated: &Truncated) -> Result<(), LogError> {
+pub(crate) fn store(meta: &Tree, truncated: &Truncated) -> Result<(), LogError> {
     let mut value = vec![0; 4];
     put_varint(truncated.first_entry, &mut value);
     put_varint(truncated.positions.len() as u64, &mut value);

@@ -1,0 +1,259 @@
+//! Damage of any kind: the log either refuses and says why, or holds exactly what was acknowledged.
+//!
+//! `TRIBUNAL_FLIPS` says how many places are tried; 60 by default.
+
+mod fixture;
+
+use std::fs;
+use std::path::PathBuf;
+
+use fixture::{Dir, Random, batch, outcome};
+use tribunal_core::row_key::RowKeyer;
+use tribunal_log::{DurableLog, LogError, Opened, salvage};
+use tribunal_types::{Cen, ControlChange, ControlIndex, StateImage, StoreId, StoreSpec};
+
+fn flips() -> u64 {
+    std::env::var("TRIBUNAL_FLIPS").ok().and_then(|n| n.parse().ok()).unwrap_or(60)
+}
+
+/// Writes epochs 1..=`last` and closes the log.
+fn written(name: &str, last: u64) -> Dir {
+    let dir = Dir::new(name);
+    let mut opened = dir.open().unwrap();
+    let keyer = RowKeyer::new(opened.recovered.row_secret);
+    let change = ControlChange::DeclareStore(StoreSpec { id: StoreId(1), ..StoreSpec::default() });
+    opened.writer.append_control(ControlIndex(1), &change).unwrap();
+    let mut heads = [0; 3];
+    for cen in 1..=last {
+        let batch = batch(opened.recovered.group, &keyer, cen);
+        opened.writer.append(&batch).unwrap();
+        opened.writer.sync().unwrap();
+        opened.writer.append_outcome(&outcome(&batch, &mut heads)).unwrap();
+    }
+    opened.writer.sync().unwrap();
+    opened.writer.idle_mark().unwrap();
+    dir
+}
+
+/// Checks that epochs `1..=last` are there as written.
+fn check_whole(opened: &Opened, last: u64) -> Result<(), LogError> {
+    let keyer = RowKeyer::new(opened.recovered.row_secret);
+    let mut expected = 1;
+    for entry in opened.reader.entries_from(Cen(1)) {
+        let (input, _) = entry?;
+        assert_eq!(*input.batches[0], batch(opened.recovered.group, &keyer, expected));
+        expected += 1;
+    }
+    assert_eq!(expected, last + 1, "entries are lost without a word");
+    assert_eq!(opened.recovered.next, Cen(last + 1));
+    assert_eq!(opened.recovered.control.len(), 1);
+    Ok(())
+}
+
+/// All files of the log that hold data.
+fn data_files(dir: &Dir) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut dirs = vec![dir.0.clone()];
+    while let Some(next) = dirs.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if entry.file_type().unwrap().is_dir() {
+                dirs.push(entry.path());
+            } else if !name.starts_with("lock") {
+                files.push(entry.path());
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    whole: u64,
+    refused: u64,
+}
+
+impl Tally {
+    fn try_open(&mut self, dir: &Dir, last: u64, what: &str) {
+        let result = dir.open().and_then(|opened| check_whole(&opened, last));
+        match result {
+            Ok(()) => self.whole += 1,
+            Err(LogError::Damaged { reason, .. }) => {
+                assert!(!reason.is_empty(), "{what}");
+                self.refused += 1;
+            }
+            Err(other) => panic!("{what}: {other}"),
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_harmless_or_refused() {
+    let dir = written("flip", 60);
+    let mut random = Random(1);
+    let mut tally = Tally::default();
+    for file in data_files(&dir) {
+        let bytes = fs::read(&file).unwrap();
+        // Where there is data, not in the zeros behind it.
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1) as u64;
+        let relative = file.strip_prefix(&dir.0).unwrap();
+        for _ in 0..if used > 10_000 { flips() } else { 4 } {
+            let copy = dir.copy("flip-copy");
+            let at = random.below(used) as usize;
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << random.below(8);
+            fs::write(copy.0.join(relative), damaged).unwrap();
+            tally.try_open(&copy, 60, &format!("bit flipped in {} at {at}", relative.display()));
+        }
+    }
+    println!("flips: {tally:?}");
+    assert!(tally.refused > 0);
+}
+
+#[test]
+fn a_cut_anywhere_is_harmless_or_refused() {
+    let dir = written("cut", 60);
+    let mut random = Random(2);
+    let mut tally = Tally::default();
+    for file in data_files(&dir) {
+        let bytes = fs::read(&file).unwrap();
+        let relative = file.strip_prefix(&dir.0).unwrap();
+        for _ in 0..if bytes.len() > 10_000 { flips() / 2 } else { 4 } {
+            let copy = dir.copy("cut-copy");
+            let at = random.below(bytes.len() as u64) as usize;
+            fs::write(copy.0.join(relative), &bytes[..at]).unwrap();
+            tally.try_open(&copy, 60, &format!("{} cut at {at}", relative.display()));
+        }
+        let copy = dir.copy("zeroed-copy");
+        let mut zeroed = bytes.clone();
+        let from = random.below(bytes.len() as u64) as usize;
+        let until = bytes.len().min(from + 4096);
+        zeroed[from..until].fill(0);
+        fs::write(copy.0.join(relative), zeroed).unwrap();
+        tally.try_open(&copy, 60, &format!("{} zeroed at {from}", relative.display()));
+    }
+    println!("cuts: {tally:?}");
+    assert!(tally.refused > 0);
+}
+
+#[test]
+fn an_old_log_under_a_new_mark_is_refused() {
+    let dir = written("old", 20);
+    let old = dir.copy("old-copy");
+    {
+        let mut opened = dir.open().unwrap();
+        let keyer = RowKeyer::new(opened.recovered.row_secret);
+        let batch = batch(opened.recovered.group, &keyer, 21);
+        opened.writer.append(&batch).unwrap();
+        opened.writer.sync().unwrap();
+        opened.writer.idle_mark().unwrap();
+    }
+    fs::copy(dir.0.join("mark"), old.0.join("mark")).unwrap();
+    let error = old.open().err().unwrap().to_string();
+    assert!(error.contains("salvage") && error.contains("21"), "{error}");
+}
+
+#[test]
+fn an_old_mark_under_a_new_log_is_no_loss() {
+    let dir = written("old-mark", 20);
+    let mark = fs::read(dir.0.join("mark")).unwrap();
+    {
+        let mut opened = dir.open().unwrap();
+        let keyer = RowKeyer::new(opened.recovered.row_secret);
+        let batch = batch(opened.recovered.group, &keyer, 21);
+        opened.writer.append(&batch).unwrap();
+        opened.writer.sync().unwrap();
+    }
+    fs::write(dir.0.join("mark"), mark).unwrap();
+    check_whole(&dir.open().unwrap(), 21).unwrap();
+}
+
+#[test]
+fn missing_files_are_refused_and_the_way_out_is_named() {
+    for gone in ["mark", "db", "db/db"] {
+        let dir = written("gone", 10);
+        let path = dir.0.join(gone);
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+        let error = dir.open().err().unwrap().to_string();
+        assert!(error.contains("tribunal log salvage"), "{gone}: {error}");
+    }
+    let dir = written("no-identity", 10);
+    fs::remove_file(dir.0.join("identity")).unwrap();
+    assert!(matches!(dir.open().err(), Some(LogError::Damaged { .. })));
+}
+
+#[test]
+fn a_mark_of_another_log_is_refused() {
+    let (one, two) = (written("one", 10), written("two", 10));
+    fs::copy(one.0.join("mark"), two.0.join("mark")).unwrap();
+    assert!(matches!(two.open().err(), Some(LogError::Damaged { .. })));
+}
+
+#[test]
+fn salvage_of_a_whole_log_loses_nothing() {
+    let dir = written("salvage-whole", 60);
+    let report = salvage(&dir.0).unwrap();
+    assert_eq!((report.entries, report.lost, report.control, report.outcomes), (Some((1, 60)), 0, 1, 60));
+    assert!(report.set_aside.exists());
+    check_whole(&dir.open().unwrap(), 60).unwrap();
+}
+
+#[test]
+fn salvage_keeps_a_whole_prefix_and_the_log_goes_on() {
+    let dir = written("salvage", 60);
+    let mut random = Random(3);
+    for file in data_files(&dir).into_iter().filter(|f| fs::metadata(f).unwrap().len() > 10_000) {
+        let bytes = fs::read(&file).unwrap();
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1) as u64;
+        let relative = file.strip_prefix(&dir.0).unwrap();
+        for _ in 0..10 {
+            let copy = dir.copy("salvage-copy");
+            let from = random.below(used) as usize;
+            let mut damaged = bytes.clone();
+            let until = damaged.len().min(from + 600);
+            damaged[from..until].fill(0x5A);
+            fs::write(copy.0.join(relative), damaged).unwrap();
+            let report = salvage(&copy.0).unwrap();
+            let kept = report.entries.map_or(0, |(_, last)| last);
+            assert_eq!(report.lost, 60 - kept);
+            let mut opened = copy.open().unwrap_or_else(|e| panic!("after salvage of damage at {from}: {e}"));
+            let keyer = RowKeyer::new(opened.recovered.row_secret);
+            let inputs: Vec<_> = opened.reader.entries_from(Cen(1)).map(|entry| entry.unwrap().0).collect();
+            assert_eq!(inputs.len() as u64, kept);
+            for (input, cen) in inputs.iter().zip(1..) {
+                assert_eq!(*input.batches[0], batch(opened.recovered.group, &keyer, cen));
+            }
+            let next = batch(opened.recovered.group, &keyer, kept + 1);
+            opened.writer.append(&next).unwrap();
+            opened.writer.sync().unwrap();
+        }
+    }
+}
+
+#[test]
+fn salvage_goes_on_from_an_image_when_older_entries_are_gone() {
+    let dir = written("salvage-image", 60);
+    {
+        let mut opened = dir.open().unwrap();
+        let mut image = StateImage { cen: Cen(60), ..StateImage::default() };
+        image.push_words(1, vec![5; 10]);
+        opened.writer.write_image(&image).unwrap();
+    }
+    for file in data_files(&dir).into_iter().filter(|f| fs::metadata(f).unwrap().len() > 10_000) {
+        let len = fs::metadata(&file).unwrap().len();
+        fs::write(&file, vec![0x5A; len as usize]).unwrap();
+    }
+    assert!(dir.open().is_err());
+    let report = salvage(&dir.0).unwrap();
+    assert_eq!((report.entries, report.image, report.next), (None, Some(Cen(60)), Cen(61)));
+    let mut opened = dir.open().unwrap();
+    assert_eq!(opened.recovered.next, Cen(61));
+    let keyer = RowKeyer::new(opened.recovered.row_secret);
+    let next = batch(opened.recovered.group, &keyer, 61);
+    opened.writer.append(&next).unwrap();
+    opened.writer.sync().unwrap();
+    drop(opened);
+    assert_eq!(dir.open().unwrap().recovered.next, Cen(62));
+}
