@@ -1,0 +1,133 @@
+//! LogPull: a store's committed log, record by record, from a checkpoint of the reader's.
+
+use std::collections::VecDeque;
+
+use serde_json::value::Value;
+use tribunal_api::WriteOp;
+use tribunal_types::{Cen, Csn, Lsn, Version};
+
+use crate::{Client, Error, wire};
+
+/// One committed transaction's rows in one store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogRecord {
+    /// Dense position.
+    pub lsn: Lsn,
+    /// Epoch that committed it.
+    pub cen: Cen,
+    /// Arrival stamp.
+    pub csn: Csn,
+    /// Version of every row in it.
+    pub version: Version,
+    /// The transaction.
+    pub txn_id: String,
+    /// The rows.
+    pub writes: Vec<LogWrite>,
+}
+
+/// One row of a record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogWrite {
+    /// What to do.
+    pub op: WriteOp,
+    /// The row's key.
+    pub key: Vec<u8>,
+    /// The value; the delta of an `add`; absent for a `delete`.
+    pub value: Option<Value>,
+}
+
+/// Reads a store's log in order. Keep [`LogReader::checkpoint`] with what you made of the records, and pass it to
+/// [`Client::log`] next time.
+pub struct LogReader {
+    client: Client,
+    store: String,
+    limit: usize,
+    wait_ms: u32,
+    after: Lsn,
+    head: Lsn,
+    page: VecDeque<LogRecord>,
+}
+
+impl LogReader {
+    pub(crate) fn new(client: Client, store: &str, after: Lsn) -> Self {
+        let store = store.to_owned();
+        LogReader { client, store, limit: 1_000, wait_ms: 10_000, after, head: Lsn(0), page: VecDeque::new() }
+    }
+
+    /// Sets the most records of one page.
+    #[must_use]
+    pub fn page_records_max(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Sets how long [`LogReader::next`] waits for a record, milliseconds; 0 does not wait.
+    #[must_use]
+    pub fn wait_ms(mut self, wait_ms: u32) -> Self {
+        self.wait_ms = wait_ms;
+        self
+    }
+
+    /// Returns the next record; `None` if there was none in time. Cancelling it loses nothing.
+    ///
+    /// # Errors
+    /// [`Error::ClientMistake`] with code `log_truncated` if the checkpoint is too old; see [`Error`].
+    pub async fn next(&mut self) -> Result<Option<LogRecord>, Error> {
+        if self.page.is_empty() {
+            let page = self.client.log_page(&self.store, self.after, self.limit, self.wait_ms).await?;
+            self.head = wire::lsn(&page.head_lsn)?;
+            let mut due = self.after.next();
+            for record in page.records {
+                let record = LogRecord::of(record)?;
+                if record.lsn != due {
+                    return Err(Error::misbehaved(format!("log record {} where {due} was due", record.lsn)));
+                }
+                due = due.next();
+                self.page.push_back(record);
+            }
+        }
+        let record = self.page.pop_front();
+        if let Some(record) = &record {
+            self.after = record.lsn;
+        }
+        Ok(record)
+    }
+
+    /// Returns the position of the last record returned.
+    #[must_use]
+    pub fn checkpoint(&self) -> Lsn {
+        self.after
+    }
+
+    /// Returns the last position of the log, as of the last page.
+    #[must_use]
+    pub fn head(&self) -> Lsn {
+        self.head
+    }
+}
+
+impl LogRecord {
+    fn of(record: tribunal_api::LogRecord) -> Result<Self, Error> {
+        let lsn = wire::lsn(&record.lsn)?;
+        if wire::lsn(&record.prev_lsn)?.next() != lsn {
+            return Err(Error::misbehaved(format!("record {lsn} follows {}", record.prev_lsn)));
+        }
+        let writes = record.writes.into_iter().map(|write| {
+            let key = wire::key_of(write.key, write.key_b64)?;
+            let value = wire::value_of(write.value, write.value_b64)?;
+            Ok(LogWrite {
+                op: write.op,
+                key: key.ok_or_else(|| Error::misbehaved(format!("record {lsn} has a row without a key")))?,
+                value: value.as_deref().map(wire::parsed).transpose()?,
+            })
+        });
+        Ok(LogRecord {
+            lsn,
+            cen: wire::cen(&record.cen)?,
+            csn: wire::csn(&record.csn)?,
+            version: wire::version(&record.version)?,
+            txn_id: record.txn_id,
+            writes: writes.collect::<Result<_, Error>>()?,
+        })
+    }
+}

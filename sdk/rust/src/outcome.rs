@@ -1,0 +1,135 @@
+//! Verdicts: what the service decided, finally.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use tribunal_api::{TxnOutcome, TxnState};
+use tribunal_types::{Cen, Csn, Lsn, Version};
+
+use crate::{Error, wire};
+
+/// A verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Durable and final.
+    Committed(Committed),
+    /// Final; the transaction left no trace.
+    Aborted(Box<Aborted>),
+}
+
+/// What a commit brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Committed {
+    /// The transaction.
+    pub txn_id: String,
+    /// Epoch that decided it.
+    pub cen: Cen,
+    /// Arrival stamp; read-only transactions have none.
+    pub csn: Option<Csn>,
+    /// Version of every row written; `None` if nothing was.
+    pub version: Option<Version>,
+    /// Position in the log of each store written.
+    pub lsn: BTreeMap<String, Lsn>,
+    /// Pass it to a Begin that must see this commit.
+    pub session: Option<String>,
+    /// With `ack: applied`: whether every store had applied it in time.
+    pub applied: Option<bool>,
+}
+
+/// Why a transaction aborted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Aborted {
+    /// The transaction.
+    pub txn_id: String,
+    /// `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing` ...
+    pub reason: String,
+    /// Whether the same work on fresh reads may commit.
+    pub retryable: bool,
+    /// How long to wait before that.
+    pub retry_after: Duration,
+    /// What defeated it.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// One thing that defeated a transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conflict {
+    /// Store of the row or range.
+    pub store: String,
+    /// The row's key, or the range's start.
+    pub key: Vec<u8>,
+    /// The range's end.
+    pub end: Option<Vec<u8>>,
+    /// Which operation lost: `read`, `range` or `write`.
+    pub op: String,
+    /// Station that found it.
+    pub stage: String,
+    /// Version that the transaction had read.
+    pub read_version: Option<Version>,
+    /// Version that is there now.
+    pub current_version: Option<Version>,
+    /// The winner, if it is of the same epoch.
+    pub by_txn: Option<String>,
+}
+
+impl fmt::Display for Aborted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "transaction {} aborted: {}", self.txn_id, self.reason)?;
+        if let Some(conflict) = self.conflicts.first() {
+            write!(f, " at {}/{}", conflict.store, conflict.key.escape_ascii())?;
+        }
+        Ok(())
+    }
+}
+
+impl Outcome {
+    /// Reads a decision; `None` if the answer holds none.
+    pub(crate) fn of(outcome: TxnOutcome) -> Result<Option<Outcome>, Error> {
+        let txn_id = outcome.txn_id.unwrap_or_default();
+        match outcome.status {
+            TxnState::Committed => Ok(Some(Outcome::Committed(Committed {
+                txn_id,
+                cen: outcome.cen.as_deref().map_or(Ok(Cen(0)), wire::cen)?,
+                csn: outcome.csn.as_deref().map(wire::csn).transpose()?,
+                version: outcome.version.as_deref().map(wire::version).transpose()?,
+                lsn: outcome
+                    .lsn
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|(store, text)| Ok((store, wire::lsn(&text)?)))
+                    .collect::<Result<_, Error>>()?,
+                session: outcome.session,
+                applied: outcome.applied,
+            }))),
+            TxnState::Aborted => Ok(Some(Outcome::Aborted(Box::new(Aborted {
+                txn_id,
+                reason: outcome.reason.unwrap_or_default(),
+                retryable: outcome.retryable.unwrap_or(false),
+                retry_after: Duration::from_millis(outcome.retry_after_ms.unwrap_or(0).into()),
+                conflicts: outcome
+                    .conflicts
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(Conflict::of)
+                    .collect::<Result<_, Error>>()?,
+            })))),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Conflict {
+    fn of(conflict: tribunal_api::Conflict) -> Result<Self, Error> {
+        Ok(Conflict {
+            store: conflict.store,
+            key: wire::key_of(conflict.key, conflict.key_b64)?.unwrap_or_default(),
+            end: wire::key_of(conflict.end, conflict.end_b64)?,
+            op: conflict.op,
+            stage: conflict.stage,
+            read_version: conflict.read_version.as_deref().map(wire::version).transpose()?,
+            current_version: conflict.current_version.as_deref().map(wire::version).transpose()?,
+            by_txn: conflict.by_txn,
+        })
+    }
+}

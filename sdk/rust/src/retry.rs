@@ -1,0 +1,50 @@
+//! When to try again, and how long to wait before: bounded, exponential, with jitter.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// Bounds of repetition.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryPolicy {
+    /// Attempts in all; 1 tries once.
+    pub attempts_max: u32,
+    /// First wait.
+    pub wait_min: Duration,
+    /// Longest wait.
+    pub wait_max: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        RetryPolicy { attempts_max: 50, wait_min: Duration::from_millis(1), wait_max: Duration::from_millis(200) }
+    }
+}
+
+impl RetryPolicy {
+    /// Returns the wait behind the `failed`-th failed attempt, not shorter than `asked`; `None` when it was the last.
+    pub(crate) fn wait(&self, failed: u32, asked: Option<Duration>) -> Option<Duration> {
+        if failed >= self.attempts_max {
+            return None;
+        }
+        let step = self.wait_min.saturating_mul(1 << failed.saturating_sub(1).min(16)).min(self.wait_max);
+        let random = (RandomState::new().hash_one(failed) >> 11) as f64 / (1u64 << 53) as f64;
+        // Half of the step is random, so that losers of one conflict do not meet again.
+        Some(asked.unwrap_or_default().min(Duration::from_secs(30)) + step / 2 + (step / 2).mul_f64(random))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_within_bounds_and_end() {
+        let policy = RetryPolicy { attempts_max: 20, ..RetryPolicy::default() };
+        for failed in 1..20 {
+            let wait = policy.wait(failed, None).expect("attempts are left");
+            assert!(wait >= policy.wait_min / 2 && wait <= policy.wait_max, "{wait:?}");
+        }
+        assert!(policy.wait(1, Some(Duration::from_millis(300))) >= Some(Duration::from_millis(300)));
+        assert_eq!(policy.wait(20, None), None);
+    }
+}

@@ -1,0 +1,340 @@
+//! A transaction in the making: collects what was observed and what is to be written, in memory, until it commits.
+//!
+//! Dropping it is how to give up: nothing of it exists anywhere else.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::value::{RawValue, Value};
+use tribunal_api::{Ack, CommitRequest, IsolationLevel, Range, Read, Write, WriteOp};
+use tribunal_types::{Cen, Version};
+
+use crate::client::{Client, Row};
+use crate::writes::{Known, PendingWrite, merge, sum};
+use crate::{Error, Outcome, wire};
+
+type RowName = (Arc<str>, Vec<u8>);
+
+/// A transaction in the making.
+pub struct Transaction {
+    client: Client,
+    id: String,
+    isolation: IsolationLevel,
+    priority: Option<u8>,
+    ack: Option<Ack>,
+    epoch: Option<String>,
+    session: Option<String>,
+    snapshots: BTreeMap<String, String>,
+    stores: BTreeMap<String, Arc<str>>,
+    /// What was seen first; a second read answers the same.
+    reads: BTreeMap<RowName, Seen>,
+    ranges: Vec<Range>,
+    writes: BTreeMap<RowName, PendingWrite>,
+}
+
+#[derive(Clone)]
+struct Seen {
+    version: Option<Version>,
+    /// Known only for rows that were read through this transaction.
+    value: Option<Box<RawValue>>,
+}
+
+/// A commit request that can be sent again, and shared: the same id, the same answer.
+#[derive(Clone, Debug)]
+pub struct PreparedCommit {
+    /// The transaction, and the idempotency key.
+    pub txn_id: String,
+    /// The request's body.
+    pub request: CommitRequest,
+}
+
+impl Transaction {
+    pub(crate) fn new(client: Client, id: String, isolation: IsolationLevel) -> Self {
+        Transaction {
+            client,
+            id,
+            isolation,
+            priority: None,
+            ack: None,
+            epoch: None,
+            session: None,
+            snapshots: BTreeMap::new(),
+            stores: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            ranges: Vec::new(),
+            writes: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn begun(mut self, begun: tribunal_api::BeginResponse) -> Self {
+        self.id = begun.txn_id;
+        self.snapshots = begun.snapshots;
+        self.epoch = Some(begun.epoch);
+        self.session = Some(begun.session);
+        self
+    }
+
+    /// Returns the transaction's id, by which its outcome can be asked for.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the snapshot of a store; `None` if it was not named at Begin.
+    ///
+    /// # Errors
+    /// [`Error::ServerMisbehaved`] if Begin answered no number.
+    pub fn snapshot(&self, store: &str) -> Result<Option<Cen>, Error> {
+        self.snapshots.get(store).map(|text| wire::cen(text)).transpose()
+    }
+
+    /// Sets the weight for conflict rules that look at it.
+    pub fn set_priority(&mut self, priority: u8) {
+        self.priority = Some(priority);
+    }
+
+    /// Sets when the commit is answered.
+    pub fn set_ack(&mut self, ack: Ack) {
+        self.ack = Some(ack);
+    }
+
+    /// Reads a row of an embedded store, own writes included. What was read first stays what is read.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn get(&mut self, store: &str, key: impl AsRef<[u8]>) -> Result<Option<Row>, Error> {
+        let name = self.name(store, key.as_ref());
+        let own = self.writes.get(&name).cloned();
+        if let Some(PendingWrite { op: WriteOp::Insert | WriteOp::Update | WriteOp::Put | WriteOp::Delete, value }) =
+            own
+        {
+            let version = self.reads.get(&name).and_then(|seen| seen.version);
+            return value.map(|value| row(name.1, version, &value)).transpose();
+        }
+        let seen = match self.reads.get(&name) {
+            Some(seen) if seen.value.is_some() || seen.version.is_none() => seen.clone(),
+            known => {
+                let known = known.map(|seen| seen.version);
+                let seen = match self.client.row(store, &name.1).await? {
+                    Some(row) => Seen { version: row.version, value: Some(wire::raw(&row.value)?) },
+                    None => Seen { version: None, value: None },
+                };
+                // A version observed before is kept: if the row moved since, the commit must notice.
+                self.reads.insert(name.clone(), Seen { version: known.unwrap_or(seen.version), ..seen.clone() });
+                seen
+            }
+        };
+        let value = match (seen.value, own) {
+            (value, None) => value,
+            (value, Some(add)) => Some(sum(value.as_deref(), add.value.as_deref())?),
+        };
+        value.map(|value| row(name.1, seen.version, &value)).transpose()
+    }
+
+    /// Reads at most `limit` rows of `start..end` of an embedded store, own writes included, and observes the range
+    /// as far as it was read. An empty `end` goes to the end of the store.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn scan(
+        &mut self,
+        store: &str,
+        start: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Row>, Error> {
+        let (start, mut end) = (start.as_ref(), end.as_ref().to_vec());
+        let page = self.client.rows(store, start, &end, limit).await?;
+        if let (true, Some(last)) = (page.more, page.rows.last()) {
+            end = [&last.key[..], &[0]].concat();
+        }
+        self.observe_range(store, start, &end);
+        let mut rows = BTreeMap::new();
+        for found in page.rows {
+            self.observe(store, &found.key, found.version);
+            rows.insert(found.key.clone(), found);
+        }
+        let store_name = self.store(store);
+        for ((written, key), write) in &self.writes {
+            if *written != store_name || key[..] < *start || (!end.is_empty() && *key >= end) {
+                continue;
+            }
+            let before = rows.remove(key);
+            let value = match (write.op, &write.value) {
+                (WriteOp::Add, delta) => {
+                    let base = before.as_ref().map(|row| wire::raw(&row.value)).transpose()?;
+                    Some(sum(base.as_deref(), delta.as_deref())?)
+                }
+                (_, value) => value.clone(),
+            };
+            if let Some(value) = value {
+                rows.insert(key.clone(), row(key.clone(), before.and_then(|row| row.version), &value)?);
+            }
+        }
+        Ok(rows.into_values().take(limit).collect())
+    }
+
+    /// Says that the engine read a row in its own storage, with this version, or did not find it (`None`). The first
+    /// observation of a row counts.
+    pub fn observe(&mut self, store: &str, key: impl AsRef<[u8]>, version: Option<Version>) {
+        let name = self.name(store, key.as_ref());
+        self.reads.entry(name).or_insert(Seen { version, value: None });
+    }
+
+    /// Says that the engine read the key range `start..end` in its own storage; an empty `end` goes to the end.
+    pub fn observe_range(&mut self, store: &str, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) {
+        let (start, end) = (start.as_ref(), end.as_ref());
+        let mut range = Range { store: store.to_owned(), ..Range::default() };
+        if !start.is_empty() {
+            (range.start, range.start_b64) = wire::key_fields(start);
+        }
+        if !end.is_empty() {
+            (range.end, range.end_b64) = wire::key_fields(end);
+        }
+        if !self.ranges.contains(&range) {
+            self.ranges.push(range);
+        }
+    }
+
+    /// Creates a row; aborts if it exists.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if the value is no JSON, or does not fit what was written before.
+    pub fn insert(&mut self, store: &str, key: impl AsRef<[u8]>, value: &impl Serialize) -> Result<(), Error> {
+        self.write(store, key.as_ref(), WriteOp::Insert, Some(wire::raw(value)?))
+    }
+
+    /// Replaces a row's value; aborts if it is missing.
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`].
+    pub fn update(&mut self, store: &str, key: impl AsRef<[u8]>, value: &impl Serialize) -> Result<(), Error> {
+        self.write(store, key.as_ref(), WriteOp::Update, Some(wire::raw(value)?))
+    }
+
+    /// Creates or replaces a row.
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`].
+    pub fn put(&mut self, store: &str, key: impl AsRef<[u8]>, value: &impl Serialize) -> Result<(), Error> {
+        self.write(store, key.as_ref(), WriteOp::Put, Some(wire::raw(value)?))
+    }
+
+    /// Removes a row; aborts if it is missing.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if this does not fit what was written before.
+    pub fn delete(&mut self, store: &str, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.write(store, key.as_ref(), WriteOp::Delete, None)
+    }
+
+    /// Adds to an integer row; two adds never conflict.
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`].
+    pub fn add(&mut self, store: &str, key: impl AsRef<[u8]>, delta: i64) -> Result<(), Error> {
+        self.write(store, key.as_ref(), WriteOp::Add, Some(wire::raw(&delta)?))
+    }
+
+    /// Returns the transaction's own write of a row: `Some(None)` if it deletes the row, `None` if it does not write
+    /// it. An `add` is no value and is not returned.
+    ///
+    /// # Errors
+    /// Never for values that were JSON when they were written.
+    pub fn own_write(&self, store: &str, key: impl AsRef<[u8]>) -> Result<Option<Option<Value>>, Error> {
+        match self.writes.get(&(Arc::from(store), key.as_ref().to_vec())) {
+            None | Some(PendingWrite { op: WriteOp::Add, .. }) => Ok(None),
+            Some(write) => Ok(Some(write.value.as_deref().map(wire::parsed).transpose()?)),
+        }
+    }
+
+    /// Tells whether nothing would be written.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// Asks for the verdict. A lost reply is resolved by the transaction's id.
+    ///
+    /// # Errors
+    /// See [`Error`]; [`Error::OutcomeUnknown`] only if the service cannot be asked for as long as
+    /// [`ClientOptions::resolve_timeout`](crate::ClientOptions) allows.
+    pub async fn commit(self) -> Result<Outcome, Error> {
+        let client = self.client.clone();
+        client.commit(&self.prepare()).await
+    }
+
+    /// Asks for the verdict without committing: whether it would commit now, alone.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn validate(&self) -> Result<tribunal_api::TxnOutcome, Error> {
+        self.client.validate(&self.prepare()).await
+    }
+
+    /// Records at the service that this transaction will never commit, and returns what stands. Not needed to give
+    /// up: dropping it is enough.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn abort(self) -> Result<Outcome, Error> {
+        self.client.abort(&self.id).await
+    }
+
+    /// Makes the commit request, e.g. for [`Client::batch`].
+    #[must_use]
+    pub fn prepare(&self) -> PreparedCommit {
+        let reads = self.reads.iter().map(|((store, key), seen)| {
+            let (key, key_b64) = wire::key_fields(key);
+            Read { store: store.to_string(), key, key_b64, version: seen.version.map(|v| v.to_string()) }
+        });
+        let writes = self.writes.iter().map(|((store, key), write)| {
+            let (key, key_b64) = wire::key_fields(key);
+            let value = write.value.clone();
+            Write { op: write.op, store: store.to_string(), key, key_b64, value, value_b64: None }
+        });
+        let request = CommitRequest {
+            isolation: Some(self.isolation),
+            snapshots: (!self.snapshots.is_empty()).then(|| self.snapshots.clone()),
+            priority: self.priority,
+            ack: self.ack,
+            epoch: self.epoch.clone(),
+            reads: reads.collect(),
+            ranges: self.ranges.clone(),
+            writes: writes.collect(),
+        };
+        PreparedCommit { txn_id: self.id.clone(), request }
+    }
+
+    fn store(&mut self, store: &str) -> Arc<str> {
+        match self.stores.entry(store.to_owned()) {
+            Entry::Occupied(known) => Arc::clone(known.get()),
+            Entry::Vacant(slot) => Arc::clone(slot.insert(Arc::from(store))),
+        }
+    }
+
+    fn name(&mut self, store: &str, key: &[u8]) -> RowName {
+        (self.store(store), key.to_vec())
+    }
+
+    fn write(&mut self, store: &str, key: &[u8], op: WriteOp, value: Option<Box<RawValue>>) -> Result<(), Error> {
+        let name = self.name(store, key);
+        let known = match self.reads.get(&name).map(|seen| seen.version) {
+            None => Known::Unread,
+            Some(None) => Known::Absent,
+            Some(Some(_)) => Known::Present,
+        };
+        let before = self.writes.get(&name).cloned();
+        match merge(before, PendingWrite { op, value }, known)? {
+            Some(write) => self.writes.insert(name, write),
+            None => self.writes.remove(&name),
+        };
+        Ok(())
+    }
+}
+
+fn row(key: Vec<u8>, version: Option<Version>, value: &RawValue) -> Result<Row, Error> {
+    Ok(Row { key, value: wire::parsed(value)?, version })
+}

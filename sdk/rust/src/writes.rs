@@ -1,0 +1,103 @@
+//! The write set of one transaction: several operations on one row become one, as the API wants.
+
+use serde_json::value::RawValue;
+use tribunal_api::WriteOp;
+
+use crate::{Error, wire};
+
+/// The one operation on a row.
+#[derive(Clone, Debug)]
+pub(crate) struct PendingWrite {
+    pub op: WriteOp,
+    /// Absent for a delete.
+    pub value: Option<Box<RawValue>>,
+}
+
+/// What is known of the row before the transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    Present,
+    Absent,
+    Unread,
+}
+
+/// Puts a further operation behind what the row has so far; `None` means that nothing is left to do.
+pub(crate) fn merge(
+    before: Option<PendingWrite>,
+    next: PendingWrite,
+    row: Known,
+) -> Result<Option<PendingWrite>, Error> {
+    use WriteOp::{Add, Delete, Insert, Put, Update};
+    let Some(before) = before else { return Ok(Some(next)) };
+    let op = match (before.op, next.op) {
+        (Insert | Update | Put | Add, Insert) => return misuse("inserts a row that it wrote before"),
+        (Delete, Update | Delete | Add) => return misuse("changes a row that it deleted before"),
+        (Insert | Put, Delete) if row == Known::Absent => return Ok(None),
+        (Insert, Delete) => return misuse("inserts and deletes a row that it has not read"),
+        (Put, Delete) if row == Known::Unread => return misuse("puts and deletes a row that it has not read"),
+        (Put | Update | Add, Delete) => Delete,
+        (Insert, Put | Update) => Insert,
+        (Put, Put | Update) => Put,
+        (Update | Add, Put | Update) | (Delete, Insert | Put) => Update,
+        (_, Add) => {
+            let value = sum(before.value.as_deref(), next.value.as_deref())?;
+            return Ok(Some(PendingWrite { op: before.op, value: Some(value) }));
+        }
+    };
+    Ok(Some(PendingWrite { op, value: next.value }))
+}
+
+fn misuse<T>(what: &str) -> Result<T, Error> {
+    Err(Error::misuse(format!("the transaction {what}")))
+}
+
+/// Adds two JSON integers exactly.
+pub(crate) fn sum(left: Option<&RawValue>, right: Option<&RawValue>) -> Result<Box<RawValue>, Error> {
+    let number = |value: Option<&RawValue>| value.and_then(|value| value.get().parse::<i64>().ok());
+    let sum = number(left).zip(number(right)).and_then(|(left, right)| left.checked_add(right));
+    wire::raw(&sum.ok_or_else(|| Error::misuse("add needs 64-bit integers whose sum is one, too"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use WriteOp::{Add, Delete, Insert, Put, Update};
+
+    fn write(op: WriteOp, value: i64) -> PendingWrite {
+        PendingWrite { op, value: (op != Delete).then(|| wire::raw(&value).expect("a number")) }
+    }
+
+    /// Applies an operation to a row as a storage does; `None` if it aborts.
+    fn apply(row: Option<i64>, write: &PendingWrite) -> Option<Option<i64>> {
+        let value = write.value.as_ref().map(|value| value.get().parse::<i64>().expect("a number"));
+        match write.op {
+            Insert => row.is_none().then_some(value),
+            Put => Some(value),
+            Update => row.is_some().then_some(value),
+            Delete => row.is_some().then_some(None),
+            Add => row.map(|row| value.map(|value| row + value)),
+        }
+    }
+
+    #[test]
+    fn the_merged_operation_does_what_the_two_do() {
+        for first in [Insert, Update, Put, Delete, Add] {
+            for second in [Insert, Update, Put, Delete, Add] {
+                for row in [None, Some(10)] {
+                    let known = if row.is_some() { Known::Present } else { Known::Absent };
+                    let one_by_one = apply(row, &write(first, 3)).and_then(|row| apply(row, &write(second, 4)));
+                    match merge(Some(write(first, 3)), write(second, 4), known) {
+                        Ok(Some(merged)) => {
+                            // Existence may be checked later than one by one, never differently for a commit.
+                            if let Some(expected) = one_by_one {
+                                assert_eq!(apply(row, &merged), Some(expected), "{first:?} {second:?} {row:?}");
+                            }
+                        }
+                        Ok(None) => assert_eq!(one_by_one, Some(row), "{first:?} {second:?} {row:?}"),
+                        Err(_) => assert_eq!(one_by_one, None, "{first:?} {second:?} {row:?}"),
+                    }
+                }
+            }
+        }
+    }
+}
