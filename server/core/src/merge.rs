@@ -85,7 +85,7 @@ impl Merged {
         for at in 0..self.ranked.len() {
             let t = self.ranked[at].txn;
             let (batch, txn) = locate(view, t as usize);
-            self.place(shards, t, batch.txns[txn].isolation);
+            self.place(shards, view, t, batch.txns[txn].isolation);
         }
     }
 
@@ -123,7 +123,7 @@ impl Merged {
     }
 
     /// Finds a place in the queue for one transaction, or none.
-    fn place(&mut self, shards: &mut [Shard], t: u32, level: Isolation) {
+    fn place(&mut self, shards: &mut [Shard], view: EpochView<'_>, t: u32, level: Isolation) {
         let serializable = is_serializable(level);
         let clash = shards.iter().fold(Clash::default(), |clash, shard| clash.or(Clash::of(&shard.scratch, t)));
         if !serializable {
@@ -140,7 +140,7 @@ impl Merged {
         } else if !clash.write_after_read {
             self.front.push(t);
         } else {
-            self.losers.push(misplaced(shards, t));
+            self.losers.push(misplaced(shards, view, t));
             return;
         }
         for shard in shards {
@@ -252,15 +252,16 @@ fn commit(scratch: &mut ShardScratch, t: u32, serializable: bool) {
     scratch.ranges.commit(t);
 }
 
-/// An operation that somebody stands in the way of: operation and winner, first by operation.
-type Blocked = ((OpKind, u32), u32);
+/// An operation that somebody stands in the way of: operation, key written into a range, and winner. First by
+/// operation; several shards may have something in one range, there the smallest key is first.
+type Blocked<'a> = ((OpKind, u32), &'a [u8], u32);
 
 /// Returns the first blocked operation of all shards, so that it does not depend on how rows are spread.
-fn first_blocked(
+fn first_blocked<'a>(
     shards: &[Shard],
     t: u32,
     blocker: impl Fn(&crate::vote::HeldRow, u8) -> Option<u32>,
-    range: impl Fn(&crate::range_votes::RangeVotes) -> Option<Blocked>,
+    range: impl Fn(&crate::range_votes::RangeVotes) -> Option<Blocked<'a>>,
 ) -> Option<Witness> {
     let of_rows = shards.iter().flat_map(|shard| {
         let blocker = &blocker;
@@ -270,11 +271,11 @@ fn first_blocked(
                 Some(write) => (OpKind::Write, write),
                 None => (OpKind::Read, part.op),
             };
-            Some((op, winner))
+            Some((op, &[][..], winner))
         })
     });
     let of_ranges = shards.iter().filter(|s| !s.scratch.ranges.is_empty()).filter_map(|s| range(&s.scratch.ranges));
-    let ((op, index), winner) = of_rows.chain(of_ranges).min()?;
+    let ((op, index), _, winner) = of_rows.chain(of_ranges).min()?;
     let winner = (winner != NONE).then_some(TxnIx(winner));
     Some(Witness { op, index, current: None, winner, stage: Stage::Merge })
 }
@@ -293,7 +294,7 @@ fn beaten_writer(shards: &[Shard], t: u32, against: u16) -> Loser {
 }
 
 /// A serializable transaction that fits neither behind nor before the committed ones.
-fn misplaced(shards: &[Shard], t: u32) -> Loser {
+fn misplaced(shards: &[Shard], view: EpochView<'_>, t: u32) -> Loser {
     let writer = |row: &crate::vote::HeldRow, class: u8| {
         let met = row.held & access::read_after_write(class);
         match met {
@@ -305,7 +306,15 @@ fn misplaced(shards: &[Shard], t: u32) -> Loser {
     };
     let reader =
         |row: &crate::vote::HeldRow, class: u8| (row.held & access::write_after_read(class) != 0).then_some(row.reader);
-    let read = first_blocked(shards, t, writer, |r| r.read_after_write(t).map(|(op, by)| ((OpKind::Range, op), by)));
-    let write = first_blocked(shards, t, reader, |r| r.write_after_read(t).map(|(op, by)| ((OpKind::Write, op), by)));
+    let read = first_blocked(shards, t, writer, |ranges| {
+        let hit = ranges.read_after_write(t)?;
+        let (batch, txn) = locate(view, hit.writer as usize);
+        let write = &batch.writes[batch.writes_of(txn)][hit.write as usize];
+        Some(((OpKind::Range, hit.range), write.key.of(&batch.keys), hit.writer))
+    });
+    let write = first_blocked(shards, t, reader, |ranges| {
+        let (op, by) = ranges.write_after_read(t)?;
+        Some(((OpKind::Write, op), &[][..], by))
+    });
     Loser { txn: t, reason: Reason::OrderConflict, witnesses: [read, write] }
 }

@@ -34,6 +34,17 @@ struct WriteVote {
     position: u32,
 }
 
+/// A committed write that lies in a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RangeHit {
+    /// Index of the range within its transaction.
+    pub(crate) range: u32,
+    /// The transaction that wrote.
+    pub(crate) writer: u32,
+    /// Index of the write within that one.
+    pub(crate) write: u32,
+}
+
 /// Ranges and writes of one shard's live transactions; empty unless a serializable one has a range.
 #[derive(Debug, Default)]
 pub(crate) struct RangeVotes {
@@ -43,6 +54,8 @@ pub(crate) struct RangeVotes {
     writes: Vec<WriteVote>,
     /// Transaction by position.
     owners: Vec<u32>,
+    /// Index of the write within its transaction, by position.
+    ops: Vec<u32>,
     /// Committed writes by position.
     committed: BitSet,
     /// The committed transaction whose range covers a position.
@@ -56,6 +69,7 @@ impl RangeVotes {
         self.ranges.clear();
         self.writes.clear();
         self.owners.clear();
+        self.ops.clear();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -81,6 +95,7 @@ impl RangeVotes {
             let write = &mut self.writes[write as usize];
             write.position = position as u32;
             self.owners.push(write.txn);
+            self.ops.push(write.op);
         }
         for_each_live(view, fates, |t, batch, txn| {
             if !is_serializable(batch.txns[txn].isolation) {
@@ -148,11 +163,12 @@ impl RangeVotes {
         &self.writes[from..from + len]
     }
 
-    /// `RAW`: returns the first of the transaction's ranges that a committed one wrote into, and who.
-    pub(crate) fn read_after_write(&self, t: u32) -> Option<(u32, u32)> {
+    /// `RAW`: returns the first of the transaction's ranges that a committed one wrote into, with the write of the
+    /// smallest key there.
+    pub(crate) fn read_after_write(&self, t: u32) -> Option<RangeHit> {
         self.ranges_of(t).iter().find_map(|range| {
             let hit = self.committed.first_in(range.from as usize, range.until as usize)?;
-            Some((range.op, self.owners[hit]))
+            Some(RangeHit { range: range.op, writer: self.owners[hit], write: self.ops[hit] })
         })
     }
 
@@ -290,6 +306,7 @@ mod tests {
         let mut votes = RangeVotes::default();
         for (position, txn) in [0, 0, 1, 2].into_iter().enumerate() {
             votes.owners.push(txn);
+            votes.ops.push(0);
             votes.writes.push(WriteVote { txn, op: 0, position: position as u32 });
         }
         votes.ranges.push(RangeVote { txn: 0, op: 0, from: 0, until: 2 });
@@ -312,7 +329,7 @@ mod tests {
         let mut votes = votes();
         assert_eq!(votes.read_after_write(1), None);
         votes.commit(0);
-        assert_eq!(votes.read_after_write(1), Some((0, 0)));
+        assert_eq!(votes.read_after_write(1), Some(RangeHit { range: 0, writer: 0, write: 0 }));
         assert_eq!(votes.write_after_read(1), None);
         votes.commit(1);
         assert_eq!(votes.painter, [0, 0, 1, NONE], "a painted position stays its first painter's");

@@ -166,3 +166,19 @@ fn the_last_in_the_order_gives_the_final_value() {
          T5 rr read x@T1 put z=1                    => read_conflict validate: read x seen T1 now T3",
     );
 }
+
+#[test]
+fn the_winner_named_does_not_depend_on_the_number_of_shards() {
+    for shards in 1..=8 {
+        check(&format!(
+            "shards {shards}
+             apart
+             epoch
+             T0 ser put a=0 put c=0                 => ok kv#1
+             T1 ser put b=1                         => ok kv#2
+             T2 ser ins q=2                         => ok kv#3
+             T3 ser @0 scan a..d ins q=3            => order_conflict merge: scan a..d by T0; merge: write q by T2
+             T4 ser @0 scan b..d ins q=3            => order_conflict merge: scan b..d by T1; merge: write q by T2"
+        ));
+    }
+}
