@@ -26,15 +26,17 @@ pub(crate) struct Changes<'a> {
     pub(crate) joined: bool,
 }
 
-/// How many writes ahead a row's cache line is asked for, when its slot is not known.
+/// How many writes ahead a row's cache line is asked for.
 const LOOKAHEAD: usize = 12;
 
 /// Applies the epoch to one shard.
 pub(crate) fn run(shard: &mut Shard, changes: Changes<'_>) {
     let Shard { place, state, scratch } = shard;
     let cen = changes.input.cen;
-    state.history.open(cen);
-    state.window.open(cen);
+    // Most epochs commit most writes: one allocation of their size rather than many on the way there.
+    let writes = changes.txns.writes.div_ceil(place.count as usize);
+    state.history.open(cen, writes);
+    state.window.open(cen, writes);
     for (batch, base) in changes.input.batches.iter().zip(&changes.txns.bases) {
         let mut shared = false;
         let mut first = 0;
@@ -45,11 +47,13 @@ pub(crate) fn run(shard: &mut Shard, changes: Changes<'_>) {
             for w in writes {
                 let write = &batch.writes[w];
                 let slot = if changes.joined {
-                    let position = scratch.write_rows[base.write + w];
-                    if position == NONE {
+                    if let Some(ahead) = batch.writes.get(w + LOOKAHEAD) {
+                        state.map.prefetch_at(ahead.row, scratch.write_slots[base.write + w + LOOKAHEAD]);
+                    }
+                    if scratch.write_rows[base.write + w] == NONE {
                         continue;
                     }
-                    scratch.rows.rows[position as usize].slot
+                    scratch.write_slots[base.write + w]
                 } else {
                     if let Some(ahead) = batch.writes.get(w + LOOKAHEAD) {
                         state.map.prefetch(ahead.row);

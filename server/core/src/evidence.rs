@@ -186,7 +186,7 @@ mod tests {
         let key = RowKey { hi: 1, lo: 2 };
         let mut history = History::default();
         for (at, before, tombstone) in [(5, 3, false), (8, 5, false), (11, 8, true)] {
-            history.open(Cen(at));
+            history.open(Cen(at), 1);
             history.supersede(key, RowState { version: version(before), tombstone });
             history.close();
         }

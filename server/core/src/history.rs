@@ -113,10 +113,11 @@ pub(crate) struct History {
 const SPARE_RUNS_MAX: usize = 64;
 
 impl History {
-    /// Opens the run of epoch `cen`, the newest.
-    pub(crate) fn open(&mut self, cen: Cen) {
+    /// Opens the run of epoch `cen`, the newest, with room for as many rows.
+    pub(crate) fn open(&mut self, cen: Cen, rows: usize) {
         let mut run = self.spare.pop().unwrap_or_default();
         run.cen = cen.0;
+        run.superseded.reserve(rows);
         self.runs.push_back(run);
     }
 
@@ -217,11 +218,11 @@ mod tests {
     #[test]
     fn a_rows_past_is_a_chain_through_the_epochs_that_wrote_it() {
         let mut history = History::default();
-        history.open(Cen(5));
+        history.open(Cen(5), 2);
         history.supersede(key(1), state(2, false));
         history.supersede(key(2), state(2, false));
         history.close();
-        history.open(Cen(9));
+        history.open(Cen(9), 1);
         history.supersede(key(1), state(5, true));
         assert_eq!(history.close(), SUPERSEDED_BYTES);
         history.prepare_chain(key(1), state(9, false).version, 4);
@@ -236,10 +237,10 @@ mod tests {
     #[test]
     fn the_floor_takes_runs_and_names_what_to_forget() {
         let mut history = History::default();
-        history.open(Cen(5));
+        history.open(Cen(5), 2);
         history.expire(key(7), true);
         history.close();
-        history.open(Cen(6));
+        history.open(Cen(6), 0);
         history.expire(key(8), false);
         history.close();
         let mut gone = Vec::new();

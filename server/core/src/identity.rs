@@ -167,6 +167,8 @@ pub(crate) struct IdTable {
 }
 
 const NO_BUCKET: u32 = u32::MAX;
+/// Emptied buckets that keep their memory for the next seconds.
+const VACANT_KEPT_MAX: usize = 2;
 
 impl IdTable {
     pub(crate) fn new() -> IdTable {
@@ -240,8 +242,14 @@ impl IdTable {
                 break;
             }
             self.seconds.pop_first();
-            let bucket = core::mem::take(&mut self.buckets[ix as usize]);
+            let bucket = &mut self.buckets[ix as usize];
             self.count -= bucket.entries.len() as u64;
+            if self.vacant.len() < VACANT_KEPT_MAX {
+                bucket.index.fill(0);
+                bucket.entries.clear();
+            } else {
+                *bucket = Bucket::default();
+            }
             self.vacant.push(ix);
             self.last = (0, NO_BUCKET);
             self.floor_ms = self.floor_ms.max(behind);

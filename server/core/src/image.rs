@@ -204,7 +204,7 @@ impl Resolver {
             epochs.entry(cen).or_default().1.push(RowKey { hi, lo });
         }
         for (cen, (superseded, expiring)) in epochs {
-            self.shards.iter_mut().for_each(|s| s.state.history.open(Cen(cen)));
+            self.shards.iter_mut().for_each(|s| s.state.history.open(Cen(cen), 0));
             for (key, state) in superseded {
                 self.shard_mut(key).state.history.supersede(key, state);
             }
@@ -236,7 +236,7 @@ impl Resolver {
             let arena = Arc::new(arena);
             for (i, shard) in self.shards.iter_mut().enumerate() {
                 let window = &mut shard.state.window;
-                window.open(Cen(cen));
+                window.open(Cen(cen), items.len().div_ceil(shards));
                 window.share(Cen(cen), &arena);
                 items.iter().skip(i).step_by(shards).for_each(|&(store, key)| window.note(store, key));
                 window.close();

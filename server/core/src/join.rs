@@ -35,7 +35,8 @@ pub(crate) fn join(place: ShardPlace, state: &ShardState, scratch: &mut ShardScr
     let txns = view.txns;
     let ops = (txns.reads + txns.writes).div_ceil(place.count as usize);
     scratch.rows.reset(ops);
-    for (column, len) in [(&mut scratch.read_rows, txns.reads), (&mut scratch.write_rows, txns.writes)] {
+    let ShardScratch { read_rows, write_rows, write_slots, .. } = scratch;
+    for (column, len) in [(read_rows, txns.reads), (write_rows, txns.writes), (write_slots, txns.writes)] {
         column.clear();
         column.resize(len, NONE);
     }
@@ -179,7 +180,7 @@ impl OneTxn<'_> {
     }
 
     fn join_writes(&self, place: ShardPlace, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
-        let ShardScratch { rows, write_rows, write_access, levels, rejected, .. } = scratch;
+        let ShardScratch { rows, write_rows, write_slots, write_access, levels, rejected, .. } = scratch;
         let columns = &mut levels[self.txn.isolation as usize].columns.writes;
         let snapshots = &self.batch.snapshots[self.start.snapshots..self.txn.snapshots_end as usize];
         let mut failed = false;
@@ -197,6 +198,7 @@ impl OneTxn<'_> {
             let position = rows.position_of(write.row, &state.map);
             write_rows[self.base.write + w] = position;
             let row = &rows.rows[position as usize];
+            write_slots[self.base.write + w] = row.slot;
             let own = row.read_by(self.t as u32);
             let exists = exists(write, row, own, view);
             write_access[self.base.write + w] = access::of_write(write.kind, write.integer, exists, own.is_some());

@@ -183,7 +183,16 @@ impl VersionMap {
     #[inline(always)]
     pub(crate) fn prefetch(&self, key: RowKey) {
         let segment = self.segment(key.lo);
-        prefetch(&segment.slots, segment.home(key.lo));
+        let home = segment.home(key.lo);
+        prefetch(&segment.slots, home);
+        // A chain is a few entries long, so it often reaches into the next line.
+        prefetch(&segment.slots, home + 2);
+    }
+
+    /// Starts loading a slot that was found before.
+    #[inline(always)]
+    pub(crate) fn prefetch_at(&self, key: RowKey, slot: u32) {
+        prefetch(&self.segment(key.lo).slots, slot as usize);
     }
 
     /// Returns a row's slot (within its segment, valid until the next insertion) and what is known of it.

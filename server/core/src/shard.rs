@@ -59,6 +59,8 @@ pub(crate) struct ShardScratch {
     pub(crate) read_rows: Vec<u32>,
     /// The same of every write.
     pub(crate) write_rows: Vec<u32>,
+    /// The map's slot of every write's row.
+    pub(crate) write_slots: Vec<u32>,
     /// Access classes of every write of this shard.
     pub(crate) write_access: Vec<u8>,
     /// Evidence by level.

@@ -89,9 +89,10 @@ pub(crate) struct RangeWindow {
 }
 
 impl RangeWindow {
-    /// Opens the run of epoch `cen`, the newest.
-    pub(crate) fn open(&mut self, cen: Cen) {
-        let items = self.spare.pop().unwrap_or_default();
+    /// Opens the run of epoch `cen`, the newest, with room for as many keys.
+    pub(crate) fn open(&mut self, cen: Cen, keys: usize) {
+        let mut items = self.spare.pop().unwrap_or_default();
+        items.reserve(keys);
         self.runs.push_back(Run { first: cen.0, last: cen.0, items, ..Run::default() });
     }
 
@@ -213,7 +214,7 @@ mod tests {
     fn write(window: &mut RangeWindow, cen: u64, keys: &[&str]) {
         let mut arena = Vec::new();
         let spans: Vec<Span> = keys.iter().map(|k| Span::push(&mut arena, k.as_bytes())).collect();
-        window.open(Cen(cen));
+        window.open(Cen(cen), keys.len());
         window.share(Cen(cen), &Arc::new(arena));
         spans.iter().for_each(|&span| window.note(StoreId(1), span));
         window.close();
