@@ -1,1 +1,150 @@
-//! tribunal-adaptor-redis
+//! LogAdaptor of Redis: one Lua call per request applies whole records and moves the watermark, or does neither.
+//!
+//! | key | holds |
+//! |---|---|
+//! | `{prefix}{key}` | a row: `<version> <JSON>` |
+//! | `#index:{prefix}` | sorted set of all keys, score 0, for scans by `ZRANGEBYLEX` |
+//! | `#watermark:{prefix}` | the last record applied |
+//! | `#scratch:{prefix}` | only within a call |
+//!
+//! Invariants: rows and the other keys never meet, because a prefix is not empty and does not start with `#`. Stores
+//! that share a Redis need prefixes of which none starts with another.
+
+mod resp;
+
+use serde::Deserialize;
+use tribunal_plugin_sdk::adaptor::{Ack, Command, LogBatch, Reply, Request, RespValue, Row, kind};
+use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
+
+use crate::resp::Pipeline;
+
+/// The script; its text is constant, so that Redis compiles it once.
+const APPLY: &str = include_str!("apply.lua");
+/// Bytes of rows in one request, unless a single record is larger: Redis does nothing else meanwhile.
+const REQUEST_BYTES_MAX: usize = 1024 * 1024;
+/// Keys of a call beside the rows.
+const OWN_KEYS: usize = 3;
+/// Errors that pass by themselves.
+const PASSING: [&str; 9] =
+    ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"];
+
+/// The adaptor.
+#[derive(Debug, Deserialize)]
+pub struct Redis {
+    /// What every row's key starts with. The host's own settings may stand beside it.
+    #[serde(default = "default_prefix")]
+    prefix: String,
+}
+
+fn default_prefix() -> String {
+    "tribunal:".to_owned()
+}
+
+impl Plugin for Redis {
+    const NAME: &'static str = "redis";
+    const ABOUT: &'static str = "Writes records to Redis, rows and watermark in one atomic script.";
+
+    fn init(text: &str) -> Result<Self, Fault> {
+        let redis: Redis = config::parse(text)?;
+        if redis.prefix.is_empty() || redis.prefix.starts_with('#') {
+            return Err("configuration: `prefix` must not be empty nor start with `#`".into());
+        }
+        Ok(redis)
+    }
+}
+
+/// Bytes that a row takes in a request, about.
+fn size(row: Row<'_>) -> usize {
+    row.key.len() + row.value.len() + 40
+}
+
+impl Redis {
+    fn key(&self, name: &str) -> String {
+        format!("#{name}:{}", self.prefix)
+    }
+
+    fn request(&self, batch: &LogBatch, records: core::ops::Range<usize>) -> Result<Request, Fault> {
+        let (first, last) = (batch.lsn[records.start], batch.lsn[records.end - 1]);
+        let rows = || records.clone().flat_map(|record| batch.rows_of(record).map(move |row| batch.row(record, row)));
+        let mut call =
+            Pipeline::with_capacity(APPLY.len() + rows().map(|row| size(row) + self.prefix.len()).sum::<usize>());
+        call.argument(b"EVAL");
+        call.argument(APPLY.as_bytes());
+        call.number((OWN_KEYS + rows().count()) as u64);
+        for name in ["watermark", "index", "scratch"] {
+            call.argument(self.key(name).as_bytes());
+        }
+        for row in rows() {
+            call.joined(&[self.prefix.as_bytes(), row.key]);
+        }
+        call.number(first.saturating_sub(1));
+        call.number(last);
+        call.number(self.prefix.len() as u64);
+        for row in rows() {
+            let operation: &[u8] = match row.kind {
+                kind::INSERT | kind::UPDATE | kind::PUT => b"p",
+                kind::DELETE => b"d",
+                kind::ADD => b"a",
+                other => return Err(format!("row of unknown kind {other}")),
+            };
+            call.argument(operation);
+            call.joined(&[row.version.to_string().as_bytes(), b" ", row.value]);
+        }
+        let command = Command::Resp(call.finish()?);
+        Ok(Request { first, last, idempotency_key: format!("{}:{first}-{last}", batch.store), command })
+    }
+}
+
+/// Returns the only value of an answer.
+fn only(reply: Reply) -> Result<RespValue, Fault> {
+    let Reply::Resp(values) = reply else { return Err("not an answer of Redis".into()) };
+    let [value] =
+        <[RespValue; 1]>::try_from(values).map_err(|values| format!("{} answers to one call", values.len()))?;
+    Ok(value)
+}
+
+impl Adaptor for Redis {
+    fn watermark(&self) -> Result<Request, Fault> {
+        let mut call = Pipeline::with_capacity(64);
+        call.argument(b"GET");
+        call.argument(self.key("watermark").as_bytes());
+        let command = Command::Resp(call.finish()?);
+        Ok(Request { first: 0, last: 0, idempotency_key: "watermark".into(), command })
+    }
+
+    fn read_watermark(&self, reply: Reply) -> Result<u64, Fault> {
+        match only(reply)? {
+            RespValue::Nil => Ok(0),
+            RespValue::Text(text) => {
+                let number = str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+                number.ok_or_else(|| format!("{} holds no watermark", self.key("watermark")))
+            }
+            RespValue::Int(_) => Err("an integer where a string was expected".into()),
+            RespValue::Error(error) => Err(error),
+        }
+    }
+
+    fn encode(&self, batch: LogBatch) -> Result<Vec<Request>, Fault> {
+        batch.groups(REQUEST_BYTES_MAX, size).into_iter().map(|records| self.request(&batch, records)).collect()
+    }
+
+    fn classify(&self, reply: Reply) -> Ack {
+        match only(reply) {
+            Ok(RespValue::Text(text)) if text == b"OK" => Ack::Ok,
+            Ok(RespValue::Error(error)) => {
+                let word = error.split(' ').next().unwrap_or_default();
+                if word == "MOVED" {
+                    Ack::Moved(format!("watermark is {}", error.trim_start_matches("MOVED ")))
+                } else if PASSING.contains(&word) || error.to_ascii_lowercase().contains("timeout") {
+                    Ack::Retry(error)
+                } else {
+                    Ack::Fatal(error)
+                }
+            }
+            Ok(other) => Ack::Fatal(format!("unexpected answer {other:?}")),
+            Err(fault) => Ack::Fatal(fault),
+        }
+    }
+}
+
+tribunal_plugin_sdk::export_adaptor!(Redis);

@@ -1,0 +1,164 @@
+//! The world `log-adaptor`: turns log records into a storage's own language.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+pub use crate::bindings::adaptor::exports::tribunal::plugin::adaptor::{
+    Ack, Command, HttpCall, HttpReply, LogBatch, Reply, Request, RespPipeline, RespValue, SqlError, SqlReply,
+    SqlStatement,
+};
+use crate::{Fault, Plugin};
+
+/// Numbers of a row's `kind`.
+pub mod kind {
+    /// Creates the row.
+    pub const INSERT: u8 = 0;
+    /// Replaces the value.
+    pub const UPDATE: u8 = 1;
+    /// Creates or replaces.
+    pub const PUT: u8 = 2;
+    /// Removes the row.
+    pub const DELETE: u8 = 3;
+    /// Adds a decimal delta to an integer.
+    pub const ADD: u8 = 4;
+}
+
+/// A LogAdaptor.
+pub trait Adaptor: Plugin {
+    /// Asks for the storage's watermark.
+    ///
+    /// # Errors
+    /// If the plugin cannot go on.
+    fn watermark(&self) -> Result<Request, Fault>;
+
+    /// Reads the watermark out of the answer to [`Adaptor::watermark`].
+    ///
+    /// # Errors
+    /// If the answer is none; the text says what it was.
+    fn read_watermark(&self, reply: Reply) -> Result<u64, Fault>;
+
+    /// Encodes records into requests of whole records, in order.
+    ///
+    /// # Errors
+    /// If the storage cannot take such records.
+    fn encode(&self, batch: LogBatch) -> Result<Vec<Request>, Fault>;
+
+    /// Judges the answer to an encoded request.
+    fn classify(&self, reply: Reply) -> Ack;
+}
+
+/// One row of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row<'a> {
+    /// A number of [`kind`].
+    pub kind: u8,
+    /// Version.
+    pub version: u64,
+    /// Key.
+    pub key: &'a [u8],
+    /// JSON value, decimal delta, or nothing.
+    pub value: &'a [u8],
+}
+
+impl LogBatch {
+    /// Returns the indices of the rows of record `record`.
+    ///
+    /// # Panics
+    /// If there is no such record.
+    #[must_use]
+    pub fn rows_of(&self, record: usize) -> Range<usize> {
+        let start = if record == 0 { 0 } else { self.row_ends[record - 1] as usize };
+        start..self.row_ends[record] as usize
+    }
+
+    /// Returns row `row` of record `record`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[must_use]
+    pub fn row(&self, record: usize, row: usize) -> Row<'_> {
+        let piece = |at: u32, len: u32| &self.bytes[at as usize..][..len as usize];
+        Row {
+            kind: self.kind[row],
+            version: self.version[record],
+            key: piece(self.key_at[row], self.key_len[row]),
+            value: piece(self.value_at[row], self.value_len[row]),
+        }
+    }
+
+    /// Splits the batch into consecutive groups of whole records whose sizes add up to at most `bytes_max`, or that
+    /// are a single record. `size` says how many bytes a row takes in the storage's language.
+    pub fn groups(&self, bytes_max: usize, size: impl Fn(Row<'_>) -> usize) -> Vec<Range<usize>> {
+        let mut groups = Vec::new();
+        let (mut start, mut bytes) = (0, 0);
+        for record in 0..self.lsn.len() {
+            let this: usize = self.rows_of(record).map(|row| size(self.row(record, row))).sum();
+            if record > start && bytes + this > bytes_max {
+                groups.push(start..record);
+                (start, bytes) = (record, 0);
+            }
+            bytes += this;
+        }
+        if start < self.lsn.len() {
+            groups.push(start..self.lsn.len());
+        }
+        groups
+    }
+}
+
+/// Exports a type that implements [`Adaptor`] as this crate's component.
+#[macro_export]
+macro_rules! export_adaptor {
+    ($plugin:ty) => {
+        #[cfg(target_arch = "wasm32")]
+        const _: () = {
+            use $crate::bindings::adaptor::exports::tribunal::plugin::adaptor;
+            use $crate::bindings::lifecycle::exports::tribunal::plugin::lifecycle;
+
+            static INSTANCE: $crate::Instance<$plugin> = $crate::Instance::new();
+            struct Exported;
+
+            impl lifecycle::Guest for Exported {
+                fn describe() -> lifecycle::Description {
+                    lifecycle::Description {
+                        name: <$plugin as $crate::Plugin>::NAME.into(),
+                        version: env!("CARGO_PKG_VERSION").into(),
+                        about: <$plugin as $crate::Plugin>::ABOUT.into(),
+                    }
+                }
+
+                fn init(config: $crate::rule::ConfigText) -> Result<(), $crate::Fault> {
+                    INSTANCE.fill(<$plugin as $crate::Plugin>::init(&config)?)
+                }
+            }
+
+            impl adaptor::Guest for Exported {
+                fn watermark() -> Result<adaptor::Request, $crate::Fault> {
+                    $crate::Adaptor::watermark(INSTANCE.get()?)
+                }
+
+                fn read_watermark(reply: adaptor::Reply) -> Result<u64, $crate::Fault> {
+                    $crate::Adaptor::read_watermark(INSTANCE.get()?, reply)
+                }
+
+                fn encode(batch: adaptor::LogBatch) -> Result<$crate::adaptor::Requests, $crate::Fault> {
+                    $crate::Adaptor::encode(INSTANCE.get()?, batch)
+                }
+
+                fn classify(reply: adaptor::Reply) -> adaptor::Ack {
+                    match INSTANCE.get() {
+                        Ok(plugin) => $crate::Adaptor::classify(plugin, reply),
+                        Err(fault) => adaptor::Ack::Fatal(fault),
+                    }
+                }
+            }
+
+            $crate::bindings::lifecycle::export_lifecycle!(Exported with_types_in $crate::bindings::lifecycle);
+            $crate::bindings::adaptor::export_adaptor_interface!(Exported with_types_in $crate::bindings::adaptor);
+};
+    };
+}
+
+/// Requests as they leave.
+#[doc(hidden)]
+pub type Requests = Vec<Request>;

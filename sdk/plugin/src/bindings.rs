@@ -1,0 +1,50 @@
+//! Bindings generated from `plugins/wit`. The macros and traits beside this module are their only users; plugins name
+//! none of them.
+//!
+//! One module per interface rather than per world, since two worlds in one crate would both define `lifecycle`. What a
+//! component exports is the sum of what its `export_*!` macro names, which is exactly one of the three worlds.
+#![allow(clippy::all, missing_docs, unsafe_op_in_unsafe_fn, reason = "generated code; the WIT files document it")]
+
+pub mod lifecycle {
+    wit_bindgen::generate!({
+        path: "../../plugins/wit",
+        inline: "package tribunal:sdk; world lifecycle-only { export tribunal:plugin/lifecycle@1.0.0; }",
+        world: "tribunal:sdk/lifecycle-only",
+        pub_export_macro: true,
+        export_macro_name: "export_lifecycle",
+        default_bindings_module: "tribunal_plugin_sdk::bindings::lifecycle",
+    });
+}
+
+pub mod rule {
+    wit_bindgen::generate!({
+        path: "../../plugins/wit",
+        inline: "package tribunal:sdk; world rule-only { export tribunal:plugin/rule@1.0.0; }",
+        world: "tribunal:sdk/rule-only",
+        pub_export_macro: true,
+        export_macro_name: "export_rule_interface",
+        default_bindings_module: "tribunal_plugin_sdk::bindings::rule",
+    });
+}
+
+pub mod validator {
+    wit_bindgen::generate!({
+        path: "../../plugins/wit",
+        inline: "package tribunal:sdk; world validator-only { export tribunal:plugin/validator@1.0.0; }",
+        world: "tribunal:sdk/validator-only",
+        pub_export_macro: true,
+        export_macro_name: "export_validator_interface",
+        default_bindings_module: "tribunal_plugin_sdk::bindings::validator",
+    });
+}
+
+pub mod adaptor {
+    wit_bindgen::generate!({
+        path: "../../plugins/wit",
+        inline: "package tribunal:sdk; world adaptor-only { export tribunal:plugin/adaptor@1.0.0; }",
+        world: "tribunal:sdk/adaptor-only",
+        pub_export_macro: true,
+        export_macro_name: "export_adaptor_interface",
+        default_bindings_module: "tribunal_plugin_sdk::bindings::adaptor",
+    });
+}

@@ -1,0 +1,104 @@
+//! The world `isolation-validator`: judges transactions of one level on the state before their epoch.
+
+use alloc::vec::Vec;
+
+pub use crate::bindings::validator::exports::tribunal::plugin::validator::{
+    Evidence, Groups, Ranges, Reads, Snapshots, Txns, Validation, Writes,
+};
+use crate::{Fault, Plugin};
+
+/// Accepts a transaction.
+pub const ACCEPT: u8 = 0;
+/// Tribunal's reason: a row read has another version now.
+pub const READ_CONFLICT: u8 = 128;
+/// Tribunal's reason: a row was written by someone else.
+pub const WRITE_CONFLICT: u8 = 129;
+/// Tribunal's reason: a range has changed.
+pub const RANGE_CONFLICT: u8 = 130;
+/// "No operation in particular."
+pub const NO_WITNESS: u32 = u32::MAX;
+
+/// Flags of a write.
+pub mod write_flag {
+    /// The row exists now.
+    pub const EXISTS: u8 = 1;
+    /// The row is in the transaction's own read set.
+    pub const WAS_READ: u8 = 2;
+    /// That read is still current. Meaningless without `WAS_READ`.
+    pub const READ_CURRENT: u8 = 4;
+    /// The row changed after the transaction's snapshot.
+    pub const CHANGED_SINCE_SNAPSHOT: u8 = 8;
+}
+
+/// A validator. It judges every transaction by itself, and conjunctively over its operations.
+pub trait Validator: Plugin {
+    /// Groups of columns that [`Validator::validate`] looks at; the lists of the others arrive empty.
+    const NEEDS: Groups;
+
+    /// Judges every transaction.
+    ///
+    /// # Errors
+    /// If the plugin cannot go on; the host's native fallback then judges the batch.
+    fn validate(&self, evidence: Evidence) -> Result<Validation, Fault>;
+}
+
+/// Answers "accepted" for `count` transactions.
+#[must_use]
+pub fn accept_all(count: u32) -> Validation {
+    let count = count as usize;
+    Validation { code: alloc::vec![ACCEPT; count], witness: alloc::vec![NO_WITNESS; count] }
+}
+
+/// Judges each transaction by a function from its index to `None` (accepted) or a reason and a witness.
+pub fn judge_each(count: u32, mut judge: impl FnMut(usize) -> Option<(u8, u32)>) -> Validation {
+    let mut answer =
+        Validation { code: Vec::with_capacity(count as usize), witness: Vec::with_capacity(count as usize) };
+    for t in 0..count as usize {
+        let (code, witness) = judge(t).unwrap_or((ACCEPT, NO_WITNESS));
+        answer.code.push(code);
+        answer.witness.push(witness);
+    }
+    answer
+}
+
+/// Exports a type that implements [`Validator`] as this crate's component.
+#[macro_export]
+macro_rules! export_validator {
+    ($plugin:ty) => {
+        #[cfg(target_arch = "wasm32")]
+        const _: () = {
+            use $crate::bindings::lifecycle::exports::tribunal::plugin::lifecycle;
+            use $crate::bindings::validator::exports::tribunal::plugin::validator;
+
+            static INSTANCE: $crate::Instance<$plugin> = $crate::Instance::new();
+            struct Exported;
+
+            impl lifecycle::Guest for Exported {
+                fn describe() -> lifecycle::Description {
+                    lifecycle::Description {
+                        name: <$plugin as $crate::Plugin>::NAME.into(),
+                        version: env!("CARGO_PKG_VERSION").into(),
+                        about: <$plugin as $crate::Plugin>::ABOUT.into(),
+                    }
+                }
+
+                fn init(config: $crate::rule::ConfigText) -> Result<(), $crate::Fault> {
+                    INSTANCE.fill(<$plugin as $crate::Plugin>::init(&config)?)
+                }
+            }
+
+            impl validator::Guest for Exported {
+                fn needs() -> validator::Groups {
+                    <$plugin as $crate::Validator>::NEEDS
+                }
+
+                fn validate(evidence: validator::Evidence) -> Result<validator::Validation, $crate::Fault> {
+                    $crate::Validator::validate(INSTANCE.get()?, evidence)
+                }
+            }
+
+            $crate::bindings::lifecycle::export_lifecycle!(Exported with_types_in $crate::bindings::lifecycle);
+            $crate::bindings::validator::export_validator_interface!(Exported with_types_in $crate::bindings::validator);
+        };
+    };
+}
