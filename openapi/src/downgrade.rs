@@ -29,7 +29,10 @@ pub fn to_3_0(document: &Value) -> Result<Value, NotExpressible> {
     let mut twin = document.clone();
     twin["openapi"] = Value::from("3.0.3");
     if let Some(license) = twin.pointer_mut("/info/license").and_then(Value::as_object_mut) {
-        license.remove("identifier");
+        // 3.0 knows no SPDX identifiers, only addresses.
+        if let Some(Value::String(identifier)) = license.remove("identifier") {
+            license.insert("url".into(), Value::from(format!("https://spdx.org/licenses/{identifier}.html")));
+        }
     }
     check(&twin, &mut String::new())?;
     simplify(&mut twin);
@@ -70,10 +73,14 @@ fn check(value: &Value, pointer: &mut String) -> Result<(), NotExpressible> {
     Ok(())
 }
 
-/// Puts a description beside a `$ref` into an `allOf`: 3.0 ignores siblings of a reference.
+/// Puts a description beside a `$ref` into an `allOf`: 3.0 ignores siblings of a reference. Names of maps are strings
+/// anyway, so 3.1's word for that goes.
 fn simplify(value: &mut Value) {
     match value {
         Value::Object(map) => {
+            if map.get("propertyNames").is_some_and(|names| *names == serde_json::json!({"type": "string"})) {
+                map.remove("propertyNames");
+            }
             if map.len() > 1
                 && let Some(reference) = map.remove("$ref")
             {

@@ -80,7 +80,6 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 }
 
 /// Builds the router.
-#[must_use]
 pub fn router(service: Arc<dyn Service>, options: RouterOptions) -> Router {
     let (mut router, _) = routes().split_for_parts();
     if options.debug_routes {

@@ -137,20 +137,19 @@ impl<'c> Draft<'c> {
         }
     }
 
-    fn store(&mut self, name: Option<Cow<'_, str>>, at: Path<'_>) -> Option<&'c Arc<StoreSpec>> {
-        let Some(name) = name else { return None };
+    fn store(&mut self, name: &str, at: Path<'_>) -> Option<&'c Arc<StoreSpec>> {
         if let Some(last) = self.last_store
-            && last.name == *name
+            && last.name == name
         {
             return Some(last);
         }
-        let found = self.catalog.store(self.txn.namespace, &name);
+        let found = self.catalog.store(self.txn.namespace, name);
         match found {
             Some(spec) => {
                 self.declared_store |= spec.existence == Existence::Declared;
                 self.last_store = found;
             }
-            None => self.faults.add(Code::UnknownStore, at, format!("there is no store \"{}\"", shown(&name))),
+            None => self.faults.add(Code::UnknownStore, at, format!("there is no store \"{}\"", shown(name))),
         }
         found
     }
@@ -173,8 +172,8 @@ impl<'c> Draft<'c> {
                 Span { at: u32::try_from(start).ok()?, len: u32::try_from(length).ok()? }
             }
             (Text::Given(key), Text::Absent) => Span::push(&mut self.txn.keys, key.as_bytes()),
-            (Text::Faulty, Text::Absent) | (Text::Absent, Text::Faulty) => return None,
-            _ => {
+            (Text::Faulty, _) | (_, Text::Faulty) => return None,
+            (Text::Given(_), Text::Given(_)) => {
                 let detail = format!("{} excludes {}", names.0, names.1);
                 self.faults.add(Code::ExclusiveFields, at.field(names.1), detail);
                 return None;
@@ -224,7 +223,7 @@ impl<'c> Draft<'c> {
 
     fn store_of(&mut self, op: &mut Slots<'_>, at: Path<'_>) -> Option<&'c Arc<StoreSpec>> {
         match op.take(0) {
-            Text::Given(name) => self.store(Some(name), at.field("store")),
+            Text::Given(name) => self.store(&name, at.field("store")),
             Text::Absent => {
                 self.faults.add(Code::MissingField, at.field("store"), "names the store");
                 None
@@ -627,7 +626,7 @@ struct Snapshots<'a, 'c> {
 impl<'de> Entries<'de> for Snapshots<'_, '_> {
     fn entry<A: MapAccess<'de>>(&mut self, name: &str, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
         let cen = self.draft.epoch(scalar(map)?, at);
-        let Some(spec) = self.draft.store(Some(Cow::Borrowed(name)), at) else { return Ok(()) };
+        let Some(spec) = self.draft.store(name, at) else { return Ok(()) };
         if self.draft.txn.snapshots.iter().any(|snapshot| snapshot.store == spec.id) {
             self.draft.faults.add(Code::DuplicateField, at, "is there twice");
         } else if self.draft.txn.snapshots.len() == STORES_PER_TXN_MAX {

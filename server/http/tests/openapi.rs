@@ -1,19 +1,35 @@
 //! The checked-in OpenAPI documents are those of the routes. `UPDATE_OPENAPI=1` rewrites them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
 
+/// Fields by name, whether or not some crate in the build makes maps keep their order.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let by_name: BTreeMap<_, _> = map.iter().map(|(name, inner)| (name.clone(), sorted(inner))).collect();
+            Value::Object(by_name.into_iter().collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
+        leaf => leaf.clone(),
+    }
+}
+
 fn check(file: &str, checked_in: &str, document: &Value) {
-    let generated = format!("{}\n", serde_json::to_string_pretty(document).unwrap());
+    let generated = format!("{}\n", serde_json::to_string_pretty(&sorted(document)).unwrap());
     if std::env::var_os("UPDATE_OPENAPI").is_some() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../openapi").join(file);
         std::fs::write(path, generated).unwrap();
         return;
     }
-    assert_eq!(
-        checked_in, generated,
-        "openapi/{file} is not what the routes say: UPDATE_OPENAPI=1 cargo test -p tribunal-http --test openapi"
+    let line = checked_in.lines().zip(generated.lines()).position(|(old, new)| old != new);
+    assert!(
+        checked_in == generated,
+        "openapi/{file} is not what the routes say, from line {}: UPDATE_OPENAPI=1 cargo test -p tribunal-http --test \
+         openapi",
+        line.map_or(checked_in.lines().count(), |line| line + 1)
     );
 }
 

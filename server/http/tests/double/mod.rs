@@ -1,11 +1,14 @@
 //! An in-memory node, for the mapping to HTTP and nothing else: it validates reads against the newest version,
 //! assigns one epoch per commit, and knows no isolation level.
 
+#![expect(dead_code, reason = "each test file uses its part of the double")]
+
 pub mod client;
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::ready;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,8 +39,8 @@ pub struct Double {
     state: Mutex<State>,
     /// What the next commit fails with.
     pub fail_next: Mutex<Option<ServiceError>>,
-    /// How long a commit takes.
-    pub commit_takes: Duration,
+    commit_takes: Duration,
+    begun: AtomicUsize,
 }
 
 fn spec(id: StoreId, name: &str) -> StoreSpec {
@@ -62,8 +65,18 @@ impl Double {
         Double { state: Mutex::new(state), ..Double::default() }
     }
 
+    /// A double whose commits take their time.
+    pub fn slow(commit_takes: Duration) -> Self {
+        Double { commit_takes, ..Double::new() }
+    }
+
     pub fn imported(&self) -> Vec<ImportedVersion> {
         self.state.lock().unwrap().imported.clone()
+    }
+
+    /// Returns how many commits have come.
+    pub fn begun(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
     }
 
     fn decide(&self, txn: &TxnRequest) -> Result<Decided, ServiceError> {
@@ -146,6 +159,7 @@ impl Service for Double {
     }
 
     fn commit(&self, txn: TxnRequest, ack: AckMode) -> Answer<'_, Decided> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             if !self.commit_takes.is_zero() {
                 tokio::time::sleep(self.commit_takes).await;

@@ -1,0 +1,299 @@
+//! Malformed and hostile requests: each gets a problem with a code and a pointer per fault, and nothing is queued.
+
+mod double;
+
+use double::client::{Client, Reply, post};
+use double::start;
+use serde_json::{Value, json};
+use tribunal_types::limits::*;
+
+const COMMIT: &str = "/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a/commit";
+
+fn errors(reply: &Reply) -> Vec<(String, String)> {
+    let problem = reply.json();
+    let word = |error: &Value, name: &str| error[name].as_str().unwrap().to_owned();
+    let list = problem["errors"].as_array().cloned().unwrap_or_default();
+    list.iter().map(|error| (word(error, "pointer"), word(error, "code"))).collect()
+}
+
+/// Posts a commit body and expects exactly these faults.
+async fn check(body: &str, status: u16, code: &str, expected: &[(&str, &str)]) {
+    let server = start().await;
+    let reply = post(server.address, COMMIT, body).await;
+    let shown = &body[..body.len().min(200)];
+    assert_eq!(reply.status, status, "{shown}: {}", reply.json());
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    assert_eq!(reply.json()["code"], code, "{shown}");
+    let found = errors(&reply);
+    let found: Vec<_> = found.iter().map(|(pointer, code)| (pointer.as_str(), code.as_str())).collect();
+    assert_eq!(found, expected, "{shown}");
+    let log = Client::connect(server.address).await.get("/v1/log?store=kv").await;
+    assert_eq!(log.json()["head_lsn"], "0", "nothing is queued");
+    server.stop().await.unwrap();
+}
+
+fn write(op: Value) -> String {
+    json!({"writes": [op]}).to_string()
+}
+
+#[tokio::test]
+async fn each_fault_has_its_code_and_pointer() {
+    let one = |body: Value, status: u16, code: &'static str, pointer: &'static str| (body, status, code, pointer);
+    let long_key = "k".repeat(KEY_BYTES_MAX + 1);
+    let put = |key: &str| json!({"op": "put", "store": "kv", "key": key, "value": 1});
+    let table = [
+        one(json!([]), 400, "wrong_type", ""),
+        one(json!({"wirtes": []}), 400, "unknown_field", "/wirtes"),
+        one(json!({"writes": {}}), 400, "wrong_type", "/writes"),
+        one(json!({"writes": [7]}), 400, "wrong_type", "/writes/0"),
+        one(json!({"isolation": "strongest"}), 400, "unknown_value", "/isolation"),
+        one(json!({"isolation": null}), 400, "wrong_type", "/isolation"),
+        one(json!({"priority": 256}), 400, "bad_number", "/priority"),
+        one(json!({"priority": -1}), 400, "bad_number", "/priority"),
+        one(json!({"priority": 1.5}), 400, "bad_number", "/priority"),
+        one(json!({"priority": "1"}), 400, "wrong_type", "/priority"),
+        one(json!({"ack": "never"}), 400, "unknown_value", "/ack"),
+        one(json!({"epoch": "9223372036854775807"}), 400, "bad_number", "/epoch"),
+        one(json!({"snapshots": []}), 400, "wrong_type", "/snapshots"),
+        one(json!({"snapshots": "10"}), 400, "wrong_type", "/snapshots"),
+        one(json!({"snapshots": {"kv": 10}}), 400, "wrong_type", "/snapshots/kv"),
+        one(json!({"snapshots": {"kv": "ten"}}), 400, "bad_number", "/snapshots/kv"),
+        one(json!({"snapshots": {"a/b~": "10"}}), 404, "unknown_store", "/snapshots/a~1b~0"),
+        one(json!({"snapshots": {"orders/ü": "10"}, "writes": [put("a")]}), 422, "store_not_named", "/writes/0/store"),
+        one(json!({"ranges": [{"store": "kv"}]}), 400, "snapshot_required", "/snapshots"),
+        one(
+            json!({"isolation": "snapshot", "reads": [{"store": "kv", "key": "a"}]}),
+            400,
+            "snapshot_required",
+            "/snapshots",
+        ),
+        one(json!({"reads": [{"store": "declared", "key": "a"}]}), 400, "snapshot_required", "/snapshots"),
+        one(json!({"reads": [{"store": "nope", "key": "a"}]}), 404, "unknown_store", "/reads/0/store"),
+        one(json!({"reads": [{"key": "a"}]}), 400, "missing_field", "/reads/0/store"),
+        one(json!({"reads": [{"store": "kv"}]}), 400, "missing_field", "/reads/0/key"),
+        one(json!({"reads": [{"store": "kv", "key": ""}]}), 422, "empty_key", "/reads/0/key"),
+        one(json!({"reads": [{"store": "kv", "key": 1}]}), 400, "wrong_type", "/reads/0/key"),
+        one(json!({"reads": [{"store": "kv", "key": long_key}]}), 413, "key_too_long", "/reads/0/key"),
+        one(
+            json!({"reads": [{"store": "kv", "key": "a", "key_b64": "YQ=="}]}),
+            400,
+            "exclusive_fields",
+            "/reads/0/key_b64",
+        ),
+        one(json!({"reads": [{"store": "kv", "key_b64": "?"}]}), 400, "bad_base64", "/reads/0/key_b64"),
+        one(json!({"reads": [{"store": "kv", "key": "a", "version": "x"}]}), 400, "bad_number", "/reads/0/version"),
+        one(json!({"reads": [{"store": "kv", "key": "a", "version": "0"}]}), 400, "bad_number", "/reads/0/version"),
+        one(json!({"reads": [{"store": "kv", "key": "a", "version": 17}]}), 400, "wrong_type", "/reads/0/version"),
+        one(json!({"reads": [{"store": "kv", "key": "a", "value": 17}]}), 400, "unknown_field", "/reads/0/value"),
+        one(
+            json!({"reads": [{"store": "kv", "key": "a"}, {"store": "kv", "key_b64": "YQ=="}]}),
+            422,
+            "duplicate_row",
+            "/reads/1/key",
+        ),
+        one(json!({"writes": [put("a"), put("b"), put("a")]}), 422, "duplicate_row", "/writes/2/key"),
+        one(
+            json!({"snapshots": {"kv": "1"}, "ranges": [{"store": "kv", "start": "b", "end": "b"}]}),
+            422,
+            "empty_range",
+            "/ranges/0/end",
+        ),
+        one(json!({"writes": [{"op": "upsert", "store": "kv", "key": "a"}]}), 400, "unknown_op", "/writes/0/op"),
+        one(json!({"writes": [{"store": "kv", "key": "a", "value": 1}]}), 400, "missing_field", "/writes/0/op"),
+        one(json!({"writes": [{"op": "put", "store": "kv", "key": "a"}]}), 400, "missing_field", "/writes/0/value"),
+        one(
+            json!({"writes": [{"op": "delete", "store": "kv", "key": "a", "value": 1}]}),
+            400,
+            "exclusive_fields",
+            "/writes/0/value",
+        ),
+        one(
+            json!({"writes": [{"op": "put", "store": "kv", "key": "a", "value": 1, "value_b64": ""}]}),
+            400,
+            "exclusive_fields",
+            "/writes/0/value_b64",
+        ),
+        one(
+            json!({"writes": [{"op": "put", "store": "kv", "key": "a", "value_b64": "%"}]}),
+            400,
+            "bad_base64",
+            "/writes/0/value_b64",
+        ),
+        one(
+            json!({"writes": [{"op": "add", "store": "kv", "key": "a", "value": "5"}]}),
+            422,
+            "not_an_integer",
+            "/writes/0/value",
+        ),
+        one(
+            json!({"writes": [{"op": "add", "store": "kv", "key": "a", "value": 0.5}]}),
+            422,
+            "not_an_integer",
+            "/writes/0/value",
+        ),
+        one(
+            json!({"writes": [{"op": "add", "store": "orders/ü", "key": "a", "value": 5}]}),
+            422,
+            "add_unsupported",
+            "/writes/0/op",
+        ),
+        one(json!({"txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a"}), 400, "unknown_field", "/txn_id"),
+    ];
+    for (body, status, code, pointer) in table {
+        check(&body.to_string(), status, code, &[(pointer, code)]).await;
+    }
+}
+
+#[tokio::test]
+async fn all_faults_are_told_at_once() {
+    let body = r#"{"isolation":"x","reads":[{"store":"kv","key":"","version":"v"},{"stoer":"kv","key":"a"}],
+                   "writes":[{"op":"pot","store":"kv","key":"a"},{"op":"put","store":"nope","key":"b"}]}"#;
+    let expected = [
+        ("/isolation", "unknown_value"),
+        ("/reads/0/key", "empty_key"),
+        ("/reads/0/version", "bad_number"),
+        ("/reads/1/stoer", "unknown_field"),
+        ("/reads/1/store", "missing_field"),
+        ("/writes/0/op", "unknown_op"),
+        ("/writes/1/store", "unknown_store"),
+        ("/writes/1/value", "missing_field"),
+    ];
+    check(body, 400, "invalid_request", &expected).await;
+}
+
+#[tokio::test]
+async fn a_field_that_is_there_twice_is_no_choice() {
+    let body = r#"{"writes":[{"op":"put","op":"delete","store":"kv","key":"a","value":1}]}"#;
+    check(body, 400, "duplicate_field", &[("/writes/0/op", "duplicate_field")]).await;
+    let body = r#"{"snapshots":{"kv":"1","kv":"2"}}"#;
+    check(body, 400, "duplicate_field", &[("/snapshots/kv", "duplicate_field")]).await;
+}
+
+#[tokio::test]
+async fn broken_syntax_is_located() {
+    let server = start().await;
+    for (body, line, column) in [
+        ("{\n \"writes\": [,]}", 2, 13),
+        ("", 1, 0),
+        ("{} x", 1, 4),
+        ("{\"writes\":[{\"op\":\"put\"", 1, 22),
+        ("{\"priority\": 1e999}", 1, 18),
+        ("{\"writes\":[{\"op\":\"put\",\"store\":\"kv\",\"key\":\"\\ud800\",\"value\":1}]}", 1, 50),
+    ] {
+        let reply = post(server.address, COMMIT, body).await;
+        let problem = reply.json();
+        assert_eq!((reply.status, problem["code"].as_str()), (400, Some("malformed_json")), "{body}");
+        assert_eq!((problem["line"].as_u64(), problem["column"].as_u64()), (Some(line), Some(column)), "{body}");
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_text_are_refused() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let headers = [("content-type", "application/json")];
+    let reply = client.call("POST", COMMIT, &headers, b"{\"isolation\":\"\xff\"}").await;
+    assert_eq!((reply.status, reply.json()["code"].as_str()), (400, Some("invalid_utf8")));
+    assert!(reply.json()["detail"].as_str().unwrap().contains("byte 14"));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn nesting_is_bounded() {
+    let nested = |n: usize| format!("{}1{}", "[".repeat(n), "]".repeat(n));
+    let body = |n: usize| format!(r#"{{"writes":[{{"op":"put","store":"kv","key":"a","value":{}}}]}}"#, nested(n));
+    check(&body(62), 400, "too_deep", &[("/writes/0/value", "too_deep")]).await;
+    check(&body(100_000), 400, "too_deep", &[("/writes/0/value", "too_deep")]).await;
+    check(&nested(100_000), 400, "wrong_type", &[("", "wrong_type")]).await;
+    let unknown = format!("{{\"deep\":{}}}", nested(100_000));
+    check(&unknown, 400, "unknown_field", &[("/deep", "unknown_field")]).await;
+    let server = start().await;
+    let reply = post(server.address, COMMIT, &body(61)).await;
+    assert_eq!(reply.status, 200);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn sizes_are_bounded() {
+    let put = |n: usize| json!({"op": "put", "store": "kv", "key": format!("k{n}"), "value": 1});
+    let many: Vec<_> = (0..=OPS_PER_TXN_MAX).map(put).collect();
+    check(&json!({"writes": many}).to_string(), 413, "too_many", &[("", "too_many")]).await;
+
+    let range = |n: usize| json!({"store": "kv", "start": format!("{n:05}")});
+    let many: Vec<_> = (0..=RANGES_PER_TXN_MAX).map(range).collect();
+    let body = json!({"snapshots": {"kv": "1"}, "ranges": many}).to_string();
+    check(&body, 413, "too_many", &[("/ranges/256", "too_many")]).await;
+
+    let long = "v".repeat(VALUE_BYTES_MAX);
+    let body = write(json!({"op": "put", "store": "kv", "key": "a", "value": long}));
+    check(&body, 413, "value_too_large", &[("/writes/0/value", "value_too_large")]).await;
+
+    let huge = format!("{{\"x\":\"{}\"}}", "x".repeat(BODY_BYTES_MAX));
+    check(&huge, 413, "body_too_large", &[]).await;
+}
+
+#[tokio::test]
+async fn a_body_without_a_length_is_bounded_all_the_same() {
+    use tokio::io::AsyncWriteExt;
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let head = format!(
+        "POST {COMMIT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    );
+    client.socket.write_all(head.as_bytes()).await.unwrap();
+    let chunk = [b"100000\r\n".as_slice(), &[b' '; 0x10_0000], b"\r\n"].concat();
+    for _ in 0..12 {
+        if client.socket.write_all(&chunk).await.is_err() {
+            break;
+        }
+    }
+    let reply = client.reply().await.expect("an answer before the end of the body");
+    assert_eq!((reply.status, reply.json()["code"].as_str()), (413, Some("body_too_large")));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn ids_are_uuids_of_version_7() {
+    let server = start().await;
+    for id in ["x", "0193a5b0-7a3e-4c11-8a52-3f0e1d2c4b5a", "0193a5b07a3e7c118a523f0e1d2c4b5a", "%FF"] {
+        let reply = post(server.address, &format!("/v1/txns/{id}/commit"), "{}").await;
+        assert_eq!((reply.status, reply.json()["code"].as_str()), (400, Some("bad_txn_id")), "{id}");
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn routes_methods_and_types_are_problems_too() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let json = ("content-type", "application/json");
+    let check = |reply: Reply, status: u16, code: &str| {
+        assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{code}");
+        assert_eq!((reply.status, reply.json()["code"].as_str()), (status, Some(code)), "{reply:?}");
+        reply
+    };
+    check(client.get("/nope").await, 404, "unknown_route");
+    check(client.get("/v1/txns/x/y/z").await, 404, "unknown_route");
+    let reply = check(client.get(COMMIT).await, 405, "method_not_allowed");
+    assert_eq!(reply.header("allow"), Some("POST"));
+    let reply = check(client.call("DELETE", "/v1/stores/kv", &[], b"").await, 405, "method_not_allowed");
+    let mut allowed: Vec<_> = reply.header("allow").unwrap().split(',').map(str::trim).collect();
+    allowed.sort_unstable();
+    assert_eq!(allowed, ["GET", "HEAD", "PUT"]);
+    check(client.call("POST", COMMIT, &[], b"{}").await, 415, "unsupported_media_type");
+    let plain = [("content-type", "text/plain")];
+    check(client.call("POST", COMMIT, &plain, b"{}").await, 415, "unsupported_media_type");
+    let latin = [("content-type", "application/json; charset=latin1")];
+    check(client.call("POST", COMMIT, &latin, b"{}").await, 415, "unsupported_media_type");
+    let packed = [json, ("content-encoding", "gzip")];
+    check(client.call("POST", COMMIT, &packed, b"{}").await, 415, "unsupported_media_type");
+    check(client.get("/v1/log?store=nope").await, 404, "unknown_store");
+    check(client.get("/v1/log").await, 400, "missing_field");
+    check(client.get("/v1/log?store=kv&limit=10001").await, 400, "bad_number");
+    check(client.get("/v1/log?store=kv&wait_ms=60001").await, 400, "bad_number");
+    check(client.get("/v1/log?store=kv&foo=1").await, 400, "unknown_parameter");
+    let gone = check(client.get("/v1/log?store=kv&after=666").await, 410, "log_truncated");
+    assert_eq!(gone.json()["oldest"], "667");
+    server.stop().await.unwrap();
+}

@@ -1,0 +1,346 @@
+//! What each endpoint says on the wire, beyond the commit and its conflict.
+
+mod double;
+
+use double::client::Client;
+use double::{KV, start, toy_row};
+use serde_json::json;
+use tribunal_http::service::ServiceError;
+use tribunal_types::{Lsn, NamespaceId, Version};
+
+fn id(n: u8) -> String {
+    format!("0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b{n:02x}")
+}
+
+fn commit(n: u8) -> String {
+    format!("/v1/txns/{}/commit", id(n))
+}
+
+#[tokio::test]
+async fn begin_names_stores_sessions_and_expiry() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let all = client.post("/v1/txns", "{}").await;
+    assert_eq!(all.status, 201);
+    let snapshots = json!({"kv": "10", "orders/ü": "10", "declared": "10"});
+    assert_eq!(all.json()["snapshots"], snapshots);
+    assert_eq!(all.json()["epoch"], "11");
+    let minted = all.json()["txn_id"].as_str().unwrap().to_owned();
+    assert_eq!(client.post(&format!("/v1/txns/{minted}/commit"), "{}").await.status, 200);
+
+    let lagging = client.post("/v1/txns", r#"{"stores":["kv"],"session":"v1-99"}"#).await;
+    assert_eq!((lagging.status, lagging.json()["code"].as_str()), (503, Some("store_lagging")));
+    assert_eq!(lagging.header("retry-after"), Some("2"));
+    assert_eq!(lagging.json()["retry_after_ms"], 1500);
+    assert!(lagging.json()["detail"].as_str().unwrap().starts_with("kv "));
+
+    let bad = client.post("/v1/txns", r#"{"stores":["kv",7,"no"],"session":"x","ttl_ms":1e9,"isolation":"?"}"#).await;
+    let pointers: Vec<_> = bad.json()["errors"].as_array().unwrap().iter().map(|e| e["pointer"].clone()).collect();
+    assert_eq!(pointers, ["/stores/1", "/stores/2", "/session", "/ttl_ms", "/isolation"]);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_asked_for_and_fenced() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let path = format!("/v1/txns/{}", id(1));
+    let unknown = client.get(&path).await;
+    assert_eq!((unknown.status, unknown.header("txn-status")), (200, Some("unknown")));
+    assert_eq!(unknown.json(), json!({"status": "unknown", "txn_id": id(1)}));
+    let fenced = client.get(&format!("{path}?fence=true&wait_ms=10")).await;
+    assert_eq!(fenced.json()["reason"], "fenced");
+    assert_eq!(fenced.json()["retryable"], false);
+
+    client.post(&commit(2), r#"{"writes":[{"op":"put","store":"kv","key":"a","value":1}]}"#).await;
+    let known = client.get(&format!("/v1/txns/{}", id(2))).await;
+    assert_eq!((known.json()["status"].as_str(), known.json()["lsn"]["kv"].as_str()), (Some("committed"), Some("1")));
+
+    let given_up = client.call("POST", &format!("/v1/txns/{}/abort", id(3)), &[], b"").await;
+    assert_eq!((given_up.status, given_up.json()["reason"].as_str()), (200, Some("client_abort")));
+    let too_late = client.call("POST", &format!("/v1/txns/{}/abort", id(2)), &[], b"").await;
+    assert_eq!(too_late.json()["status"], "committed");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dry_run_changes_nothing() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let path = format!("/v1/txns/{}/validate", id(1));
+    let fine = client.post(&path, r#"{"writes":[{"op":"put","store":"kv","key":"a","value":1}]}"#).await;
+    assert_eq!(fine.json(), json!({"status": "would_commit", "txn_id": id(1), "cen": "10"}));
+    let stale = client.post(&path, r#"{"reads":[{"store":"kv","key":"a","version":"5"}]}"#).await;
+    assert_eq!(stale.json()["status"], "would_abort");
+    assert_eq!(client.get("/v1/log?store=kv").await.json()["head_lsn"], "0");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_bad_batch_item_does_not_stop_the_others() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let put =
+        |n: u8| json!({"txn_id": id(n), "writes": [{"op": "put", "store": "kv", "key": format!("k{n}"), "value": n}]});
+    let bad = json!({"txn_id": id(9), "writes": [{"op": "put", "store": "kv", "key": "x"}]});
+    let nameless = json!({"writes": []});
+    let body = json!({"txns": [put(1), bad, put(2), nameless, 7]}).to_string();
+    let reply = client.post("/v1/txns/batch-commit", &body).await;
+    assert_eq!(reply.status, 200);
+    let results = reply.json()["results"].clone();
+    let words: Vec<_> = results.as_array().unwrap().iter().map(|r| r["status"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(words, ["committed", "problem", "committed", "problem", "problem"]);
+    assert_eq!(results[0]["txn_id"], id(1));
+    assert_eq!(results[1]["txn_id"], id(9));
+    assert_eq!(results[1]["problem"]["errors"][0]["pointer"], "/txns/1/writes/0/value");
+    assert_eq!(results[2]["lsn"]["kv"], "2");
+    assert_eq!(results[3]["problem"]["errors"][0]["pointer"], "/txns/3/txn_id");
+
+    let lines = format!("{}\n\n{{\"txn_id\":\n{}\r\n", put(3), put(4));
+    let headers = [("content-type", "application/x-ndjson")];
+    let reply = client.call("POST", "/v1/txns/batch-commit", &headers, lines.as_bytes()).await;
+    assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/x-ndjson")));
+    let text = String::from_utf8(reply.body).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3);
+    assert_eq!((lines[0]["status"].as_str(), lines[2]["status"].as_str()), (Some("committed"), Some("committed")));
+    assert_eq!(
+        (lines[1]["problem"]["code"].as_str(), lines[1]["problem"]["line"].as_u64()),
+        (Some("malformed_json"), Some(3))
+    );
+
+    for (body, code) in
+        [("{}", "missing_field"), ("[]", "wrong_type"), (r#"{"txns":1}"#, "wrong_type"), ("{", "malformed_json")]
+    {
+        let reply = client.post("/v1/txns/batch-commit", body).await;
+        assert_eq!((reply.status, reply.json()["code"].as_str()), (400, Some(code)), "{body}");
+    }
+    let many = format!("{{\"txns\":[{}0]}}", "0,".repeat(tribunal_types::limits::TXNS_PER_REQUEST_MAX));
+    assert_eq!(client.post("/v1/txns/batch-commit", &many).await.status, 413);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn keys_and_values_of_every_kind_survive() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let body = r#"{"writes":[
+        {"op":"put","store":"kv","key":"a/b c%?#","value":"slash"},
+        {"op":"put","store":"kv","key":"q\"uo\\te\u0000\n","value":{"k" : [1, 2.50, null, "\u00e9"]}},
+        {"op":"put","store":"kv","key":"ключ🔑","value":null},
+        {"op":"put","store":"kv","key_b64":"/wD+","value_b64":"AAH/"}]}"#;
+    assert_eq!(client.post(&commit(1), body).await.status, 200);
+    let version = (11_u64 << 20).to_string();
+
+    let row = client.get("/v1/stores/kv/rows/a%2Fb%20c%25%3F%23").await;
+    let expected = json!({"key": "a/b c%?#", "value": "slash", "version": version, "applied": "11"});
+    assert_eq!(row.json(), expected);
+    let row = client.get("/v1/stores/kv/rows/q%22uo%5Cte%00%0A").await;
+    let text = String::from_utf8(row.body.clone()).unwrap();
+    assert!(text.contains(r#""value":{"k" : [1, 2.50, null, "\u00e9"]}"#), "untouched: {text}");
+    assert_eq!(row.json()["key"], "q\"uo\\te\0\n");
+    let row = client.get("/v1/stores/kv/rows/%D0%BA%D0%BB%D1%8E%D1%87%F0%9F%94%91").await;
+    assert_eq!((row.json()["key"].as_str(), row.json()["value"].is_null()), (Some("ключ🔑"), true));
+    let row = client.get("/v1/stores/kv/rows/%FF%00%FE").await;
+    let expected = json!({"key_b64": "/wD+", "value_b64": "AAH/", "version": version, "applied": "11"});
+    assert_eq!(row.json(), expected);
+
+    let none = client.get("/v1/stores/kv/rows/none").await;
+    assert_eq!((none.status, none.json()["code"].as_str()), (404, Some("row_missing")));
+    assert_eq!(none.json()["applied"], "11");
+    let long = client.get(&format!("/v1/stores/kv/rows/{}", "k".repeat(10_241))).await;
+    assert_eq!((long.status, long.json()["code"].as_str()), (414, Some("key_too_long")));
+    let other = client.get("/v1/stores/orders%2F%C3%BC/rows/a").await;
+    assert_eq!((other.status, other.json()["code"].as_str()), (422, Some("not_embedded")));
+
+    let page = client.get("/v1/stores/kv/rows?start=a&end=r&limit=1").await.json();
+    assert_eq!((page["rows"][0]["key"].as_str(), page["more"].as_bool()), (Some("a/b c%?#"), Some(true)));
+    let page = client.get("/v1/stores/kv/rows?start=%FF").await.json();
+    assert_eq!((page["rows"][0]["key_b64"].as_str(), page["more"].as_bool()), (Some("/wD+"), Some(false)));
+    let empty = client.get("/v1/stores/kv/rows?start=b&end=a").await;
+    assert_eq!((empty.status, empty.json()["code"].as_str()), (422, Some("empty_range")));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn stores_are_declared_shown_and_listed() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let json_type = [("content-type", "application/json")];
+    let body = br#"{"existence":"declared","multi_version":true,"transactional":true,"adaptor":"redis","adaptor_config":{"prefix": "x:"}}"#;
+    let made = client.call("PUT", "/v1/stores/cache-1", &json_type, body).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    let expected = json!({
+        "store": "cache-1", "existence": "declared", "multi_version": true, "transactional": true, "adaptor": "redis",
+        "adaptor_config": {"prefix": "x:"}, "head_lsn": "3", "acked_lsn": "2", "committed": "0", "durable": "0",
+        "applied": "0", "push": {"state": "running", "lag_ms": "5"}});
+    assert_eq!(made.json(), expected);
+    assert_eq!(client.call("PUT", "/v1/stores/cache-1", &json_type, body).await.status, 200);
+    assert_eq!(client.get("/v1/stores/cache-1").await.json(), expected);
+    let listed = client.get("/v1/stores").await.json();
+    let names: Vec<_> = listed["stores"].as_array().unwrap().iter().map(|s| s["store"].as_str().unwrap()).collect();
+    assert_eq!(names, ["cache-1", "declared", "kv", "orders/ü"]);
+    let snapshot = client.get("/v1/snapshot?store=kv").await.json();
+    assert_eq!(snapshot, json!({"store": "kv", "committed": "10", "durable": "10", "applied": "9"}));
+
+    for (path, body, status, code) in [
+        ("/v1/stores/a%20b", "{}", 400, "bad_name"),
+        ("/v1/stores/-a", "{}", 400, "bad_name"),
+        ("/v1/stores/a", r#"{"adaptor":"nope"}"#, 422, "adaptor_unknown"),
+        ("/v1/stores/a", r#"{"adaptor_config":{}}"#, 400, "missing_field"),
+        ("/v1/stores/a", r#"{"adaptor":"redis","adaptor_config":[]}"#, 400, "wrong_type"),
+        ("/v1/stores/a", r#"{"existence":"maybe"}"#, 400, "unknown_value"),
+        ("/v1/stores/a", r#"{"multi_version":"yes"}"#, 400, "wrong_type"),
+        ("/v1/stores/a", r#"{"id":7}"#, 400, "unknown_field"),
+    ] {
+        let reply = client.call("PUT", path, &json_type, body.as_bytes()).await;
+        assert_eq!((reply.status, reply.json()["code"].as_str()), (status, Some(code)), "{path} {body}");
+    }
+    assert_eq!(client.get("/v1/stores/nope").await.status, 404);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn versions_are_imported_whole_or_not_at_all() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let headers = [("content-type", "application/x-ndjson")];
+    let path = "/v1/stores/kv/versions";
+    let bad =
+        b"{\"key\":\"a\",\"version\":\"5\"}\n{\"key\":\"\",\"version\":\"x\"}\n{\"key_b64\":\"YQ==\",\"key\":\"a\"}\n";
+    let reply = client.call("POST", path, &headers, bad).await;
+    let pointers: Vec<_> = reply.json()["errors"].as_array().unwrap().iter().map(|e| e["pointer"].clone()).collect();
+    assert_eq!(
+        (reply.status, pointers),
+        (422, vec![json!("/1/key"), json!("/1/version"), json!("/2/key_b64"), json!("/2/version")])
+    );
+    assert!(server.double.imported().is_empty());
+
+    let good = b"{\"key\":\"a\",\"version\":\"5\",\"integer\":true}\n\n{\"key_b64\":\"/w==\",\"version\":\"6\"}";
+    let reply = client.call("POST", path, &headers, good).await;
+    assert_eq!((reply.status, reply.json()), (200, json!({"accepted": "2"})));
+    let imported = server.double.imported();
+    assert_eq!(imported[0].row, toy_row(NamespaceId(0), KV, b"a"));
+    assert_eq!((imported[0].version, imported[0].integer), (Version::from_bits(5).unwrap(), true));
+    assert_eq!(imported[1].row, toy_row(NamespaceId(0), KV, b"\xff"));
+
+    let cut = client.call("POST", path, &headers, b"{\"key\":\"a\",\"version\":\"5\"}\n{\"key\":").await;
+    assert_eq!((cut.status, cut.json()["line"].as_u64()), (400, Some(2)));
+    assert_eq!(client.post(path, "{}").await.status, 415);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_node_says_becomes_a_status() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let detail = || "x".to_owned();
+    let table = [
+        (ServiceError::Overloaded { retry_after_ms: 10 }, 503, "overloaded", true),
+        (ServiceError::QuotaExceeded { retry_after_ms: 10 }, 429, "quota_exceeded", true),
+        (ServiceError::Unavailable { detail: detail() }, 503, "unavailable", true),
+        (ServiceError::OutcomeUnknown { detail: detail() }, 504, "outcome_unknown", true),
+        (ServiceError::InFlight, 409, "in_flight", true),
+        (ServiceError::BodyMismatch, 422, "body_mismatch", false),
+        (ServiceError::TxnIdExpired, 422, "txn_id_expired", false),
+        (ServiceError::LogTruncated { oldest: Lsn(4) }, 410, "log_truncated", false),
+        (ServiceError::StoreLagging { store: KV, retry_after_ms: 1 }, 503, "store_lagging", true),
+        (ServiceError::NotFound { what: detail() }, 404, "not_found", false),
+    ];
+    for (error, status, code, retryable) in table {
+        *server.double.fail_next.lock().unwrap() = Some(error);
+        let reply = client.post(&commit(1), "{}").await;
+        assert_eq!((reply.status, reply.json()["code"].as_str()), (status, Some(code)));
+        assert_eq!(reply.json()["retryable"], retryable, "{code}");
+        assert_eq!(reply.header("retry-after").is_some(), reply.json().get("retry_after_ms").is_some(), "{code}");
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn documents_need_nothing_from_elsewhere() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    assert_eq!(client.get("/openapi.json").await.json()["openapi"], "3.1.0");
+    assert_eq!(client.get("/openapi-3.0.json").await.json()["openapi"], "3.0.3");
+    let page = client.get("/docs").await;
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    let text = String::from_utf8(page.body).unwrap();
+    assert!(!text.contains("http://") && !text.contains("https://"), "everything is embedded");
+    let packed = client.call("GET", "/openapi.json", &[("accept-encoding", "gzip")], b"").await;
+    assert_eq!(packed.header("content-encoding"), Some("gzip"));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_body_hash_tells_bodies_apart_and_spellings_not() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let first = r#"{"isolation":"serializable","reads":[{"store":"kv","key":"r"}],"writes":[{"op":"put","store":"kv","key":"a","value":1}]}"#;
+    assert_eq!(client.post(&commit(1), first).await.status, 200);
+    for same in [
+        r#"{ "writes": [ {"value":1,"key":"\u0061","store":"kv","op":"put"} ], "reads":[{"key_b64":"cg==","store":"kv"}] }"#,
+        r#"{"ack":"applied","reads":[{"store":"kv","key":"r"}],"writes":[{"op":"put","store":"kv","key":"a","value":1}]}"#,
+    ] {
+        let reply = client.post(&commit(1), same).await;
+        assert_eq!((reply.status, reply.header("idempotency-replayed")), (200, Some("true")), "{same}");
+    }
+    for other in [
+        r#"{"reads":[{"store":"kv","key":"r"}],"writes":[{"op":"put","store":"kv","key":"a","value":2}]}"#,
+        r#"{"reads":[{"store":"kv","key":"r","version":"1"}],"writes":[{"op":"put","store":"kv","key":"a","value":1}]}"#,
+        r#"{"reads":[{"store":"kv","key":"r"}],"writes":[{"op":"insert","store":"kv","key":"a","value":1}]}"#,
+        r#"{"reads":[{"store":"kv","key":"r"}],"priority":7,"writes":[{"op":"put","store":"kv","key":"a","value":1}]}"#,
+        r#"{"writes":[{"op":"put","store":"kv","key":"a","value":1}]}"#,
+    ] {
+        assert_eq!(client.post(&commit(1), other).await.json()["code"], "body_mismatch", "{other}");
+    }
+    server.stop().await.unwrap();
+}
+
+/// The types of `tribunal-api` and the reader of this crate mean the same.
+#[tokio::test]
+async fn the_wire_types_fit_the_reader() {
+    use tribunal_api::*;
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let text = |t: &str| Some(t.to_owned());
+    let write = |op, key: &str, value: Option<&str>| Write {
+        op,
+        store: "kv".into(),
+        key: text(key),
+        key_b64: None,
+        value: value.map(|v| serde_json::value::RawValue::from_string(v.to_owned()).unwrap()),
+        value_b64: None,
+    };
+    let request = CommitRequest {
+        isolation: Some(IsolationLevel::RepeatableRead),
+        snapshots: Some([("kv".to_owned(), "10".to_owned())].into()),
+        priority: Some(3),
+        ack: Some(Ack::Applied),
+        epoch: text("11"),
+        reads: vec![Read { store: "kv".into(), key: text("a"), key_b64: None, version: None }],
+        ranges: vec![Range { store: "kv".into(), start: text("b"), end_b64: text("Yw=="), ..Range::default() }],
+        writes: vec![
+            write(WriteOp::Insert, "i", Some("{}")),
+            write(WriteOp::Update, "u", Some("\"x\"")),
+            write(WriteOp::Put, "p", Some("1")),
+            write(WriteOp::Delete, "d", None),
+            write(WriteOp::Add, "n", Some("-5")),
+        ],
+    };
+    let reply = client.post(&commit(1), &serde_json::to_string(&request).unwrap()).await;
+    let outcome: TxnOutcome = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!((outcome.status, outcome.applied), (TxnState::Committed, Some(true)));
+    let page: LogPage = serde_json::from_slice(&client.get("/v1/log?store=kv").await.body).unwrap();
+    assert_eq!(page.records[0].writes[4].value.as_ref().unwrap().get(), "-5");
+    let begin = BeginRequest {
+        stores: Some(vec!["kv".into()]),
+        isolation: Some(IsolationLevel::Snapshot),
+        session: text("v1-3"),
+        wait_ms: Some(5),
+        ttl_ms: Some(1000),
+    };
+    let reply = client.post("/v1/txns", &serde_json::to_string(&begin).unwrap()).await;
+    serde_json::from_slice::<BeginResponse>(&reply.body).unwrap();
+    server.stop().await.unwrap();
+}
