@@ -14,7 +14,6 @@
 //! Must never: resolve anything, look at a clock to decide anything, acknowledge on its own.
 
 mod batches;
-mod entries;
 mod epoch_runs;
 mod error;
 mod frame;
@@ -28,6 +27,10 @@ mod reader;
 mod recent;
 mod retention;
 mod salvage;
+mod segment_scan;
+mod segment_writer;
+mod segments;
+mod tree_records;
 mod truncation;
 mod writer;
 
@@ -36,4 +39,6 @@ pub use images::ImageWriter;
 pub use open::{LogOptions, Opened, Recovered, open};
 pub use reader::{Entries, Located, LogReader};
 pub use salvage::{SalvageReport, salvage};
-pub use writer::{DurableLog, LogStats, SledLog};
+/// The writer under the name of its first form.
+pub use writer::DiskLog as SledLog;
+pub use writer::{DiskLog, DurableLog, LogStats};

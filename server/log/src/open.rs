@@ -12,9 +12,8 @@ use tribunal_disk::{Disk, DiskOptions};
 use tribunal_types::{Cen, ControlChange, ControlIndex, Csn, GroupId, Lsn, NodeId, StateImage};
 
 use crate::batches::head_of;
-use crate::entries::{Records, Tip};
 use crate::error::LogError;
-use crate::frame::Kind;
+use crate::frame::{Kind, chain};
 use crate::identity::Identity;
 use crate::images::ImageWriter;
 use crate::lsn_index::spans_of;
@@ -23,8 +22,12 @@ use crate::outcomes;
 use crate::reader::{Index, LogReader, Shared};
 use crate::recent::Recent;
 use crate::retention::Limits;
+use crate::segment_scan::{End, scan};
+use crate::segment_writer::SegmentWriter;
+use crate::segments::Segments;
+use crate::tree_records::{Records, Stored, Tip};
 use crate::truncation;
-use crate::writer::SledLog;
+use crate::writer::DiskLog;
 
 /// How to open a log.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +59,7 @@ impl Default for LogOptions {
 /// An open log.
 pub struct Opened {
     /// Writes it.
-    pub writer: SledLog,
+    pub writer: DiskLog,
     /// Reads it.
     pub reader: LogReader,
     /// What was found.
@@ -84,26 +87,20 @@ pub struct Recovered {
     pub warnings: Vec<String>,
 }
 
-/// The trees of a log's database.
-pub(crate) struct Trees {
+/// What a log consists of beside its identity, mark and images.
+pub(crate) struct Parts {
+    pub segments: Arc<Segments>,
     pub disk: Disk,
-    pub entries: Records,
     pub control: Records,
-    pub outcomes: Records,
     pub meta: tribunal_disk::Tree,
 }
 
-impl Trees {
+impl Parts {
     pub(crate) fn open(dir: &Path, cache_bytes: u64, group: GroupId) -> Result<Self, LogError> {
+        let segments = Arc::new(Segments::open(dir, group)?);
         let disk = Disk::open(&dir.join("db"), &DiskOptions { cache_bytes })?;
-        let records = |name, kind| Ok::<_, LogError>(Records::new(disk.tree(name)?, kind, group, dir));
-        Ok(Self {
-            entries: records("entries", Kind::Entry)?,
-            control: records("control", Kind::Control)?,
-            outcomes: records("outcomes", Kind::Outcome)?,
-            meta: disk.tree("meta")?,
-            disk,
-        })
+        let control = Records::new(disk.tree("control")?, Kind::Control, group, dir);
+        Ok(Self { segments, control, meta: disk.tree("meta")?, disk })
     }
 }
 
@@ -121,10 +118,10 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
     if !dir.join("db").join("db").exists() {
         return Err(LogError::damaged(dir, "its database file is missing"));
     }
-    let trees = Trees::open(dir, options.cache_bytes, identity.group)?;
+    let parts = Parts::open(dir, options.cache_bytes, identity.group)?;
     let images = ImageWriter::open(dir)?;
     let (image, mut warnings) = images.load_newest();
-    let found = verify(dir, &trees, &mark, identity.group, image.as_ref())?;
+    let found = verify(dir, &parts, &mark, identity.group)?;
     if image.is_none() && found.index.first_entry > 1 {
         warnings.push("no state image covers the truncated entries".into());
         return Err(LogError::damaged(dir, warnings.join("; ")));
@@ -133,17 +130,17 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
     let next = found.next.max(image.as_ref().map_or(Cen(1), |image| image.cen.next()));
     let shared = Arc::new(Shared {
         dir: dir.to_owned(),
-        disk: trees.disk,
         keyer,
-        entries: trees.entries,
-        outcomes: trees.outcomes,
+        segments: Arc::clone(&parts.segments),
         index: RwLock::new(found.index),
         recent: Mutex::new(Recent::new(options.recent_bytes)),
     });
-    let writer = SledLog {
+    let writer = DiskLog {
         shared: Arc::clone(&shared),
-        control: trees.control,
-        meta: trees.meta,
+        segments: SegmentWriter::start(parts.segments, found.end.position, found.end.torn)?,
+        disk: parts.disk,
+        control: parts.control,
+        meta: parts.meta,
         images,
         marker: Marker::start(dir, mark.sequence)?,
         limits: Limits { age_ms: options.retention_ms, bytes: options.retention_bytes },
@@ -152,7 +149,9 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
         control_tip: found.control_tip,
         next,
         entry_bytes: VecDeque::new(),
-        dirty: found.repaired,
+        // What a killed process left may be in the kernel's cache only; the first sync makes it durable.
+        dirty: found.tip.index > 0,
+        disk_dirty: found.repaired || found.control_tip.index > 0,
         appended_bytes: 0,
     };
     let recovered = Recovered {
@@ -172,14 +171,11 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
 fn create(dir: &Path, options: &LogOptions) -> Result<Identity, LogError> {
     fs::create_dir_all(dir).map_err(|e| LogError::io("create", dir, &e))?;
     let identity = Identity::draw(options.node)?;
-    if dir.join("db").exists() {
-        let leftover = Trees::open(dir, options.cache_bytes, identity.group)?;
-        if leftover.disk.tree("entries")?.first()?.is_some() || leftover.disk.tree("control")?.first()?.is_some() {
-            return Err(LogError::damaged(dir, "its identity file is missing"));
-        }
+    let parts = Parts::open(dir, options.cache_bytes, identity.group)?;
+    if !parts.segments.files().is_empty() || parts.disk.tree("control")?.first()?.is_some() {
+        return Err(LogError::damaged(dir, "its identity file is missing"));
     }
-    let trees = Trees::open(dir, options.cache_bytes, identity.group)?;
-    trees.disk.sync()?;
+    parts.disk.sync()?;
     let group = GroupMark { group: identity.group, ..GroupMark::default() };
     mark_file::create(dir, &Mark { groups: vec![group], ..Mark::default() })?;
     identity.store(dir)?;
@@ -199,71 +195,117 @@ struct Found {
     index: Index,
     /// Remains of a write that was never acknowledged were removed.
     repaired: bool,
+    end: End,
 }
 
-fn verify(
-    dir: &Path,
-    trees: &Trees,
-    mark: &Mark,
-    group: GroupId,
-    image: Option<&StateImage>,
-) -> Result<Found, LogError> {
+fn verify(dir: &Path, parts: &Parts, mark: &Mark, group: GroupId) -> Result<Found, LogError> {
     let marked = mark.groups.iter().find(|m| m.group == group).copied();
     let marked = marked.ok_or_else(|| LogError::damaged(dir, "its mark is that of another log"))?;
     let mut control = Vec::new();
-    let control_tip = trees.control.verify(1, |stored| {
+    let control_tip = parts.control.verify(1, |stored| {
         let change = decode_control(&stored.payload)
             .map_err(|e| LogError::damaged(dir, format!("control entry {}: {e}", stored.index)))?;
         control.push((ControlIndex(stored.index), change));
         Ok(())
     })?;
-    let control_tip =
-        check_tip(dir, "control log", control_tip, mark.control_index, mark.control_chain, &trees.control)?;
+    let control_tip = control_tip.unwrap_or(Tip { index: 0, chain: 0 });
+    let marked_chain = |index| Ok::<_, LogError>(parts.control.read(index + 1)?.map(|stored| stored.link));
+    check_tip(dir, "control log", control_tip, (mark.control_index, mark.control_chain), marked_chain)?;
 
-    let mut index = Index { first_entry: trees.entries.first_index()?.unwrap_or(1), ..Index::default() };
-    load_outcomes(dir, trees, &mut index)?;
-    let from = image.and_then(|image| index.runs.last_below(image.cen.next())).map_or(index.first_entry, |run| run.1);
-    let (mut next, mut last_csn) = (Cen(1), Csn(0));
-    let tip = trees.entries.verify(from, |stored| {
-        let damaged = |reason: String| LogError::damaged(dir, format!("entry {}: {reason}", stored.index));
-        let (head, _) = head_of(&stored.payload).map_err(|e| damaged(e.to_string()))?;
-        if stored.index != from && head.first != next {
-            return Err(damaged(format!("it seals from epoch {}, the next was {next}", head.first)));
-        }
-        next = head.last.next();
-        last_csn = last_csn.max(head.last_csn);
-        index.runs.push(head.last, stored.index);
-        Ok(())
-    })?;
-    let tip = check_tip(dir, "log", tip, marked.index, marked.chain, &trees.entries)?;
-    let repaired = remove_remains(&trees.entries, tip)? | remove_remains(&trees.control, control_tip)?;
-    if last_csn == Csn(0) {
-        last_csn = last_stamp_below(dir, trees, from)?;
+    let mut replay = Replay { dir, parts, index: Index::default(), tip: None, next: Cen(1), last_csn: Csn(0) };
+    let truncated = truncation::load(&parts.meta, dir)?;
+    for (store, lsn) in &truncated.positions {
+        replay.index.lsns.set_truncated(*store, *lsn);
     }
-    Ok(Found { tip, control_tip, control, next, last_csn, index, repaired })
+    let end = scan(&parts.segments, |kind, position, stored| replay.record(kind, position, &stored))?;
+    let Replay { mut index, tip, next, last_csn, .. } = replay;
+    index.first_entry = index.first_entry.max(1);
+    if index.first_entry > truncated.first_entry.max(1) {
+        let reason = format!("its first entry is {}, but {} must be there", index.first_entry, truncated.first_entry);
+        return Err(LogError::damaged(dir, reason));
+    }
+    let tip = tip.unwrap_or(Tip { index: 0, chain: 0 });
+    let marked_chain =
+        |index| Ok::<_, LogError>(parts.segments.read(Kind::Entry, index + 1)?.map(|stored| stored.link));
+    check_tip(dir, "log", tip, (marked.index, marked.chain), marked_chain)?;
+    let repaired = remove_remains(&parts.control, control_tip)?;
+    Ok(Found { tip, control_tip, control, next, last_csn, index, repaired, end })
 }
 
-/// Compares where a chain ends with its mark.
+/// What the records of the segments add up to.
+struct Replay<'a> {
+    dir: &'a Path,
+    parts: &'a Parts,
+    index: Index,
+    tip: Option<Tip>,
+    next: Cen,
+    last_csn: Csn,
+}
+
+impl Replay<'_> {
+    fn record(&mut self, kind: Kind, position: u64, stored: &Stored) -> Result<(), LogError> {
+        self.parts.segments.note(kind, stored.index, position);
+        if kind == Kind::Outcome { self.outcome(stored) } else { self.entry(stored) }
+    }
+
+    fn entry(&mut self, stored: &Stored) -> Result<(), LogError> {
+        let damaged = |reason: String| LogError::damaged(self.dir, format!("entry {}: {reason}", stored.index));
+        let fits = match self.tip {
+            Some(tip) => tip.index + 1 == stored.index && tip.chain == stored.link,
+            None => stored.index != 1 || stored.link == 0,
+        };
+        if !fits {
+            return Err(damaged("the chain is broken before it".into()));
+        }
+        let (head, _) = head_of(&stored.payload).map_err(|e| damaged(e.to_string()))?;
+        if self.tip.is_some() && head.first != self.next {
+            return Err(damaged(format!("it seals from epoch {}, the next was {}", head.first, self.next)));
+        }
+        if self.tip.is_none() {
+            self.index.first_entry = stored.index;
+            self.index.oldest = head.first;
+        }
+        self.tip = Some(Tip { index: stored.index, chain: chain(stored.link, stored.index, &stored.payload) });
+        self.next = head.last.next();
+        self.last_csn = self.last_csn.max(head.last_csn);
+        self.index.runs.push(head.last, stored.index);
+        Ok(())
+    }
+
+    fn outcome(&mut self, stored: &Stored) -> Result<(), LogError> {
+        let stored = outcomes::outcome_of(stored, self.dir)?;
+        let outcome = &stored.outcome;
+        if self.tip.is_some() && stored.entry >= self.index.first_entry {
+            self.index.lsns.push(outcome);
+            self.index.retention.push(outcome.cen, outcome.epoch_time_ms, stored.entry_bytes);
+        } else {
+            // Its entry lay in a segment that is gone.
+            for (store, span) in spans_of(outcome) {
+                self.index.lsns.set_truncated(store, Lsn(span.first.0 + span.count - 1));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Compares where a chain ends with its mark. `link_behind` tells the chain hash behind an entry by the link of the next.
 fn check_tip(
     dir: &Path,
     what: &str,
-    tip: Option<Tip>,
-    marked: u64,
-    marked_chain: u64,
-    records: &Records,
-) -> Result<Tip, LogError> {
-    let tip = tip.unwrap_or(Tip { index: 0, chain: 0 });
+    tip: Tip,
+    (marked, marked_chain): (u64, u64),
+    link_behind: impl Fn(u64) -> Result<Option<u64>, LogError>,
+) -> Result<(), LogError> {
     if tip.index < marked {
         let reason = format!("the {what} ends with entry {}, but entry {marked} was acknowledged", tip.index);
         return Err(LogError::damaged(dir, reason));
     }
-    // The chain behind the marked entry is the link of the next one, or the end.
-    let chain = if tip.index == marked { Some(tip.chain) } else { records.read(marked + 1)?.map(|stored| stored.link) };
+    let chain = if tip.index == marked { Some(tip.chain) } else { link_behind(marked)? };
     if chain != Some(marked_chain) {
         let reason = format!("the {what} is not the one that its mark was set on (entry {marked})");
         return Err(LogError::damaged(dir, reason));
     }
-    Ok(tip)
+    Ok(())
 }
 
 /// Removes chunks above the last whole entry.
@@ -273,44 +315,4 @@ fn remove_remains(records: &Records, tip: Tip) -> Result<bool, LogError> {
         records.remove_above(tip.index)?;
     }
     Ok(torn)
-}
-
-/// Rebuilds what is derived from outcome records.
-fn load_outcomes(dir: &Path, trees: &Trees, index: &mut Index) -> Result<(), LogError> {
-    let truncated = truncation::load(&trees.meta, dir)?;
-    if index.first_entry > truncated.first_entry.max(1) {
-        let reason = format!("its first entry is {}, but {} must be there", index.first_entry, truncated.first_entry);
-        return Err(LogError::damaged(dir, reason));
-    }
-    for (store, lsn) in truncated.positions {
-        index.lsns.set_truncated(store, lsn);
-    }
-    for stored in trees.outcomes.scan(0) {
-        let stored = outcomes::outcome_of(&stored?, dir)?;
-        let outcome = &stored.outcome;
-        if stored.entry < index.first_entry {
-            // Its entry is truncated, the outcome was not removed yet.
-            for (store, span) in spans_of(outcome) {
-                index.lsns.set_truncated(store, Lsn(span.first.0 + span.count - 1));
-            }
-            index.oldest = outcome.cen.next();
-            continue;
-        }
-        index.runs.push(outcome.cen, stored.entry);
-        index.lsns.push(outcome);
-        index.retention.push(outcome.cen, outcome.epoch_time_ms, stored.entry_bytes);
-    }
-    Ok(())
-}
-
-/// Walks back to the last entry before `index` that carries a transaction.
-fn last_stamp_below(dir: &Path, trees: &Trees, index: u64) -> Result<Csn, LogError> {
-    for index in (1..index).rev() {
-        let Some(stored) = trees.entries.read(index)? else { break };
-        let (head, _) = head_of(&stored.payload).map_err(|e| LogError::damaged(dir, format!("entry {index}: {e}")))?;
-        if head.last_csn > Csn(0) {
-            return Ok(head.last_csn);
-        }
-    }
-    Ok(Csn(0))
 }

@@ -3,8 +3,10 @@
 use tribunal_codec::{Reader, decode_outcome, encode_outcome, put_varint};
 use tribunal_types::{Cen, EpochOutcome};
 
-use crate::entries::{Records, Stored};
 use crate::error::LogError;
+use crate::frame::Kind;
+use crate::segments::Segments;
+use crate::tree_records::Stored;
 
 /// An outcome as it lies in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,6 @@ pub(crate) fn outcome_of(stored: &Stored, dir: &std::path::Path) -> Result<Store
 }
 
 /// Reads the outcome of an epoch.
-pub(crate) fn read(records: &Records, cen: Cen, dir: &std::path::Path) -> Result<Option<StoredOutcome>, LogError> {
-    records.read(cen.0)?.map(|stored| outcome_of(&stored, dir)).transpose()
+pub(crate) fn read(segments: &Segments, cen: Cen) -> Result<Option<StoredOutcome>, LogError> {
+    segments.read(Kind::Outcome, cen.0)?.map(|stored| outcome_of(&stored, &segments.log_dir)).transpose()
 }

@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use tribunal_core::row_key::RowKeyer;
-use tribunal_disk::Disk;
 use tribunal_types::{Batch, Cen, EpochInput, EpochOutcome, Lsn, StoreId};
 
 use crate::batches::batch_of;
-use crate::entries::{Records, Stored};
 use crate::epoch_runs::EpochRuns;
 use crate::error::LogError;
+use crate::frame::Kind;
 use crate::lsn_index::{Found, LsnIndex, spans_of};
 use crate::outcomes;
 use crate::recent::Recent;
 use crate::retention::Retention;
+use crate::segments::Segments;
+use crate::tree_records::Stored;
 
 /// Where a position of a store's log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +35,8 @@ pub enum Located {
 /// What writer and readers share.
 pub(crate) struct Shared {
     pub dir: PathBuf,
-    pub disk: Disk,
     pub keyer: RowKeyer,
-    pub entries: Records,
-    pub outcomes: Records,
+    pub segments: Arc<Segments>,
     pub index: RwLock<Index>,
     pub recent: Mutex<Recent>,
 }
@@ -70,8 +69,8 @@ impl LogReader {
             return Ok(Some(epoch));
         }
         let Some(entry) = self.shared.index.read().runs.index_of(cen) else { return Ok(None) };
-        let Some(outcome) = outcomes::read(&self.shared.outcomes, cen, &self.shared.dir)? else { return Ok(None) };
-        let Some(stored) = self.shared.entries.read(entry)? else {
+        let Some(outcome) = outcomes::read(&self.shared.segments, cen)? else { return Ok(None) };
+        let Some(stored) = self.shared.segments.read(Kind::Entry, entry)? else {
             if cen < self.shared.index.read().oldest {
                 return Ok(None);
             }
@@ -129,7 +128,7 @@ impl LogReader {
         let wanted = after.next();
         let mut cen = from;
         while cen < until {
-            if let Some(stored) = outcomes::read(&self.shared.outcomes, cen, &self.shared.dir)?
+            if let Some(stored) = outcomes::read(&self.shared.segments, cen)?
                 && let Some(span) = spans_of(&stored.outcome).get(&store)
                 && (span.first..Lsn(span.first.0 + span.count)).contains(&wanted)
             {
@@ -157,10 +156,10 @@ impl LogReader {
         self.shared.index.read().lsns.head(store)
     }
 
-    /// Returns the length of the database file, bytes.
+    /// Returns the length of the segment files, bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.shared.disk.bytes()
+        self.shared.segments.bytes()
     }
 
     /// Returns the index of the first entry that can end with `cen` or later.
@@ -170,7 +169,7 @@ impl LogReader {
     }
 
     fn batch(&self, index: u64) -> Result<Option<Arc<Batch>>, LogError> {
-        self.shared.entries.read(index)?.map(|stored| self.decode(&stored).map(Arc::new)).transpose()
+        self.shared.segments.read(Kind::Entry, index)?.map(|stored| self.decode(&stored).map(Arc::new)).transpose()
     }
 
     fn decode(&self, stored: &Stored) -> Result<Batch, LogError> {
@@ -185,7 +184,7 @@ impl LogReader {
     fn time_before(&self, cen: Cen) -> Result<u64, LogError> {
         let mut below = cen;
         while let Some((before, _)) = { self.shared.index.read().runs.last_below(below) } {
-            if let Some(stored) = outcomes::read(&self.shared.outcomes, before, &self.shared.dir)? {
+            if let Some(stored) = outcomes::read(&self.shared.segments, before)? {
                 return Ok(stored.outcome.epoch_time_ms);
             }
             below = before;
@@ -235,7 +234,7 @@ impl Entries {
             return Ok(Some(None));
         }
         let shared = &self.reader.shared;
-        let outcome = outcomes::read(&shared.outcomes, cen, &shared.dir)?.map(|stored| stored.outcome);
+        let outcome = outcomes::read(&shared.segments, cen)?.map(|stored| stored.outcome);
         let before = match self.epoch_time_ms {
             Some(time) => time,
             None => self.reader.time_before(cen)?,

@@ -4,40 +4,44 @@ use tribunal_codec::{Malformed, Reader, put_varint};
 use tribunal_disk::Tree;
 use tribunal_types::{Cen, Lsn, StoreId};
 
+use crate::batches::head_of;
 use crate::error::LogError;
+use crate::frame::Kind;
 use crate::lsn_index::spans_of;
 use crate::outcomes;
 use crate::reader::Shared;
 
 const TRUNCATED_KEY: &[u8] = b"truncated";
 
-/// Removes entries and outcomes of epochs below `below`. Durable with the next sync; every order in which parts of it
-/// survive a crash leaves a log that opens.
-pub(crate) fn truncate(shared: &Shared, meta: &Tree, below: Cen) -> Result<(), LogError> {
-    let gone = last_positions_below(shared, below)?;
+/// Notes that epochs below `below` are gone, as far as whole segments can go, and forgets them. Returns the position below
+/// which segments may be deleted once the note is durable; `None` if none can go.
+pub(crate) fn note(shared: &Shared, meta: &Tree, below: Cen) -> Result<Option<u64>, LogError> {
     let last_entry = shared.index.read().runs.last_below(below).map(|(_, entry)| entry);
-    {
-        let mut index = shared.index.write();
-        for (store, lsn) in gone {
-            index.lsns.set_truncated(store, lsn);
-        }
-        index.lsns.remove_below(below);
-        index.runs.remove_below(below);
-        index.retention.remove_below(below);
-        index.oldest = below;
-        if let Some(entry) = last_entry {
-            index.first_entry = index.first_entry.max(entry + 1);
-        }
-    }
-    let (first_entry, positions) = {
-        let index = shared.index.read();
-        (index.first_entry, index.lsns.truncated())
+    let Some(last_entry) = last_entry else { return Ok(None) };
+    // The first entry that must stay, and the segment it begins in.
+    let Some(needed) = shared.segments.find(Kind::Entry, last_entry + 1)? else { return Ok(None) };
+    let Some(cut) = shared.segments.cut_below(needed) else { return Ok(None) };
+    let Some(first_entry) = shared.segments.first_entry_from(cut)? else { return Ok(None) };
+    let stored = shared.segments.read(Kind::Entry, first_entry)?;
+    let head = stored.and_then(|stored| head_of(&stored.payload).ok());
+    let Some((head, _)) = head else {
+        return Err(LogError::damaged(&shared.dir, format!("entry {first_entry} cannot be read")));
     };
-    store(meta, &Truncated { first_entry, positions })?;
-    if let Some(entry) = last_entry {
-        shared.entries.remove_below(entry + 1)?;
+    let below = head.first;
+    let gone = last_positions_below(shared, below)?;
+    let mut index = shared.index.write();
+    for (store, lsn) in gone {
+        index.lsns.set_truncated(store, lsn);
     }
-    shared.outcomes.remove_below(below.0)
+    index.lsns.remove_below(below);
+    index.runs.remove_below(below);
+    index.retention.remove_below(below);
+    index.oldest = below;
+    index.first_entry = first_entry;
+    let positions = index.lsns.truncated();
+    drop(index);
+    store(meta, &Truncated { first_entry, positions })?;
+    Ok(Some(cut))
 }
 
 /// Returns each store's last position in epochs below `below`.
@@ -51,7 +55,7 @@ fn last_positions_below(shared: &Shared, below: Cen) -> Result<Vec<(StoreId, Lsn
         let mut after = span.cen.next();
         let until = Cen(below.0.min(after.0 + crate::lsn_index::SPARSE_EPOCHS));
         while after < until {
-            if let Some(stored) = outcomes::read(&shared.outcomes, after, &shared.dir)?
+            if let Some(stored) = outcomes::read(&shared.segments, after)?
                 && let Some(span) = spans_of(&stored.outcome).get(&store)
             {
                 lsn = Lsn(span.first.0 + span.count - 1);

@@ -3,17 +3,19 @@
 use std::sync::Arc;
 
 use tribunal_codec::{GroupMark, Mark, encode_control};
-use tribunal_disk::Tree;
+use tribunal_disk::{Disk, Tree};
 use tribunal_types::{Batch, Cen, ControlChange, ControlIndex, EpochOutcome, GroupId, StateImage};
 
 use crate::batches;
-use crate::entries::{Records, Tip};
 use crate::error::LogError;
+use crate::frame::Kind;
 use crate::images::ImageWriter;
 use crate::mark_file::Marker;
 use crate::outcomes;
 use crate::reader::Shared;
 use crate::retention::Limits;
+use crate::segment_writer::SegmentWriter;
+use crate::tree_records::{Records, Tip};
 use crate::truncation;
 
 /// A log that survives power loss from [`DurableLog::sync`] on.
@@ -64,19 +66,21 @@ pub trait DurableLog: Send {
 /// Counters since the log was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStats {
-    /// `fdatasync` calls on the database file.
+    /// `fdatasync` calls on segment files and the database file.
     pub fdatasyncs: u64,
     /// `fdatasync` calls on the mark file, off the commit path.
     pub mark_fdatasyncs: u64,
-    /// Bytes of entries and outcomes handed to the database, keys and frames included.
+    /// Bytes of entries and outcomes written, frames included.
     pub appended_bytes: u64,
-    /// Length of the database file.
+    /// Length of the segment files and the database file.
     pub file_bytes: u64,
 }
 
-/// The log in sled.
-pub struct SledLog {
+/// The log on disk: entries and outcomes in segment files, rare records (the control log) in sled.
+pub struct DiskLog {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) segments: SegmentWriter,
+    pub(crate) disk: Disk,
     pub(crate) control: Records,
     pub(crate) meta: Tree,
     pub(crate) images: ImageWriter,
@@ -91,10 +95,12 @@ pub struct SledLog {
     /// Bytes of the entries that have no outcome yet, by the index of the first.
     pub(crate) entry_bytes: std::collections::VecDeque<(Cen, u64)>,
     pub(crate) dirty: bool,
+    /// The database of rare records has changes.
+    pub(crate) disk_dirty: bool,
     pub(crate) appended_bytes: u64,
 }
 
-impl SledLog {
+impl DiskLog {
     /// Returns the group that the log belongs to.
     #[must_use]
     pub fn group(&self) -> GroupId {
@@ -117,10 +123,10 @@ impl SledLog {
     #[must_use]
     pub fn stats(&self) -> LogStats {
         LogStats {
-            fdatasyncs: self.shared.disk.fdatasyncs(),
+            fdatasyncs: self.segments.fdatasyncs() + self.disk.fdatasyncs(),
             mark_fdatasyncs: self.marker.fdatasyncs(),
             appended_bytes: self.appended_bytes,
-            file_bytes: self.shared.disk.bytes(),
+            file_bytes: self.shared.segments.bytes() + self.disk.bytes(),
         }
     }
 
@@ -153,7 +159,7 @@ impl SledLog {
     }
 }
 
-impl DurableLog for SledLog {
+impl DurableLog for DiskLog {
     fn append(&mut self, batch: &Batch) -> Result<(), LogError> {
         let refuse = |reason: String| LogError::OutOfOrder { what: "the batch", reason };
         if batch.group != self.group {
@@ -165,7 +171,7 @@ impl DurableLog for SledLog {
         let payload = batches::payload_of(batch);
         let index = self.tip.index + 1;
         self.dirty = true;
-        let appended = self.shared.entries.append(index, self.tip.chain, &payload)?;
+        let appended = self.segments.append(Kind::Entry, index, self.tip.chain, &payload)?;
         self.tip = Tip { index, chain: appended.chain };
         self.next = batch.last.next();
         self.appended_bytes += appended.bytes;
@@ -182,8 +188,14 @@ impl DurableLog for SledLog {
         })?;
         let entry_bytes = self.bytes_of_entry(outcome.cen);
         let payload = outcomes::payload_of(outcome, entry_bytes);
+        if self.shared.segments.last_index(Kind::Outcome).is_some_and(|last| outcome.cen.0 <= last) {
+            return Err(LogError::OutOfOrder {
+                what: "the outcome",
+                reason: format!("epoch {} or a later one has one", outcome.cen),
+            });
+        }
         self.dirty = true;
-        let appended = self.shared.outcomes.append(outcome.cen.0, entry, &payload)?;
+        let appended = self.segments.append(Kind::Outcome, outcome.cen.0, entry, &payload)?;
         self.appended_bytes += appended.bytes;
         let mut index = self.shared.index.write();
         index.lsns.push(outcome);
@@ -197,7 +209,8 @@ impl DurableLog for SledLog {
             let reason = format!("it is number {}, the next is {expected}", index.0);
             return Err(LogError::OutOfOrder { what: "the control entry", reason });
         }
-        self.dirty = true;
+        self.segments.check()?;
+        self.disk_dirty = true;
         let appended = self.control.append(index.0, self.control_tip.chain, &encode_control(change))?;
         self.control_tip = Tip { index: index.0, chain: appended.chain };
         self.appended_bytes += appended.bytes;
@@ -219,19 +232,29 @@ impl DurableLog for SledLog {
         }
         // The mark must never point below what is kept.
         self.marker.catch_up()?;
-        self.dirty = true;
-        truncation::truncate(&self.shared, &self.meta, below)
+        self.disk_dirty = true;
+        let gone = truncation::note(&self.shared, &self.meta, below)?;
+        // Only what is durably noted as gone may go.
+        self.sync()?;
+        gone.map_or(Ok(()), |position| self.shared.segments.remove_below(position))
     }
 
     fn sync(&mut self) -> Result<(), LogError> {
-        if let Some(reason) = self.shared.disk.failure() {
+        self.segments.check()?;
+        if let Some(reason) = self.disk.failure() {
             return Err(LogError::DurabilityInDoubt { reason: reason.to_owned() });
         }
-        if !self.dirty {
+        if !self.dirty && !self.disk_dirty {
             return Ok(());
         }
-        self.shared.disk.sync()?;
-        self.dirty = false;
+        if self.dirty {
+            self.segments.sync()?;
+            self.dirty = false;
+        }
+        if self.disk_dirty {
+            self.disk.sync()?;
+            self.disk_dirty = false;
+        }
         self.marker.post(self.mark())
     }
 

@@ -1,4 +1,5 @@
-//! Chained records of one kind and group in one tree: append at the end, read by index, verify in order.
+//! Chained records of one kind and group in a sled tree: append at the end, read by index, verify in order. Rare records
+//! (the control log) live here; entries and outcomes lie in segment files.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,7 @@ use tribunal_disk::{Tree, WriteBatch};
 use tribunal_types::GroupId;
 
 use crate::error::LogError;
-use crate::frame::{Kind, Place, chain, chunks, read_chunk};
+use crate::frame::{Kind, Place, Seat, chain, pieces, put_chunk, read_chunk};
 
 /// Keys removed at once.
 const REMOVED_AT_ONCE: usize = 512;
@@ -77,10 +78,11 @@ impl Records {
     /// Appends a record whose link is `link`.
     pub(crate) fn append(&self, index: u64, link: u64, payload: &[u8]) -> Result<Appended, LogError> {
         let mut bytes = 0;
-        for (number, chunk) in chunks(self.place(index), link, payload).enumerate() {
-            let number = u32::try_from(number).expect("payloads below 400 TB");
+        for (part, piece) in pieces(link, payload) {
+            let mut chunk = Vec::new();
+            put_chunk(self.place(index), part, Seat::default(), piece, &mut chunk);
             bytes += (chunk.len() + 18) as u64;
-            self.tree.put(&self.key(index, number), &chunk)?;
+            self.tree.put(&self.key(index, part.number), &chunk)?;
         }
         Ok(Appended { chain: chain(link, index, payload), bytes })
     }
@@ -91,28 +93,25 @@ impl Records {
     /// If it is there but damaged or incomplete.
     pub(crate) fn read(&self, index: u64) -> Result<Option<Stored>, LogError> {
         let Some(first) = self.tree.get(&self.key(index, 0))? else { return Ok(None) };
-        let chunk = read_chunk(&first).map_err(|e| self.damaged(index, e))?;
-        if chunk.place != self.place(index) || chunk.number != 0 {
+        let chunk = read_chunk(&first, 0).map_err(|e| self.damaged(index, e))?;
+        if chunk.head.place != self.place(index) || chunk.head.part.number != 0 {
             return Err(self.damaged(index, "another record lies in its place"));
         }
-        let (link, count) = (chunk.link, chunk.count);
+        let (link, count) = (chunk.head.part.link, chunk.head.part.count);
         let mut payload = chunk.piece.to_vec();
         for number in 1..count {
             let value = self.tree.get(&self.key(index, number))?;
             let value = value.ok_or_else(|| self.damaged(index, "a chunk is missing"))?;
-            let chunk = read_chunk(&value).map_err(|e| self.damaged(index, e))?;
-            if chunk.place != self.place(index) || chunk.number != number || chunk.count != count {
+            let chunk = read_chunk(&value, 0).map_err(|e| self.damaged(index, e))?;
+            if chunk.head.place != self.place(index)
+                || chunk.head.part.number != number
+                || chunk.head.part.count != count
+            {
                 return Err(self.damaged(index, "another record lies in its place"));
             }
             payload.extend_from_slice(chunk.piece);
         }
         Ok(Some(Stored { index, link, payload }))
-    }
-
-    /// Returns the smallest index in the tree.
-    pub(crate) fn first_index(&self) -> Result<Option<u64>, LogError> {
-        let found = self.tree.scan(&self.key(0, 0)[..]..=&self.key(u64::MAX, u32::MAX)[..]).next();
-        Ok(found.transpose()?.map(|(key, _)| index_of(&key)))
     }
 
     /// Returns the largest index in the tree, complete or not.
@@ -142,19 +141,22 @@ impl Records {
     ) -> Result<Option<Stored>, LogError> {
         let Some((key, value)) = rows.next().transpose()? else { return Ok(None) };
         let index = index_of(&key);
-        let chunk = read_chunk(&value).map_err(|e| self.damaged(index, e))?;
-        if chunk.place != self.place(index) || chunk.number != 0 || key != self.key(index, 0) {
+        let chunk = read_chunk(&value, 0).map_err(|e| self.damaged(index, e))?;
+        if chunk.head.place != self.place(index) || chunk.head.part.number != 0 || key != self.key(index, 0) {
             return Err(self.damaged(index, "its first chunk is missing"));
         }
-        let (link, count) = (chunk.link, chunk.count);
+        let (link, count) = (chunk.head.part.link, chunk.head.part.count);
         let mut payload = chunk.piece.to_vec();
         for number in 1..count {
             let Some((key, value)) = rows.next().transpose()? else { return Ok(None) };
             if key != self.key(index, number) {
                 return Err(self.damaged(index, "a chunk is missing"));
             }
-            let chunk = read_chunk(&value).map_err(|e| self.damaged(index, e))?;
-            if chunk.place != self.place(index) || chunk.number != number || chunk.count != count {
+            let chunk = read_chunk(&value, 0).map_err(|e| self.damaged(index, e))?;
+            if chunk.head.place != self.place(index)
+                || chunk.head.part.number != number
+                || chunk.head.part.count != count
+            {
                 return Err(self.damaged(index, "another record lies in its place"));
             }
             payload.extend_from_slice(chunk.piece);
@@ -190,17 +192,8 @@ impl Records {
 
     /// Removes everything above `index`: the remains of a write that was never acknowledged.
     pub(crate) fn remove_above(&self, index: u64) -> Result<(), LogError> {
-        self.remove(index.saturating_add(1), u64::MAX)
-    }
-
-    /// Removes everything below `index`.
-    pub(crate) fn remove_below(&self, index: u64) -> Result<(), LogError> {
-        if index == 0 { Ok(()) } else { self.remove(0, index - 1) }
-    }
-
-    fn remove(&self, first: u64, last: u64) -> Result<(), LogError> {
         loop {
-            let rows = self.tree.scan(&self.key(first, 0)[..]..=&self.key(last, u32::MAX)[..]);
+            let rows = self.tree.scan(&self.key(index.saturating_add(1), 0)[..]..=&self.key(u64::MAX, u32::MAX)[..]);
             let keys = rows.take(REMOVED_AT_ONCE).map(|row| row.map(|(key, _)| key)).collect::<Result<Vec<_>, _>>()?;
             if keys.is_empty() {
                 return Ok(());

@@ -1,0 +1,145 @@
+//! Reading all segments in order at start, and telling a torn end from damage.
+//!
+//! Where the chain of frames breaks off, everything behind the break is searched. A chunk there that was written when the
+//! break's position was durable already proves damage: the log refuses. Without such a chunk (and with the mark below the
+//! break, which the caller checks) it is the end of a write that was never acknowledged, and is wiped.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use crate::error::LogError;
+use crate::frame::{Kind, MAGIC, read_chunk};
+use crate::segments::{Segment, Segments};
+use crate::tree_records::Stored;
+
+/// Where the log ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    /// First position behind the last whole record.
+    pub position: u64,
+    /// Whether bytes lie behind it.
+    pub torn: bool,
+}
+
+/// A record while its chunks are read.
+struct Open {
+    position: u64,
+    kind: Kind,
+    count: u32,
+    next: u32,
+    stored: Stored,
+}
+
+/// Shows every whole record to `each`, in order: kind, position, record.
+///
+/// # Errors
+/// If a chunk is damaged that was durable.
+pub(crate) fn scan(
+    segments: &Segments,
+    mut each: impl FnMut(Kind, u64, Stored) -> Result<(), LogError>,
+) -> Result<End, LogError> {
+    let files = segments.files();
+    let mut open: Option<Open> = None;
+    // A record that began in a segment that is truncated; its rest is passed over.
+    let mut headless = files.first().is_some_and(|first| first.base > 0);
+    let mut end = files.first().map_or(0, |first| first.base);
+    for (ix, segment) in files.iter().enumerate() {
+        let bytes = read_whole(segment)?;
+        let mut at = 0;
+        while at < bytes.len() {
+            let position = segment.base + at as u64;
+            let chunk = match read_chunk(&bytes[at..], position) {
+                Ok(chunk) => chunk,
+                Err(reason) => {
+                    let goes_on = files.get(ix + 1).map(|next| starts_with_chunk(next)).transpose()?;
+                    if goes_on == Some(true) && bytes[at..].iter().all(|byte| *byte == 0) {
+                        // The next chunk had no room here.
+                        break;
+                    }
+                    let torn = search_behind(segments, &files[ix..], &bytes, position, &reason)?;
+                    return Ok(End { position: end, torn: torn || open.is_some() });
+                }
+            };
+            let part = chunk.head.part;
+            let place = chunk.head.place;
+            at += chunk.head.bytes;
+            if part.number == 0 && open.is_none() {
+                headless = false;
+                let stored = Stored { index: place.index, link: part.link, payload: chunk.piece.to_vec() };
+                open = Some(Open { position, kind: place.kind, count: part.count, next: 1, stored });
+            } else if let Some(record) = &mut open
+                && (place.kind, place.index, part.number) == (record.kind, record.stored.index, record.next)
+            {
+                record.stored.payload.extend_from_slice(chunk.piece);
+                record.next += 1;
+            } else if !headless {
+                let reason = format!("a chunk at position {position} belongs to another record");
+                return Err(LogError::damaged(&segments.log_dir, reason));
+            }
+            if place.group != segments.group {
+                let reason = format!("a chunk at position {position} belongs to another group");
+                return Err(LogError::damaged(&segments.log_dir, reason));
+            }
+            if open.as_ref().is_some_and(|record| record.next == record.count)
+                && let Some(record) = open.take()
+            {
+                each(record.kind, record.position, record.stored)?;
+            }
+            if open.is_none() {
+                end = segment.base + at as u64;
+            }
+        }
+    }
+    Ok(End { position: end, torn: open.is_some() })
+}
+
+fn read_whole(segment: &Segment) -> Result<Vec<u8>, LogError> {
+    let mut bytes = vec![0; usize::try_from(segment.len).unwrap_or(usize::MAX)];
+    segment.file.read_exact_at(&mut bytes, 0).map_err(|e| LogError::io("read", &segment.path, &e))?;
+    Ok(bytes)
+}
+
+fn starts_with_chunk(segment: &Arc<Segment>) -> Result<bool, LogError> {
+    let mut bytes = vec![0; tribunal_disk::VALUE_BYTES_MAX];
+    let room = bytes.len().min(usize::try_from(segment.len).unwrap_or(usize::MAX));
+    segment.file.read_exact_at(&mut bytes[..room], 0).map_err(|e| LogError::io("read", &segment.path, &e))?;
+    Ok(read_chunk(&bytes[..room], segment.base).is_ok())
+}
+
+/// Looks for chunks behind a break. Returns whether any byte lies there.
+fn search_behind(
+    segments: &Segments,
+    files: &[Arc<Segment>],
+    first: &[u8],
+    broken: u64,
+    reason: &tribunal_codec::Malformed,
+) -> Result<bool, LogError> {
+    let mut torn = false;
+    for (ix, segment) in files.iter().enumerate() {
+        let read;
+        let (bytes, mut at) = if ix == 0 {
+            (first, usize::try_from(broken - segment.base).unwrap_or(usize::MAX))
+        } else {
+            read = read_whole(segment)?;
+            (read.as_slice(), 0)
+        };
+        while at < bytes.len() {
+            torn |= bytes[at] != 0;
+            let position = segment.base + at as u64;
+            if bytes[at] == MAGIC
+                && let Ok(chunk) = read_chunk(&bytes[at..], position)
+            {
+                if position - chunk.head.behind.min(position) > broken {
+                    let reason = format!(
+                        "position {broken} was durable when position {position} was written, but cannot be read: {reason}"
+                    );
+                    return Err(LogError::damaged(&segments.log_dir, reason));
+                }
+                at += chunk.head.bytes;
+            } else {
+                at += 1;
+            }
+        }
+    }
+    Ok(torn)
+}

@@ -1,0 +1,285 @@
+//! Segment files: entries and outcomes one behind the other in files of fixed length that were filled with zeros
+//! beforehand, so that a sync writes data only, no file size and no block map.
+//!
+//! A position counts bytes since the log was created; a file is named by the position of its first byte. Records are found
+//! by sparse samples of their positions and a few hops from there.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tribunal_types::GroupId;
+
+use crate::error::LogError;
+use crate::frame::{HEAD_BYTES_MAX, Head, Kind, Place, read_chunk, read_head};
+use crate::tree_records::Stored;
+
+/// Length of the first segment; each is as long as all before it together, up to the largest.
+const SEGMENT_BYTES_MIN: u64 = 2 * 1024 * 1024;
+/// Length of a segment of a log that has grown.
+const SEGMENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Records between two samples of their position.
+const SAMPLE_RECORDS: u32 = 16;
+
+/// Returns the length of the segment that starts at `base`.
+pub(crate) fn length_at(base: u64) -> u64 {
+    base.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+}
+
+/// One file.
+pub(crate) struct Segment {
+    pub base: u64,
+    pub len: u64,
+    pub file: File,
+    pub path: PathBuf,
+}
+
+impl Segment {
+    pub(crate) fn end(&self) -> u64 {
+        self.base + self.len
+    }
+}
+
+/// All segments of a log, for the writer and all readers.
+pub(crate) struct Segments {
+    pub dir: PathBuf,
+    /// The log's directory, for messages.
+    pub log_dir: PathBuf,
+    pub group: GroupId,
+    state: RwLock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    files: BTreeMap<u64, Arc<Segment>>,
+    entries: Samples,
+    outcomes: Samples,
+}
+
+/// Positions of some records of one kind, ascending.
+#[derive(Default)]
+struct Samples {
+    at: VecDeque<(u64, u64)>,
+    since: u32,
+    last: Option<u64>,
+}
+
+impl Samples {
+    fn push(&mut self, index: u64, position: u64) {
+        if self.since == 0 {
+            self.at.push_back((index, position));
+        }
+        self.since = (self.since + 1) % SAMPLE_RECORDS;
+        self.last = Some(index);
+    }
+
+    /// Returns the position of the last sample at or below `index`.
+    fn near(&self, index: u64) -> Option<u64> {
+        let behind = self.at.partition_point(|sample| sample.0 <= index);
+        behind.checked_sub(1).map(|ix| self.at[ix].1)
+    }
+}
+
+impl State {
+    fn samples(&self, kind: Kind) -> &Samples {
+        if kind == Kind::Outcome { &self.outcomes } else { &self.entries }
+    }
+}
+
+impl Segments {
+    /// Opens the segment files; there may be none yet.
+    ///
+    /// # Errors
+    /// If one is missing in the middle.
+    pub(crate) fn open(log_dir: &Path, group: GroupId) -> Result<Self, LogError> {
+        let dir = log_dir.join("segments");
+        fs::create_dir_all(&dir).map_err(|e| LogError::io("create", &dir, &e))?;
+        let mut files = BTreeMap::new();
+        for entry in fs::read_dir(&dir).map_err(|e| LogError::io("read", &dir, &e))? {
+            let entry = entry.map_err(|e| LogError::io("read", &dir, &e))?;
+            let name = entry.file_name();
+            let base = name.to_str().and_then(|n| n.strip_prefix("log-")).and_then(|n| u64::from_str_radix(n, 16).ok());
+            let Some(base) = base else { continue };
+            let segment = open_segment(entry.path(), base)?;
+            files.insert(base, Arc::new(segment));
+        }
+        let mut expected = None;
+        for segment in files.values() {
+            if expected.is_some_and(|end| end != segment.base) || segment.len != length_at(segment.base) {
+                let reason = format!("{} is cut, or the segment before it is missing", segment.path.display());
+                return Err(LogError::damaged(log_dir, reason));
+            }
+            expected = Some(segment.end());
+        }
+        let state = RwLock::new(State { files, ..State::default() });
+        Ok(Self { dir, log_dir: log_dir.to_owned(), group, state })
+    }
+
+    /// Returns the files, ascending.
+    pub(crate) fn files(&self) -> Vec<Arc<Segment>> {
+        self.state.read().files.values().cloned().collect()
+    }
+
+    /// Adds a file behind all others.
+    pub(crate) fn add_file(&self, segment: Arc<Segment>) {
+        self.state.write().files.insert(segment.base, segment);
+    }
+
+    /// Notes where a record lies, in order.
+    pub(crate) fn note(&self, kind: Kind, index: u64, position: u64) {
+        let mut state = self.state.write();
+        let samples = if kind == Kind::Outcome { &mut state.outcomes } else { &mut state.entries };
+        samples.push(index, position);
+    }
+
+    /// Returns the largest index of a kind.
+    pub(crate) fn last_index(&self, kind: Kind) -> Option<u64> {
+        self.state.read().samples(kind).last
+    }
+
+    /// Returns the length of all files, bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.state.read().files.values().map(|segment| segment.len).sum()
+    }
+
+    fn damaged(&self, kind: Kind, index: u64, reason: impl std::fmt::Display) -> LogError {
+        let what = if kind == Kind::Outcome { "outcome of epoch" } else { "entry" };
+        LogError::damaged(&self.log_dir, format!("{what} {index}: {reason}"))
+    }
+
+    /// Returns the segment that holds a position.
+    fn segment_at(&self, position: u64) -> Option<Arc<Segment>> {
+        let state = self.state.read();
+        let (_, segment) = state.files.range(..=position).next_back()?;
+        (position < segment.end()).then(|| Arc::clone(segment))
+    }
+
+    /// Reads the frame at or behind `position`: a segment's rest without one is passed over.
+    fn head_from(&self, mut position: u64) -> Result<Option<(u64, Head)>, LogError> {
+        while let Some(segment) = self.segment_at(position) {
+            let mut bytes = [0; HEAD_BYTES_MAX];
+            let room = usize::try_from(segment.end() - position).unwrap_or(usize::MAX).min(HEAD_BYTES_MAX);
+            segment
+                .file
+                .read_exact_at(&mut bytes[..room], position - segment.base)
+                .map_err(|e| LogError::io("read", &segment.path, &e))?;
+            match read_head(&bytes[..room]) {
+                Ok(head) => return Ok(Some((position, head))),
+                Err(_) => position = segment.end(),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns where the record begins.
+    pub(crate) fn find(&self, kind: Kind, index: u64) -> Result<Option<u64>, LogError> {
+        let near = {
+            let state = self.state.read();
+            let samples = state.samples(kind);
+            if samples.last.is_none_or(|last| index > last) {
+                return Ok(None);
+            }
+            // Behind a truncation the next sample may lie further on: then from the first file.
+            samples.near(index).or_else(|| state.files.keys().next().copied())
+        };
+        let Some(mut position) = near else { return Ok(None) };
+        while let Some((at, head)) = self.head_from(position)? {
+            if head.place.kind == kind && head.part.number == 0 {
+                if head.place.index == index {
+                    return Ok(Some(at));
+                }
+                if head.place.index > index {
+                    break;
+                }
+            }
+            position = at + head.bytes as u64;
+        }
+        Ok(None)
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// If it is there but damaged.
+    pub(crate) fn read(&self, kind: Kind, index: u64) -> Result<Option<Stored>, LogError> {
+        let Some(position) = self.find(kind, index)? else { return Ok(None) };
+        self.read_at(position, Place { kind, group: self.group, index }).map(Some)
+    }
+
+    fn read_at(&self, mut position: u64, place: Place) -> Result<Stored, LogError> {
+        let damaged = |reason: &dyn std::fmt::Display| self.damaged(place.kind, place.index, reason);
+        let mut stored = Stored { index: place.index, link: 0, payload: Vec::new() };
+        let mut number = 0;
+        loop {
+            let (at, head) = self.head_from(position)?.ok_or_else(|| damaged(&"a chunk is missing"))?;
+            let segment = self.segment_at(at).ok_or_else(|| damaged(&"its segment is gone"))?;
+            if at + head.bytes as u64 > segment.end() {
+                return Err(damaged(&"a chunk is too long"));
+            }
+            let mut bytes = vec![0; head.bytes];
+            segment
+                .file
+                .read_exact_at(&mut bytes, at - segment.base)
+                .map_err(|e| LogError::io("read", &segment.path, &e))?;
+            let chunk = read_chunk(&bytes, at).map_err(|e| damaged(&e))?;
+            if chunk.head.place != place || chunk.head.part.number != number {
+                return Err(damaged(&"another record lies in its place"));
+            }
+            if number == 0 {
+                stored.link = chunk.head.part.link;
+            }
+            stored.payload.extend_from_slice(chunk.piece);
+            number += 1;
+            if number == chunk.head.part.count {
+                return Ok(stored);
+            }
+            position = at + head.bytes as u64;
+        }
+    }
+
+    /// Returns the first position that is kept if everything below `position` may go: segments go as a whole.
+    pub(crate) fn cut_below(&self, position: u64) -> Option<u64> {
+        let state = self.state.read();
+        let first = state.files.keys().next()?;
+        let kept = state.files.range(..=position).next_back()?.0;
+        (kept > first).then_some(*kept)
+    }
+
+    /// Returns the first entry that begins at or behind `position`.
+    pub(crate) fn first_entry_from(&self, mut position: u64) -> Result<Option<u64>, LogError> {
+        while let Some((at, head)) = self.head_from(position)? {
+            if head.place.kind == Kind::Entry && head.part.number == 0 {
+                return Ok(Some(head.place.index));
+            }
+            position = at + head.bytes as u64;
+        }
+        Ok(None)
+    }
+
+    /// Deletes the segments below `position`, oldest first, so that what is left has no hole.
+    pub(crate) fn remove_below(&self, position: u64) -> Result<(), LogError> {
+        let gone: Vec<Arc<Segment>> = {
+            let state = &mut *self.state.write();
+            let kept = state.files.split_off(&position);
+            let gone = std::mem::replace(&mut state.files, kept);
+            for samples in [&mut state.entries.at, &mut state.outcomes.at] {
+                let old = samples.partition_point(|sample| sample.1 < position);
+                samples.drain(..old);
+            }
+            gone.into_values().collect()
+        };
+        for segment in gone {
+            fs::remove_file(&segment.path).map_err(|e| LogError::io("remove", &segment.path, &e))?;
+        }
+        Ok(tribunal_disk::sync_directory(&self.dir)?)
+    }
+}
+
+fn open_segment(path: PathBuf, base: u64) -> Result<Segment, LogError> {
+    let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| LogError::io("open", &path, &e))?;
+    let len = file.metadata().map_err(|e| LogError::io("look at", &path, &e))?.len();
+    Ok(Segment { base, len, file, path })
+}
