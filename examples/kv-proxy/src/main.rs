@@ -1,2 +1,79 @@
-//! kv-proxy
-fn main() {}
+//! `kv-proxy`: ACID transactions for a Redis that has none, by way of Tribunal.
+//!
+//! `serve` runs one proxy: it reads rows with their versions straight from Redis, keeps writes back and asks Tribunal
+//! for a verdict; Tribunal writes to Redis. `story` starts everything on loopback and tries hard to break it.
+
+mod api;
+mod proxy;
+mod session;
+mod storage;
+mod story;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(version, about = "ACID transactions for Redis, by way of Tribunal")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs one proxy.
+    Serve(Serve),
+    /// Starts Redis, Tribunal and two proxies, runs workloads, sets Redis back, and compares Redis with the log.
+    Story(story::Story),
+}
+
+#[derive(Args)]
+struct Serve {
+    /// Redis to read from, `host:port`.
+    #[arg(long, default_value = "127.0.0.1:6379")]
+    redis: String,
+    /// Tribunal's URL.
+    #[arg(long, default_value = "http://127.0.0.1:7420")]
+    tribunal: String,
+    /// Address to listen on.
+    #[arg(long, default_value = "127.0.0.1:7440")]
+    listen: SocketAddr,
+    /// Name of the store at Tribunal.
+    #[arg(long, default_value = "redis")]
+    store: String,
+    /// Prefix of the store's keys in Redis, as declared at Tribunal.
+    #[arg(long, default_value = "kv:")]
+    prefix: String,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(serve) => serve_until_stopped(serve).await,
+        Command::Story(story) => story::tell(story).await,
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("kv-proxy: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve_until_stopped(serve: Serve) -> Result<(), Box<dyn std::error::Error>> {
+    let client = tribunal_client::Client::new(&serve.tribunal)?;
+    let storage = storage::Storage::new(&serve.redis, &serve.prefix)?;
+    let proxy = proxy::Proxy::new(client, storage, &serve.store);
+    let listener = tokio::net::TcpListener::bind(serve.listen).await?;
+    println!("kv-proxy listens on http://{}", listener.local_addr()?);
+    axum::serve(listener, proxy::routes(proxy)).with_graceful_shutdown(stopped()).await?;
+    Ok(())
+}
+
+async fn stopped() {
+    // Without a signal handler the process is ended the hard way, which loses nothing either.
+    let _ = tokio::signal::ctrl_c().await;
+}

@@ -141,6 +141,12 @@ impl Client {
         Ok(Client { inner: Arc::new(Inner { connection, options }) })
     }
 
+    /// Returns the service's URL.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.inner.connection.url()
+    }
+
     /// Begins a transaction at the service, which gives the snapshots.
     ///
     /// # Errors
@@ -330,9 +336,7 @@ impl Client {
         if answer.status == StatusCode::NOT_FOUND {
             // Absence of the row is an answer; absence of the store is a mistake, and comes with a code of its own.
             return match serde_json::from_slice::<Problem>(&answer.body) {
-                Ok(problem) if problem.code != "row_missing" && problem.code != "not_found" => {
-                    Err(Error::of_problem(problem))
-                }
+                Ok(problem) if problem.code != "row_missing" => Err(Error::of_problem(problem)),
                 _ => Ok(None),
             };
         }

@@ -57,6 +57,10 @@ impl Connection {
         Ok(Connection { pool, base, authorization })
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.base
+    }
+
     /// Sends a request and collects the answer, within `timeout`.
     pub(crate) async fn ask(
         &self,

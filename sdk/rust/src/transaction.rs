@@ -250,6 +250,11 @@ impl Transaction {
         }
     }
 
+    /// Returns the keys of a store that the transaction writes or deletes, in order.
+    pub fn written_keys<'a>(&'a self, store: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.writes.keys().filter(move |(written, _)| **written == *store).map(|(_, key)| key.as_slice())
+    }
+
     /// Tells whether nothing would be written.
     #[must_use]
     pub fn is_read_only(&self) -> bool {

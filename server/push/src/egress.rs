@@ -41,7 +41,7 @@ impl EgressPolicy {
         match inside(ip) {
             Some(kind) if !self.allowed.iter().any(|net| net.contains(ip, address.port())) => {
                 Err(TransportError::Refused(format!(
-                    "{address} is a {kind} address; an operator may list it under `push.egress_allow`"
+                    "{address} is a {kind} address; an operator may list it under `push.allow`"
                 )))
             }
             _ => Ok(()),

@@ -12,9 +12,11 @@ use super::recent::Stored;
 
 /// Last state of every row that a command touches.
 pub(super) struct Folded<'a> {
-    /// Version of the last write, and the value, or `None` if the row is gone.
-    pub rows: HashMap<&'a [u8], (Version, Option<Cow<'a, [u8]>>), RandomState>,
+    pub rows: HashMap<&'a [u8], FoldedRow<'a>, RandomState>,
 }
+
+/// Version of the last write, and the value, or `None` if the row is gone.
+type FoldedRow<'a> = (Version, Option<Cow<'a, [u8]>>);
 
 /// Folds the rows of `command`; `stored` returns what the store holds now, which only adds ask for.
 pub(super) fn fold<'a>(

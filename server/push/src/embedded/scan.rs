@@ -10,6 +10,9 @@ use super::recent::{Recent, Rows, Stored};
 
 type RecentRange<'a> = Peekable<btree_map::Range<'a, Box<[u8]>, Option<Stored>>>;
 
+/// A key, and its row unless that was deleted.
+type Step = (Vec<u8>, Option<Stored>);
+
 /// Live rows of a range in key order. Ends behind the first error.
 pub(super) struct Merged<'a> {
     /// Newest first.
@@ -32,7 +35,7 @@ impl<'a> Merged<'a> {
     }
 
     /// Returns the next key and its row, `None` if it was deleted.
-    fn step(&mut self) -> Result<Option<(Vec<u8>, Option<Stored>)>, EmbeddedError> {
+    fn step(&mut self) -> Result<Option<Step>, EmbeddedError> {
         if let Some(Err(error)) = self.oldest.next_if(Result::is_err) {
             return Err(error);
         }
