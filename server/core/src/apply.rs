@@ -5,11 +5,11 @@
 
 use alloc::sync::Arc;
 
-use tribunal_types::{Cen, EpochInput, Version, Write, WriteKind};
+use tribunal_types::{Batch, Cen, EpochInput, StoreId, Version, Write, WriteKind};
 
 use crate::epoch_rows::NONE;
-use crate::history::RowState;
-use crate::map::{NO_SLOT, row_flag};
+use crate::history::{OpenRun, RowState};
+use crate::map::{NO_SLOT, VersionMap, row_flag};
 use crate::shard::{Shard, ShardState};
 use crate::stores::Stores;
 use crate::txns::TxnTable;
@@ -31,55 +31,92 @@ const LOOKAHEAD: usize = 12;
 
 /// Applies the epoch to one shard.
 pub(crate) fn run(shard: &mut Shard, changes: Changes<'_>) {
-    let Shard { place, state, scratch } = shard;
-    let cen = changes.input.cen;
     // Most epochs commit most writes: one allocation of their size rather than many on the way there.
-    let writes = changes.txns.writes.div_ceil(place.count as usize);
-    state.history.open(cen, writes);
-    state.window.open(cen, writes);
+    let writes = changes.txns.writes.div_ceil(shard.place.count as usize);
+    shard.state.history.open(changes.input.cen, writes);
+    shard.state.window.open(changes.input.cen, writes);
     for (batch, base) in changes.input.batches.iter().zip(&changes.txns.bases) {
-        let mut shared = false;
-        let mut first = 0;
-        for (i, txn) in batch.txns.iter().enumerate() {
-            let writes = first..txn.writes_end as usize;
-            first = writes.end;
-            let Some(version) = Version::from_bits(changes.versions[base.txn + i]) else { continue };
-            for w in writes {
-                let write = &batch.writes[w];
-                let slot = if changes.joined {
-                    if let Some(ahead) = batch.writes.get(w + LOOKAHEAD) {
-                        state.map.prefetch_at(ahead.row, scratch.write_slots[base.write + w + LOOKAHEAD]);
-                    }
-                    if scratch.write_rows[base.write + w] == NONE {
-                        continue;
-                    }
-                    scratch.write_slots[base.write + w]
-                } else {
-                    if let Some(ahead) = batch.writes.get(w + LOOKAHEAD) {
-                        state.map.prefetch(ahead.row);
-                    }
-                    if !place.owns(write.row) {
-                        continue;
-                    }
-                    NO_SLOT
-                };
-                if !shared {
-                    state.window.share(cen, &batch.keys);
-                    shared = true;
+        let writes_end = base.write + batch.writes.len();
+        if changes.joined {
+            let rows = &shard.scratch.write_rows[base.write..writes_end];
+            let slots = &shard.scratch.write_slots[base.write..writes_end];
+            apply_batch(&mut shard.state, batch, base.txn, changes, |map, w| {
+                if let (Some(ahead), Some(&slot)) = (batch.writes.get(w + LOOKAHEAD), slots.get(w + LOOKAHEAD)) {
+                    map.prefetch_at(ahead.row, slot);
                 }
-                state.window.note(write.store, write.key);
-                put(state, write, slot, version, changes.stores);
-            }
+                (rows[w] != NONE).then_some(slots[w])
+            });
+        } else {
+            let place = shard.place;
+            apply_batch(&mut shard.state, batch, base.txn, changes, |map, w| {
+                if let Some(ahead) = batch.writes.get(w + LOOKAHEAD) {
+                    map.prefetch(ahead.row);
+                }
+                place.owns(batch.writes[w].row).then_some(NO_SLOT)
+            });
         }
     }
-    scratch.applied_bytes = state.history.close() + state.window.close();
+    shard.scratch.applied_bytes = shard.state.history.close() + shard.state.window.close();
     let imported = import(shard, changes);
     shard.scratch.imported = imported;
 }
 
+/// Applies a batch's committed writes; `slot_of` tells where a write's row may be in the map, and `None` if it is of
+/// another shard.
+#[inline(always)]
+fn apply_batch(
+    state: &mut ShardState,
+    batch: &Arc<Batch>,
+    base: usize,
+    changes: Changes<'_>,
+    slot_of: impl Fn(&VersionMap, usize) -> Option<u32>,
+) {
+    let versions = &changes.versions[base..base + batch.txns.len()];
+    if versions.iter().all(|&bits| bits == 0) {
+        return; // its keys need not be kept
+    }
+    let ShardState { map, history, window } = state;
+    window.share(changes.input.cen, &batch.keys);
+    let mut keys = window.open_run();
+    let mut past = history.open_run();
+    let mut rules = StoreRules { stores: changes.stores, last: None };
+    let mut first = 0;
+    for (txn, &bits) in batch.txns.iter().zip(versions) {
+        let writes = first..txn.writes_end as usize;
+        first = writes.end;
+        let Some(version) = Version::from_bits(bits) else { continue };
+        for w in writes {
+            let Some(slot) = slot_of(map, w) else { continue };
+            let write = &batch.writes[w];
+            keys.note(write.store, write.key);
+            put(map, &mut past, write, slot, version, rules.is_declared(write.store));
+        }
+    }
+}
+
+/// Remembers the store asked for last: neighbours are mostly of one store.
+struct StoreRules<'a> {
+    stores: &'a Stores,
+    last: Option<(StoreId, bool)>,
+}
+
+impl StoreRules<'_> {
+    #[inline(always)]
+    fn is_declared(&mut self, store: StoreId) -> bool {
+        match self.last {
+            Some((last, declared)) if last == store => declared,
+            _ => {
+                let declared = self.stores.is_declared(store);
+                self.last = Some((store, declared));
+                declared
+            }
+        }
+    }
+}
+
 /// Writes one row's newest state.
 #[inline(always)]
-fn put(state: &mut ShardState, write: &Write, slot: u32, version: Version, stores: &Stores) {
+fn put(map: &mut VersionMap, past: &mut OpenRun<'_>, write: &Write, slot: u32, version: Version, declared: bool) {
     let flags = match write.kind {
         WriteKind::Delete => row_flag::TOMBSTONE,
         // Only an integer can be added to, and stays one.
@@ -87,12 +124,11 @@ fn put(state: &mut ShardState, write: &Write, slot: u32, version: Version, store
         _ if write.integer => row_flag::INTEGER,
         _ => 0,
     };
-    let declared = stores.is_declared(write.store);
     if flags == row_flag::TOMBSTONE || declared {
-        state.history.expire(write.row, declared);
+        past.expire(write.row, declared);
     }
-    let Some(entry) = state.map.at_mut(write.row, slot) else {
-        state.map.insert_new(write.row, version, flags);
+    let Some(entry) = map.at_mut(write.row, slot) else {
+        map.insert_new(write.row, version, flags);
         return;
     };
     let before = entry.version;
@@ -104,8 +140,7 @@ fn put(state: &mut ShardState, write: &Write, slot: u32, version: Version, store
     if before >> Version::POSITION_BITS != version.cen().0
         && let Some(before) = Version::from_bits(before)
     {
-        let tombstone = was & row_flag::TOMBSTONE != 0;
-        state.history.supersede(write.row, RowState { version: before, tombstone });
+        past.supersede(write.row, RowState { version: before, tombstone: was & row_flag::TOMBSTONE != 0 });
     }
 }
 
@@ -125,7 +160,7 @@ fn import(shard: &mut Shard, changes: Changes<'_>) -> u64 {
 
 /// Bytes of the key arenas that the epoch keeps alive: one per batch with a committed write.
 pub(crate) fn arena_bytes(changes: Changes<'_>) -> u64 {
-    let committed = |base: usize, batch: &Arc<tribunal_types::Batch>| {
+    let committed = |base: usize, batch: &Arc<Batch>| {
         (0..batch.txns.len()).any(|i| changes.versions[base + i] != 0 && !batch.writes_of(i).is_empty())
     };
     let batches = changes.input.batches.iter().zip(&changes.txns.bases);

@@ -1,4 +1,4 @@
-//! The rows that one epoch touches in one shard, each once: what the map knows of it, and who takes part.
+//! The rows that one epoch touches in one shard, each once, with what the map knows of it.
 //!
 //! Small enough to stay in the cache while the epoch resolves, so a hot row costs one probe of the large map however
 //! often it is touched. Emptied for each epoch, its memory is kept.
@@ -7,50 +7,51 @@ use alloc::vec::Vec;
 
 use tribunal_types::{RowKey, Version};
 
-use crate::map::{NO_SLOT, VersionMap, row_flag};
+use crate::map::{Entry, NO_SLOT, VersionMap, row_flag};
 use crate::prefetch::prefetch;
 
 /// "Not of this shard", "nobody", "not contended".
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A row touched in this epoch.
+/// A row touched in this epoch: 32 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EpochRow {
-    pub(crate) key: RowKey,
-    /// `Version::bits` in the map; 0 if the row is not known there.
-    pub(crate) version: u64,
+    /// What the map knows.
+    pub(crate) entry: Entry,
     /// Where it was found in the map.
     pub(crate) slot: u32,
     /// The last transaction that reads it, with two bits: see [`EpochRow::note_read`].
     reader: u32,
-    /// First live participant.
-    pub(crate) first: u32,
-    /// Number among the shard's contended rows.
-    pub(crate) contended: u32,
-    /// Access classes of all live participants.
-    pub(crate) access: u8,
-    /// `row_flag`s in the map.
-    pub(crate) flags: u8,
-    /// More than one live transaction takes part.
-    pub(crate) shared: bool,
 }
 
 impl EpochRow {
     /// The row is known and not deleted.
     #[inline(always)]
     pub(crate) fn is_live(&self) -> bool {
-        self.flags & (row_flag::KNOWN | row_flag::TOMBSTONE) == row_flag::KNOWN
+        self.entry.flags() & (row_flag::KNOWN | row_flag::TOMBSTONE) == row_flag::KNOWN
     }
 
     #[inline(always)]
     pub(crate) fn is_known(&self) -> bool {
-        self.flags & row_flag::KNOWN != 0
+        self.entry.flags() & row_flag::KNOWN != 0
     }
 
-    /// The last write, a deletion's included.
+    /// The row's value is an integer, if it is live.
+    #[inline(always)]
+    pub(crate) fn is_integer(&self) -> bool {
+        self.entry.flags() & row_flag::INTEGER != 0
+    }
+
+    /// The last write, a deletion's included; `None` if the row is not known.
     #[inline(always)]
     pub(crate) fn written_at(&self) -> Option<Version> {
-        Version::from_bits(self.version)
+        Version::from_bits(self.entry.version)
+    }
+
+    /// Version bits of a row that is there, 0 if it is not.
+    #[inline(always)]
+    pub(crate) fn live_version(&self) -> u64 {
+        if self.is_live() { self.entry.version } else { 0 }
     }
 
     /// Notes that transaction `t` reads the row: whether it saw the newest state, and whether it saw a row at all.
@@ -107,7 +108,7 @@ impl EpochRows {
             }
             if word >> 32 == tag {
                 let position = word as u32 - 1;
-                if self.rows[position as usize].key == key {
+                if self.rows[position as usize].entry.names(key) {
                     return position;
                 }
             }
@@ -115,21 +116,8 @@ impl EpochRows {
         }
         let position = self.rows.len() as u32;
         self.index[at] = tag << 32 | u64::from(position + 1);
-        let (slot, version, flags) = match map.find(key) {
-            Some((slot, entry)) => (slot, entry.version, entry.flags()),
-            None => (NO_SLOT, 0, 0),
-        };
-        self.rows.push(EpochRow {
-            key,
-            version,
-            slot,
-            reader: NONE,
-            first: NONE,
-            contended: NONE,
-            access: 0,
-            flags,
-            shared: false,
-        });
+        let (slot, entry) = map.find(key).unwrap_or_else(|| (NO_SLOT, Entry::unknown(key)));
+        self.rows.push(EpochRow { entry, slot, reader: NONE });
         position
     }
 }

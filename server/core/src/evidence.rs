@@ -187,7 +187,7 @@ mod tests {
         let mut history = History::default();
         for (at, before, tombstone) in [(5, 3, false), (8, 5, false), (11, 8, true)] {
             history.open(Cen(at), 1);
-            history.supersede(key, RowState { version: version(before), tombstone });
+            history.open_run().supersede(key, RowState { version: version(before), tombstone });
             history.close();
         }
         let past = Past { history: &history, floor: Cen(2) };

@@ -33,6 +33,12 @@ impl RowState {
     }
 }
 
+/// The last 8 bits of a key name no row, see `map`.
+#[inline(always)]
+fn named(key: RowKey) -> RowKey {
+    RowKey { hi: key.hi, lo: key.lo & !0xff }
+}
+
 /// What came before a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
@@ -101,6 +107,23 @@ impl Run {
     }
 }
 
+/// The run of the epoch that is being applied.
+pub(crate) struct OpenRun<'a>(&'a mut Run);
+
+impl OpenRun<'_> {
+    /// Notes the state that the open epoch overwrites. Once per row and epoch.
+    #[inline(always)]
+    pub(crate) fn supersede(&mut self, key: RowKey, state: RowState) {
+        self.0.superseded.push(Superseded { key: named(key), state: state.to_bits() });
+    }
+
+    /// Notes a row to be forgotten when the floor reaches the open epoch: if it is a tombstone then, or in any case
+    /// (`declared`).
+    pub(crate) fn expire(&mut self, key: RowKey, declared: bool) {
+        self.0.expiring.push(RowKey { lo: named(key).lo | u64::from(declared), ..key });
+    }
+}
+
 /// Superseded states of one shard's rows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
@@ -121,19 +144,9 @@ impl History {
         self.runs.push_back(run);
     }
 
-    /// Notes the state that the open epoch overwrites. Once per row and epoch.
-    #[inline]
-    pub(crate) fn supersede(&mut self, key: RowKey, state: RowState) {
-        let run = self.runs.back_mut().expect("a run is open while an epoch is applied");
-        run.superseded.push(Superseded { key, state: state.to_bits() });
-    }
-
-    /// Notes a row to be forgotten when the floor reaches the open epoch: if it is a tombstone then, or in any case
-    /// (`declared`).
-    pub(crate) fn expire(&mut self, key: RowKey, declared: bool) {
-        let run = self.runs.back_mut().expect("a run is open while an epoch is applied");
-        // The last 8 bits name no row, see `map`.
-        run.expiring.push(RowKey { hi: key.hi, lo: key.lo & !0xff | u64::from(declared) });
+    /// Returns the open run, to be written.
+    pub(crate) fn open_run(&mut self) -> OpenRun<'_> {
+        OpenRun(self.runs.back_mut().expect("a run is open while an epoch is applied"))
     }
 
     /// Closes the open run and returns the bytes that it counts for.
@@ -159,7 +172,7 @@ impl History {
             && let Some(at) = self.run_at(cen)
         {
             self.runs[at].build_index();
-            let Some(before) = self.runs[at].find(key) else { return };
+            let Some(before) = self.runs[at].find(named(key)) else { return };
             cen = before.version.cen().0;
         }
     }
@@ -170,7 +183,7 @@ impl History {
         if cen <= floor {
             return Before::Forgotten;
         }
-        match self.run_at(cen.0).and_then(|at| self.runs[at].find(key)) {
+        match self.run_at(cen.0).and_then(|at| self.runs[at].find(named(key))) {
             Some(state) => Before::State(state),
             None => Before::Absent,
         }
@@ -219,11 +232,11 @@ mod tests {
     fn a_rows_past_is_a_chain_through_the_epochs_that_wrote_it() {
         let mut history = History::default();
         history.open(Cen(5), 2);
-        history.supersede(key(1), state(2, false));
-        history.supersede(key(2), state(2, false));
+        history.open_run().supersede(key(1), state(2, false));
+        history.open_run().supersede(key(2), state(2, false));
         history.close();
         history.open(Cen(9), 1);
-        history.supersede(key(1), state(5, true));
+        history.open_run().supersede(key(1), state(5, true));
         assert_eq!(history.close(), SUPERSEDED_BYTES);
         history.prepare_chain(key(1), state(9, false).version, 4);
         let now = state(9, false);
@@ -238,10 +251,10 @@ mod tests {
     fn the_floor_takes_runs_and_names_what_to_forget() {
         let mut history = History::default();
         history.open(Cen(5), 2);
-        history.expire(key(7), true);
+        history.open_run().expire(key(7), true);
         history.close();
         history.open(Cen(6), 0);
-        history.expire(key(8), false);
+        history.open_run().expire(key(8), false);
         history.close();
         let mut gone = Vec::new();
         history.drop_below(Cen(5), |k, declared| gone.push((k.hi, declared)));

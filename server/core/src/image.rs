@@ -206,10 +206,10 @@ impl Resolver {
         for (cen, (superseded, expiring)) in epochs {
             self.shards.iter_mut().for_each(|s| s.state.history.open(Cen(cen), 0));
             for (key, state) in superseded {
-                self.shard_mut(key).state.history.supersede(key, state);
+                self.shard_mut(key).state.history.open_run().supersede(key, state);
             }
             for key in expiring {
-                self.shard_mut(key).state.history.expire(key, key.lo & 1 != 0);
+                self.shard_mut(key).state.history.open_run().expire(key, key.lo & 1 != 0);
             }
             self.shards.iter_mut().for_each(|s| _ = s.state.history.close());
         }
@@ -238,7 +238,7 @@ impl Resolver {
                 let window = &mut shard.state.window;
                 window.open(Cen(cen), items.len().div_ceil(shards));
                 window.share(Cen(cen), &arena);
-                items.iter().skip(i).step_by(shards).for_each(|&(store, key)| window.note(store, key));
+                items.iter().skip(i).step_by(shards).for_each(|&(store, key)| window.open_run().note(store, key));
                 window.close();
             }
         }

@@ -9,7 +9,6 @@ use crate::access;
 use crate::epoch_rows::{EpochRow, NONE};
 use crate::evidence::{Absences, Interval, Past, RowNow};
 use crate::history::RowState;
-use crate::map::row_flag;
 use crate::planted::{Bug, planted};
 use crate::policy::write_flag;
 use crate::shard::{Shard, ShardPlace, ShardScratch, ShardState};
@@ -150,13 +149,7 @@ impl OneTxn<'_> {
             read_rows[self.base.read + r] = position;
             let row = &mut rows.rows[position as usize];
             let seen = read.seen.map_or(0, |v| v.bits());
-            let latest = if row.is_live() {
-                row.version
-            } else if row.is_known() {
-                0
-            } else {
-                unknown_latest(read, view)
-            };
+            let latest = if row.is_known() { row.live_version() } else { unknown_latest(read, view) };
             let latest = if planted(Bug::IgnoreReadSet) { seen } else { latest };
             row.note_read(self.t as u32, seen == latest, read.seen.is_some());
             columns.seen.push(seen);
@@ -204,7 +197,7 @@ impl OneTxn<'_> {
             write_access[self.base.write + w] = access::of_write(write.kind, write.integer, exists, own.is_some());
             columns.kind.push(write.kind as u8);
             columns.flags.push(flags_of(row, exists, own, snapshot_of(snapshots, write.store)));
-            columns.latest.push(if row.is_live() { row.version } else { 0 });
+            columns.latest.push(row.live_version());
             if !failed && let Some(reason) = forbidden(write.kind, row, exists) {
                 failed = true;
                 let op = (OpKind::Write, (w - self.start.writes) as u32);
@@ -257,7 +250,7 @@ fn forbidden(kind: WriteKind, row: &EpochRow, exists: bool) -> Option<Reason> {
     match kind {
         WriteKind::Insert if exists => Some(Reason::RowExists),
         WriteKind::Update | WriteKind::Delete | WriteKind::Add if !exists => Some(Reason::RowMissing),
-        WriteKind::Add if row.is_live() && row.flags & row_flag::INTEGER == 0 => Some(Reason::NotANumber),
+        WriteKind::Add if row.is_live() && !row.is_integer() => Some(Reason::NotANumber),
         _ => None,
     }
 }
@@ -287,7 +280,7 @@ pub(crate) struct Unplaced {
 }
 
 fn state_now(row: &EpochRow) -> Option<RowState> {
-    let version = row.written_at().filter(|_| row.is_known())?;
+    let version = row.written_at()?;
     Some(RowState { version, tombstone: !row.is_live() })
 }
 
@@ -297,7 +290,7 @@ fn prepare(state: &mut ShardState, scratch: &ShardScratch, view: EpochView<'_>) 
         let row = &scratch.rows.rows[read.row as usize];
         let since = read.seen.map_or(view.txns.newest[read.txn as usize], |v| v.cen().0);
         if let Some(now) = state_now(row) {
-            state.history.prepare_chain(row.key, now.version, view.floor.0.max(since));
+            state.history.prepare_chain(row.entry.key(), now.version, view.floor.0.max(since));
         }
     }
 }
@@ -310,7 +303,7 @@ pub(crate) fn place(state: &ShardState, scratch: &mut ShardScratch, view: EpochV
     let past = Past { history: &state.history, floor: view.floor };
     for read in unplaced.drain(..) {
         let row = &rows.rows[read.row as usize];
-        let now = RowNow { key: row.key, state: state_now(row), declared: read.declared };
+        let now = RowNow { key: row.entry.key(), state: state_now(row), declared: read.declared };
         let found = match read.seen {
             Some(seen) => past.when_present(&now, seen),
             None => {

@@ -5,6 +5,7 @@
 //! rows, so a tracked row costs 32 to 45 bytes in every fill state. Rows are named by keyed hashes, so a client
 //! cannot aim at a probe chain. Never iterated except for images.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use tribunal_types::{RowKey, Version};
@@ -45,7 +46,20 @@ impl Entry {
 
     #[inline(always)]
     fn is(&self, key: RowKey) -> bool {
-        self.hi == key.hi && (self.lo_flags ^ key.lo) < 0x100 && self.lo_flags & u64::from(row_flag::KNOWN) != 0
+        // Flags apart, but for the one that tells an entry from an empty slot.
+        const NAME: u64 = !0xff | row_flag::KNOWN as u64;
+        self.hi == key.hi && self.lo_flags & NAME == key.lo & !0xff | u64::from(row_flag::KNOWN)
+    }
+
+    /// What an epoch knows of a row that the map does not know.
+    pub(crate) fn unknown(key: RowKey) -> Entry {
+        Entry { hi: key.hi, lo_flags: key.lo & !0xff, version: 0 }
+    }
+
+    /// Tells whether the entry, known or not, is of this row.
+    #[inline(always)]
+    pub(crate) fn names(&self, key: RowKey) -> bool {
+        self.hi == key.hi && (self.lo_flags ^ key.lo) < 0x100
     }
 
     #[inline(always)]
@@ -87,13 +101,16 @@ impl Segment {
 
     #[inline(always)]
     fn find(&self, key: RowKey) -> Option<usize> {
-        let size = self.slots.len();
-        if size == 0 {
-            return None;
-        }
         let mut at = self.home(key.lo);
         loop {
-            let entry = &self.slots[at];
+            // Behind the last slot the chain goes on at the first; a segment without slots has none there either.
+            let entry = match self.slots.get(at) {
+                Some(entry) => entry,
+                None => {
+                    at = 0;
+                    self.slots.first()?
+                }
+            };
             if entry.is(key) {
                 return Some(at);
             }
@@ -101,9 +118,6 @@ impl Segment {
                 return None;
             }
             at += 1;
-            if at == size {
-                at = 0;
-            }
         }
     }
 
@@ -161,22 +175,23 @@ impl Segment {
 /// Row -> newest version.
 #[derive(Clone, Debug)]
 pub(crate) struct VersionMap {
-    segments: Vec<Segment>,
+    /// As many as an index of [`SEGMENT_BITS`] can name, so no index is out of bounds.
+    segments: Box<[Segment; 1 << SEGMENT_BITS]>,
 }
 
 impl VersionMap {
     pub(crate) fn new() -> VersionMap {
-        VersionMap { segments: alloc::vec![Segment::default(); 1 << SEGMENT_BITS] }
+        VersionMap { segments: Box::new(core::array::from_fn(|_| Segment::default())) }
     }
 
     #[inline(always)]
     fn segment(&self, lo: u64) -> &Segment {
-        &self.segments[(lo >> (64 - SEGMENT_BITS)) as usize]
+        &self.segments[usize::from((lo >> (64 - SEGMENT_BITS)) as u8)]
     }
 
     #[inline(always)]
     fn segment_mut(&mut self, lo: u64) -> &mut Segment {
-        &mut self.segments[(lo >> (64 - SEGMENT_BITS)) as usize]
+        &mut self.segments[usize::from((lo >> (64 - SEGMENT_BITS)) as u8)]
     }
 
     /// Starts loading the row's slot.

@@ -71,6 +71,8 @@ pub(crate) struct ShardScratch {
     pub(crate) unplaced: Vec<crate::join::Unplaced>,
     /// Absent reads with more than one absence that could have been seen.
     pub(crate) absences: Vec<crate::evidence::Absences>,
+    /// Participants, by position in `rows`.
+    pub(crate) votes: Vec<crate::vote::VoteRow>,
     /// Accesses to contended rows, by transaction.
     pub(crate) parts: Vec<Part>,
     /// End of each transaction's `parts`.

@@ -80,6 +80,20 @@ const MERGE_FANIN: usize = 8;
 /// A merged run may keep keys up to this many tiers' worth of epochs below the floor.
 const TIER_MAX: u8 = 4;
 
+/// The run of the epoch that is being applied.
+pub(crate) struct OpenRun<'a> {
+    items: &'a mut Vec<Item>,
+    arena: u32,
+}
+
+impl OpenRun<'_> {
+    /// Notes a written key.
+    #[inline(always)]
+    pub(crate) fn note(&mut self, store: StoreId, key: Span) {
+        self.items.push(Item { store: store.0, arena: self.arena, at: key.at, len: key.len });
+    }
+}
+
 /// Written keys above the floor, of one shard.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeWindow {
@@ -101,12 +115,11 @@ impl RangeWindow {
         self.arenas.live.push_back(Arena { cen: cen.0, keys: Arc::clone(keys) });
     }
 
-    /// Notes a written key in the open run; it lies in the arena shared last.
-    #[inline]
-    pub(crate) fn note(&mut self, store: StoreId, key: Span) {
-        let arena = self.arenas.base.wrapping_add(self.arenas.live.len() as u32 - 1);
+    /// Returns the open run, to be written with keys of the arena that was shared last.
+    pub(crate) fn open_run(&mut self) -> OpenRun<'_> {
+        let arena = self.arenas.base.wrapping_add(self.arenas.live.len() as u32).wrapping_sub(1);
         let run = self.runs.back_mut().expect("a run is open while an epoch is applied");
-        run.items.push(Item { store: store.0, arena, at: key.at, len: key.len });
+        OpenRun { items: &mut run.items, arena }
     }
 
     /// Closes the open run and returns the bytes that it counts for, arenas apart.
@@ -216,7 +229,7 @@ mod tests {
         let spans: Vec<Span> = keys.iter().map(|k| Span::push(&mut arena, k.as_bytes())).collect();
         window.open(Cen(cen), keys.len());
         window.share(Cen(cen), &Arc::new(arena));
-        spans.iter().for_each(|&span| window.note(StoreId(1), span));
+        spans.iter().for_each(|&span| window.open_run().note(StoreId(1), span));
         window.close();
     }
 
