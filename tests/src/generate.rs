@@ -24,7 +24,9 @@ pub struct World {
     pub stores: Vec<StoreKind>,
     /// How long history is kept, milliseconds; an epoch advances the clock by 0 to 3.
     pub floor_age_ms: u64,
-    /// Epochs.
+    /// Rows that the first epoch brings, a bit for each of [`World::rows`].
+    pub seeded: u8,
+    /// Epochs after that.
     pub epochs: Vec<EpochChoice>,
 }
 
@@ -109,8 +111,10 @@ pub enum SeenChoice {
 pub fn world() -> impl Strategy<Value = World> {
     let kind =
         prop_oneof![5 => Just(StoreKind::Tracked), 1 => Just(StoreKind::MultiVersion), 2 => Just(StoreKind::Declared)];
-    (1..=3_u16, vec(kind, 1..=2), prop_oneof![3 => Just(60_000_u64), 1 => 0..5_u64], vec(epoch(), 1..=4))
-        .prop_map(|(nodes, stores, floor_age_ms, epochs)| World { nodes, stores, floor_age_ms, epochs })
+    let floor_age_ms = prop_oneof![3 => Just(60_000_u64), 1 => 0..5_u64];
+    let seeded = prop_oneof![3 => Just(0xff_u8), 1 => any::<u8>()];
+    (1..=3_u16, vec(kind, 1..=2), floor_age_ms, seeded, vec(epoch(), 1..=4))
+        .prop_map(|(nodes, stores, floor_age_ms, seeded, epochs)| World { nodes, stores, floor_age_ms, seeded, epochs })
 }
 
 fn epoch() -> impl Strategy<Value = EpochChoice> {
@@ -197,6 +201,15 @@ impl World {
     pub fn rows(&self) -> Vec<Row> {
         let stores = 1..=self.stores.len() as u32;
         stores.flat_map(|store| KEYS.iter().map(move |key| Row::new(store, key))).collect()
+    }
+
+    /// Returns the transaction that brings the seeded rows, number 0 of the world; `None` if there are none.
+    #[must_use]
+    pub fn seed(&self) -> Option<TxnSpec> {
+        let mut txn = TxnSpec::new(0, START_MS, Isolation::ReadCommitted);
+        let rows = self.rows().into_iter().enumerate().filter(|(i, _)| self.seeded >> (i % 8) & 1 != 0);
+        txn.writes = rows.map(|(_, row)| (row, Action::Put(Value::Int(0)))).collect();
+        (!txn.writes.is_empty()).then_some(txn)
     }
 
     fn row(&self, choice: RowChoice) -> Row {

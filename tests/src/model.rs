@@ -8,7 +8,8 @@ use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_types::{
-    Cen, Decision, FenceItem, Isolation, NamespaceId, Reason, StoreId, StoreSpec, TxnIx, Verdict, WriteKind,
+    Cen, Decision, FenceItem, FenceResult, Isolation, NamespaceId, Reason, StoreId, StoreSpec, TxnIx, Verdict,
+    WriteKind,
 };
 
 use crate::cluster::{Cluster, EpochPlan, Played};
@@ -19,6 +20,9 @@ use crate::scenario::{Keying, Row, TxnSpec, Value};
 /// Result of a check: what is wrong, in words.
 pub type Checked = Result<(), String>;
 
+/// What happened in a world, and how often: proof that the worlds reach every rule.
+pub type Tally = BTreeMap<String, u64>;
+
 /// A world that was played once: the plans are fixed now.
 struct Story<'a> {
     world: &'a World,
@@ -26,20 +30,22 @@ struct Story<'a> {
     plans: Vec<(EpochPlan, NativeRule)>,
     cluster: Cluster,
     oracle: Oracle,
+    tally: Tally,
 }
 
 /// Plays a world and checks it.
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn check(world: &World) -> Checked {
+pub fn check(world: &World) -> Result<Tally, String> {
     let story = tell(world)?;
     logs_give_the_state(&story)?;
     map_knows_the_state(&story)?;
     shards_do_not_matter(&story)?;
     grouping_does_not_matter(&story)?;
     duplicates_do_not_matter(&story)?;
-    replay_and_restore_agree(&story)
+    replay_and_restore_agree(&story)?;
+    Ok(story.tally)
 }
 
 fn config(world: &World, shards: u16) -> ResolverConfig {
@@ -55,12 +61,18 @@ fn tell(world: &World) -> Result<Story<'_>, String> {
     let specs = world.specs();
     let oracle = Oracle::new(&specs, ResolverConfig::default().id_window_ms);
     let cluster = Cluster::new(world.nodes, Keying::Hashed, config(world, 1), &specs);
-    let mut story = Story { world, specs, plans: Vec::new(), cluster, oracle };
+    let mut story = Story { world, specs, plans: Vec::new(), cluster, oracle, tally: Tally::new() };
     let mut earlier: Vec<TxnSpec> = Vec::new();
     let mut clock_ms = START_MS;
+    if let Some(seed) = world.seed() {
+        earlier.push(seed.clone());
+        let plan = EpochPlan { clock_ms, txns: vec![seed], ..EpochPlan::default() };
+        story.epoch(plan, NativeRule::FirstWriterWins)?;
+    }
     for choice in &world.epochs {
         clock_ms += choice.after_ms;
-        story.epoch(choice, clock_ms, &mut earlier).map_err(|wrong| {
+        let plan = story.plan(choice, clock_ms, &mut earlier);
+        story.epoch(plan, choice.rule).map_err(|wrong| {
             let (plan, rule) = story.plans.last().expect("it was just played");
             let decisions = story.cluster.journal.last().map(|played| &played.outcome);
             format!("{wrong}\nepoch {} under {rule:?}: {plan:#?}\n{decisions:#?}", story.plans.len())
@@ -70,27 +82,27 @@ fn tell(world: &World) -> Result<Story<'_>, String> {
 }
 
 impl Story<'_> {
-    fn epoch(&mut self, choice: &EpochChoice, clock_ms: u64, earlier: &mut Vec<TxnSpec>) -> Checked {
-        let first = earlier.len() as u64;
-        let txns: Vec<TxnSpec> = choice
-            .txns
-            .iter()
-            .enumerate()
-            .map(|(i, txn)| self.world.txn(txn, first + i as u64, &self.oracle, earlier))
-            .collect();
+    /// Makes an epoch's choices definite.
+    fn plan(&self, choice: &EpochChoice, clock_ms: u64, earlier: &mut Vec<TxnSpec>) -> EpochPlan {
+        let first = earlier.len();
+        let txn = |(i, txn)| self.world.txn(txn, (first + i) as u64, &self.oracle, earlier);
+        let txns: Vec<TxnSpec> = choice.txns.iter().enumerate().map(txn).collect();
         earlier.extend(txns.iter().cloned());
         let fence = |&number: &u8| FenceItem { id: id_of(u64::from(number)), namespace: NamespaceId(0) };
         let fences = choice.fences.iter().map(fence).collect();
-        let plan = EpochPlan { clock_ms, idle_before: choice.idle_before, txns, fences, ..EpochPlan::default() };
-        self.plans.push((plan.clone(), choice.rule));
+        EpochPlan { clock_ms, idle_before: choice.idle_before, txns, fences, ..EpochPlan::default() }
+    }
+
+    fn epoch(&mut self, plan: EpochPlan, rule: NativeRule) -> Checked {
+        self.plans.push((plan.clone(), rule));
         let last = self.cluster.resolver.last();
-        let doomed = self.opinions(&plan, &choice.rule)?;
-        let played = self.cluster.play(&plan, &policies(&choice.rule)).expect("there are transactions").clone();
-        let cen = Cen(last.0 + 1 + choice.idle_before);
+        let doomed = self.opinions(&plan, &rule)?;
+        let played = self.cluster.play(&plan, &policies(&rule)).expect("there are transactions").clone();
+        let cen = Cen(last.0 + 1 + plan.idle_before);
         if played.outcome.cen != cen || self.cluster.resolver.last() != cen {
             return Err(format!("resolved epoch {} instead of {cen}", played.outcome.cen));
         }
-        let (fates, queue) = self.oracle.decide(cen, played.outcome.epoch_time_ms, &plan, &played.index, choice.rule);
+        let (fates, queue) = self.oracle.decide(cen, played.outcome.epoch_time_ms, &plan, &played.index, rule);
         compare(&played, &fates)?;
         for (t, doomed) in doomed.iter().enumerate() {
             if *doomed && fates[t] == Fate::Commit {
@@ -98,11 +110,34 @@ impl Story<'_> {
             }
         }
         self.order(&plan, &played, &fates, &queue)?;
+        self.count(&played, &doomed, &queue);
         if played.outcome.floor < self.oracle.floor {
             return Err("the floor sinks".to_owned());
         }
         self.oracle.floor = played.outcome.floor;
         Ok(())
+    }
+
+    fn count(&mut self, played: &Played, doomed: &[bool], queue: &Queue) {
+        let mut count = |what: String, times: usize| *self.tally.entry(what).or_default() += times as u64;
+        for decision in &played.outcome.decisions {
+            let what = match *decision {
+                Decision::Committed { .. } => "committed".to_owned(),
+                Decision::Replayed { .. } => "replayed".to_owned(),
+                Decision::BodyMismatch => "body mismatch".to_owned(),
+                Decision::Expired => "expired".to_owned(),
+                Decision::Aborted { reason, first, .. } => {
+                    let stage = played.outcome.witnesses[first as usize].stage.name();
+                    format!("{stage} {reason}")
+                }
+            };
+            count(what, 1);
+        }
+        count("certain loser".to_owned(), doomed.iter().filter(|doomed| **doomed).count());
+        count("placed at the front".to_owned(), queue.front.len());
+        let fenced = |result: &&FenceResult| matches!(result, FenceResult::Fenced);
+        count("fenced".to_owned(), played.outcome.fences.iter().filter(fenced).count());
+        count("the floor rose".to_owned(), usize::from(played.outcome.floor > self.oracle.floor));
     }
 
     /// Asks about every transaction before it is submitted: what a dry run says, and whether it is a certain loser.

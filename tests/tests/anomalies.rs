@@ -1,0 +1,252 @@
+//! The anomaly table (Hermitage in our form), for all four levels, each case on: one node, two nodes in one epoch, and
+//! the next epoch; with all rows in one shard, and with rows on different shards. Aborts must give the right reason.
+//!
+//! G1b (a write set that writes one row twice) is refused before it reaches the core, and tested with the API.
+
+use tribunal_tests::script::check;
+
+const LEVELS: [&str; 4] = ["rc", "rr", "si", "ser"];
+
+/// Where the second transaction commits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    OneNode,
+    TwoNodes,
+    NextEpoch,
+}
+
+/// Plays a case at every level and place, in one shard and in eight. `{T2}` and `{next}` stand for the place of the
+/// second transaction, `{L}` for the level. `expect` fills `{1}`, `{2}` and so on with what is to happen.
+fn every_way(case: &str, expect: impl Fn(&str, bool) -> Vec<&'static str>) {
+    for level in LEVELS {
+        for place in [Place::OneNode, Place::TwoNodes, Place::NextEpoch] {
+            for shards in ["shards 1", "shards 8\napart"] {
+                let next = place == Place::NextEpoch;
+                let mut script = case.replace("{L}", level);
+                script = script.replace("{T2}", if place == Place::TwoNodes { "T2@2" } else { "T2" });
+                script = script.replace("{next}", if next { "epoch" } else { "" });
+                for (i, expected) in expect(level, next).iter().enumerate() {
+                    script = script.replace(&format!("{{{}}}", i + 1), expected);
+                }
+                check(&format!("nodes 2\n{shards}\nepoch\nT0 ser put x=10 put y=20 => ok\n{script}"));
+            }
+        }
+    }
+}
+
+const BOTH: &str = "#1 put x=10,put y=20; #2 put x=11,put y=21; #3 put x=12,put y=22";
+const FIRST: &str = "#1 put x=10,put y=20; #2 put x=11,put y=21";
+
+#[test]
+fn g0_dirty_writes_are_never_mixed() {
+    every_way(
+        "epoch
+         T1 {L} @1 put x=11 put y=21                => ok
+         {next}
+         {T2} {L} @1 put x=12 put y=22              => {1}
+         log kv                                     => {2}
+         judge R rr read x@{3} read y@{3}           => {4}",
+        |level, next| match (level, next) {
+            ("si", true) => vec!["write_conflict validate: write x now T1", FIRST, "T1", "read_only 3"],
+            ("rc" | "rr" | "si", false) => vec!["write_conflict merge: write x by T1", FIRST, "T1", "read_only 2"],
+            (_, true) => vec!["ok", BOTH, "T2", "read_only 3"],
+            (_, false) => vec!["ok", BOTH, "T2", "read_only 2"],
+        },
+    );
+}
+
+#[test]
+fn g1a_aborted_writes_are_never_read() {
+    // Transaction 1 gives up, or is aborted: its 101 is in no log, and who reads 10 is right.
+    every_way(
+        "epoch
+         T1 {L} @1 put x=101 upd q=1                => row_missing join: write q
+         give T4                                    => 2.{3}
+         {next}
+         {T2} {L} @1 read x@T0 put z=1              => ok
+         epoch
+         T5 {L} @1 read x@2.1 put w=1               => {2}
+         T4@2 {L} @1 put x=102                      => replayed 2.{3}
+         log kv                                     => #1 put x=10,put y=20; #2 put z=1{1}",
+        |level, next| {
+            let invented = "read_conflict validate: read x seen 2.1 now T0";
+            let item = if next { "1" } else { "2" };
+            match level {
+                "rc" => vec!["; #3 put w=1", "ok", item],
+                _ => vec!["", invented, item],
+            }
+        },
+    );
+}
+
+#[test]
+fn g1c_circular_information_flow() {
+    every_way(
+        "epoch
+         T1 {L} @1 read y@T0 put x=11               => ok
+         {next}
+         {T2} {L} @1 read x@T0 put y=22             => {1}",
+        |level, next| match (level, next) {
+            ("rr" | "ser", true) => vec!["read_conflict validate: read x seen T0 now T1"],
+            ("ser", false) => vec!["order_conflict merge: read x seen T0 by T1; merge: write y by T1"],
+            _ => vec!["ok"],
+        },
+    );
+}
+
+#[test]
+fn otv_an_observed_transaction_does_not_vanish() {
+    // Transaction 3 sees x of 1 and y of 2, then both of 1, then both of 2.
+    for level in LEVELS {
+        let stale = "read_conflict validate: read x seen T1 now T2";
+        let (mixed, old) = match level {
+            "rc" => ("ok", "ok"),
+            "si" => (stale, "ok"),
+            _ => (stale, stale),
+        };
+        for shards in ["shards 1", "shards 8\napart"] {
+            for node in ["T2", "T2@2"] {
+                check(&format!(
+                    "nodes 2
+                     {shards}
+                     epoch
+                     T0 ser put x=10 put y=20               => ok
+                     epoch
+                     T1 {level} @1 put x=11 put y=19        => ok
+                     epoch
+                     {node} {level} @2 put x=12 put y=18    => ok
+                     epoch
+                     T3 {level} @2 read x@T1 read y@T2 put a=1 => {mixed}
+                     T4 {level} @2 read x@T1 read y@T1 put b=1 => {old}
+                     T5 {level} @3 read x@T2 read y@T2 put c=1 => ok
+                     log kv => #1 put x=10,put y=20; #2 put x=11,put y=19; #3 put x=12,put y=18{}",
+                    match level {
+                        "rc" => "; #4 put a=1; #5 put b=1; #6 put c=1",
+                        "si" => "; #4 put b=1; #5 put c=1",
+                        _ => "; #4 put c=1",
+                    }
+                ));
+            }
+        }
+    }
+}
+
+#[test]
+fn pmp_a_predicate_read_twice_gives_the_same() {
+    every_way(
+        "epoch
+         T1 {L} @1 ins 3=30                         => ok
+         {next}
+         {T2} {L} @1 scan 0..9 put z=1              => {1}",
+        |level, next| match (level, next) {
+            ("si" | "ser", true) => vec!["range_conflict validate: scan 0..9"],
+            _ => vec!["ok"],
+        },
+    );
+}
+
+#[test]
+fn p4_lost_update() {
+    every_way(
+        "epoch
+         T1 {L} @1 read x@T0 upd x=11               => ok
+         {next}
+         {T2} {L} @1 read x@T0 upd x=11             => {1}",
+        |level, next| match (level, next) {
+            ("rc", true) => vec!["ok"],
+            ("si", true) => vec!["write_conflict validate: write x now T1"],
+            (_, true) => vec!["read_conflict validate: read x seen T0 now T1"],
+            ("ser", false) => vec!["order_conflict merge: read x seen T0 by T1; merge: write x by T1"],
+            (_, false) => vec!["write_conflict merge: write x by T1"],
+        },
+    );
+}
+
+#[test]
+fn g_single_read_skew() {
+    // Transaction 2 read x before, and y after transaction 1; in one epoch it can only have read both before.
+    every_way(
+        "epoch
+         T1 {L} @1 put x=12 put y=18                => ok
+         {next}
+         {T2} {L} @1 read x@T0 read y@{1} put z=1   => {2}
+         T3 {L} @1 read x@T0 read y@T0 put w=1      => {3}",
+        |level, next| {
+            let stale = "read_conflict validate: read x seen T0 now T1";
+            match (level, next) {
+                ("rc", true) => vec!["T1", "ok", "ok"],
+                ("si", true) => vec!["T1", stale, "ok"],
+                (_, true) => vec!["T1", stale, stale],
+                (_, false) => vec!["T0", "ok", "ok"],
+            }
+        },
+    );
+}
+
+#[test]
+fn g2_item_write_skew() {
+    every_way(
+        "epoch
+         T1 {L} @1 read x@T0 read y@T0 upd x=11     => ok
+         {next}
+         {T2} {L} @1 read x@T0 read y@T0 upd y=21   => {1}",
+        |level, next| match (level, next) {
+            ("rr" | "ser", true) => vec!["read_conflict validate: read x seen T0 now T1"],
+            ("ser", false) => vec!["order_conflict merge: read x seen T0 by T1; merge: write y by T1"],
+            _ => vec!["ok"],
+        },
+    );
+}
+
+#[test]
+fn g2_anti_dependency_cycles_through_predicates() {
+    every_way(
+        "epoch
+         T1 {L} @1 scan 0..9 ins 3=30               => ok
+         {next}
+         {T2} {L} @1 scan 0..9 ins 4=42             => {1}",
+        |level, next| match (level, next) {
+            ("si" | "ser", true) => vec!["range_conflict validate: scan 0..9"],
+            ("ser", false) => vec!["order_conflict merge: scan 0..9 by T1; merge: write 4 by T1"],
+            _ => vec!["ok"],
+        },
+    );
+}
+
+#[test]
+fn fekete_a_read_only_transaction_sees_no_order_that_never_was() {
+    every_way(
+        "epoch
+         T1 {L} @1 upd y=25                         => ok
+         {next}
+         {T2} {L} @1 read x@T0 read y@T0 upd x=0    => {1}
+         judge R {L} read x@{2} read y@T1           => read_only {3}",
+        |level, next| match (level, next) {
+            ("rr" | "ser", true) => vec!["read_conflict validate: read y seen T0 now T1", "T0", "3"],
+            (_, true) => vec!["ok", "T2", "3"],
+            // In one epoch the reader goes first, and nobody can have seen (10, 25).
+            (_, false) => vec!["ok", "T2", "2"],
+        },
+    );
+    // The same with the reader in between: it saw (10, 25), so transaction 2 must not commit at serializable.
+    for (level, expected) in [
+        ("rc", "ok"),
+        ("rr", "read_conflict validate: read y seen T0 now T1"),
+        ("si", "ok"),
+        ("ser", "read_conflict validate: read y seen T0 now T1"),
+    ] {
+        check(&format!(
+            "shards 8
+             apart
+             epoch
+             T0 ser put x=10 put y=20                   => ok
+             epoch
+             T1 {level} @1 upd y=25                     => ok
+             judge R {level} @2 read x@T0 read y@T1     => read_only 2
+             epoch
+             T3 {level} @2 read x@T0 read y@T1 put r=1  => ok
+             epoch
+             T2 {level} @1 read x@T0 read y@T0 upd x=0  => {expected}"
+        ));
+    }
+}

@@ -1,0 +1,63 @@
+//! Who may know whom: the core is pure, the shell's parts do not know each other, and nothing depends on the binary.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+/// Packages of the workspace with what they depend on to build and run; what only their tests use is left out.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--manifest-path"])
+        .arg(manifest)
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo speaks JSON");
+    let text = |value: &serde_json::Value| value.as_str().expect("a name").to_owned();
+    let packages = metadata["packages"].as_array().expect("packages");
+    let known = packages.iter().map(|package| {
+        let dependencies = package["dependencies"].as_array().expect("dependencies");
+        let built = dependencies.iter().filter(|dependency| dependency["kind"] != "dev");
+        (text(&package["name"]), built.map(|dependency| text(&dependency["name"])).collect())
+    });
+    known.collect()
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+#[test]
+fn types_depend_on_nothing_and_the_core_on_types() {
+    let packages = dependencies();
+    assert_eq!(packages["tribunal-types"], set(&[]));
+    assert_eq!(packages["tribunal-core"], set(&["siphasher", "tribunal-types"]));
+}
+
+#[test]
+fn the_parts_of_the_shell_do_not_know_each_other() {
+    let packages = dependencies();
+    let parts = ["tribunal-http", "tribunal-log", "tribunal-wasm", "tribunal-push"];
+    for part in parts {
+        let others = parts.iter().filter(|other| packages[part].contains(**other)).collect::<Vec<_>>();
+        assert!(others.is_empty(), "{part} knows {others:?}");
+    }
+}
+
+#[test]
+fn nothing_depends_on_the_binary() {
+    for (package, dependencies) in dependencies() {
+        assert!(!dependencies.contains("tribunal"), "{package} depends on the binary");
+    }
+}
+
+#[test]
+fn types_and_core_do_without_an_operating_system() {
+    for package in ["types", "core"] {
+        let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../server/{package}/src/lib.rs"));
+        let text = std::fs::read_to_string(&lib).unwrap_or_else(|wrong| panic!("{}: {wrong}", lib.display()));
+        assert!(text.lines().any(|line| line == "#![no_std]"), "{package} is not `no_std`");
+        assert!(!text.contains("extern crate std"), "{package} brings `std` back");
+    }
+}
