@@ -61,9 +61,8 @@ run_tests() {
 }
 
 install_redis
+# Builds the server as well, which some tests start as a process: it has integration tests of its own.
 build test --workspace --locked --no-run
-# The processes that tests start: the server, the proxy.
-build build --workspace --locked --bins
 run_tests test --workspace --locked
 # Each planted bug must be caught. A command of its own, because the bugs are compiled into the core.
 run_tests test --locked -p tribunal-tests --features planted-bugs --test negative

@@ -51,7 +51,7 @@ fn readme() -> Vec<Block> {
 fn binary() -> PathBuf {
     let this = std::env::current_exe().expect("the test's own path");
     let path = this.ancestors().nth(2).expect("a profile's folder").join("tribunal");
-    assert!(path.exists(), "{} is missing: run `cargo build --bins` with this profile first", path.display());
+    assert!(path.exists(), "{} is missing: build the server with this profile first", path.display());
     path
 }
 
