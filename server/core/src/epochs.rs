@@ -48,8 +48,23 @@ impl Epochs {
     /// Starts before epoch `next`, with the `epoch_time` of the epoch before that, Unix milliseconds.
     #[must_use]
     pub fn new(members: &[GroupId], next: Cen, epoch_time_ms: u64) -> Self {
-        let log = |&group| (group, GroupLog { next, entries: VecDeque::new() });
-        Epochs { groups: members.iter().map(log).collect(), next, epoch_time_ms }
+        let cursors: Vec<(GroupId, Cen)> = members.iter().map(|&group| (group, next)).collect();
+        Self::resume(&cursors, next, epoch_time_ms)
+    }
+
+    /// Starts again before epoch `next`, with the cursors of [`Epochs::cursors`] as they were then: a group's log is
+    /// read again from its cursor on, which may lie before `next` if one entry covers both.
+    #[must_use]
+    pub fn resume(cursors: &[(GroupId, Cen)], next: Cen, epoch_time_ms: u64) -> Self {
+        let log = |&(group, cursor)| (group, GroupLog { next: cursor, entries: VecDeque::new() });
+        Epochs { groups: cursors.iter().map(log).collect(), next, epoch_time_ms }
+    }
+
+    /// Returns for each member the first epoch of the oldest entry that is still needed, ascending group.
+    #[must_use]
+    pub fn cursors(&self) -> Vec<(GroupId, Cen)> {
+        let cursor = |log: &GroupLog| log.entries.front().map_or(log.next, |entry| entry.first);
+        self.groups.iter().map(|(&group, log)| (group, cursor(log))).collect()
     }
 
     /// Folds the next committed entry of its group. Entries of different groups may come in any order.

@@ -39,6 +39,9 @@ mod bytes {
 /// What the columns mean; another layout is another number.
 const LAYOUT: u64 = 1;
 
+/// More history than one epoch can hold, bytes.
+const MARK_BYTES_MAX: u64 = 1 << 40;
+
 /// An image that this resolver cannot have made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageMismatch {
@@ -136,7 +139,12 @@ impl Resolver {
         resolver.restore_rows(image)?;
         resolver.restore_history(image)?;
         resolver.restore_window(image)?;
+        let mut marked = 0;
         for &[cen, time_ms, bytes] in rows_of(image, words::MARKS)? {
+            if cen <= marked || cen > image.cen.0 || time_ms > epoch_time_ms || bytes > MARK_BYTES_MAX {
+                return Err(mismatch("an epoch's mark does not fit"));
+            }
+            marked = cen;
             resolver.floor.note(EpochMark { cen: Cen(cen), time_ms, bytes });
         }
         resolver.floor.rise_to(Cen(floor));
