@@ -1,6 +1,8 @@
 //! Random small worlds, as choices: which version a read has seen is decided only when the epoch is played, because
 //! only then it is known which versions there are. Choices shrink well.
 
+use std::ops::RangeInclusive;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tribunal_core::native::NativeRule;
@@ -52,6 +54,8 @@ pub struct EpochChoice {
     pub rule: NativeRule,
     /// Transactions.
     pub txns: Vec<TxnChoice>,
+    /// Given verdicts (client aborts): the numbers of transactions, over all epochs, before or after they are used.
+    pub given: Vec<u8>,
     /// Fences: the number of the transaction, over all epochs, whose id is fenced (before or after it is used).
     pub fences: Vec<u8>,
 }
@@ -107,17 +111,42 @@ pub enum SeenChoice {
     Invented,
 }
 
-/// Worlds of 1 to 3 nodes, 1 or 2 stores, up to four epochs of up to six transactions.
+/// Small worlds, of which many can be played: up to four epochs of up to six transactions.
 pub fn world() -> impl Strategy<Value = World> {
-    let kind =
-        prop_oneof![5 => Just(StoreKind::Tracked), 1 => Just(StoreKind::MultiVersion), 2 => Just(StoreKind::Declared)];
-    let floor_age_ms = prop_oneof![3 => Just(60_000_u64), 1 => 0..5_u64];
+    sized(Size { epochs: 1..=4, txns: 1..=6, snapshot_age: 3 })
+}
+
+/// Worlds of many epochs, with snapshots that lie far back.
+pub fn long_world() -> impl Strategy<Value = World> {
+    sized(Size { epochs: 20..=60, txns: 1..=3, snapshot_age: 50 })
+}
+
+/// Worlds of crowded epochs.
+pub fn wide_world() -> impl Strategy<Value = World> {
+    sized(Size { epochs: 1..=3, txns: 20..=80, snapshot_age: 3 })
+}
+
+#[derive(Clone)]
+struct Size {
+    epochs: RangeInclusive<usize>,
+    txns: RangeInclusive<usize>,
+    snapshot_age: u8,
+}
+
+fn sized(size: Size) -> impl Strategy<Value = World> {
+    let kind = prop_oneof![
+        5 => Just(StoreKind::Tracked),
+        1 => Just(StoreKind::MultiVersion),
+        2 => Just(StoreKind::Declared)
+    ];
+    let floor_age_ms = prop_oneof![3 => Just(60_000_u64), 1 => 0..5_u64, 1 => 0..60_u64];
     let seeded = prop_oneof![3 => Just(0xff_u8), 1 => any::<u8>()];
-    (1..=3_u16, vec(kind, 1..=2), floor_age_ms, seeded, vec(epoch(), 1..=4))
+    let epochs = vec(epoch(&size), size.epochs);
+    (1..=3_u16, vec(kind, 1..=2), floor_age_ms, seeded, epochs)
         .prop_map(|(nodes, stores, floor_age_ms, seeded, epochs)| World { nodes, stores, floor_age_ms, seeded, epochs })
 }
 
-fn epoch() -> impl Strategy<Value = EpochChoice> {
+fn epoch(size: &Size) -> impl Strategy<Value = EpochChoice> + use<> {
     let rule = prop_oneof![
         4 => Just(NativeRule::FirstWriterWins),
         1 => Just(NativeRule::ShorterTxnWins),
@@ -125,13 +154,14 @@ fn epoch() -> impl Strategy<Value = EpochChoice> {
         1 => Just(NativeRule::Priority),
     ];
     let idle = prop_oneof![4 => Just(0_u64), 1 => 1..3_u64];
-    let fences = prop_oneof![4 => Just(Vec::new()), 1 => vec(0..24_u8, 1..=2)];
-    (0..4_u64, idle, rule, vec(txn(), 1..=6), fences).prop_map(|(after_ms, idle_before, rule, txns, fences)| {
-        EpochChoice { after_ms, idle_before, rule, txns, fences }
+    let ids = || prop_oneof![6 => Just(Vec::new()), 1 => vec(0..24_u8, 1..=2)];
+    let txns = vec(txn(size.snapshot_age), size.txns.clone());
+    (0..4_u64, idle, rule, txns, ids(), ids()).prop_map(|(after_ms, idle_before, rule, txns, given, fences)| {
+        EpochChoice { after_ms, idle_before, rule, txns, given, fences }
     })
 }
 
-fn txn() -> impl Strategy<Value = TxnChoice> {
+fn txn(age_max: u8) -> impl Strategy<Value = TxnChoice> {
     let level = prop_oneof![
         2 => Just(Isolation::ReadCommitted),
         2 => Just(Isolation::RepeatableRead),
@@ -148,7 +178,7 @@ fn txn() -> impl Strategy<Value = TxnChoice> {
     let scans = prop_oneof![3 => Just(Vec::new()), 1 => vec((0..2_u8, 0..3_u8, 1..4_u8), 1..=2)];
     let repeats = prop_oneof![12 => Just(None), 1 => (0..16_u8, any::<bool>()).prop_map(Some)];
     let who = (1..=3_u16, level, any::<u8>(), repeats);
-    let snapshot = prop_oneof![20 => 0..3_u8, 1 => Just(255_u8)];
+    let snapshot = prop_oneof![20 => 0..age_max, 1 => Just(255_u8)];
     let what = (snapshot, prop::bool::weighted(0.3), prop::bool::weighted(0.7));
     let ops = (vec((row(), seen), 0..=3), scans, vec((row(), action()), 0..=3));
     let rank = (0..3_u8, 0..4_u64, prop_oneof![Just(None), (0..3_u8).prop_map(Some)]);

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use tribunal_core::executor::Inline;
+use tribunal_core::identity::Known;
 use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_types::{
-    Cen, Decision, FenceItem, FenceResult, Isolation, NamespaceId, Reason, StoreId, StoreSpec, TxnIx, Verdict,
-    WriteKind,
+    BodyHash, Cen, Decision, FenceItem, FenceResult, Given, Isolation, NamespaceId, Reason, StoreId, StoreSpec, TxnIx,
+    Verdict, WriteKind,
 };
 
 use crate::cluster::{Cluster, EpochPlan, Played};
@@ -90,7 +91,15 @@ impl Story<'_> {
         earlier.extend(txns.iter().cloned());
         let fence = |&number: &u8| FenceItem { id: id_of(u64::from(number)), namespace: NamespaceId(0) };
         let fences = choice.fences.iter().map(fence).collect();
-        EpochPlan { clock_ms, idle_before: choice.idle_before, txns, fences, ..EpochPlan::default() }
+        let give = |&number: &u8| Given {
+            id: id_of(u64::from(number)),
+            body_hash: None,
+            namespace: NamespaceId(0),
+            reason: Reason::ClientAbort,
+            conflicts: Vec::new(),
+        };
+        let given = choice.given.iter().map(give).collect();
+        EpochPlan { clock_ms, idle_before: choice.idle_before, txns, given, fences, ..EpochPlan::default() }
     }
 
     fn epoch(&mut self, plan: EpochPlan, rule: NativeRule) -> Checked {
@@ -104,6 +113,7 @@ impl Story<'_> {
         }
         let (fates, queue) = self.oracle.decide(cen, played.outcome.epoch_time_ms, &plan, &played.index, rule);
         compare(&played, &fates)?;
+        self.ids(cen, &plan, &played)?;
         for (t, doomed) in doomed.iter().enumerate() {
             if *doomed && fates[t] == Fate::Commit {
                 return Err(format!("transaction {t} was called a certain loser, and commits"));
@@ -116,6 +126,24 @@ impl Story<'_> {
         }
         self.oracle.floor = played.outcome.floor;
         Ok(())
+    }
+
+    /// Checks where the resolver files every id that the epoch brought.
+    fn ids(&self, cen: Cen, plan: &EpochPlan, played: &Played) -> Checked {
+        let ids = plan.txns.iter().map(|txn| txn.id).chain(plan.given.iter().map(|given| given.id));
+        for id in ids.chain(plan.fences.iter().map(|fence| fence.id)) {
+            let known = self.cluster.resolver.known(NamespaceId(0), id);
+            let expected = self.oracle.filed(id).map(|(at, body)| Known::At(at, body.map(BodyHash)));
+            if Some(known) != expected {
+                return Err(format!("{id} is filed as {known:?} in epoch {cen}, not {expected:?}"));
+            }
+        }
+        let given: Vec<_> = plan.given.iter().filter_map(|given| self.oracle.filed(given.id)).map(|id| id.0).collect();
+        if played.outcome.given == given {
+            Ok(())
+        } else {
+            Err(format!("given verdicts are at {:?}, not {given:?}", played.outcome.given))
+        }
     }
 
     fn count(&mut self, played: &Played, doomed: &[bool], queue: &Queue) {
@@ -404,7 +432,7 @@ fn replay_and_restore_agree(story: &Story) -> Checked {
     };
     let journal = &story.cluster.journal;
     let resolved = &story.cluster.resolver;
-    for cut in 0..=journal.len() {
+    for cut in (0..=journal.len()).step_by(journal.len() / 5 + 1) {
         let mut resolver = fresh(2);
         for played in &journal[..cut] {
             resolver.replay(&played.input, &played.outcome, &Inline);

@@ -94,6 +94,12 @@ impl Oracle {
         self.rows.iter().filter_map(newest).collect()
     }
 
+    /// Returns where the verdict of an id is, and the body that it was for.
+    #[must_use]
+    pub fn filed(&self, id: TxnId) -> Option<(VerdictAt, Option<u64>)> {
+        self.ids.get(&id).copied()
+    }
+
     fn is_declared(&self, store: StoreId) -> bool {
         self.stores[&store].existence == Existence::Declared
     }
