@@ -5,7 +5,7 @@ use tribunal_types::WriteKind;
 use crate::planted::{Bug, planted};
 
 /// Access classes of an operation, a bit each.
-pub(crate) mod access {
+pub(crate) mod class {
     /// Reads the value. Only serializable reads take part.
     pub(crate) const READ_VALUE: u8 = 1;
     /// Relies on whether the row exists: `insert`, `update`, `delete`, `add`.
@@ -54,7 +54,7 @@ pub(crate) mod held {
 /// also reads is an update.
 #[inline(always)]
 pub(crate) fn of_write(kind: WriteKind, integer: bool, exists: bool, was_read: bool) -> u8 {
-    use access::*;
+    use class::*;
     let spoils = if integer { 0 } else { CHANGE_KIND };
     match kind {
         WriteKind::Insert => WRITE | READ_EXISTENCE | CHANGE_EXISTENCE,
@@ -73,30 +73,27 @@ pub(crate) fn write_write(class: u8) -> u16 {
     if planted(Bug::IgnoreWriteSet) {
         return 0;
     }
-    let sets = if class & access::WRITE != 0 { held::WRITTEN } else { 0 };
-    let adds = if class & access::ADD != 0 && !planted(Bug::AddsNeverConflict) {
-        held::WRITE_LOW | held::WRITE_SER
-    } else {
-        0
-    };
+    let sets = if class & class::WRITE != 0 { held::WRITTEN } else { 0 };
+    let adds =
+        if class & class::ADD != 0 && !planted(Bug::AddsNeverConflict) { held::WRITE_LOW | held::WRITE_SER } else { 0 };
     sets | adds
 }
 
 /// `RAW`: what is held that the access relies on not being changed.
 #[inline(always)]
 pub(crate) fn read_after_write(class: u8) -> u16 {
-    let value = if class & access::READ_VALUE != 0 { held::WRITTEN } else { 0 };
-    let existence = if class & access::READ_EXISTENCE != 0 { held::EXISTENCE_CHANGED } else { 0 };
-    let kind = if class & access::READ_KIND != 0 && !planted(Bug::AddsNeverConflict) { held::KIND_CHANGED } else { 0 };
+    let value = if class & class::READ_VALUE != 0 { held::WRITTEN } else { 0 };
+    let existence = if class & class::READ_EXISTENCE != 0 { held::EXISTENCE_CHANGED } else { 0 };
+    let kind = if class & class::READ_KIND != 0 && !planted(Bug::AddsNeverConflict) { held::KIND_CHANGED } else { 0 };
     value | existence | kind
 }
 
 /// `WAR`: what serializable ones hold that relies on the access not happening before.
 #[inline(always)]
 pub(crate) fn write_after_read(class: u8) -> u16 {
-    let value = if class & access::WRITES != 0 { held::VALUE_READ } else { 0 };
-    let existence = if class & access::CHANGE_EXISTENCE != 0 { held::EXISTENCE_READ } else { 0 };
-    let kind = if class & access::CHANGE_KIND != 0 { held::KIND_READ } else { 0 };
+    let value = if class & class::WRITES != 0 { held::VALUE_READ } else { 0 };
+    let existence = if class & class::CHANGE_EXISTENCE != 0 { held::EXISTENCE_READ } else { 0 };
+    let kind = if class & class::CHANGE_KIND != 0 { held::KIND_READ } else { 0 };
     value | existence | kind
 }
 
@@ -104,17 +101,16 @@ pub(crate) fn write_after_read(class: u8) -> u16 {
 #[inline(always)]
 pub(crate) fn holds(class: u8, serializable: bool) -> u16 {
     let when = |bit: u8, then: u16| if class & bit != 0 { then } else { 0 };
-    let changed =
-        when(access::CHANGE_EXISTENCE, held::EXISTENCE_CHANGED) | when(access::CHANGE_KIND, held::KIND_CHANGED);
+    let changed = when(class::CHANGE_EXISTENCE, held::EXISTENCE_CHANGED) | when(class::CHANGE_KIND, held::KIND_CHANGED);
     if serializable {
-        when(access::WRITE, held::WRITE_SER)
-            | when(access::ADD, held::ADD_SER)
-            | when(access::READ_VALUE, held::VALUE_READ)
-            | when(access::READ_EXISTENCE, held::EXISTENCE_READ)
-            | when(access::READ_KIND, held::KIND_READ)
+        when(class::WRITE, held::WRITE_SER)
+            | when(class::ADD, held::ADD_SER)
+            | when(class::READ_VALUE, held::VALUE_READ)
+            | when(class::READ_EXISTENCE, held::EXISTENCE_READ)
+            | when(class::READ_KIND, held::KIND_READ)
             | changed
     } else {
-        when(access::WRITE, held::WRITE_LOW) | when(access::ADD, held::ADD_LOW) | changed
+        when(class::WRITE, held::WRITE_LOW) | when(class::ADD, held::ADD_LOW) | changed
     }
 }
 

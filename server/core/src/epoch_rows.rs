@@ -4,11 +4,13 @@
 //! often it is touched. Emptied for each epoch, its memory is kept.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use tribunal_types::{RowKey, Version};
 
 use crate::map::{Entry, NO_SLOT, VersionMap, row_flag};
 use crate::prefetch::prefetch;
+use crate::shard::ShardPlace;
 
 /// "Not of this shard", "nobody", "not contended".
 pub(crate) const NONE: u32 = u32::MAX;
@@ -67,6 +69,15 @@ impl EpochRow {
     }
 }
 
+/// 32 bits of a key, of those that the map looks at.
+#[inline(always)]
+fn tag_of(key: RowKey) -> u64 {
+    key.lo >> 8 & 0xffff_ffff
+}
+
+/// How many operations ahead a row's cache lines are asked for.
+const LOOKAHEAD: usize = 12;
+
 /// Rows of one epoch by key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EpochRows {
@@ -85,22 +96,51 @@ impl EpochRows {
         self.rows.reserve(rows_max);
     }
 
+    /// Looks up the rows of `ops[which]`, of which this shard owns some, and writes their positions.
+    #[inline(always)]
+    pub(crate) fn look_up<T>(
+        &mut self,
+        place: ShardPlace,
+        map: &VersionMap,
+        ops: &[T],
+        which: Range<usize>,
+        key_of: impl Fn(&T) -> RowKey,
+        positions: &mut [u32],
+    ) {
+        let ahead = ops.get(which.start + LOOKAHEAD..).unwrap_or(&[]);
+        let mut ahead = ahead.iter();
+        let own = &ops[which.clone()];
+        for (op, position) in own.iter().zip(&mut positions[which]) {
+            if let Some(next) = ahead.next() {
+                let next = key_of(next);
+                if place.owns(next) {
+                    self.prefetch(next);
+                    map.prefetch(next);
+                }
+            }
+            let key = key_of(op);
+            if place.owns(key) {
+                *position = self.position_of(key, map);
+            }
+        }
+    }
+
     #[inline(always)]
     fn home(&self, key: RowKey) -> usize {
         key.hi as usize & (self.index.len() - 1)
     }
 
     #[inline(always)]
-    pub(crate) fn prefetch(&self, key: RowKey) {
+    fn prefetch(&self, key: RowKey) {
         prefetch(&self.index, self.home(key));
     }
 
     /// Returns the row's position, looking it up in the map when it is new.
     #[inline(always)]
-    pub(crate) fn position_of(&mut self, key: RowKey, map: &VersionMap) -> u32 {
+    fn position_of(&mut self, key: RowKey, map: &VersionMap) -> u32 {
         let mask = self.index.len() - 1;
         let mut at = self.home(key) & mask;
-        let tag = key.lo >> 8 & 0xffff_ffff;
+        let tag = tag_of(key);
         loop {
             let word = self.index[at];
             if word == 0 {
@@ -115,9 +155,57 @@ impl EpochRows {
             at = (at + 1) & mask;
         }
         let position = self.rows.len() as u32;
+        if self.rows.len() * 2 >= self.index.len() {
+            at = self.grow(key);
+        }
         self.index[at] = tag << 32 | u64::from(position + 1);
         let (slot, entry) = map.find(key).unwrap_or_else(|| (NO_SLOT, Entry::unknown(key)));
         self.rows.push(EpochRow { entry, slot, reader: NONE });
         position
+    }
+
+    /// Doubles the index, which happens when a shard has more than its share, and returns the place for `key`.
+    #[cold]
+    fn grow(&mut self, key: RowKey) -> usize {
+        let size = self.index.len() * 2;
+        self.index.clear();
+        self.index.resize(size, 0);
+        for position in 0..self.rows.len() {
+            let row = self.rows[position].entry.key();
+            let at = self.vacancy(row);
+            self.index[at] = tag_of(row) << 32 | (position as u64 + 1);
+        }
+        self.vacancy(key)
+    }
+
+    fn vacancy(&self, key: RowKey) -> usize {
+        let mask = self.index.len() - 1;
+        let mut at = self.home(key);
+        while self.index[at] != 0 {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_one_position_however_small_the_table_was_thought() {
+        let keys: Vec<RowKey> = (0..3_000_u64)
+            .map(|n| RowKey { hi: n.wrapping_mul(0x9e37_79b9_7f4a_7c15), lo: n.wrapping_mul(0xd6e8_feb8_6659_fd93) })
+            .collect();
+        let twice: Vec<RowKey> = keys.iter().chain(&keys).copied().collect();
+        let map = VersionMap::new();
+        let mut rows = EpochRows::default();
+        rows.reset(1);
+        let mut positions = alloc::vec![NONE; twice.len()];
+        let place = ShardPlace { index: 0, count: 1 };
+        rows.look_up(place, &map, &twice, 0..twice.len(), |key| *key, &mut positions);
+        assert_eq!(rows.rows.len(), keys.len());
+        let expected: Vec<u32> = (0..3_000).chain(0..3_000).collect();
+        assert_eq!(positions, expected);
     }
 }

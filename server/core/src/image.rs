@@ -203,7 +203,7 @@ impl Resolver {
     }
 
     fn restore_history(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
-        let mut epochs: BTreeMap<u64, (Vec<(RowKey, RowState)>, Vec<RowKey>)> = BTreeMap::new();
+        let mut epochs: BTreeMap<u64, PastOfEpoch> = BTreeMap::new();
         for &[cen, hi, lo, state] in rows_of(image, words::SUPERSEDED)? {
             let state = RowState::from_bits(state).ok_or(mismatch("a superseded state has no version"))?;
             epochs.entry(cen).or_default().0.push((RowKey { hi, lo }, state));
@@ -227,7 +227,7 @@ impl Resolver {
     /// A range takes part in every shard, so any shard may hold any key: they are dealt out in turns.
     fn restore_window(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
         let mut keys = image.bytes(bytes::WINDOW_KEYS).ok_or(mismatch("the window's keys are missing"))?;
-        let mut epochs: BTreeMap<u64, (Vec<u8>, Vec<(StoreId, Span)>)> = BTreeMap::new();
+        let mut epochs: BTreeMap<u64, KeysOfEpoch> = BTreeMap::new();
         for &[cen, store, len] in rows_of(image, words::WINDOW)? {
             let cut = usize::try_from(len).ok().and_then(|len| keys.split_at_checked(len));
             let (key, rest) = cut.ok_or(mismatch("the window's keys are short"))?;
@@ -258,6 +258,12 @@ impl Resolver {
         &mut self.shards[ShardPlace { index: 0, count }.of(row) as usize]
     }
 }
+
+/// An epoch's superseded states and expiring rows.
+type PastOfEpoch = (Vec<(RowKey, RowState)>, Vec<RowKey>);
+
+/// An arena, and the keys in it.
+type KeysOfEpoch = (Vec<u8>, Vec<(StoreId, Span)>);
 
 fn column(image: &StateImage, id: u16) -> Result<&[u64], ImageMismatch> {
     image.words(id).ok_or(mismatch("a column is missing"))

@@ -15,8 +15,8 @@ use crate::shard::{Shard, ShardPlace, ShardScratch, ShardState};
 use crate::txns::{BatchBase, EpochView, Fate, is_multi_version, snapshot_of};
 use crate::window::KeyRange;
 
-/// How many operations ahead a row's cache lines are asked for.
-const LOOKAHEAD: usize = 12;
+/// Transactions that are looked up at a time: their rows are still in the nearest cache when they are judged.
+const CHUNK: usize = 32;
 
 /// Joins all live transactions of the epoch with one shard.
 pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>) {
@@ -46,13 +46,20 @@ pub(crate) fn join(place: ShardPlace, state: &ShardState, scratch: &mut ShardScr
     scratch.absences.clear();
     scratch.unplaced.clear();
     for (batch, base) in view.input.batches.iter().zip(&txns.bases) {
-        let mut first = Starts::default();
-        for (i, txn) in batch.txns.iter().enumerate() {
-            let start = first;
-            first = Starts::behind(txn);
-            if txns.fates[base.txn + i].is_live() {
-                let one = OneTxn { batch, base: *base, txn, i, t: base.txn + i, start };
-                one.join(place, state, scratch, view);
+        let mut start = Starts::default();
+        for (n, chunk) in batch.txns.chunks(CHUNK).enumerate() {
+            let stop = chunk.last().map_or(start, Starts::behind);
+            let ShardScratch { rows, read_rows, write_rows, .. } = &mut *scratch;
+            let (reads, writes) = (start.reads..stop.reads, start.writes..stop.writes);
+            rows.look_up(place, &state.map, &batch.reads, reads, |r| r.row, &mut read_rows[base.read..]);
+            rows.look_up(place, &state.map, &batch.writes, writes, |w| w.row, &mut write_rows[base.write..]);
+            for (i, txn) in chunk.iter().enumerate() {
+                let i = n * CHUNK + i;
+                if txns.fates[base.txn + i].is_live() {
+                    let one = OneTxn { batch, base: *base, txn, i, t: base.txn + i, start };
+                    one.join(state, scratch, view);
+                }
+                start = Starts::behind(txn);
             }
         }
     }
@@ -90,10 +97,10 @@ struct OneTxn<'a> {
 }
 
 impl OneTxn<'_> {
-    fn join(&self, place: ShardPlace, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
+    fn join(&self, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
         let at_snapshot = self.txn.isolation == Isolation::Snapshot;
-        let current_from = self.join_reads(place, state, scratch, view, at_snapshot);
-        self.join_writes(place, state, scratch, view);
+        let current_from = self.join_reads(scratch, view, at_snapshot);
+        self.join_writes(scratch, view);
         let columns = &mut scratch.levels[self.txn.isolation as usize].columns;
         if self.start.ranges < self.txn.ranges_end as usize {
             self.join_ranges(state, &mut columns.ranges.changed, view.floor);
@@ -121,33 +128,17 @@ impl OneTxn<'_> {
     }
 
     /// Returns the first epoch at which all reads that are current now were current.
-    fn join_reads(
-        &self,
-        place: ShardPlace,
-        state: &ShardState,
-        scratch: &mut ShardScratch,
-        view: EpochView<'_>,
-        at_snapshot: bool,
-    ) -> u64 {
+    fn join_reads(&self, scratch: &mut ShardScratch, view: EpochView<'_>, at_snapshot: bool) -> u64 {
         let ShardScratch { rows, read_rows, levels, unplaced, .. } = scratch;
         let level = &mut levels[self.txn.isolation as usize];
         let at = level.txns.len() as u32;
         let columns = &mut level.columns.reads;
         let mut from = 0;
-        for r in self.start.reads..self.txn.reads_end as usize {
-            if let Some(ahead) = self.batch.reads.get(r + LOOKAHEAD)
-                && place.owns(ahead.row)
-            {
-                rows.prefetch(ahead.row);
-                state.map.prefetch(ahead.row);
-            }
-            let read = &self.batch.reads[r];
-            if !place.owns(read.row) {
-                continue;
-            }
-            let position = rows.position_of(read.row, &state.map);
-            read_rows[self.base.read + r] = position;
-            let row = &mut rows.rows[position as usize];
+        let (start, end) = (self.start.reads, self.txn.reads_end as usize);
+        let positions = &read_rows[self.base.read + start..self.base.read + end];
+        for (read, &position) in self.batch.reads[start..end].iter().zip(positions) {
+            // Rows of other shards have no position.
+            let Some(row) = rows.rows.get_mut(position as usize) else { continue };
             let seen = read.seen.map_or(0, |v| v.bits());
             let latest = if row.is_known() { row.live_version() } else { unknown_latest(read, view) };
             let latest = if planted(Bug::IgnoreReadSet) { seen } else { latest };
@@ -172,35 +163,27 @@ impl OneTxn<'_> {
         from
     }
 
-    fn join_writes(&self, place: ShardPlace, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
+    fn join_writes(&self, scratch: &mut ShardScratch, view: EpochView<'_>) {
         let ShardScratch { rows, write_rows, write_slots, write_access, levels, rejected, .. } = scratch;
         let columns = &mut levels[self.txn.isolation as usize].columns.writes;
         let snapshots = &self.batch.snapshots[self.start.snapshots..self.txn.snapshots_end as usize];
         let mut failed = false;
-        for w in self.start.writes..self.txn.writes_end as usize {
-            if let Some(ahead) = self.batch.writes.get(w + LOOKAHEAD)
-                && place.owns(ahead.row)
-            {
-                rows.prefetch(ahead.row);
-                state.map.prefetch(ahead.row);
-            }
-            let write = &self.batch.writes[w];
-            if !place.owns(write.row) {
-                continue;
-            }
-            let position = rows.position_of(write.row, &state.map);
-            write_rows[self.base.write + w] = position;
-            let row = &rows.rows[position as usize];
-            write_slots[self.base.write + w] = row.slot;
+        let (start, end) = (self.start.writes, self.txn.writes_end as usize);
+        let own = self.base.write + start..self.base.write + end;
+        let (slots, classes) = (&mut write_slots[own.clone()], &mut write_access[own.clone()]);
+        let ops = self.batch.writes[start..end].iter().zip(&write_rows[own]).zip(slots.iter_mut().zip(classes));
+        for (w, ((write, &position), (slot, class))) in ops.enumerate() {
+            let Some(row) = rows.rows.get(position as usize) else { continue };
+            *slot = row.slot;
             let own = row.read_by(self.t as u32);
             let exists = exists(write, row, own, view);
-            write_access[self.base.write + w] = access::of_write(write.kind, write.integer, exists, own.is_some());
+            *class = access::of_write(write.kind, write.integer, exists, own.is_some());
             columns.kind.push(write.kind as u8);
             columns.flags.push(flags_of(row, exists, own, snapshot_of(snapshots, write.store)));
             columns.latest.push(row.live_version());
             if !failed && let Some(reason) = forbidden(write.kind, row, exists) {
                 failed = true;
-                let op = (OpKind::Write, (w - self.start.writes) as u32);
+                let op = (OpKind::Write, w as u32);
                 rejected.push((self.t as u32, Fate::at_join(Some(op), reason)));
             }
         }

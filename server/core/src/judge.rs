@@ -15,7 +15,7 @@ use crate::native::NativeValidator;
 use crate::policy::Policies;
 use crate::resolver::Resolver;
 use crate::shard::ShardScratch;
-use crate::txns::{EpochView, Fate, TxnTable, first_op, snapshot_of};
+use crate::txns::{Abort, EpochView, Fate, TxnTable, first_op, snapshot_of};
 use crate::validate;
 use crate::verdicts::conflict_of;
 
@@ -43,7 +43,7 @@ impl Resolver {
         if fates[0].is_live() {
             self.judge_rows(&input, &mut txns, policies, &mut fates);
         }
-        let Some((stage, op, reason)) = fates[0].abort() else { return Verdict::ReadOnly { cen: self.last } };
+        let Some(Abort { stage, op, reason }) = fates[0].abort() else { return Verdict::ReadOnly { cen: self.last } };
         let op = op.or_else(|| first_op(&input.batches[0], 0, None));
         let witness = op.map(|(op, index)| self.witness_against(txn, op, index, stage));
         let conflicts = witness.and_then(|witness| conflict_of(&input, ONLY, &witness)).into_iter().collect();

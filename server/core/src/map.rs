@@ -96,7 +96,7 @@ impl Segment {
     #[inline(always)]
     fn home(&self, lo: u64) -> usize {
         let spread = lo >> (64 - SEGMENT_BITS - 32) & 0xffff_ffff;
-        (spread * self.slots.len() as u64 >> 32) as usize
+        ((spread * self.slots.len() as u64) >> 32) as usize
     }
 
     #[inline(always)]

@@ -23,7 +23,7 @@ use crate::planted::{Bug, planted};
 use crate::policy::Policies;
 use crate::shard::{Shard, ShardPlace};
 use crate::stores::Stores;
-use crate::txns::{EpochView, Fate, TxnTable, first_op};
+use crate::txns::{Abort, EpochView, Fate, TxnTable, first_op};
 use crate::validate;
 use crate::vote;
 
@@ -334,7 +334,7 @@ impl Resolver {
 
     /// Writes down an abort at join or validation, with the operation to blame.
     fn abort(&self, input: &EpochInput, t: usize, fate: Fate, outcome: &mut EpochOutcome) {
-        let Some((stage, op, reason)) = fate.abort() else { return };
+        let Some(Abort { stage, op, reason }) = fate.abort() else { return };
         let (batch, txn) = input.locate(TxnIx(t as u32));
         let first = outcome.witnesses.len() as u32;
         let blamed = op.or_else(|| first_op(batch, txn, None));

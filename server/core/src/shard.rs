@@ -39,7 +39,7 @@ impl ShardPlace {
     /// Returns the number of the row's shard.
     #[inline(always)]
     pub(crate) fn of(self, key: RowKey) -> u32 {
-        ((key.hi >> 32) * u64::from(self.count) >> 32) as u32
+        (((key.hi >> 32) * u64::from(self.count)) >> 32) as u32
     }
 }
 

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Batch, Cen, EpochInput, Isolation, OpKind, Reason, StoreId, StoreSnapshot};
+use tribunal_types::{Batch, Cen, EpochInput, Isolation, OpKind, Reason, Stage, StoreId, StoreSnapshot};
 
 use crate::stores::Stores;
 
@@ -42,13 +42,13 @@ impl Fate {
     }
 
     /// Stage, operation and reason of an abort; `None` if there is none.
-    pub(crate) fn abort(self) -> Option<(tribunal_types::Stage, Option<(OpKind, u32)>, Reason)> {
+    pub(crate) fn abort(self) -> Option<Abort> {
         if self == Self::IDLE || self == Self::LIVE {
             return None;
         }
         let stage = match self.0 >> 62 {
-            1 => tribunal_types::Stage::Join,
-            _ => tribunal_types::Stage::Validate,
+            1 => Stage::Join,
+            _ => Stage::Validate,
         };
         let index = (self.0 >> 8) as u32;
         let op = match self.0 >> 40 & 3 {
@@ -57,8 +57,17 @@ impl Fate {
             2 => Some((OpKind::Write, index)),
             _ => None,
         };
-        Some((stage, op, Reason::from_code(self.0 as u8)?))
+        Some(Abort { stage, op, reason: Reason::from_code(self.0 as u8)? })
     }
+}
+
+/// An abort before the merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Abort {
+    pub(crate) stage: Stage,
+    /// The operation to blame, if one was named.
+    pub(crate) op: Option<(OpKind, u32)>,
+    pub(crate) reason: Reason,
 }
 
 /// Where a batch's columns begin among those of the epoch.
@@ -203,8 +212,6 @@ pub(crate) fn is_serializable(level: Isolation) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tribunal_types::Stage;
-
     use super::*;
 
     #[test]
@@ -214,9 +221,15 @@ mod tests {
         let write = Fate::at_validate(Some((OpKind::Write, 0)), Reason::WriteConflict);
         let none = Fate::at_validate(None, Reason::Plugin(3));
         assert!(Fate::IDLE < join && join < read && read < write && write < none && none < Fate::LIVE);
-        assert_eq!(write.abort(), Some((Stage::Validate, Some((OpKind::Write, 0)), Reason::WriteConflict)));
-        assert_eq!(join.abort(), Some((Stage::Join, Some((OpKind::Write, 7)), Reason::RowMissing)));
-        assert_eq!(none.abort(), Some((Stage::Validate, None, Reason::Plugin(3))));
+        assert_eq!(
+            write.abort(),
+            Some(Abort { stage: Stage::Validate, op: Some((OpKind::Write, 0)), reason: Reason::WriteConflict })
+        );
+        assert_eq!(
+            join.abort(),
+            Some(Abort { stage: Stage::Join, op: Some((OpKind::Write, 7)), reason: Reason::RowMissing })
+        );
+        assert_eq!(none.abort(), Some(Abort { stage: Stage::Validate, op: None, reason: Reason::Plugin(3) }));
         assert_eq!(Fate::LIVE.abort(), None);
     }
 }

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use crate::access::access;
+use crate::access::class;
 use crate::epoch_rows::NONE;
 use crate::shard::{Shard, ShardScratch};
 use crate::txns::{EpochView, Fate, is_serializable};
@@ -77,7 +77,7 @@ impl VoteRow {
 
     #[inline(always)]
     fn is_contended(&self) -> bool {
-        self.shared && self.access & access::WRITES != 0
+        self.shared && self.access & class::WRITES != 0
     }
 }
 
@@ -94,7 +94,7 @@ fn mark(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
                 if is_serializable(txn.isolation) {
                     for &position in &read_rows[read..reads_end] {
                         if position != NONE {
-                            votes[position as usize].take_part(t as u32, access::READ_VALUE);
+                            votes[position as usize].take_part(t as u32, class::READ_VALUE);
                         }
                     }
                 }
@@ -143,7 +143,7 @@ fn gather(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
             if fates[base.txn + i].is_live() {
                 if is_serializable(txn.isolation) {
                     for (op, &position) in read_rows[read..reads_end].iter().enumerate() {
-                        gatherer.part(position, op as u32, access::READ_VALUE);
+                        gatherer.part(position, op as u32, class::READ_VALUE);
                     }
                 }
                 for w in write..writes_end {
