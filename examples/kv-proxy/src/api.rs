@@ -53,6 +53,7 @@ pub struct Put {
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Written {
     /// For a delete: whether there was such a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub existed: Option<bool>,
 }
 

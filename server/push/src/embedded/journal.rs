@@ -45,6 +45,10 @@ impl Journal {
         for (_, path) in found {
             if follows {
                 let content = fs::read(&path)?;
+                if content.is_empty() {
+                    fs::remove_file(&path)?;
+                    continue;
+                }
                 follows = records(&content).all(|command| replay(&command));
                 bytes += content.len() as u64;
                 files.push(path);

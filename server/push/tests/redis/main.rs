@@ -22,10 +22,11 @@ use log::{Event, Events, MemoryLog, STORE};
 use server::{RedisServer, free_port};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const REPLY_MAX: Duration = Duration::from_secs(1);
 
 fn transport(endpoint: String) -> RespTransport {
     let mut options = RespOptions::new(endpoint, EgressPolicy::loopback());
-    options.reply_timeout = Duration::from_secs(5);
+    options.reply_timeout = REPLY_MAX;
     RespTransport::new(options)
 }
 
@@ -184,6 +185,22 @@ async fn redis_killed_in_mid_push_and_set_back_equals_the_log_again() {
     });
     assert!(rewound.is_some_and(|lsn| lsn < acked), "{rewound:?} of {acked}");
     assert!(push.log.largest_read.load(Ordering::Relaxed) <= 100, "batches are bounded");
+    push.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storage_that_stalls_is_given_time_and_not_written_twice() {
+    let redis = RedisServer::start("no");
+    let push = Push::start(redis.endpoint());
+    push.log.append_many(100);
+    push.until_caught_up().await;
+    redis.pause(true);
+    push.log.append_many(1_000);
+    push.until("gave up waiting", |push| push.handle.status().attempts > 0).await;
+    assert!(push.handle.status().lag > 0);
+    redis.pause(false);
+    push.until_caught_up().await;
+    assert_eq!(rows_in(redis.endpoint()).await, push.log.state());
     push.end().await;
 }
 

@@ -59,6 +59,14 @@ impl RedisServer {
         }
     }
 
+    /// Stops the process from running, or lets it go on.
+    pub fn pause(&self, paused: bool) {
+        let child = self.child.as_ref().expect("it runs");
+        let signal = if paused { "-STOP" } else { "-CONT" };
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "the child is ours");
+    }
+
     /// Copies the append-only file as it is now.
     pub fn copy_data(&self) -> PathBuf {
         let copy = self.dir.join("copy");
