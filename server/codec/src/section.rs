@@ -7,6 +7,8 @@ use crate::varint::put_varint;
 
 /// Sections below this are not worth the attempt.
 const PACK_BYTES_MIN: usize = 48;
+/// Bytes of a large section by which it is judged.
+const SAMPLE_BYTES: usize = 8 * 1024;
 /// A section larger than this is not ours: four times the largest batch.
 const SECTION_BYTES_MAX: usize = 4 * tribunal_types::limits::BATCH_BYTES_MAX;
 /// lz4 cannot shrink by more than this factor; a claim above it is a lie.
@@ -14,7 +16,7 @@ const LZ4_RATIO_MAX: usize = 256;
 
 /// Appends `raw` as a section.
 pub(crate) fn put_section(raw: &[u8], out: &mut Vec<u8>) {
-    if raw.len() >= PACK_BYTES_MIN {
+    if raw.len() >= PACK_BYTES_MIN && sample_packs(raw) {
         let packed = lz4_flex::block::compress(raw);
         if packed.len() + raw.len() / 32 + 2 < raw.len() {
             put_varint((raw.len() as u64) << 1 | 1, out);
@@ -25,6 +27,17 @@ pub(crate) fn put_section(raw: &[u8], out: &mut Vec<u8>) {
     }
     put_varint((raw.len() as u64) << 1, out);
     out.extend_from_slice(raw);
+}
+
+/// Tries a piece from the middle of a large section: values that were compressed or random before are not worth a pass
+/// over all of them.
+fn sample_packs(raw: &[u8]) -> bool {
+    if raw.len() <= 4 * SAMPLE_BYTES {
+        return true;
+    }
+    let from = raw.len() / 2;
+    let packed = lz4_flex::block::compress(&raw[from..from + SAMPLE_BYTES]);
+    packed.len() + SAMPLE_BYTES / 16 < SAMPLE_BYTES
 }
 
 /// Reads a section.

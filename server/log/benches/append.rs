@@ -1,4 +1,4 @@
-//! What a sync costs, and how many bytes reach the disk: the log against the least that a durable log can do,
+//! What a sync costs, and how many bytes a transaction takes: the log against the least that a durable log can do,
 //! one `pwrite` of the same bytes into a preallocated file and one `fdatasync`.
 //!
 //! `cargo bench -p tribunal-log --bench append [-- DIRECTORY]`. Prints lines per batch size.
@@ -92,13 +92,6 @@ fn repeat(mut job: impl FnMut()) -> Times {
     Times(times)
 }
 
-/// Returns the bytes that this process has sent to block devices.
-fn written_bytes() -> u64 {
-    let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
-    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
-    line.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0)
-}
-
 fn measure_log(dir: &Path, txns: usize) {
     let _ = std::fs::remove_dir_all(dir);
     let mut opened = tribunal_log::open(dir, &LogOptions::default()).expect("a new log");
@@ -110,7 +103,7 @@ fn measure_log(dir: &Path, txns: usize) {
     for n in 1..=64 {
         batches.push(batch(opened.recovered.group, &keyer, &mut random, n, txns));
     }
-    let (written, file_bytes) = (written_bytes(), opened.reader.bytes());
+    let file_bytes = opened.reader.bytes();
     let mut append = Duration::ZERO;
     let start = Instant::now();
     let times = repeat(|| {
@@ -127,7 +120,7 @@ fn measure_log(dir: &Path, txns: usize) {
     let stats = opened.writer.stats();
     let per_txn = |bytes: u64| bytes as f64 / (cen as f64 * txns as f64);
     println!(
-        "log      txns/batch {txns:>5}: p50 {:>7.0} us, p99 {:>7.0} us, append {:>6.0} us of it, {:>8.0} txn/s, {:>6.1} MB/s of keys and values, bytes/txn: encoded {:.0}, file {:.0}, written {:.0}; fdatasyncs/batch {:.3}, marks {}",
+        "log      txns/batch {txns:>5}: p50 {:>7.0} us, p99 {:>7.0} us, append {:>6.0} us of it, {:>8.0} txn/s, {:>6.1} MB/s of keys and values, bytes/txn: encoded {:.0}, file {:.0}; fdatasyncs/batch {:.3}, marks {}",
         times.at(50),
         times.at(99),
         append.as_secs_f64() * 1e6 / cen as f64,
@@ -135,7 +128,6 @@ fn measure_log(dir: &Path, txns: usize) {
         cen as f64 * (txns * WRITES_PER_TXN * (KEY_BYTES + VALUE_BYTES)) as f64 / seconds / 1e6,
         per_txn(stats.appended_bytes),
         per_txn(opened.reader.bytes().saturating_sub(file_bytes)),
-        per_txn(written_bytes() - written),
         stats.fdatasyncs as f64 / cen as f64,
         stats.mark_fdatasyncs,
     );

@@ -228,8 +228,8 @@ impl Found {
             let mut payload = self.piece(first)?;
             let mut complete = true;
             for number in 1..first.part.count {
-                let candidates = self.chunks.get(&(place, number)).into_iter().flatten();
-                match candidates.filter(|c| c.part.count == first.part.count).last() {
+                let mut candidates = self.chunks.get(&(place, number)).into_iter().flatten();
+                match candidates.rfind(|c| c.part.count == first.part.count) {
                     Some(located) => payload.extend_from_slice(&self.piece(located)?),
                     None => complete = false,
                 }

@@ -51,7 +51,7 @@ pub(crate) fn scan(
             let chunk = match read_chunk(&bytes[at..], position) {
                 Ok(chunk) => chunk,
                 Err(reason) => {
-                    let goes_on = files.get(ix + 1).map(|next| starts_with_chunk(next)).transpose()?;
+                    let goes_on = files.get(ix + 1).map(starts_with_chunk).transpose()?;
                     if goes_on == Some(true) && bytes[at..].iter().all(|byte| *byte == 0) {
                         // The next chunk had no room here.
                         break;

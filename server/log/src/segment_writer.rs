@@ -5,15 +5,21 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::error::LogError;
 use crate::frame::{Kind, Place, Seat, chain, pieces, put_chunk};
 use crate::segments::{Segment, Segments, length_at};
 use crate::tree_records::Appended;
 
-/// Bytes of zeros that are written at once.
-const FILL_BYTES: usize = 1024 * 1024;
+/// Bytes of zeros that are written at once when a torn end is wiped.
+const WIPE_BYTES: usize = 1024 * 1024;
+/// Bytes of zeros that are written at once beside commits.
+const FILL_STEP_BYTES: usize = 512 * 1024;
+/// How long the filling thread rests after each step.
+const FILL_PAUSE: Duration = Duration::from_millis(3);
 
 /// Writes behind the last record; the only one who does.
 pub(crate) struct SegmentWriter {
@@ -41,12 +47,14 @@ impl SegmentWriter {
                 wipe(segment, tail.max(segment.base)).map_err(|e| LogError::io("wipe", &segment.path, &e))?;
             }
         }
+        let files_end = files.last().map_or(0, |last| last.end());
         let current = files.iter().rfind(|segment| segment.base <= tail && tail < segment.end()).cloned();
         // After a kill, what was found may be in the kernel's cache only: the first sync covers all of it.
         let left = files.into_iter().filter(|file| current.as_ref().is_none_or(|c| c.base != file.base)).collect();
         let mut spare = Spare::new(&segments.dir);
-        if let Some(current) = &current {
-            spare.prepare(length_at(current.end()));
+        // Unless it was made before.
+        if let Some(current) = current.as_ref().filter(|c| files_end == c.end()) {
+            spare.prepare(current.end());
         }
         Ok(Self { segments, current, left, tail, durable: 0, spare, failed: None, syncs: 0 })
     }
@@ -112,10 +120,12 @@ impl SegmentWriter {
             None => {
                 let segment = Arc::new(self.spare.take(base)?);
                 self.segments.add_file(Arc::clone(&segment));
-                self.spare.prepare(length_at(segment.end()));
                 segment
             }
         };
+        if self.segments.files().last().is_some_and(|last| last.base == base) {
+            self.spare.prepare(segment.end());
+        }
         self.current = Some(segment);
         Ok(base)
     }
@@ -154,79 +164,106 @@ impl SegmentWriter {
 
 /// Overwrites everything from `position` on with zeros, durably.
 fn wipe(segment: &Segment, position: u64) -> io::Result<()> {
-    let zeros = vec![0; FILL_BYTES];
+    let zeros = vec![0; WIPE_BYTES];
     let mut at = position - segment.base;
     while at < segment.len {
-        let step = usize::try_from((segment.len - at).min(FILL_BYTES as u64)).unwrap_or(FILL_BYTES);
+        let step = usize::try_from((segment.len - at).min(WIPE_BYTES as u64)).unwrap_or(WIPE_BYTES);
         segment.file.write_all_at(&zeros[..step], at)?;
         at += step as u64;
     }
     segment.file.sync_all()
 }
 
-/// The next segment, filled with zeros by a thread of its own while the current one is written.
+/// The next segment, made and filled with zeros by a thread of its own while the current one is written. If it is needed
+/// earlier than it is full, it is taken as it is: its blocks are allocated, and what was not filled reads as zeros.
 struct Spare {
     dir: PathBuf,
-    thread: Option<(u64, JoinHandle<io::Result<File>>)>,
+    filling: Option<Filling>,
+}
+
+struct Filling {
+    base: u64,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<Segment>>,
+}
+
+impl Filling {
+    /// Stops the thread: from here on nobody else writes the file.
+    fn finish(self) -> io::Result<Segment> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that makes segments panicked")))
+    }
 }
 
 impl Spare {
     fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), thread: None }
+        Self { dir: dir.to_owned(), filling: None }
     }
 
-    fn path(&self) -> PathBuf {
-        self.dir.join("spare")
+    /// Starts to make the segment at `base`. If that fails, it is tried again when the segment is needed.
+    fn prepare(&mut self, base: u64) {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (dir, stopped) = (self.dir.clone(), Arc::clone(&stop));
+        let make = move || {
+            let segment = create(&dir, base)?;
+            // A failure leaves the rest unfilled, which costs time and nothing else.
+            let _ = fill(&segment, &stopped);
+            Ok(segment)
+        };
+        let thread = std::thread::Builder::new().name("log-segment".into()).spawn(make);
+        self.filling = thread.ok().map(|thread| Filling { base, stop, thread });
     }
 
-    /// Starts to fill a file.
-    fn prepare(&mut self, len: u64) {
-        let path = self.path();
-        let thread = std::thread::Builder::new().name("log-spare".into()).spawn(move || fill(&path, len));
-        self.thread = thread.ok().map(|thread| (len, thread));
-    }
-
-    /// Makes a segment of the spare, or of a new file if there is none.
+    /// Returns the segment at `base`, made now if it was not made before.
     fn take(&mut self, base: u64) -> io::Result<Segment> {
-        let (spare, path, len) = (self.path(), self.dir.join(format!("log-{base:016x}")), length_at(base));
-        let prepared = match self.thread.take() {
-            Some((prepared, thread)) if prepared == len => thread.join().ok().and_then(Result::ok),
-            Some((_, thread)) => {
-                let _ = thread.join();
-                None
-            }
-            None => None,
-        };
-        let file = match prepared {
-            Some(file) => file,
-            None => fill(&spare, len)?,
-        };
-        fs::rename(&spare, &path)?;
-        File::open(&self.dir)?.sync_all()?;
-        Ok(Segment { base, len, file, path })
+        match self.filling.take().filter(|filling| filling.base == base).map(Filling::finish) {
+            Some(Ok(segment)) => Ok(segment),
+            _ => create(&self.dir, base),
+        }
     }
 }
 
 impl Drop for Spare {
     fn drop(&mut self) {
-        if let Some((_, thread)) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let _ = self.filling.take().map(Filling::finish);
     }
 }
 
-/// Creates a file of zeros whose blocks are written, durably.
-fn fill(path: &Path, len: u64) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
-    let zeros = vec![0; FILL_BYTES];
-    let mut at = 0;
-    while at < len {
-        let step = usize::try_from((len - at).min(FILL_BYTES as u64)).unwrap_or(FILL_BYTES);
-        file.write_all_at(&zeros[..step], at)?;
-        at += step as u64;
-        // A little at a time: a flood of zeros would hold up the commits beside it.
-        file.sync_data()?;
-    }
+/// Makes an empty segment, durably.
+fn create(dir: &Path, base: u64) -> io::Result<Segment> {
+    let (fresh, path, len) = (dir.join("fresh"), dir.join(format!("log-{base:016x}")), length_at(base));
+    let file = allocate(&fresh, len)?;
     file.sync_all()?;
+    fs::rename(&fresh, &path)?;
+    File::open(dir)?.sync_all()?;
+    Ok(Segment { base, len, file, path })
+}
+
+/// Writes zeros over a segment's blocks, a little at a time: a flood would hold up the commits beside it.
+fn fill(segment: &Segment, stop: &AtomicBool) -> io::Result<()> {
+    let zeros = vec![0; FILL_STEP_BYTES];
+    let mut at = 0;
+    while at < segment.len && !stop.load(Ordering::Relaxed) {
+        let step = usize::try_from((segment.len - at).min(FILL_STEP_BYTES as u64)).unwrap_or(FILL_STEP_BYTES);
+        segment.file.write_all_at(&zeros[..step], at)?;
+        segment.file.sync_data()?;
+        at += step as u64;
+        std::thread::sleep(FILL_PAUSE);
+    }
+    Ok(())
+}
+
+/// Creates a file whose blocks are reserved, so that a full disk shows here and not in the middle of a segment.
+fn allocate(path: &Path, len: u64) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+    match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len) {
+        Ok(()) => {}
+        // Some file systems cannot reserve; then the zeros must be written here.
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            let whole = Segment { base: 0, len, file: file.try_clone()?, path: path.to_owned() };
+            wipe(&whole, 0)?;
+        }
+        Err(error) => return Err(error.into()),
+    }
     Ok(file)
 }

@@ -60,7 +60,7 @@ fn data_files(dir: &Dir) -> Vec<PathBuf> {
             let name = entry.file_name().to_string_lossy().into_owned();
             if entry.file_type().unwrap().is_dir() {
                 dirs.push(entry.path());
-            } else if name != "lock" && name != "spare" {
+            } else if name != "lock" {
                 files.push(entry.path());
             }
         }

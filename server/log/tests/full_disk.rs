@@ -77,7 +77,6 @@ fn a_full_disk_stops_acknowledgements_and_loses_none() {
             .args(["--exact", "child_that_fills_the_disk", "--nocapture"])
             .env(CHILD, &log)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let (before, mut in_doubt) = (acked, false);
