@@ -96,7 +96,8 @@ impl Past<'_> {
             if state.version <= seen {
                 return Interval::NEVER;
             }
-            until = state.version.cen().0 - 1;
+            // An imported version may be of epoch 0.
+            until = state.version.cen().0.saturating_sub(1);
             match self.history.before(row.key, state.version, self.floor) {
                 Before::State(before) => state = before,
                 // The engine's word counts up to the first write that the history knows.

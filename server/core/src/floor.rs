@@ -32,14 +32,14 @@ impl Floor {
     }
 
     pub(crate) fn note(&mut self, mark: EpochMark) {
-        self.bytes += mark.bytes;
+        self.bytes = self.bytes.saturating_add(mark.bytes);
         self.epochs.push_back(mark);
     }
 
     /// Raises the floor to the newest epoch that is old enough, and on while the rest is too large.
     pub(crate) fn rise(&mut self, now_ms: u64, age_ms: u64, bytes_max: u64) -> Cen {
         while let Some(mark) = self.epochs.front()
-            && (mark.time_ms + age_ms <= now_ms || self.bytes > bytes_max)
+            && (mark.time_ms.saturating_add(age_ms) <= now_ms || self.bytes > bytes_max)
         {
             self.pop();
         }
@@ -56,7 +56,7 @@ impl Floor {
 
     fn pop(&mut self) {
         if let Some(mark) = self.epochs.pop_front() {
-            self.bytes -= mark.bytes;
+            self.bytes = self.bytes.saturating_sub(mark.bytes);
             self.at = mark.cen;
         }
     }

@@ -81,9 +81,10 @@ pub struct ValidatorColumns {
     /// The newest store snapshot of each transaction (an epoch); `cen - 1` if it named none. Length `n`.
     pub snapshot: Vec<u64>,
     /// First epoch at which *every* row read, in all shards, was current; `u64::MAX` if a version seen never existed.
-    /// 0 if nothing was read. Length `n`.
+    /// 0 if nothing was read, and at every level but snapshot, which alone asks. Length `n`.
     pub current_from: Vec<u64>,
-    /// Last epoch at which every row read was current; `u64::MAX` while all still are. Length `n`.
+    /// Last epoch at which every row read was current; `u64::MAX` while all still are, and at every level but
+    /// snapshot. Length `n`.
     pub current_until: Vec<u64>,
     /// 1 if rule (i) of the snapshot level is for the engine to keep (all its stores are multi-version), else 0.
     pub multi_version: Vec<u8>,
