@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use tribunal_core::epochs::{Epochs, Folded};
-use tribunal_core::executor::Inline;
+use tribunal_core::executor::{Inline, ShardExecutor};
 use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_core::shard::Shard;
 use tribunal_types::{
     Batch, Cen, ControlIndex, EpochInput, EpochOutcome, FenceItem, Given, GroupId, ImportedVersion, Incarnation, Lsn,
     NodeId, RecordBatch, StoreId, StoreSpec, TxnIx,
@@ -40,6 +41,16 @@ pub struct Played {
     pub outcome: EpochOutcome,
     /// Index in the epoch of each transaction of the plan.
     pub index: Vec<TxnIx>,
+}
+
+/// Runs the last shard first: the order of shards must not matter.
+#[derive(Clone, Copy, Debug)]
+pub struct Backwards;
+
+impl ShardExecutor for Backwards {
+    fn for_each(&self, shards: &mut [Shard], job: &(dyn Fn(&mut Shard) + Sync)) {
+        shards.iter_mut().rev().for_each(job);
+    }
 }
 
 /// Members, their folded logs and one replica's resolver.
@@ -82,8 +93,16 @@ impl Cluster {
     /// # Panics
     /// If the members' entries do not count, or the epoch is not complete with them.
     pub fn play(&mut self, plan: &EpochPlan, policies: &Policies<'_>) -> Option<&Played> {
+        self.play_on(plan, policies, &Inline)
+    }
+
+    /// As [`Cluster::play`], with shards run in an order of the caller's.
+    ///
+    /// # Panics
+    /// As [`Cluster::play`].
+    pub fn play_on(&mut self, plan: &EpochPlan, policies: &Policies<'_>, exec: &dyn ShardExecutor) -> Option<&Played> {
         let input = self.fold(plan)?;
-        let outcome = self.resolver.resolve(&input, policies, &Inline);
+        let outcome = self.resolver.resolve(&input, policies, exec);
         let index = indices(&input, plan);
         self.journal.push(Played { input, outcome, index });
         self.journal.last()

@@ -13,7 +13,7 @@ use tribunal_types::{
     Verdict, WriteKind,
 };
 
-use crate::cluster::{Cluster, EpochPlan, Played};
+use crate::cluster::{Backwards, Cluster, EpochPlan, Played};
 use crate::generate::{EpochChoice, START_MS, World, id_of};
 use crate::oracle::{Fate, Oracle, Queue, agrees};
 use crate::scenario::{Keying, Row, TxnSpec, Value};
@@ -335,7 +335,7 @@ fn map_knows_the_state(story: &Story) -> Checked {
 fn again(story: &Story, nodes: u16, shards: u16, keying: Keying, change: impl Fn(&EpochPlan) -> EpochPlan) -> Cluster {
     let mut cluster = Cluster::new(nodes, keying, config(story.world, shards), &story.specs);
     for (plan, rule) in &story.plans {
-        cluster.play(&change(plan), &policies(rule));
+        cluster.play_on(&change(plan), &policies(rule), &Backwards);
     }
     cluster
 }

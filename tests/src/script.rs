@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! stores kv sql:declared         stores, the first one is meant where rows name none (default: kv)
-//! nodes 2 / shards 3 / floor_age 1000 / id_window 60000 / apart          settings, before the first epoch
+//! nodes 2 / shards 3 / apart / floor_age 1000 / id_window 60000         settings, before the first epoch; also
+//!                                window_bytes, status_bytes
 //! rule priority                  rule and validator from the next epoch on; also: rule faulty, validator short
 //! epoch at +10 idle 3            a new epoch, 10 ms after the last, which seals three empty ones before it
 //! T1 ser ins x=1                 => ok kv#1
@@ -175,6 +176,8 @@ impl Player {
             "nodes" => self.settings.nodes = number() as u16,
             "shards" => self.settings.config.shards = number() as u16,
             "floor_age" => self.settings.config.floor_age_ms = number(),
+            "window_bytes" => self.settings.config.window_bytes_max = number() as usize,
+            "status_bytes" => self.settings.config.status_bytes_max = number() as usize,
             "id_window" => self.settings.config.id_window_ms = number(),
             "apart" => self.settings.keying = Keying::Apart,
             _ => return false,

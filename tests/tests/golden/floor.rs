@@ -61,3 +61,20 @@ fn tracked_rows_are_known_for_ever_deleted_ones_while_it_matters() {
          T7 rr @3 read y@T1 put b=1                 => read_conflict validate: read y seen T1",
     );
 }
+
+#[test]
+fn too_much_history_raises_the_floor_before_its_time() {
+    check(
+        "window_bytes 0
+         epoch
+         T1 ser put x=1                             => ok kv#1
+         floor => 1
+         epoch idle 2
+         T2 ser put x=2                             => ok kv#2
+         floor => 4
+         epoch
+         A rc @1 put a=1                            => snapshot_too_old join: write a
+         B si @4 read x@T2 put b=1                  => ok kv#3
+         C rr read x@T1 put c=1                     => read_conflict validate: read x seen T1 now T2",
+    );
+}

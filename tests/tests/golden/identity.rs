@@ -140,3 +140,19 @@ fn a_replay_wins_no_conflict() {
          T2 rc put x=2                              => ok kv#2",
     );
 }
+
+#[test]
+fn a_full_id_table_refuses_what_it_may_have_forgotten() {
+    check(
+        "status_bytes 0
+         epoch
+         T1 ser put x=1 body=7                      => ok kv#1
+         known T1 => outside
+         epoch
+         R1 ser put x=1 id=T1 body=7                => expired
+         T2 ser put y=1                             => expired
+         epoch at +1000
+         T3 ser put z=1                             => ok kv#2
+         log kv => #1 put x=1; #2 put z=1",
+    );
+}
