@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -17,6 +18,10 @@ use crate::tree::Tree;
 const SEGMENT_BYTES: usize = 16 * 1024 * 1024;
 /// sled's own minimum for a useful cache.
 const CACHE_BYTES_MIN: u64 = 8 * 1024 * 1024;
+
+/// How often and how long sled's own lock is waited for.
+const RELEASE_POLL: Duration = Duration::from_millis(2);
+const RELEASE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// How to open a database.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +79,7 @@ impl Disk {
             .cache_capacity(options.cache_bytes.max(CACHE_BYTES_MIN))
             .flush_every_ms(None)
             .mode(sled::Mode::HighThroughput);
-        let db = guarded(|| config.open()).map_err(|reason| DiskError::Damaged { path: dir.to_owned(), reason })?;
+        let db = open_sled(&config, dir)?;
         let db = ManuallyDrop::new(db);
         let path = dir.join("db");
         let file = File::open(&path).map_err(|e| DiskError::io("open", &path, &e))?;
@@ -214,6 +219,23 @@ impl Drop for Inner {
     }
 }
 
+/// Opens sled. A database that this process has just closed is released a moment later, when sled's last deferred job
+/// lets go of the file: its lock is waited for, because ours is held already and nobody else can be behind it.
+fn open_sled(config: &sled::Config, dir: &Path) -> Result<sled::Db, DiskError> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match guarded(|| config.open()) {
+            Ok(db) => return Ok(db),
+            Err(reason) if !reason.contains("could not acquire lock") => {
+                return Err(DiskError::Damaged { path: dir.to_owned(), reason });
+            }
+            Err(_) if waited >= RELEASE_WAIT_MAX => return Err(DiskError::Locked { path: dir.to_owned() }),
+            Err(_) => std::thread::sleep(RELEASE_POLL),
+        }
+        waited += RELEASE_POLL;
+    }
+}
+
 /// Keeps other processes away from a database directory as long as it lives.
 #[derive(Debug)]
 pub struct DirectoryLock {
@@ -295,7 +317,12 @@ mod tests {
         let disk = Disk::open(&dir.0, &DiskOptions::default()).unwrap();
         assert!(matches!(Disk::open(&dir.0, &DiskOptions::default()), Err(DiskError::Locked { .. })));
         drop(disk);
-        assert!(Disk::open(&dir.0, &DiskOptions::default()).is_ok());
+        // Again and again: sled lets go of its file some time after it is closed.
+        for _ in 0..20 {
+            let disk = Disk::open(&dir.0, &DiskOptions::default()).unwrap();
+            disk.tree("t").unwrap().put(b"k", b"v").unwrap();
+            disk.sync().unwrap();
+        }
     }
 
     #[test]
