@@ -1,1 +1,34 @@
-//! tribunal-wasm
+//! The Wasm host: takes untrusted components, and makes of them deterministic policies and adaptors.
+//!
+//! A plugin imports nothing and lives for one batch. It can slow down or fail its own slot; it cannot crash the host,
+//! reach anything outside its memory, or make replicas that share a [`Fingerprint`] disagree. Failures are of two
+//! kinds and never mixed: a *fault* follows from the module and its input, is the same on every replica and becomes a
+//! [`tribunal_core::policy::PolicyFault`]; *host trouble* says nothing about the plugin and stops the process (see
+//! [`trouble`]).
+//!
+//! This is the only crate that knows wasmtime. It never touches a disk, a socket or a clock.
+
+mod abi;
+pub mod adaptor;
+pub mod builtin;
+mod call;
+mod chunk;
+pub mod engine;
+pub mod fingerprint;
+pub mod gate;
+pub mod limits;
+pub mod module;
+pub mod policy;
+mod slots;
+pub mod trouble;
+pub mod world;
+
+pub use adaptor::{AdaptorFault, WasmAdaptor};
+pub use builtin::{BUILTINS, Builtin};
+pub use engine::PluginEngine;
+pub use fingerprint::Fingerprint;
+pub use gate::Refusal;
+pub use limits::PluginLimits;
+pub use module::{Description, LoadError, Module};
+pub use policy::{WasmRule, WasmValidator, WasmValidators};
+pub use world::World;

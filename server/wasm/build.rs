@@ -1,0 +1,168 @@
+//! Compiles the built-in plugins to components and embeds them.
+//!
+//! One cargo invocation builds all plugin crates for `wasm32-unknown-unknown`, in a target folder of its own under
+//! `OUT_DIR`: sharing the outer one would deadlock on its lock. Nothing of the outer build's flags reaches it, so that
+//! the modules, whose digests are their identity, depend on the sources and the toolchain only.
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TARGET: &str = "wasm32-unknown-unknown";
+
+/// World, name and package of every built-in.
+const BUILTINS: [(&str, &str, &str); 10] = [
+    ("ConflictRule", "first-writer-wins", "tribunal-plugin-first-writer-wins"),
+    ("ConflictRule", "shorter-txn-wins", "tribunal-plugin-shorter-txn-wins"),
+    ("ConflictRule", "fair-rotation", "tribunal-plugin-fair-rotation"),
+    ("ConflictRule", "priority", "tribunal-plugin-priority"),
+    ("IsolationValidator", "read-committed", "tribunal-plugin-read-committed"),
+    ("IsolationValidator", "repeatable-read", "tribunal-plugin-repeatable-read"),
+    ("IsolationValidator", "snapshot", "tribunal-plugin-snapshot"),
+    ("IsolationValidator", "serializable", "tribunal-plugin-serializable"),
+    ("LogAdaptor", "kv", "tribunal-adaptor-kv"),
+    ("LogAdaptor", "redis", "tribunal-adaptor-redis"),
+];
+
+/// What, seen from the workspace, the modules are made of.
+const SOURCES: [&str; 6] =
+    ["plugins", "adaptors-wasm", "sdk/plugin/src", "sdk/plugin/Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
+
+fn main() {
+    let here = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
+    let workspace = here.ancestors().nth(2).expect("server/wasm lies two folders below the workspace").to_owned();
+    let out = PathBuf::from(variable("OUT_DIR"));
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-env=TRIBUNAL_TARGET={}", variable("TARGET"));
+    for source in SOURCES {
+        println!("cargo::rerun-if-changed={}", workspace.join(source).display());
+    }
+    println!("cargo::rustc-env=TRIBUNAL_WASMTIME={}", locked_version(&workspace, "wasmtime"));
+    let folder = out.join("plugins");
+    compile(&workspace, &folder);
+    let mut table = String::from("&[\n");
+    for (world, name, package) in BUILTINS {
+        let module = folder.join(TARGET).join("release").join(format!("{}.wasm", package.replace('-', "_")));
+        let component = out.join(format!("{name}.wasm"));
+        encode(&module, &component);
+        let path = component.display();
+        writeln!(table, "Builtin {{ world: World::{world}, name: {name:?}, bytes: include_bytes!({path:?}) }},")
+            .expect("writing to a string");
+    }
+    table.push(']');
+    fs::write(out.join("builtins.rs"), table).expect("OUT_DIR is writable");
+}
+
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|e| panic!("cargo sets {name} for build scripts: {e}"))
+}
+
+/// Returns the exact version that the lockfile has for a package: wasmtime itself tells its major version only.
+fn locked_version(workspace: &Path, package: &str) -> String {
+    let lock = fs::read_to_string(workspace.join("Cargo.lock")).expect("the lockfile is checked in");
+    let mut lines = lock.lines().skip_while(|line| *line != format!("name = {package:?}"));
+    let version = lines.nth(1).and_then(|line| line.strip_prefix("version = \""));
+    version.expect("the lockfile names a version behind each name").trim_end_matches('"').to_owned()
+}
+
+/// Builds all plugin crates at once.
+fn compile(workspace: &Path, folder: &Path) {
+    let mut cargo = Command::new(variable("CARGO"));
+    cargo
+        .current_dir(workspace)
+        .args(["build", "--release", "--locked", "--target", TARGET, "--target-dir"])
+        .arg(folder);
+    for (_, _, package) in BUILTINS {
+        cargo.args(["--package", package]);
+    }
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_none_or(is_of_outer_build) {
+            cargo.env_remove(name);
+        }
+    }
+    for (setting, value) in [
+        ("OPT_LEVEL", "3"),
+        ("LTO", "fat"),
+        ("CODEGEN_UNITS", "1"),
+        ("PANIC", "abort"),
+        ("STRIP", "symbols"),
+        ("DEBUG", "0"),
+        ("DEBUG_ASSERTIONS", "false"),
+        ("OVERFLOW_CHECKS", "false"),
+        ("INCREMENTAL", "false"),
+        ("BUILD_OVERRIDE_OPT_LEVEL", "0"),
+        ("BUILD_OVERRIDE_CODEGEN_UNITS", "16"),
+    ] {
+        cargo.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
+    }
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags(workspace).join("\u{1f}"));
+    let output = cargo.output().unwrap_or_else(|e| panic!("cargo cannot be started: {e}"));
+    if output.status.success() {
+        return;
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("can't find crate for `core`") || errors.contains("can't find crate for `std`") {
+        panic!("the target {TARGET} is missing; install it with\n\n    rustup target add {TARGET}\n\n{errors}");
+    }
+    panic!("the built-in plugins do not compile:\n{errors}");
+}
+
+/// Tells whether a variable was set by, or meant for, the build that runs this script.
+fn is_of_outer_build(name: &str) -> bool {
+    const EXACT: [&str; 17] = [
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_MANIFEST_DIR",
+        "CARGO_MANIFEST_LINKS",
+        "CARGO_MANIFEST_PATH",
+        "CARGO_TARGET_DIR",
+        "DEBUG",
+        "HOST",
+        "NUM_JOBS",
+        "OPT_LEVEL",
+        "OUT_DIR",
+        "PROFILE",
+        "RUSTC",
+        "RUSTC_LINKER",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "RUSTDOC",
+        "RUSTFLAGS",
+        "TARGET",
+    ];
+    const PREFIXES: [&str; 8] = [
+        "CARGO_BUILD_",
+        "CARGO_CFG_",
+        "CARGO_FEATURE_",
+        "CARGO_PKG_",
+        "CARGO_PROFILE_",
+        "CARGO_TARGET_WASM32",
+        "CLIPPY_",
+        "DEP_",
+    ];
+    EXACT.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Flags that make the module independent of where it is built, and its stack small: memory is reset per batch.
+fn flags(workspace: &Path) -> Vec<String> {
+    let mut flags = vec![
+        "-Clink-arg=-zstack-size=65536".to_owned(),
+        format!("--remap-path-prefix={}=/tribunal", workspace.display()),
+    ];
+    let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
+    if let Some(home) = cargo_home {
+        flags.push(format!("--remap-path-prefix={}=/cargo", home.display()));
+    }
+    flags
+}
+
+/// Turns a core module with WIT metadata into a component.
+fn encode(module: &Path, component: &Path) {
+    let bytes = fs::read(module).unwrap_or_else(|e| panic!("{}: {e}", module.display()));
+    let encoded = wit_component::ComponentEncoder::default()
+        .validate(true)
+        .module(&bytes)
+        .and_then(|encoder| encoder.encode())
+        .unwrap_or_else(|e| panic!("{} is no component: {e:#}", module.display()));
+    fs::write(component, encoded).expect("OUT_DIR is writable");
+}

@@ -1,0 +1,265 @@
+//! A LogAdaptor in Wasm, over the plain types of `tribunal_types::adaptor`. The binary wires it to the push side's trait.
+
+use std::fmt;
+
+use tribunal_types::{
+    Ack, Command, HttpCall, Lsn, PushRequest, RecordBatch, RespPipeline, RespValue, SqlStatement, StorageReply,
+};
+use wasmtime::component::ComponentExportIndex;
+
+use crate::abi;
+use crate::call::{Fault, shortened};
+use crate::module::{LoadError, Module, returned};
+
+/// An adaptor trapped, ran out of fuel, answered nonsense or refused its input. The same input fails again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct AdaptorFault(pub String);
+
+impl From<Fault> for AdaptorFault {
+    fn from(fault: Fault) -> Self {
+        AdaptorFault(fault.0)
+    }
+}
+
+/// A LogAdaptor of one store.
+#[derive(Clone)]
+pub struct WasmAdaptor {
+    module: Module,
+    store: String,
+    exports: Exports,
+}
+
+#[derive(Clone)]
+struct Exports {
+    watermark: ComponentExportIndex,
+    read_watermark: ComponentExportIndex,
+    encode: ComponentExportIndex,
+    classify: ComponentExportIndex,
+}
+
+type Requests = (Result<Vec<abi::Request>, String>,);
+
+impl WasmAdaptor {
+    /// Makes an adaptor for the store of this name, of a module that was loaded for the world `log-adaptor`.
+    ///
+    /// # Errors
+    /// If the module lacks a function.
+    pub fn new(module: Module, store: &str) -> Result<Self, LoadError> {
+        let exports = Exports {
+            watermark: module.function("watermark")?,
+            read_watermark: module.function("read-watermark")?,
+            encode: module.function("encode")?,
+            classify: module.function("classify")?,
+        };
+        Ok(WasmAdaptor { module, store: store.to_owned(), exports })
+    }
+
+    /// Returns the module.
+    #[must_use]
+    pub fn module(&self) -> &Module {
+        &self.module
+    }
+
+    /// Makes the request that asks for the storage's watermark.
+    ///
+    /// # Errors
+    /// The adaptor failed.
+    pub fn watermark(&self) -> Result<PushRequest, AdaptorFault> {
+        let mut call = self.module.start(self.module.engine.limits.fuel_per_call)?;
+        let (answer,) = call.call::<_, (Result<abi::Request, String>,)>(&self.exports.watermark, ())?;
+        request_of(answer.map_err(|text| returned(text, &self.module.engine))?)
+    }
+
+    /// Reads the watermark out of the answer.
+    ///
+    /// # Errors
+    /// The adaptor failed, or the answer holds none.
+    pub fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, AdaptorFault> {
+        let mut call = self.module.start(self.fuel_for(reply))?;
+        let params = (reply_of(reply),);
+        let (answer,) = call.call::<_, (Result<u64, String>,)>(&self.exports.read_watermark, params)?;
+        Ok(Lsn(answer.map_err(|text| returned(text, &self.module.engine))?))
+    }
+
+    /// Makes the requests for consecutive records. They cover the records without a gap.
+    ///
+    /// # Errors
+    /// The adaptor failed, refused a record, or its requests do not cover the records.
+    pub fn encode(&self, records: &RecordBatch) -> Result<Vec<PushRequest>, AdaptorFault> {
+        if records.records.is_empty() {
+            return Ok(Vec::new());
+        }
+        let columns = Columns::of(records);
+        let limits = &self.module.engine.limits;
+        let fuel = limits.fuel(records.records.len(), records.writes.len())
+            + limits.fuel_per_byte * records.bytes.len() as u64;
+        let mut call = self.module.start(fuel)?;
+        let batch = columns.batch(&self.store, records);
+        let (answer,) = call.call::<_, Requests>(&self.exports.encode, (batch,))?;
+        let requests = answer.map_err(|text| returned(text, &self.module.engine))?;
+        let requests = requests.into_iter().map(request_of).collect::<Result<Vec<_>, _>>()?;
+        check_cover(&requests, records)?;
+        Ok(requests)
+    }
+
+    /// Says what the answer to an encoded request means. An adaptor that fails here is fatal for the store's push.
+    #[must_use]
+    pub fn classify(&self, reply: &StorageReply) -> Ack {
+        let ack = self
+            .module
+            .start(self.fuel_for(reply))
+            .and_then(|mut call| call.call::<_, (abi::Ack,)>(&self.exports.classify, (reply_of(reply),)));
+        let cut = |text| shortened(text, self.module.engine.limits.fault_bytes_max);
+        match ack {
+            Ok((abi::Ack::Ok,)) => Ack::Ok,
+            Ok((abi::Ack::Retry(text),)) => Ack::Retry(cut(text)),
+            Ok((abi::Ack::Moved(text),)) => Ack::Moved(cut(text)),
+            Ok((abi::Ack::Fatal(text),)) => Ack::Fatal(cut(text)),
+            Err(fault) => Ack::Fatal(format!("the adaptor failed: {}", fault.0)),
+        }
+    }
+
+    fn fuel_for(&self, reply: &StorageReply) -> u64 {
+        let (values, bytes) = match reply {
+            StorageReply::Resp(values) => (values.len(), values.iter().map(bytes_of).sum()),
+            StorageReply::Sql { cell, error, .. } => {
+                let error = error.as_ref().map_or(0, |(state, message)| state.len() + message.len());
+                (1, cell.as_ref().map_or(0, String::len) + error)
+            }
+            StorageReply::Http { body, .. } | StorageReply::Raw(body) => (1, body.len()),
+        };
+        let limits = &self.module.engine.limits;
+        limits.fuel(values, 0) + limits.fuel_per_byte * bytes as u64
+    }
+}
+
+impl fmt::Debug for WasmAdaptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WasmAdaptor").field("module", &self.module).field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+fn bytes_of(value: &RespValue) -> usize {
+    match value {
+        RespValue::Nil | RespValue::Int(_) => 0,
+        RespValue::Text(text) => text.len(),
+        RespValue::Error(text) => text.len(),
+    }
+}
+
+/// The columns of a record batch, which keeps its heads and rows as structures.
+struct Columns {
+    lsn: Vec<u64>,
+    cen: Vec<u64>,
+    csn: Vec<u64>,
+    version: Vec<u64>,
+    txn_ids: Vec<u8>,
+    row_ends: Vec<u32>,
+    kind: Vec<u8>,
+    key_at: Vec<u32>,
+    key_len: Vec<u32>,
+    value_at: Vec<u32>,
+    value_len: Vec<u32>,
+}
+
+impl Columns {
+    fn of(records: &RecordBatch) -> Columns {
+        let (heads, rows) = (&records.records, &records.writes);
+        Columns {
+            lsn: heads.iter().map(|head| head.lsn.0).collect(),
+            cen: heads.iter().map(|head| head.cen.0).collect(),
+            csn: heads.iter().map(|head| head.csn.0).collect(),
+            version: heads.iter().map(|head| head.version.bits()).collect(),
+            txn_ids: heads.iter().flat_map(|head| head.txn_id.0).collect(),
+            row_ends: heads.iter().map(|head| head.writes_end).collect(),
+            kind: rows.iter().map(|row| row.kind as u8).collect(),
+            key_at: rows.iter().map(|row| row.key.at).collect(),
+            key_len: rows.iter().map(|row| row.key.len).collect(),
+            value_at: rows.iter().map(|row| row.value.at).collect(),
+            value_len: rows.iter().map(|row| row.value.len).collect(),
+        }
+    }
+
+    fn batch<'a>(&'a self, store: &'a str, records: &'a RecordBatch) -> abi::LogBatch<'a> {
+        abi::LogBatch {
+            store,
+            lsn: &self.lsn,
+            cen: &self.cen,
+            csn: &self.csn,
+            version: &self.version,
+            txn_ids: &self.txn_ids,
+            row_ends: &self.row_ends,
+            kind: &self.kind,
+            key_at: &self.key_at,
+            key_len: &self.key_len,
+            value_at: &self.value_at,
+            value_len: &self.value_len,
+            bytes: &records.bytes,
+        }
+    }
+}
+
+/// Checks that the requests cover the records exactly, in order: otherwise records would be lost or sent twice.
+fn check_cover(requests: &[PushRequest], records: &RecordBatch) -> Result<(), AdaptorFault> {
+    let Some((first, last)) = records.bounds() else { return Ok(()) };
+    let mut next = first;
+    for request in requests {
+        if request.first != next || request.last < request.first || request.last > last {
+            let (from, to) = (request.first, request.last);
+            return Err(AdaptorFault(format!("it encoded records {from}..={to} where {next} comes next of {last}")));
+        }
+        next = request.last.next();
+    }
+    if next == last.next() { Ok(()) } else { Err(AdaptorFault(format!("it left out the records from {next}"))) }
+}
+
+fn request_of(request: abi::Request) -> Result<PushRequest, AdaptorFault> {
+    let command = match request.command {
+        abi::Command::Resp(pipeline) => Command::Resp(pipeline_of(pipeline)?),
+        abi::Command::Sql(statements) => {
+            Command::Sql(statements.into_iter().map(|s| SqlStatement { text: s.text, params: s.params }).collect())
+        }
+        abi::Command::Http(call) => {
+            Command::Http(HttpCall { method: call.method, path: call.path, headers: call.headers, body: call.body })
+        }
+        abi::Command::Raw(bytes) => Command::Raw(bytes),
+    };
+    let (first, last) = (Lsn(request.first), Lsn(request.last));
+    Ok(PushRequest { first, last, idempotency_key: request.idempotency_key, command })
+}
+
+/// Checks that every end lies within its column and none goes back.
+fn pipeline_of(pipeline: abi::RespPipeline) -> Result<RespPipeline, AdaptorFault> {
+    let abi::RespPipeline { args, arg_ends, command_ends } = pipeline;
+    let ends_fit =
+        |ends: &[u32], len: usize| ends.is_sorted() && ends.last().map_or(len == 0, |&last| last as usize == len);
+    if ends_fit(&arg_ends, args.len()) && ends_fit(&command_ends, arg_ends.len()) {
+        Ok(RespPipeline { args, arg_ends, command_ends })
+    } else {
+        Err(AdaptorFault("its RESP columns do not fit together".to_owned()))
+    }
+}
+
+fn reply_of(reply: &StorageReply) -> abi::Reply<'_> {
+    match reply {
+        StorageReply::Resp(values) => abi::Reply::Resp(
+            values
+                .iter()
+                .map(|value| match value {
+                    RespValue::Nil => abi::RespValue::Nil,
+                    RespValue::Int(number) => abi::RespValue::Int(*number),
+                    RespValue::Text(text) => abi::RespValue::Text(text),
+                    RespValue::Error(text) => abi::RespValue::Error(text),
+                })
+                .collect(),
+        ),
+        StorageReply::Sql { affected, cell, error } => abi::Reply::Sql(abi::SqlReply {
+            affected: *affected,
+            cell: cell.as_deref(),
+            error: error.as_ref().map(|(state, message)| abi::SqlError { state, message }),
+        }),
+        StorageReply::Http { status, body } => abi::Reply::Http(abi::HttpReply { status: *status, body }),
+        StorageReply::Raw(bytes) => abi::Reply::Raw(bytes),
+    }
+}

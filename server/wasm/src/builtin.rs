@@ -1,0 +1,64 @@
+//! The plugins that come with the program, embedded as components. They pass the same gate as any other.
+
+use std::sync::Arc;
+
+use tribunal_types::Isolation;
+
+use crate::engine::PluginEngine;
+use crate::module::{LoadError, Module};
+use crate::policy::{WasmRule, WasmValidator, WasmValidators};
+use crate::world::World;
+
+/// An embedded plugin.
+#[derive(Clone, Copy, Debug)]
+pub struct Builtin {
+    /// What it is for.
+    pub world: World,
+    /// Its name; a validator's is its level's.
+    pub name: &'static str,
+    /// The component.
+    pub bytes: &'static [u8],
+}
+
+/// All embedded plugins.
+pub static BUILTINS: &[Builtin] = include!(concat!(env!("OUT_DIR"), "/builtins.rs"));
+
+impl Builtin {
+    /// Returns the embedded plugin of this world and name.
+    #[must_use]
+    pub fn find(world: World, name: &str) -> Option<&'static Builtin> {
+        BUILTINS.iter().find(|builtin| builtin.world == world && builtin.name == name)
+    }
+
+    /// Compiles the plugin.
+    ///
+    /// # Errors
+    /// If it does not take the configuration.
+    pub fn load(&self, engine: &Arc<PluginEngine>, config: &str) -> Result<Module, LoadError> {
+        Module::load(engine, self.world, self.bytes, config)
+    }
+}
+
+/// Loads the embedded rule of this name; `None` if there is none.
+///
+/// # Errors
+/// If it does not take the configuration.
+pub fn rule(engine: &Arc<PluginEngine>, name: &str, config: &str) -> Option<Result<WasmRule, LoadError>> {
+    Builtin::find(World::ConflictRule, name).map(|found| found.load(engine, config).and_then(WasmRule::new))
+}
+
+/// Loads the embedded validators of all levels.
+///
+/// # Errors
+/// If the engine cannot compile them.
+///
+/// # Panics
+/// Never: every level has an embedded validator.
+pub fn validators(engine: &Arc<PluginEngine>) -> Result<WasmValidators, LoadError> {
+    let load = |level: Isolation| {
+        let found = Builtin::find(World::IsolationValidator, level.name());
+        found.expect("every level has an embedded validator").load(engine, "").and_then(WasmValidator::new)
+    };
+    let [rc, rr, si, ser] = Isolation::ALL.map(load);
+    Ok(WasmValidators::new([rc?, rr?, si?, ser?]))
+}

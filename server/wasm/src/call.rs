@@ -1,0 +1,141 @@
+//! One call of a plugin: a fresh instance, its limits, and the sorting of what can go wrong.
+//!
+//! Invariants: an instance is never used for two batches, and never after a failure. A failure that could differ on
+//! another machine never leaves this file.
+
+use wasmtime::component::{ComponentExportIndex, ComponentNamedList, Instance, InstancePre, Lift, Lower};
+use wasmtime::{OutOfMemory, PoolConcurrencyLimitError, ResourceLimiter, Store, Trap};
+
+use crate::engine::{PluginEngine, TABLE_ELEMENTS_MAX};
+use crate::limits::PluginLimits;
+use crate::slots::Slot;
+use crate::trouble;
+
+/// A deterministic failure, in words. Becomes `PolicyFault` or `AdaptorFault`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault(pub String);
+
+/// What the host keeps beside an instance.
+pub(crate) struct HostState {
+    memory_bytes_max: usize,
+    /// Whether the last growth that was asked for lay within every limit, so that its failure is the host's.
+    growth_permitted: bool,
+    /// Whether a limit refused anything, which is the plugin's doing.
+    refused: bool,
+    trouble: Option<String>,
+}
+
+impl HostState {
+    fn new(limits: &PluginLimits) -> Self {
+        HostState { memory_bytes_max: limits.memory_bytes_max, growth_permitted: false, refused: false, trouble: None }
+    }
+}
+
+impl ResourceLimiter for HostState {
+    fn memory_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> Result<bool, wasmtime::Error> {
+        self.growth_permitted = desired <= self.memory_bytes_max && maximum.is_none_or(|max| desired <= max);
+        self.refused |= !self.growth_permitted;
+        Ok(self.growth_permitted)
+    }
+
+    fn memory_grow_failed(&mut self, error: wasmtime::Error) -> Result<(), wasmtime::Error> {
+        if !self.growth_permitted {
+            return Ok(());
+        }
+        let text = format!("memory within the limit cannot be had: {error:#}");
+        self.trouble = Some(text.clone());
+        Err(wasmtime::Error::msg(text))
+    }
+
+    fn table_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> Result<bool, wasmtime::Error> {
+        let permitted = desired <= TABLE_ELEMENTS_MAX;
+        self.refused |= !permitted;
+        Ok(permitted)
+    }
+}
+
+/// An instance that lives for one batch.
+pub(crate) struct Call<'e> {
+    engine: &'e PluginEngine,
+    store: Store<HostState>,
+    instance: Instance,
+    fuel: u64,
+    // Declared last: given back after the store is gone.
+    _slot: Slot<'e>,
+}
+
+impl<'e> Call<'e> {
+    /// Instantiates with `fuel` for everything this instance will do.
+    pub(crate) fn start(engine: &'e PluginEngine, plugin: &InstancePre<HostState>, fuel: u64) -> Result<Self, Fault> {
+        let slot = engine.slots.take();
+        let mut store = Store::new(&engine.wasmtime, HostState::new(&engine.limits));
+        store.limiter(|state| state);
+        store.set_hostcall_fuel(engine.limits.answer_bytes_max);
+        if let Err(e) = store.set_fuel(fuel) {
+            unreachable!("fuel is on in the configuration: {e:#}");
+        }
+        match plugin.instantiate(&mut store) {
+            Ok(instance) => Ok(Call { engine, store, instance, fuel, _slot: slot }),
+            // A trap is the start function's, a refusal is a limit's; anything else is the pool's or the system's.
+            Err(e) if store.data().refused || e.downcast_ref::<Trap>().is_some() => {
+                Err(failure(&e, &store, &engine.limits))
+            }
+            Err(e) => trouble::stop(&format!("it cannot be instantiated: {e:#}")),
+        }
+    }
+
+    /// Calls an export.
+    pub(crate) fn call<P, R>(&mut self, export: &ComponentExportIndex, params: P) -> Result<R, Fault>
+    where
+        P: ComponentNamedList + Lower,
+        R: ComponentNamedList + Lift + 'static,
+    {
+        let function = self
+            .instance
+            .get_typed_func::<P, R>(&mut self.store, export)
+            .map_err(|e| Fault(format!("the export is of another type: {e}")))?;
+        function.call(&mut self.store, params).map_err(|e| failure(&e, &self.store, &self.engine.limits))
+    }
+
+    /// Returns the fuel that was used so far.
+    pub(crate) fn fuel_used(&self) -> u64 {
+        self.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0))
+    }
+}
+
+/// Sorts an error. Host trouble does not return.
+fn failure(error: &wasmtime::Error, store: &Store<HostState>, limits: &PluginLimits) -> Fault {
+    if let Some(text) = &store.data().trouble {
+        trouble::stop(text);
+    }
+    if error.downcast_ref::<PoolConcurrencyLimitError>().is_some()
+        || error.downcast_ref::<OutOfMemory>().is_some()
+        || error.downcast_ref::<std::io::Error>().is_some()
+    {
+        trouble::stop(&format!("{error:#}"));
+    }
+    let text = match error.downcast_ref::<Trap>() {
+        Some(Trap::OutOfFuel) => "it ran out of fuel".to_owned(),
+        Some(Trap::StackOverflow) => "its stack overflowed".to_owned(),
+        Some(Trap::UnreachableCodeReached) => "it trapped: unreachable code, as after a panic".to_owned(),
+        Some(trap) => format!("it trapped: {trap}"),
+        None => format!("it broke the calling convention: {}", error.root_cause()),
+    };
+    Fault(shortened(text, limits.fault_bytes_max))
+}
+
+/// Cuts a text at a character's boundary.
+pub(crate) fn shortened(mut text: String, bytes_max: usize) -> String {
+    text.truncate(text.floor_char_boundary(bytes_max));
+    text
+}

@@ -1,0 +1,156 @@
+//! One configuration of wasmtime for all plugins, chosen for equal results on every replica.
+//!
+//! Invariants: nothing is inferred from the host (a fixed baseline of its architecture, no detected CPU features), every
+//! instruction is metered by a table of our own, and nothing that could run concurrently or vary by platform is on.
+
+use std::sync::Arc;
+
+use wasmtime::{Config, Engine, InstanceAllocationStrategy, OperatorCost, PoolingAllocationConfig};
+
+use crate::fingerprint::Fingerprint;
+use crate::limits::PluginLimits;
+use crate::slots::Slots;
+
+/// Address space per memory: with this much, bounds need no checks in code.
+const RESERVATION_BYTES: u64 = 4 << 30;
+/// Unmapped space behind each memory.
+const GUARD_BYTES: u64 = 32 << 20;
+/// Memory of a finished instance that is wiped in place rather than handed back to the system.
+const RESIDENT_BYTES: usize = 1 << 20;
+/// Elements of a table.
+pub(crate) const TABLE_ELEMENTS_MAX: usize = 20_000;
+/// Metadata of one instance, bytes.
+const INSTANCE_BYTES_MAX: usize = 1 << 20;
+
+/// Compiles and runs plugins. Cheap to share; one per process.
+pub struct PluginEngine {
+    pub(crate) wasmtime: Engine,
+    pub(crate) limits: PluginLimits,
+    pub(crate) slots: Slots,
+    fingerprint: Fingerprint,
+}
+
+/// The engine cannot start here.
+#[derive(Debug, thiserror::Error)]
+#[error("the plugin engine cannot start: {0}")]
+pub struct EngineError(String);
+
+impl PluginEngine {
+    /// Starts an engine and reserves its pool's address space.
+    ///
+    /// # Errors
+    /// If the host's architecture is not supported or the pool cannot be reserved.
+    pub fn new(limits: PluginLimits) -> Result<Arc<Self>, EngineError> {
+        let wasmtime = config(&limits).and_then(|config| Engine::new(&config));
+        let wasmtime = wasmtime.map_err(|e| EngineError(format!("{e:#}")))?;
+        let fingerprint = Fingerprint::of(&wasmtime, &limits);
+        let slots = Slots::new(limits.instances_max);
+        Ok(Arc::new(PluginEngine { wasmtime, limits, slots, fingerprint }))
+    }
+
+    /// Returns what replicas must have in common to be sure of equal results.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Returns the limits in force.
+    #[must_use]
+    pub fn limits(&self) -> &PluginLimits {
+        &self.limits
+    }
+}
+
+fn config(limits: &PluginLimits) -> wasmtime::Result<Config> {
+    let mut config = Config::new();
+    config.target(env!("TRIBUNAL_TARGET"))?;
+    config.consume_fuel(true).operator_cost(operator_cost());
+    config.cranelift_nan_canonicalization(true).cranelift_opt_level(wasmtime::OptLevel::Speed);
+    config.max_wasm_stack(limits.stack_bytes_max);
+    config.concurrency_support(false).epoch_interruption(false);
+    // Backtraces cost time per trap and name addresses; a fault's text must be the same everywhere.
+    config.wasm_backtrace_max_frames(None);
+    features(&mut config);
+    config.memory_reservation(RESERVATION_BYTES).memory_guard_size(GUARD_BYTES);
+    config.memory_may_move(false).guard_before_linear_memory(true).memory_init_cow(true);
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(limits)));
+    Ok(config)
+}
+
+/// Turns off whatever is not needed, or could vary.
+fn features(config: &mut Config) {
+    config.wasm_component_model(true);
+    config.wasm_simd(true).wasm_relaxed_simd(false).relaxed_simd_deterministic(true);
+    config.wasm_memory64(false).wasm_multi_memory(false).wasm_custom_page_sizes(false);
+    config.wasm_tail_call(false).wasm_wide_arithmetic(false).wasm_stack_switching(false);
+    config.shared_memory(false);
+}
+
+fn pool(limits: &PluginLimits) -> PoolingAllocationConfig {
+    let mut pool = PoolingAllocationConfig::new();
+    let instances = limits.instances_max;
+    let modules = limits.core_modules_max;
+    pool.total_component_instances(instances)
+        .max_component_instance_size(INSTANCE_BYTES_MAX)
+        .max_core_instances_per_component(modules)
+        .total_core_instances(instances * modules)
+        .max_core_instance_size(INSTANCE_BYTES_MAX)
+        .max_memories_per_component(1)
+        .max_memories_per_module(1)
+        .total_memories(instances)
+        .max_memory_size(limits.memory_bytes_max)
+        .max_tables_per_component(modules)
+        .total_tables(instances * modules)
+        .table_elements(TABLE_ELEMENTS_MAX)
+        .linear_memory_keep_resident(RESIDENT_BYTES)
+        .table_keep_resident(64 << 10)
+        .pagemap_scan(wasmtime::Enabled::Auto);
+    pool
+}
+
+/// Prices of instructions. A unit is about the work of an addition; what takes the machine longer costs more, so that
+/// fuel bounds time within a small factor.
+pub(crate) fn operator_cost() -> OperatorCost {
+    let mut cost = OperatorCost::new();
+    for slow in [
+        &mut cost.I32DivS,
+        &mut cost.I32DivU,
+        &mut cost.I32RemS,
+        &mut cost.I32RemU,
+        &mut cost.F32Div,
+        &mut cost.F64Div,
+        &mut cost.F32Sqrt,
+        &mut cost.F64Sqrt,
+    ] {
+        *slow = 8;
+    }
+    for slower in [&mut cost.I64DivS, &mut cost.I64DivU, &mut cost.I64RemS, &mut cost.I64RemU] {
+        *slower = 12;
+    }
+    for call in [&mut cost.Call, &mut cost.CallIndirect, &mut cost.BrTable] {
+        *call = 4;
+    }
+    for bulk in [&mut cost.MemoryCopy, &mut cost.MemoryFill, &mut cost.MemoryInit, &mut cost.TableCopy] {
+        *bulk = 20;
+    }
+    // Growing is a system call, and every page is zeroed by the system when it is touched.
+    cost.MemoryGrow = 200;
+    cost.TableGrow = 200;
+    cost.variable.memory_grow_per_page = 200;
+    cost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_of_equal_limits_have_equal_fingerprints() {
+        let small = PluginLimits { instances_max: 2, ..PluginLimits::default() };
+        let one = PluginEngine::new(small).expect("starts").fingerprint();
+        let other = PluginEngine::new(PluginLimits { instances_max: 3, ..small }).expect("starts").fingerprint();
+        assert_eq!(one, other, "the number of slots is a node's own business");
+        let richer = PluginLimits { fuel_per_txn: 20_001, ..small };
+        assert_ne!(one, PluginEngine::new(richer).expect("starts").fingerprint());
+    }
+}

@@ -1,0 +1,89 @@
+//! What a plugin may use up. Every limit here is part of the engine's fingerprint, since reaching one is a fault that
+//! must happen on all replicas alike; only the number of slots is a node's own business.
+
+/// Limits of plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PluginLimits {
+    /// Fuel of every call.
+    pub fuel_per_call: u64,
+    /// More fuel for each transaction of a batch, or each record.
+    pub fuel_per_txn: u64,
+    /// More fuel for each operation of a batch, or each row of a record.
+    pub fuel_per_op: u64,
+    /// More fuel for each byte of keys and values that an adaptor encodes.
+    pub fuel_per_byte: u64,
+    /// Linear memory of an instance, bytes; a multiple of 64 KiB.
+    pub memory_bytes_max: usize,
+    /// Stack of wasm frames, bytes. The thread's own stack must be far larger.
+    pub stack_bytes_max: usize,
+    /// Size of an uploaded component, bytes.
+    pub component_bytes_max: usize,
+    /// Core modules within one component.
+    pub core_modules_max: u32,
+    /// Bytes of columns that one call takes; larger batches are cut.
+    pub columns_bytes_max: usize,
+    /// Bytes that the host copies out of an instance in one call.
+    pub answer_bytes_max: usize,
+    /// Bytes of a fault's text; the rest is cut off.
+    pub fault_bytes_max: usize,
+    /// Instances alive at once; further calls wait. Not part of the fingerprint.
+    pub instances_max: u32,
+}
+
+impl Default for PluginLimits {
+    fn default() -> Self {
+        PluginLimits {
+            fuel_per_call: 2_000_000,
+            fuel_per_txn: 20_000,
+            fuel_per_op: 200,
+            fuel_per_byte: 64,
+            memory_bytes_max: 16 << 20,
+            stack_bytes_max: 256 << 10,
+            component_bytes_max: 32 << 20,
+            core_modules_max: 8,
+            columns_bytes_max: 4 << 20,
+            answer_bytes_max: 64 << 20,
+            fault_bytes_max: 1024,
+            instances_max: 32,
+        }
+    }
+}
+
+impl PluginLimits {
+    /// Returns the fuel for a batch of `txns` transactions with `ops` operations.
+    #[must_use]
+    pub fn fuel(&self, txns: usize, ops: usize) -> u64 {
+        self.fuel_per_call + self.fuel_per_txn * txns as u64 + self.fuel_per_op * ops as u64
+    }
+
+    /// Returns the limits that belong to the fingerprint, in a fixed order.
+    pub(crate) fn fingerprinted(&self) -> [u64; 11] {
+        let PluginLimits {
+            fuel_per_call,
+            fuel_per_txn,
+            fuel_per_op,
+            fuel_per_byte,
+            memory_bytes_max,
+            stack_bytes_max,
+            component_bytes_max,
+            core_modules_max,
+            columns_bytes_max,
+            answer_bytes_max,
+            fault_bytes_max,
+            instances_max: _,
+        } = *self;
+        [
+            fuel_per_call,
+            fuel_per_txn,
+            fuel_per_op,
+            fuel_per_byte,
+            memory_bytes_max as u64,
+            stack_bytes_max as u64,
+            component_bytes_max as u64,
+            u64::from(core_modules_max),
+            columns_bytes_max as u64,
+            answer_bytes_max as u64,
+            fault_bytes_max as u64,
+        ]
+    }
+}

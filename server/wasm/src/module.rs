@@ -1,0 +1,174 @@
+//! A plugin that passed the gate: compiled, identified by its bytes' SHA-256, and configured.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
+
+use crate::abi;
+use crate::call::{Call, Fault, HostState, shortened};
+use crate::engine::PluginEngine;
+use crate::gate::{self, Refusal};
+use crate::world::World;
+
+const LIFECYCLE: &str = "tribunal:plugin/lifecycle@1.0.0";
+
+/// What a plugin says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Name.
+    pub name: String,
+    /// Its own version.
+    pub version: String,
+    /// One sentence.
+    pub about: String,
+}
+
+/// Why a plugin cannot be loaded. Nothing of it stays behind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// The gate refused it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It does not compile.
+    #[error("the component does not compile: {0}")]
+    Compile(String),
+    /// `describe` or `needs` failed.
+    #[error("the plugin does not start: {0}")]
+    Start(String),
+    /// `init` refused the configuration, or failed.
+    #[error("the plugin does not take its configuration: {0}")]
+    Config(String),
+}
+
+/// A compiled and configured plugin. Cheap to clone; holds no instance.
+#[derive(Clone)]
+pub struct Module {
+    pub(crate) engine: Arc<PluginEngine>,
+    world: World,
+    digest: [u8; 32],
+    description: Description,
+    config: Arc<str>,
+    plugin: InstancePre<HostState>,
+    init: ComponentExportIndex,
+    component: Component,
+}
+
+impl Module {
+    /// Checks, compiles, starts and configures a component, which takes from milliseconds to seconds.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn load(engine: &Arc<PluginEngine>, world: World, bytes: &[u8], config: &str) -> Result<Module, LoadError> {
+        gate::check(bytes, world, &engine.limits)?;
+        let compile_error = |e: wasmtime::Error| LoadError::Compile(format!("{e:#}"));
+        let component = Component::new(&engine.wasmtime, bytes).map_err(compile_error)?;
+        let plugin = Linker::new(&engine.wasmtime).instantiate_pre(&component).map_err(compile_error)?;
+        let export = |name| export(&component, LIFECYCLE, name);
+        let (describe, init) = (export("describe")?, export("init")?);
+        let description = describe_by(engine, &plugin, &describe).map_err(|fault| LoadError::Start(fault.0))?;
+        let digest = Sha256::digest(bytes).into();
+        let module = Module {
+            engine: Arc::clone(engine),
+            world,
+            digest,
+            description,
+            config: config.into(),
+            plugin,
+            init,
+            component,
+        };
+        module.check_config()?;
+        Ok(module)
+    }
+
+    /// Returns the same code with another configuration.
+    ///
+    /// # Errors
+    /// [`LoadError::Config`]
+    pub fn with_config(&self, config: &str) -> Result<Module, LoadError> {
+        let module = Module { config: config.into(), ..self.clone() };
+        module.check_config()?;
+        Ok(module)
+    }
+
+    /// Returns the world that the module was loaded for.
+    #[must_use]
+    pub fn world(&self) -> World {
+        self.world
+    }
+
+    /// Returns the SHA-256 of the component's bytes: its identity.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        self.digest
+    }
+
+    /// Returns what the plugin says of itself.
+    #[must_use]
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Returns the configuration in force.
+    #[must_use]
+    pub fn config(&self) -> &str {
+        &self.config
+    }
+
+    /// Looks up a function of the world's own interface.
+    pub(crate) fn function(&self, name: &str) -> Result<ComponentExportIndex, LoadError> {
+        export(&self.component, self.world.interface(), name)
+    }
+
+    /// Makes a fresh, configured instance with `fuel` for its whole life.
+    pub(crate) fn start(&self, fuel: u64) -> Result<Call<'_>, Fault> {
+        let mut call = Call::start(&self.engine, &self.plugin, fuel)?;
+        let (answer,) = call.call::<_, (Result<(), String>,)>(&self.init, (&*self.config,))?;
+        answer.map_err(|text| returned(text, &self.engine))?;
+        Ok(call)
+    }
+
+    /// Makes a fresh instance that was not configured, for functions callable before `init`.
+    pub(crate) fn start_bare(&self) -> Result<Call<'_>, Fault> {
+        Call::start(&self.engine, &self.plugin, self.engine.limits.fuel_per_call)
+    }
+
+    fn check_config(&self) -> Result<(), LoadError> {
+        self.start(self.engine.limits.fuel_per_call).map(drop).map_err(|fault| LoadError::Config(fault.0))
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Module")
+            .field("world", &self.world)
+            .field("description", &self.description)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A fault that the plugin returned by itself.
+pub(crate) fn returned(text: String, engine: &PluginEngine) -> Fault {
+    Fault(shortened(format!("it returned a fault: {text}"), engine.limits.fault_bytes_max))
+}
+
+fn export(component: &Component, interface: &str, name: &str) -> Result<ComponentExportIndex, LoadError> {
+    component
+        .get_export_index(None, interface)
+        .and_then(|instance| component.get_export_index(Some(&instance), name))
+        .ok_or_else(|| LoadError::Compile(format!("{interface} has no function {name}")))
+}
+
+fn describe_by(
+    engine: &PluginEngine,
+    plugin: &InstancePre<HostState>,
+    describe: &ComponentExportIndex,
+) -> Result<Description, Fault> {
+    let mut call = Call::start(engine, plugin, engine.limits.fuel_per_call)?;
+    let (said,) = call.call::<_, (abi::Description,)>(describe, ())?;
+    let cut = |text| shortened(text, engine.limits.fault_bytes_max);
+    Ok(Description { name: cut(said.name), version: cut(said.version), about: cut(said.about) })
+}

@@ -1,0 +1,287 @@
+//! Wasm modules as the resolver's policies: columns in, columns out.
+
+use std::ops::Range;
+
+use tribunal_core::policy::{
+    ConflictRule, NO_WITNESS, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns,
+};
+use tribunal_types::{Isolation, Reason};
+use wasmtime::component::ComponentExportIndex;
+
+use crate::abi::{self, Groups, RuleColumns};
+use crate::call::Fault;
+use crate::chunk::{Piece, pieces, rule_txns_max};
+use crate::module::{LoadError, Module, returned};
+
+impl From<Fault> for PolicyFault {
+    fn from(fault: Fault) -> Self {
+        PolicyFault(fault.0)
+    }
+}
+
+/// A conflict rule in Wasm.
+#[derive(Clone)]
+pub struct WasmRule {
+    module: Module,
+    needs: RuleColumns,
+    rank: ComponentExportIndex,
+}
+
+impl WasmRule {
+    /// Makes a rule of a module that was loaded for the world `conflict-rule`.
+    ///
+    /// # Errors
+    /// If the module does not say which columns it looks at.
+    pub fn new(module: Module) -> Result<Self, LoadError> {
+        let (needs, rank) = (module.function("needs")?, module.function("rank")?);
+        let needs = module.start_bare().and_then(|mut call| call.call::<_, (RuleColumns,)>(&needs, ()));
+        let (needs,) = needs.map_err(|fault| LoadError::Start(fault.0))?;
+        Ok(WasmRule { module, needs, rank })
+    }
+
+    /// Returns the module.
+    #[must_use]
+    pub fn module(&self) -> &Module {
+        &self.module
+    }
+
+    /// Ranks, and tells the fuel that it took.
+    ///
+    /// # Errors
+    /// See [`ConflictRule::rank`].
+    pub fn rank_metered(&self, columns: &TxnColumns) -> Result<(Ranks, u64), PolicyFault> {
+        let n = columns.csn.len();
+        let most = rule_txns_max(self.module.engine.limits.columns_bytes_max);
+        let mut answer = Ranks::default();
+        let mut fuel = 0;
+        for start in (0..n).step_by(most) {
+            let (piece, used) = self.rank_piece(columns, start..n.min(start + most))?;
+            fuel += used;
+            if n <= most {
+                return Ok((piece, fuel));
+            }
+            answer.hi.extend_from_slice(&piece.hi);
+            answer.lo.extend_from_slice(&piece.lo);
+        }
+        Ok((answer, fuel))
+    }
+
+    fn rank_piece(&self, columns: &TxnColumns, txns: Range<usize>) -> Result<(Ranks, u64), PolicyFault> {
+        let count = txns.len();
+        let pick = Pick { needs: self.needs, txns };
+        let batch = abi::RuleTxns {
+            // A piece has far fewer than 2^32 transactions.
+            count: count as u32,
+            cen: columns.cen,
+            csn: pick.column(RuleColumns::CSN, &columns.csn),
+            start: pick.column(RuleColumns::START, &columns.start),
+            origin: pick.column(RuleColumns::ORIGIN, &columns.origin),
+            priority: pick.column(RuleColumns::PRIORITY, &columns.priority),
+            reads: pick.column(RuleColumns::READS, &columns.reads),
+            writes: pick.column(RuleColumns::WRITES, &columns.writes),
+        };
+        let mut call = self.module.start(self.module.engine.limits.fuel(count, 0))?;
+        let (answer,) = call.call::<_, (Result<abi::Ranks, String>,)>(&self.rank, (batch,))?;
+        let ranks = answer.map_err(|text| returned(text, &self.module.engine))?;
+        if ranks.hi.len() != count || ranks.lo.len() != count {
+            let (hi, lo) = (ranks.hi.len(), ranks.lo.len());
+            return Err(PolicyFault(format!("it gave {hi} high and {lo} low ranks for {count} transactions")));
+        }
+        Ok((Ranks { hi: ranks.hi, lo: ranks.lo }, call.fuel_used()))
+    }
+}
+
+impl ConflictRule for WasmRule {
+    fn rank(&self, columns: &TxnColumns) -> Result<Ranks, PolicyFault> {
+        self.rank_metered(columns).map(|(ranks, _)| ranks)
+    }
+}
+
+/// Which columns, and which rows of them, a rule gets.
+struct Pick {
+    needs: RuleColumns,
+    txns: Range<usize>,
+}
+
+impl Pick {
+    fn column<'a, T>(&self, name: RuleColumns, values: &'a [T]) -> &'a [T] {
+        if self.needs & name == name { &values[self.txns.clone()] } else { &[] }
+    }
+}
+
+/// A validator of one level in Wasm.
+#[derive(Clone)]
+pub struct WasmValidator {
+    module: Module,
+    needs: Groups,
+    validate: ComponentExportIndex,
+}
+
+impl WasmValidator {
+    /// Makes a validator of a module that was loaded for the world `isolation-validator`.
+    ///
+    /// # Errors
+    /// If the module does not say which groups of columns it looks at.
+    pub fn new(module: Module) -> Result<Self, LoadError> {
+        let (needs, validate) = (module.function("needs")?, module.function("validate")?);
+        let needs = module.start_bare().and_then(|mut call| call.call::<_, (Groups,)>(&needs, ()));
+        let (needs,) = needs.map_err(|fault| LoadError::Start(fault.0))?;
+        Ok(WasmValidator { module, needs, validate })
+    }
+
+    /// Returns the module.
+    #[must_use]
+    pub fn module(&self) -> &Module {
+        &self.module
+    }
+
+    /// Judges, and tells the fuel that it took.
+    ///
+    /// # Errors
+    /// See [`Validator::validate`].
+    pub fn validate_metered(&self, columns: &ValidatorColumns) -> Result<(Validation, u64), PolicyFault> {
+        let mut answer = Validation::default();
+        let mut fuel = 0;
+        if columns.txns.csn.is_empty() {
+            return Ok((answer, fuel));
+        }
+        let pieces = pieces(columns, self.module.engine.limits.columns_bytes_max);
+        let single = pieces.len() == 1;
+        for piece in &pieces {
+            let (judged, used) = self.validate_piece(columns, piece)?;
+            fuel += used;
+            if single {
+                return Ok((judged, fuel));
+            }
+            answer.code.extend_from_slice(&judged.code);
+            answer.witness.extend_from_slice(&judged.witness);
+        }
+        Ok((answer, fuel))
+    }
+
+    fn validate_piece(&self, columns: &ValidatorColumns, piece: &Piece<'_>) -> Result<(Validation, u64), PolicyFault> {
+        let count = piece.txns.len();
+        let evidence = evidence(columns, piece, self.needs);
+        let mut call = self.module.start(self.module.engine.limits.fuel(count, piece.ops()))?;
+        let (answer,) = call.call::<_, (Result<abi::Validation, String>,)>(&self.validate, (evidence,))?;
+        let judged = answer.map_err(|text| returned(text, &self.module.engine))?;
+        let judged = Validation { code: judged.code, witness: judged.witness };
+        check_validation(&judged, piece)?;
+        Ok((judged, call.fuel_used()))
+    }
+}
+
+/// Picks the piece's rows of the groups that the plugin looks at.
+fn evidence<'a>(columns: &'a ValidatorColumns, piece: &'a Piece<'_>, needs: Groups) -> abi::Evidence<'a> {
+    let wants = |group: Groups| needs & group == group;
+    let t = || piece.txns.clone();
+    let txns = &columns.txns;
+    abi::Evidence {
+        // A piece has far fewer than 2^32 transactions.
+        count: piece.txns.len() as u32,
+        cen: txns.cen,
+        txns: if wants(Groups::TXNS) {
+            abi::ValidatorTxns {
+                csn: &txns.csn[t()],
+                start: &txns.start[t()],
+                origin: &txns.origin[t()],
+                priority: &txns.priority[t()],
+                reads: &txns.reads[t()],
+                writes: &txns.writes[t()],
+            }
+        } else {
+            abi::ValidatorTxns::default()
+        },
+        snapshots: if wants(Groups::SNAPSHOTS) {
+            abi::Snapshots {
+                named: &columns.snapshot[t()],
+                current_from: &columns.current_from[t()],
+                current_until: &columns.current_until[t()],
+                multi_version: &columns.multi_version[t()],
+            }
+        } else {
+            abi::Snapshots::default()
+        },
+        reads: if wants(Groups::READS) {
+            let rows = || piece.reads.clone();
+            abi::Reads {
+                ends: &piece.read_ends,
+                seen: &columns.reads.seen[rows()],
+                latest: &columns.reads.latest[rows()],
+            }
+        } else {
+            abi::Reads::default()
+        },
+        ranges: if wants(Groups::RANGES) {
+            abi::Ranges { ends: &piece.range_ends, changed: &columns.ranges.changed[piece.ranges.clone()] }
+        } else {
+            abi::Ranges::default()
+        },
+        writes: if wants(Groups::WRITES) {
+            let rows = || piece.writes.clone();
+            abi::Writes {
+                ends: &piece.write_ends,
+                kind: &columns.writes.kind[rows()],
+                flags: &columns.writes.flags[rows()],
+                latest: &columns.writes.latest[rows()],
+            }
+        } else {
+            abi::Writes::default()
+        },
+    }
+}
+
+/// Checks what the resolver relies on: one row per transaction, reasons that exist, operations that exist.
+fn check_validation(judged: &Validation, piece: &Piece<'_>) -> Result<(), PolicyFault> {
+    let count = piece.txns.len();
+    if judged.code.len() != count || judged.witness.len() != count {
+        let (codes, witnesses) = (judged.code.len(), judged.witness.len());
+        return Err(PolicyFault(format!("it gave {codes} codes and {witnesses} witnesses for {count} transactions")));
+    }
+    for (t, (&code, &witness)) in judged.code.iter().zip(&judged.witness).enumerate() {
+        if code == 0 {
+            continue;
+        }
+        if Reason::from_code(code).is_none() {
+            return Err(PolicyFault(format!("it gave code {code}, which no reason has")));
+        }
+        if witness != NO_WITNESS && witness >= piece.ops_of(t) {
+            let ops = piece.ops_of(t);
+            return Err(PolicyFault(format!("it blamed operation {witness} of a transaction that has {ops}")));
+        }
+    }
+    Ok(())
+}
+
+/// The validators of all levels.
+#[derive(Clone)]
+pub struct WasmValidators {
+    by_level: [WasmValidator; 4],
+}
+
+impl WasmValidators {
+    /// Puts one validator in the place of each level, weakest first ([`Isolation::ALL`]).
+    #[must_use]
+    pub fn new(by_level: [WasmValidator; 4]) -> Self {
+        WasmValidators { by_level }
+    }
+
+    /// Returns the validator of a level.
+    #[must_use]
+    pub fn of(&self, level: Isolation) -> &WasmValidator {
+        &self.by_level[level as usize]
+    }
+
+    /// Returns these validators with another one for `level`.
+    #[must_use]
+    pub fn with(mut self, level: Isolation, validator: WasmValidator) -> Self {
+        self.by_level[level as usize] = validator;
+        self
+    }
+}
+
+impl Validator for WasmValidators {
+    fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
+        self.of(level).validate_metered(columns).map(|(judged, _)| judged)
+    }
+}

@@ -1,0 +1,93 @@
+//! A conflict rule in WebAssembly text whose parts can be replaced by hostile ones.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tribunal_wasm::{PluginEngine, PluginLimits};
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::Resolve;
+
+/// Parts of a module. By default it ranks by CSN, in both halves.
+pub struct Hostile {
+    /// Body of `rank`: leaves the address of the result, for which 512 is free.
+    pub rank: &'static str,
+    /// Body of `init`: leaves the address of the result, for which 128 is free.
+    pub init: &'static str,
+    /// Body of the start function; none if empty.
+    pub start: &'static str,
+    /// What `cabi_realloc` returns; the usual bump if empty.
+    pub realloc: &'static str,
+    /// Whether `cabi_realloc` behaves for requests of no bytes, as the empty configuration is.
+    pub config_free: bool,
+    /// Initial pages of memory.
+    pub pages: u32,
+}
+
+impl Default for Hostile {
+    fn default() -> Self {
+        Hostile {
+            rank: "(i32.store (i32.const 516) (local.get $csn)) (i32.store (i32.const 520) (local.get $csns))
+                   (i32.store (i32.const 524) (local.get $csn)) (i32.store (i32.const 528) (local.get $csns))
+                   (i32.const 512)",
+            init: "(i32.const 128)",
+            start: "",
+            realloc: "",
+            config_free: false,
+            pages: 2,
+        }
+    }
+}
+
+const BUMP: &str = "(local.set $at (i32.and (i32.add (global.get $top) (i32.const 7)) (i32.const -8)))
+                    (global.set $top (i32.add (local.get $at) (local.get $size)))
+                    (local.get $at)";
+
+impl Hostile {
+    /// Encodes the module as a component of the world `conflict-rule`.
+    pub fn component(&self) -> Vec<u8> {
+        let mut module = wat::parse_str(self.text()).expect("the template parses");
+        let mut resolve = Resolve::default();
+        let wit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/wit");
+        let (package, _) = resolve.push_dir(&wit).expect("the WIT parses");
+        let world = resolve.select_world(&[package], Some("conflict-rule")).expect("the world exists");
+        embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("takes the metadata");
+        let mut encoder = ComponentEncoder::default();
+        encoder.module(&module).expect("is a module of the world").encode().expect("becomes a component")
+    }
+
+    fn text(&self) -> String {
+        let Hostile { rank, init, start, realloc, config_free, pages } = self;
+        let start = if start.is_empty() { String::new() } else { format!("(func $start {start}) (start $start)") };
+        let realloc = match (realloc.is_empty(), config_free) {
+            (true, _) => BUMP.to_owned(),
+            (false, false) => (*realloc).to_owned(),
+            (false, true) => {
+                format!("(if (i32.eqz (local.get $size)) (then (return (i32.const 8)))) {realloc}")
+            }
+        };
+        format!(
+            r#"(module
+                (memory (export "memory") {pages})
+                (global $top (mut i32) (i32.const 4096))
+                (data (i32.const 16) "\40\00\00\00\04\00\00\00\40\00\00\00\04\00\00\00\40\00\00\00\04\00\00\00")
+                (data (i32.const 64) "evil")
+                (func $recurse (param i32)
+                    (call $recurse (i32.add (local.get 0) (i32.const 1)))
+                    (i32.store (i32.const 700) (local.get 0)))
+                {start}
+                (func (export "cabi_realloc") (param i32 i32 i32) (param $size i32) (result i32)
+                    (local $at i32) {realloc})
+                (func (export "tribunal:plugin/lifecycle@1.0.0#describe") (result i32) (i32.const 16))
+                (func (export "tribunal:plugin/lifecycle@1.0.0#init") (param i32 i32) (result i32) {init})
+                (func (export "tribunal:plugin/rule@1.0.0#needs") (result i32) (i32.const 1))
+                (func (export "tribunal:plugin/rule@1.0.0#rank")
+                    (param $count i32) (param $cen i64) (param $csn i32) (param $csns i32)
+                    (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32) {rank}))"#
+        )
+    }
+}
+
+/// Starts an engine.
+pub fn engine_with(limits: PluginLimits) -> Arc<PluginEngine> {
+    PluginEngine::new(limits).expect("the engine starts")
+}

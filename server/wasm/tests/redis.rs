@@ -1,0 +1,279 @@
+//! The Redis adaptor against a real Redis: rows, watermark and index move together or not at all.
+//!
+//! Starts a `redis-server` of its own on a socket in a temporary folder. Without that program on the machine, there is
+//! nothing to test and the test says so.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command as Process, Stdio};
+use std::time::Duration;
+
+use WriteKind::{Add, Delete, Insert, Put, Update};
+use tribunal_types::{
+    Ack, Cen, Command, Csn, Lsn, PushRequest, RecordBatch, RecordHead, RecordWrite, RespPipeline, RespValue, Span,
+    StorageReply, StoreId, TxnId, Version, WriteKind,
+};
+use tribunal_wasm::{Builtin, PluginEngine, PluginLimits, WasmAdaptor, World};
+
+struct Server {
+    process: Child,
+    stream: BufReader<UnixStream>,
+    _folder: tempfile::TempDir,
+}
+
+impl Server {
+    /// Starts a server; `None` if the machine has none.
+    fn start() -> Option<Server> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let socket = folder.path().join("redis.sock");
+        let process = Process::new("redis-server")
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .arg(&socket)
+            .current_dir(folder.path())
+            .stdout(Stdio::null())
+            .spawn();
+        let process = match process {
+            Ok(process) => process,
+            Err(e) => {
+                eprintln!("skipped, redis-server cannot be started: {e}");
+                return None;
+            }
+        };
+        let stream = BufReader::new(connect(&socket));
+        Some(Server { process, stream, _folder: folder })
+    }
+
+    fn ask(&mut self, words: &[&str]) -> RespValue {
+        let mut pipeline = RespPipeline::default();
+        for word in words {
+            pipeline.args.extend_from_slice(word.as_bytes());
+            pipeline.arg_ends.push(pipeline.args.len() as u32);
+        }
+        pipeline.command_ends.push(words.len() as u32);
+        let StorageReply::Resp(mut values) = self.send(&Command::Resp(pipeline)) else { panic!("no RESP") };
+        values.remove(0)
+    }
+
+    fn text(&mut self, words: &[&str]) -> Option<String> {
+        match self.ask(words) {
+            RespValue::Nil => None,
+            RespValue::Text(text) => Some(String::from_utf8(text).expect("UTF-8")),
+            RespValue::Int(number) => Some(number.to_string()),
+            RespValue::Error(error) => panic!("{words:?}: {error}"),
+        }
+    }
+
+    fn send(&mut self, command: &Command) -> StorageReply {
+        let Command::Resp(pipeline) = command else { panic!("no RESP") };
+        let mut wire = Vec::new();
+        let (mut argument, mut byte) = (0, 0);
+        for &end in &pipeline.command_ends {
+            write!(wire, "*{}\r\n", end as usize - argument).expect("memory");
+            for &arg_end in &pipeline.arg_ends[argument..end as usize] {
+                let arg = &pipeline.args[byte..arg_end as usize];
+                write!(wire, "${}\r\n", arg.len()).expect("memory");
+                wire.extend_from_slice(arg);
+                wire.extend_from_slice(b"\r\n");
+                byte = arg_end as usize;
+            }
+            argument = end as usize;
+        }
+        self.stream.get_mut().write_all(&wire).expect("sent");
+        StorageReply::Resp(pipeline.command_ends.iter().map(|_| self.value()).collect())
+    }
+
+    fn value(&mut self) -> RespValue {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).expect("a line");
+        let line = line.trim_end();
+        match line.split_at(1) {
+            ("+", text) => RespValue::Text(text.as_bytes().to_vec()),
+            ("-", text) => RespValue::Error(text.to_owned()),
+            (":", number) => RespValue::Int(number.parse().expect("an integer")),
+            ("$", "-1") => RespValue::Nil,
+            ("$", len) => {
+                let mut text = vec![0; len.parse::<usize>().expect("a length") + 2];
+                self.stream.read_exact(&mut text).expect("a string");
+                text.truncate(text.len() - 2);
+                RespValue::Text(text)
+            }
+            _ => panic!("unexpected {line}"),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself; nothing more can be done then.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn connect(socket: &Path) -> UnixStream {
+    for _ in 0..400 {
+        if let Ok(stream) = UnixStream::connect(socket) {
+            return stream;
+        }
+        std::thread::sleep(Duration::from_millis(25));
+    }
+    panic!("redis-server does not listen")
+}
+
+type Row = (WriteKind, &'static str, &'static str);
+
+/// Makes records from LSN `first` on, one per transaction.
+fn records(first: u64, txns: &[&[Row]]) -> RecordBatch {
+    let mut batch = RecordBatch { store: StoreId(1), ..RecordBatch::default() };
+    for (lsn, rows) in (first..).zip(txns) {
+        for &(kind, key, value) in *rows {
+            let key = Span::push(&mut batch.bytes, key.as_bytes());
+            let value = Span::push(&mut batch.bytes, value.as_bytes());
+            batch.writes.push(RecordWrite { kind, key, value });
+        }
+        batch.records.push(RecordHead {
+            lsn: Lsn(lsn),
+            cen: Cen(lsn),
+            csn: Csn(lsn),
+            version: Version::new(Cen(lsn), 0).expect("fits"),
+            txn_id: TxnId([lsn as u8; 16]),
+            writes_end: batch.writes.len() as u32,
+            traceparent: Span::default(),
+        });
+    }
+    batch
+}
+
+fn version(lsn: u64) -> u64 {
+    Version::new(Cen(lsn), 0).expect("fits").bits()
+}
+
+fn adaptor() -> WasmAdaptor {
+    let engine = PluginEngine::new(PluginLimits { instances_max: 2, ..PluginLimits::default() }).expect("starts");
+    let redis = Builtin::find(World::LogAdaptor, "redis").expect("is built in");
+    assert!(redis.load(&engine, r##"{"prefix": "#x"}"##).is_err(), "rows would meet the adaptor's own keys");
+    let module = redis.load(&engine, r#"{"prefix": "shop:", "endpoint": "the host's own"}"#).expect("loads");
+    WasmAdaptor::new(module, "shop").expect("has every function")
+}
+
+struct Pushing {
+    server: Server,
+    adaptor: WasmAdaptor,
+}
+
+impl Pushing {
+    /// Encodes records that fit one request, sends it and returns what the adaptor says of the answer.
+    fn push(&mut self, records: &RecordBatch) -> Ack {
+        let requests = self.adaptor.encode(records).expect("encodes");
+        assert_eq!(requests.len(), 1);
+        self.send(&requests[0])
+    }
+
+    fn send(&mut self, request: &PushRequest) -> Ack {
+        let reply = self.server.send(&request.command);
+        self.adaptor.classify(&reply)
+    }
+
+    fn watermark(&mut self) -> Lsn {
+        let request = self.adaptor.watermark().expect("asks");
+        let reply = self.server.send(&request.command);
+        self.adaptor.read_watermark(&reply).expect("a watermark")
+    }
+
+    fn row(&mut self, key: &str) -> Option<String> {
+        self.server.text(&["GET", &format!("shop:{key}")])
+    }
+
+    fn indexed(&mut self) -> String {
+        self.server.text(&["ZCARD", "#index:shop:"]).expect("an integer")
+    }
+}
+
+#[test]
+fn rows_and_watermark_move_together_or_not_at_all() {
+    let Some(server) = Server::start() else { return };
+    let mut at = Pushing { server, adaptor: adaptor() };
+    assert_eq!(at.watermark(), Lsn(0));
+
+    let first =
+        records(1, &[&[(Insert, "a", "1"), (Put, "b", r#"{"x": "ä y"}"#)], &[(Insert, "n", "9007199254740993")]]);
+    assert_eq!(at.push(&first), Ack::Ok);
+    assert_eq!(at.watermark(), Lsn(2));
+    assert_eq!(at.row("b"), Some(format!(r#"{} {{"x": "ä y"}}"#, version(1))));
+    assert_eq!(at.indexed(), "3");
+
+    assert!(matches!(at.push(&first), Ack::Moved(text) if text.contains("watermark is 2")), "a replay moves nothing");
+
+    // Beyond what a double can count, twice in one request, after an update, and once more after a delete.
+    let sums = records(
+        3,
+        &[
+            &[(Add, "n", "2"), (Add, "a", "-5")],
+            &[(Add, "n", "9000000000000000000")],
+            &[(Update, "a", "9223372036854775800"), (Delete, "b", "")],
+            &[(Add, "a", "7"), (Put, "b", "0")],
+            &[(Add, "b", "3")],
+        ],
+    );
+    assert_eq!(at.push(&sums), Ack::Ok);
+    assert_eq!(at.watermark(), Lsn(7));
+    assert_eq!(at.row("n"), Some(format!("{} 9009007199254740995", version(4))));
+    assert_eq!(at.row("a"), Some(format!("{} 9223372036854775807", version(6))));
+    assert_eq!(at.row("b"), Some(format!("{} 3", version(7))));
+    assert_eq!(at.server.text(&["EXISTS", "#scratch:shop:"]).as_deref(), Some("0"));
+
+    for bad in [("a", "1"), ("missing", "1"), ("b", "1.5"), ("b", "x")] {
+        let rows = [(Put, "never", "1"), (Delete, "n", ""), (Add, bad.0, bad.1)];
+        let ack = at.push(&records(8, &[&rows]));
+        assert!(matches!(&ack, Ack::Fatal(text) if text.contains("NOTANUMBER")), "{bad:?}: {ack:?}");
+        assert_eq!((at.watermark(), at.row("never")), (Lsn(7), None), "nothing of a failing request stays");
+        assert_eq!(at.server.text(&["EXISTS", "#scratch:shop:"]).as_deref(), Some("0"));
+    }
+
+    let cleared = records(8, &[&[(Delete, "a", ""), (Delete, "b", "")], &[(Delete, "n", ""), (Put, "last", "[]")]]);
+    assert_eq!(at.push(&cleared), Ack::Ok);
+    assert_eq!((at.row("a"), at.row("n"), at.indexed()), (None, None, "1".to_owned()));
+    let last = at.server.ask(&["ZSCORE", "#index:shop:", "last"]);
+    assert_eq!(last, RespValue::Text(b"0".to_vec()));
+
+    at.server.text(&["SET", "#index:shop:", "spoilt"]);
+    let ack = at.push(&records(10, &[&[(Put, "never", "1")]]));
+    assert!(matches!(&ack, Ack::Fatal(text) if text.starts_with("WRONGTYPE")), "{ack:?}");
+    assert_eq!((at.watermark(), at.row("never")), (Lsn(9), None));
+}
+
+#[test]
+fn large_batches_are_split_between_records() {
+    let Some(server) = Server::start() else { return };
+    let mut at = Pushing { server, adaptor: adaptor() };
+    let big: &'static str = Box::leak(format!("\"{}\"", "v".repeat(200_000)).into_boxed_str());
+    let rows: [Row; 2] = [(Put, "k1", big), (Put, "k2", big)];
+    let txns: Vec<&[Row]> = vec![&rows; 9];
+    let requests = at.adaptor.encode(&records(1, &txns)).expect("encodes");
+    let bounds: Vec<_> = requests.iter().map(|request| (request.first.0, request.last.0)).collect();
+    assert_eq!(bounds, [(1, 2), (3, 4), (5, 6), (7, 8), (9, 9)]);
+    for request in &requests {
+        assert_eq!(at.send(request), Ack::Ok);
+    }
+    assert_eq!(at.watermark(), Lsn(9));
+    assert!(matches!(at.send(&requests[1]), Ack::Moved(_)));
+}
+
+#[test]
+fn answers_are_told_apart() {
+    let adaptor = adaptor();
+    let said = |error: &str| adaptor.classify(&StorageReply::Resp(vec![RespValue::Error(error.to_owned())]));
+    for passing in
+        ["LOADING Redis is loading", "READONLY You can't write", "BUSY running a script", "OOM command", "ERR timeout"]
+    {
+        assert_eq!(said(passing), Ack::Retry(passing.to_owned()));
+    }
+    assert!(matches!(said("MOVED 12"), Ack::Moved(text) if text == "watermark is 12"));
+    for fatal in ["WRONGTYPE Operation", "ERR syntax error", "NOAUTH Authentication required."] {
+        assert_eq!(said(fatal), Ack::Fatal(fatal.to_owned()));
+    }
+    assert!(matches!(adaptor.classify(&StorageReply::Resp(vec![])), Ack::Fatal(_)));
+    assert!(matches!(adaptor.classify(&StorageReply::Raw(vec![0])), Ack::Fatal(_)));
+    assert!(adaptor.read_watermark(&StorageReply::Resp(vec![RespValue::Text(b"x".to_vec())])).is_err());
+}
