@@ -70,3 +70,30 @@ fn snapshots_of_a_declared_store() {
          E si @0 scan x..z put e=1                      => range_conflict validate: scan x..z",
     );
 }
+
+#[test]
+fn a_put_of_a_row_that_nobody_knows_may_create_it() {
+    check(
+        "stores kv:declared
+         epoch
+         T1 ser @0 put x=1                              => ok kv#3
+         T2 ser @0 read x@- ins x=2                     => ok kv#2
+         T3 ser @0 read y@0.7 put y=1                   => ok kv#4
+         T4 ser @0 read y@0.7 read z@- put z=1          => ok kv#1
+         order => T4 T2 T1 T3",
+    );
+}
+
+#[test]
+fn an_add_to_a_row_without_history_takes_the_engines_word_that_it_is_a_number() {
+    check(
+        "stores kv:declared
+         epoch
+         T1 rc @0 read x@0.7 add x+1                    => ok kv#1
+         T2 rc @0 read y@- add y+1                      => row_missing join: write y
+         epoch
+         T3 rc @1 read x@T1 put x=text                  => ok kv#2
+         epoch
+         T4 rc @2 read x@T3 add x+1                     => not_a_number join: write x now T3",
+    );
+}
