@@ -170,6 +170,76 @@ fn an_old_mark_under_a_new_log_is_no_loss() {
     check_whole(&dir.open().unwrap(), 21).unwrap();
 }
 
+/// The segment that is written, and how many of its bytes are used.
+fn last_segment(dir: &Dir) -> (PathBuf, Vec<u8>, usize) {
+    let segments = data_files(dir).into_iter().filter(|file| file.parent().unwrap().ends_with("segments"));
+    let read = segments.map(|file| (fs::read(&file).unwrap(), file));
+    let (bytes, file) = read.filter(|(bytes, _)| bytes[0] != 0).last().unwrap();
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    (file, bytes, used)
+}
+
+#[test]
+fn an_end_torn_by_power_loss_is_wiped_and_the_log_goes_on() {
+    let dir = written("torn", 20);
+    let mark = fs::read(dir.0.join("mark")).unwrap();
+    let (_, _, durable) = last_segment(&dir);
+    {
+        let mut opened = dir.open().unwrap();
+        let keyer = RowKeyer::new(opened.recovered.row_secret);
+        for cen in 21..=25 {
+            opened.writer.append(&batch(opened.recovered.group, &keyer, cen)).unwrap();
+        }
+        opened.writer.sync().unwrap();
+    }
+    // As if the power had failed before that sync: any part of what it wrote may be missing.
+    fs::write(dir.0.join("mark"), mark).unwrap();
+    let (file, bytes, used) = last_segment(&dir);
+    let relative = file.strip_prefix(&dir.0).unwrap();
+    let mut random = Random(4);
+    for _ in 0..20 {
+        let copy = dir.copy("torn-copy");
+        let from = durable + random.below((used - durable) as u64) as usize;
+        let mut torn = bytes.clone();
+        torn[from..used.min(from + 512)].fill(0);
+        fs::write(copy.0.join(relative), torn).unwrap();
+        let mut opened = copy.open().unwrap();
+        let kept = opened.recovered.next.0 - 1;
+        assert!((20..=25).contains(&kept));
+        let keyer = RowKeyer::new(opened.recovered.row_secret);
+        opened.writer.append(&batch(opened.recovered.group, &keyer, kept + 1)).unwrap();
+        opened.writer.sync().unwrap();
+        drop(opened);
+        check_whole(&copy.open().unwrap(), kept + 1).unwrap();
+    }
+}
+
+#[test]
+fn damage_is_told_from_a_torn_end_by_what_was_written_later_even_under_an_old_mark() {
+    let dir = Dir::new("proof");
+    drop(dir.open().unwrap());
+    let mark = fs::read(dir.0.join("mark")).unwrap();
+    {
+        let mut opened = dir.open().unwrap();
+        let keyer = RowKeyer::new(opened.recovered.row_secret);
+        for cen in 1..=30 {
+            opened.writer.append(&batch(opened.recovered.group, &keyer, cen)).unwrap();
+            opened.writer.sync().unwrap();
+        }
+    }
+    fs::write(dir.0.join("mark"), mark).unwrap();
+    assert_eq!(dir.open().unwrap().recovered.next, Cen(31));
+    let (file, bytes, used) = last_segment(&dir);
+    let mut random = Random(5);
+    for _ in 0..20 {
+        let at = random.below(used as u64 * 9 / 10) as usize;
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << random.below(8);
+        fs::write(&file, damaged).unwrap();
+        assert!(matches!(dir.open().err(), Some(LogError::Damaged { .. })), "bit flipped at {at} of {used}");
+    }
+}
+
 #[test]
 fn missing_files_are_refused_and_the_way_out_is_named() {
     for gone in ["mark", "db", "db/db", "segments"] {
