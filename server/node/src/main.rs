@@ -1,2 +1,34 @@
-//! The `tribunal` binary.
-fn main() {}
+//! The `tribunal` binary: it parses the command line, runs one command and says on failure what to do.
+
+mod cli;
+mod commands;
+mod config;
+mod epoch_cache;
+mod log_thread;
+mod metrics;
+mod node;
+mod plugins;
+mod policies;
+mod published;
+mod pushes;
+mod recovery;
+mod sequencer;
+mod service;
+mod shards;
+mod stores;
+mod waiting;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match commands::run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tribunal: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

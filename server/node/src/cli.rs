@@ -1,0 +1,173 @@
+//! The command line: names, flags and their help. What commands do is in `commands`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{EpochLength, PolicyHost};
+
+/// Concurrency control as a service: engines post read and write sets, and get a durable verdict.
+#[derive(Debug, Parser)]
+#[command(name = "tribunal", version, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Runs one open node on loopback, with an embedded store `kv`: for development.
+    Dev(Dev),
+    /// Runs one node from a configuration file.
+    Serve {
+        /// TOML file; `tribunal config print` prints one.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Shows the service at work on this machine.
+    #[command(subcommand)]
+    Demo(Demo),
+    /// Reads or mends logs.
+    #[command(subcommand)]
+    Log(LogCommand),
+    /// Reads stores through a running service.
+    #[command(subcommand)]
+    Store(StoreCommand),
+    /// Shows the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Prints a completion script for a shell.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Flags of `tribunal dev`.
+#[derive(Debug, Args)]
+pub struct Dev {
+    /// Loopback address and port; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:7420")]
+    pub listen: SocketAddr,
+    /// Directory of the log and of embedded stores.
+    #[arg(long, default_value = "tribunal-data", value_name = "DIR")]
+    pub data: PathBuf,
+    /// `adaptive`, or a fixed length of 1 to 200 milliseconds.
+    #[arg(long, default_value = "adaptive", value_name = "MS")]
+    pub epoch_ms: EpochLength,
+    /// Conflict rule: first-writer-wins, shorter-txn-wins, fair-rotation, priority.
+    #[arg(long, default_value = "first-writer-wins")]
+    pub rule: String,
+    /// Run rules and validators as Wasm modules, or as their native twins.
+    #[arg(long, value_enum, default_value_t = PolicyHost::Wasm)]
+    pub plugins: PolicyHost,
+    /// Shards of the version map; one per core if left out.
+    #[arg(long)]
+    pub shards: Option<u16>,
+    /// HTTP worker threads; one per core if left out.
+    #[arg(long)]
+    pub threads: Option<usize>,
+}
+
+/// Demonstrations.
+#[derive(Debug, Subcommand)]
+pub enum Demo {
+    /// Concurrent clients move money between accounts over HTTP; at the end no cent is missing.
+    Bank(Bank),
+}
+
+/// Flags of `tribunal demo bank`.
+#[derive(Debug, Args)]
+pub struct Bank {
+    /// Concurrent clients.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub clients: u32,
+    /// Accounts.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
+    pub accounts: u32,
+    /// How long to run.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub seconds: u64,
+    /// Use a running service instead of starting one.
+    #[arg(long)]
+    pub url: Option<String>,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which service to ask.
+#[derive(Debug, Args)]
+pub struct Target {
+    /// Address of the service.
+    #[arg(long, env = "TRIBUNAL_URL", default_value = "http://127.0.0.1:7420")]
+    pub url: String,
+    /// Print JSON, one object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Logs.
+#[derive(Debug, Subcommand)]
+pub enum LogCommand {
+    /// Prints a store's committed log.
+    Tail {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+        /// Which store.
+        #[arg(long, default_value = "kv")]
+        store: String,
+        /// Start behind this LSN; without it, at the newest ten records.
+        #[arg(long)]
+        after: Option<u64>,
+        /// Go on as records arrive.
+        #[arg(long, short)]
+        follow: bool,
+    },
+    /// Rebuilds a damaged log from what can be proved in it, and says what is lost.
+    Salvage {
+        /// The node's data directory; the node must not run.
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// Give up what cannot be proved, acknowledged commits included.
+        #[arg(long)]
+        accept_loss: bool,
+    },
+}
+
+/// Stores.
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Lists stores with their head, what is applied, and their lag.
+    Ls {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Reads one row of an embedded store.
+    Get {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+        /// The row's key.
+        key: String,
+        /// Which store.
+        #[arg(long, default_value = "kv")]
+        store: String,
+    },
+}
+
+/// Configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Prints the configuration in force, as TOML: defaults, the file, then `TRIBUNAL__*` variables.
+    Print {
+        /// TOML file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}

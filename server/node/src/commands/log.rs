@@ -1,0 +1,114 @@
+//! `tribunal log tail` and `tribunal log salvage`.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tribunal_api::WriteOp;
+use tribunal_client::{Client, Error, LogRecord};
+use tribunal_types::Lsn;
+
+use crate::cli::Target;
+use crate::recovery::log_dir;
+
+/// Records shown if no start is named.
+const NEWEST: u64 = 10;
+
+/// Prints a store's committed log, and with `follow` goes on as records arrive.
+///
+/// # Errors
+/// If the service cannot be reached, has no such store, or no longer keeps that part of the log.
+pub fn tail(target: &Target, store: &str, after: Option<u64>, follow: bool) -> Result<(), String> {
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
+    runtime.block_on(print(target, store, after, follow)).map_err(|error| error.to_string())
+}
+
+async fn print(target: &Target, store: &str, after: Option<u64>, follow: bool) -> Result<(), Error> {
+    let client = Client::new(&target.url)?;
+    let head: u64 = client.store(store).await?.head_lsn.parse().unwrap_or(0);
+    let after = after.unwrap_or(head.saturating_sub(NEWEST));
+    let mut reader = client.log(store, Lsn(after)).wait_ms(if follow { 30_000 } else { 0 });
+    let mut out = std::io::stdout().lock();
+    loop {
+        match reader.next().await? {
+            Some(record) => {
+                let line = if target.json { as_json(store, &record).to_string() } else { as_text(&record) };
+                if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+                    // The reader of the pipe has gone, as `head` does.
+                    return Ok(());
+                }
+            }
+            None if follow => {}
+            None => return Ok(()),
+        }
+    }
+}
+
+fn as_text(record: &LogRecord) -> String {
+    let mut line = format!("{:>8}  epoch {:<8} {}", record.lsn, record.cen, record.txn_id);
+    for write in &record.writes {
+        let key = String::from_utf8_lossy(&write.key);
+        line.push_str(&format!("\n          {} {key}", name_of(write.op)));
+        if let Some(value) = &write.value {
+            line.push_str(&format!(" = {value}"));
+        }
+    }
+    line
+}
+
+/// Returns the operation's name in the API.
+fn name_of(op: WriteOp) -> &'static str {
+    match op {
+        WriteOp::Insert => "insert",
+        WriteOp::Update => "update",
+        WriteOp::Put => "put",
+        WriteOp::Delete => "delete",
+        WriteOp::Add => "add",
+    }
+}
+
+fn as_json(store: &str, record: &LogRecord) -> Value {
+    let writes = record.writes.iter().map(|write| {
+        let mut row = json!({"op": name_of(write.op), "key": String::from_utf8_lossy(&write.key)});
+        if let Some(value) = &write.value {
+            row["value"] = value.clone();
+        }
+        row
+    });
+    json!({
+        "store": store, "lsn": record.lsn.to_string(), "cen": record.cen.to_string(),
+        "csn": record.csn.to_string(), "version": record.version.to_string(), "txn_id": record.txn_id,
+        "writes": writes.collect::<Vec<_>>(),
+    })
+}
+
+/// Rebuilds a damaged log from what can be proved in it, and says what is lost.
+///
+/// # Errors
+/// If the loss was not accepted, the node runs, or nothing can be read.
+pub fn salvage(data: &Path, accept_loss: bool) -> Result<(), String> {
+    let dir = log_dir(data);
+    if !dir.is_dir() {
+        return Err(format!("there is no log in {}; `--data` names a node's data directory", data.display()));
+    }
+    if !accept_loss {
+        return Err(
+            "salvage keeps what it can prove and gives up the rest, acknowledged commits included if they are \
+                    unreadable. Copy the directory first, then repeat this with --accept-loss"
+                .into(),
+        );
+    }
+    let report = tribunal_log::salvage(&dir).map_err(|error| error.to_string())?;
+    match report.entries {
+        Some((first, last)) => println!("kept: entries {first} to {last}; the node goes on with epoch {}", report.next),
+        None => println!("kept: no entry; the node goes on with epoch {}", report.next),
+    }
+    match (report.marked, report.lost) {
+        (None, _) => println!("lost: unknown, because the mark cannot be read"),
+        (Some(_), 0) => println!("lost: nothing that was acknowledged"),
+        (Some(marked), lost) => println!("lost: {lost} acknowledged entries, of {marked} that the mark knew"),
+    }
+    println!("{} outcomes and {} control entries were kept", report.outcomes, report.control);
+    println!("the damaged log lies in {}", report.set_aside.display());
+    Ok(())
+}

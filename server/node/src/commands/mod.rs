@@ -1,0 +1,32 @@
+//! One file a command.
+
+mod config;
+mod demo_bank;
+mod log;
+mod serve;
+mod store;
+
+use clap::CommandFactory;
+
+use crate::cli::{Cli, Command, ConfigCommand, Demo, LogCommand, StoreCommand};
+
+/// Runs a command.
+///
+/// # Errors
+/// In words for the person at the terminal: what failed, and what to do.
+pub fn run(command: Command) -> Result<(), String> {
+    match command {
+        Command::Dev(flags) => serve::dev(flags),
+        Command::Serve { config } => serve::serve(&config),
+        Command::Demo(Demo::Bank(flags)) => demo_bank::run(&flags),
+        Command::Log(LogCommand::Tail { target, store, after, follow }) => log::tail(&target, &store, after, follow),
+        Command::Log(LogCommand::Salvage { data, accept_loss }) => log::salvage(&data, accept_loss),
+        Command::Store(StoreCommand::Ls { target }) => store::ls(&target),
+        Command::Store(StoreCommand::Get { target, key, store }) => store::get(&target, &store, &key),
+        Command::Config(ConfigCommand::Print { config }) => config::print(config.as_deref()),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "tribunal", &mut std::io::stdout());
+            Ok(())
+        }
+    }
+}

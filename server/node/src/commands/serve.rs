@@ -1,0 +1,60 @@
+//! `tribunal dev` and `tribunal serve`: run a node until it is told to stop.
+
+use std::path::Path;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::Dev;
+use crate::config::{Config, Rule};
+use crate::node::{Node, NodeError};
+
+/// Runs an open node on loopback with an embedded store `kv`.
+///
+/// # Errors
+/// If the flags are wrong, the node cannot start, or durability came into doubt.
+pub fn dev(flags: Dev) -> Result<(), String> {
+    if !flags.listen.ip().is_loopback() {
+        return Err(format!(
+            "`tribunal dev` is open to everybody who can reach it, so it listens on loopback only, not on {}",
+            flags.listen
+        ));
+    }
+    let mut config = Config::load(None)?;
+    config.listen = flags.listen;
+    config.data = flags.data;
+    config.epoch = flags.epoch_ms;
+    config.rule = Rule { name: flags.rule, ..config.rule };
+    config.plugins = flags.plugins;
+    config.shards = flags.shards.unwrap_or(config.shards);
+    config.http.threads = flags.threads.unwrap_or(config.http.threads);
+    config.http.debug_routes = true;
+    config.check()?;
+    run(&config, true)
+}
+
+/// Runs a node from a configuration file.
+///
+/// # Errors
+/// As for [`dev`].
+pub fn serve(file: &Path) -> Result<(), String> {
+    let config = Config::load(Some(file))?;
+    if !config.listen.ip().is_loopback() {
+        return Err(format!(
+            "`listen` is {}, which others can reach, and this version cannot tell its callers apart: listen on \
+             loopback and put an authenticating proxy before it",
+            config.listen
+        ));
+    }
+    run(&config, false)
+}
+
+fn run(config: &Config, with_kv: bool) -> Result<(), String> {
+    let filter = EnvFilter::try_from_env("TRIBUNAL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let node = Node::start(config).map_err(|error: NodeError| error.to_string())?;
+    if with_kv {
+        node.ensure_kv().map_err(|error| error.to_string())?;
+    }
+    println!("tribunal listens on http://{}", node.address());
+    node.run_until_signal().map_err(|error| error.to_string())
+}

@@ -1,0 +1,291 @@
+//! Configuration: defaults, then the TOML file, then `TRIBUNAL__*` variables, then the command line.
+//!
+//! Everything is checked at startup, once; nothing later in the program reads a file or a variable.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use figment::Figment;
+use figment::providers::{Env, Format, Serialized, Toml};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use tribunal_types::limits;
+
+/// When an open epoch is sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EpochLength {
+    /// As soon as the previous epoch's sync has returned and something waits.
+    Adaptive,
+    /// At the end of a fixed length, milliseconds.
+    Fixed(u64),
+}
+
+impl FromStr for EpochLength {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "adaptive" {
+            return Ok(EpochLength::Adaptive);
+        }
+        match text.parse() {
+            Ok(ms) if (limits::EPOCH_MS_MIN..=limits::EPOCH_MS_MAX).contains(&ms) => Ok(EpochLength::Fixed(ms)),
+            _ => Err(format!(
+                "epoch length is `adaptive` or a number of milliseconds from {} to {}, not `{text}`",
+                limits::EPOCH_MS_MIN,
+                limits::EPOCH_MS_MAX
+            )),
+        }
+    }
+}
+
+impl fmt::Display for EpochLength {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EpochLength::Adaptive => f.write_str("adaptive"),
+            EpochLength::Fixed(ms) => ms.fmt(f),
+        }
+    }
+}
+
+impl Serialize for EpochLength {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            EpochLength::Adaptive => serializer.serialize_str("adaptive"),
+            EpochLength::Fixed(ms) => serializer.serialize_u64(*ms),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for EpochLength {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Text(String),
+            Number(u64),
+        }
+        let text = match Form::deserialize(deserializer)? {
+            Form::Text(text) => text,
+            Form::Number(ms) => ms.to_string(),
+        };
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// How policies run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyHost {
+    /// As sandboxed Wasm modules: the default.
+    #[default]
+    Wasm,
+    /// As their native twins: to measure what the sandbox costs.
+    Native,
+}
+
+/// The whole configuration.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Address and port of the REST API.
+    pub listen: SocketAddr,
+    /// Directory of the log and of embedded stores.
+    pub data: PathBuf,
+    /// When epochs are sealed.
+    pub epoch: EpochLength,
+    /// Parts of the version map, each resolved by one worker thread at a time.
+    pub shards: u16,
+    /// How rules and validators run.
+    pub plugins: PolicyHost,
+    /// The conflict rule.
+    pub rule: Rule,
+    /// The durable log.
+    pub log: Log,
+    /// The HTTP server.
+    pub http: Http,
+    /// Memory bounds of the resolver.
+    pub resolver: Resolver,
+    /// Pushing to storages.
+    pub push: Push,
+}
+
+/// The conflict rule.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Name of a built-in rule.
+    pub name: String,
+    /// Number of turns of `fair-rotation`; the others ignore it.
+    pub turns: u32,
+}
+
+/// The durable log.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Log {
+    /// Memory for the log's page cache, bytes.
+    pub cache_bytes: u64,
+    /// How long applied records stay readable, hours.
+    pub retention_hours: u64,
+    /// Bytes of log above which applied records go earlier.
+    pub retention_bytes: u64,
+    /// Bytes of log after which a new state image is taken.
+    pub image_every_bytes: u64,
+}
+
+/// The HTTP server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Http {
+    /// Open connections; more are closed at once.
+    pub connections_max: usize,
+    /// Time to send all headers, milliseconds.
+    pub header_timeout_ms: u64,
+    /// Time to send the whole body, milliseconds.
+    pub body_timeout_ms: u64,
+    /// Time a connection may stay silent between requests, milliseconds.
+    pub idle_timeout_ms: u64,
+    /// Worker threads; 0 takes one per core.
+    pub threads: usize,
+    /// Serve `/v1/debug/*`, for benchmarks.
+    pub debug_routes: bool,
+}
+
+/// Memory bounds of the resolver.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resolver {
+    /// Bytes of history above which the floor rises earlier than by time.
+    pub window_bytes_max: usize,
+    /// Bytes of the id and status table.
+    pub status_bytes_max: usize,
+}
+
+/// Pushing to storages.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Push {
+    /// Networks that stores may live in although they are private: CIDR, for example `10.1.0.0/16`.
+    pub allow: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
+            data: PathBuf::from("tribunal-data"),
+            epoch: EpochLength::Adaptive,
+            shards: std::thread::available_parallelism().map_or(1, |n| u16::try_from(n.get()).unwrap_or(64)).min(64),
+            plugins: PolicyHost::Wasm,
+            rule: Rule { name: "first-writer-wins".into(), turns: 1 },
+            log: Log {
+                cache_bytes: 256 << 20,
+                retention_hours: 24,
+                retention_bytes: 8 << 30,
+                image_every_bytes: 512 << 20,
+            },
+            http: Http {
+                connections_max: 10_240,
+                header_timeout_ms: 10_000,
+                body_timeout_ms: 30_000,
+                idle_timeout_ms: 75_000,
+                threads: 0,
+                debug_routes: false,
+            },
+            resolver: Resolver {
+                window_bytes_max: limits::WINDOW_BYTES_MAX,
+                status_bytes_max: limits::STATUS_BYTES_MAX,
+            },
+            push: Push { allow: vec!["127.0.0.0/8".into(), "::1/128".into()] },
+        }
+    }
+}
+
+impl Config {
+    /// Reads defaults, then `file` if given, then `TRIBUNAL__*` variables (`TRIBUNAL__LOG__CACHE_BYTES` sets
+    /// `log.cache_bytes`).
+    ///
+    /// # Errors
+    /// In words for the person who wrote the file: which key, what is wrong, what would be right.
+    pub fn load(file: Option<&Path>) -> Result<Config, String> {
+        let mut figment = Figment::from(Serialized::defaults(Config::default()));
+        if let Some(file) = file {
+            if !file.is_file() {
+                return Err(format!(
+                    "there is no configuration file {}; `tribunal config print` prints one with all defaults",
+                    file.display()
+                ));
+            }
+            figment = figment.merge(Toml::file_exact(file));
+        }
+        let config: Config = figment
+            .merge(Env::prefixed("TRIBUNAL__").split("__"))
+            .extract()
+            .map_err(|error| format!("configuration: {error}"))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks every bound.
+    ///
+    /// # Errors
+    /// Names the first key that is out of bounds and the bounds.
+    pub fn check(&self) -> Result<(), String> {
+        let bounded = |key: &str, value: u64, min: u64, max: u64| {
+            if (min..=max).contains(&value) {
+                Ok(())
+            } else {
+                Err(format!("configuration: `{key}` is {value}; it must lie from {min} to {max}"))
+            }
+        };
+        bounded("shards", u64::from(self.shards), 1, 256)?;
+        bounded("rule.turns", u64::from(self.rule.turns), 1, 1 << 20)?;
+        bounded("log.cache_bytes", self.log.cache_bytes, 8 << 20, 1 << 40)?;
+        bounded("log.retention_hours", self.log.retention_hours, 0, 24 * 366)?;
+        bounded("log.image_every_bytes", self.log.image_every_bytes, 1 << 20, 1 << 40)?;
+        bounded("http.connections_max", self.http.connections_max as u64, 1, 1 << 20)?;
+        bounded("http.header_timeout_ms", self.http.header_timeout_ms, 100, 600_000)?;
+        bounded("http.body_timeout_ms", self.http.body_timeout_ms, 100, 600_000)?;
+        bounded("http.idle_timeout_ms", self.http.idle_timeout_ms, 100, 3_600_000)?;
+        bounded("http.threads", self.http.threads as u64, 0, 1024)?;
+        bounded("resolver.window_bytes_max", self.resolver.window_bytes_max as u64, 1 << 20, 1 << 40)?;
+        bounded("resolver.status_bytes_max", self.resolver.status_bytes_max as u64, 1 << 20, 1 << 40)?;
+        let rules = ["first-writer-wins", "shorter-txn-wins", "fair-rotation", "priority"];
+        if !rules.contains(&self.rule.name.as_str()) {
+            return Err(format!(
+                "configuration: there is no rule `{}`; built in are {}",
+                self.rule.name,
+                rules.join(", ")
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_within_their_own_bounds_and_survive_a_round_trip() {
+        let config = Config::default();
+        config.check().unwrap();
+        let text = toml::to_string(&config).unwrap();
+        let back: Config = Figment::from(Toml::string(&text)).extract().unwrap();
+        assert_eq!(toml::to_string(&back).unwrap(), text);
+    }
+
+    #[test]
+    fn says_which_key_is_wrong() {
+        let check = |text: &str| {
+            let config: Result<Config, _> =
+                Figment::from(Serialized::defaults(Config::default())).merge(Toml::string(text)).extract();
+            config.map_err(|e| e.to_string()).and_then(|c| c.check()).unwrap_err()
+        };
+        assert!(check("shards = 0").contains("`shards` is 0"));
+        assert!(check("epoch = 500").contains("from 1 to 200"));
+        assert!(check("[rule]\nname = \"coin-toss\"").contains("no rule `coin-toss`"));
+        assert!(check("shard = 2").contains("shard"));
+    }
+}

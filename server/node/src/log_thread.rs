@@ -1,0 +1,148 @@
+//! The only thread that writes the log. Jobs in, durability events out.
+//!
+//! Invariants: jobs are carried out in the order given; an epoch is reported durable only after the one `sync` that
+//! made it so; after a failed sync nothing is ever reported again and the process ends with the reason.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use tribunal_log::{DurableLog, ImageWriter, LogError, SledLog};
+use tribunal_types::{Batch, Cen, ControlChange, ControlIndex, StateImage};
+
+use crate::epoch_cache::{EpochCache, ResolvedEpoch};
+use crate::metrics::Metrics;
+use crate::sequencer::Message;
+
+/// What the log thread is asked to do.
+pub enum Job {
+    /// Append a sealed batch, make it durable, report it.
+    Append(Arc<Batch>),
+    /// Note what an epoch decided; durable with the next batch.
+    Outcome(Arc<ResolvedEpoch>),
+    /// Append a control entry, make it durable, report it.
+    Control(ControlIndex, ControlChange),
+    /// Store a state image beside the log, then drop what nobody needs any more.
+    Image {
+        /// The image.
+        image: Box<StateImage>,
+        /// Epochs below this one are applied everywhere.
+        applied_below: Cen,
+    },
+    /// Drop the epochs below this one, as far as retention allows.
+    Truncate(Cen),
+    /// Finish and end.
+    Stop,
+}
+
+/// What the log thread is tied to.
+pub struct Ties {
+    /// Its own queue.
+    pub jobs: Sender<Job>,
+    /// The sequencer's queue.
+    pub events: Sender<Message>,
+    /// Where epochs may leave once their outcome is in the log.
+    pub cache: Arc<EpochCache>,
+    /// Figures.
+    pub metrics: Arc<Metrics>,
+}
+
+/// How long the log stays quiet before its mark is brought up to date.
+const IDLE_MARK_AFTER: Duration = Duration::from_millis(5);
+
+/// Runs the log thread until it is told to stop or durability is in doubt.
+pub fn run(mut log: SledLog, jobs: &Receiver<Job>, ties: &Ties) {
+    let Ties { events, cache, metrics, .. } = ties;
+    let mut image: Option<JoinHandle<()>> = None;
+    let failed = |error: LogError| {
+        // Whoever waits learns that the outcome is unknown; the process then ends with this reason.
+        let _ = events.send(Message::LogFailed(error.to_string()));
+    };
+    let mut mark_is_behind = false;
+    loop {
+        let job = match jobs.recv_timeout(if mark_is_behind { IDLE_MARK_AFTER } else { Duration::from_secs(3600) }) {
+            Ok(job) => job,
+            Err(RecvTimeoutError::Timeout) => {
+                if mark_is_behind {
+                    if let Err(error) = log.idle_mark() {
+                        return failed(error);
+                    }
+                    mark_is_behind = false;
+                }
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let done = match job {
+            Job::Append(batch) => {
+                mark_is_behind = true;
+                append(&mut log, &batch, metrics).map(|()| {
+                    let _ = events.send(Message::Durable(batch));
+                })
+            }
+            Job::Outcome(epoch) => log.append_outcome(&epoch.outcome).map(|()| cache.logged(epoch.outcome.cen)),
+            Job::Control(index, change) => {
+                mark_is_behind = true;
+                log.append_control(index, &change).and_then(|()| log.sync()).map(|()| {
+                    let _ = events.send(Message::ControlDurable(index, change));
+                })
+            }
+            Job::Image { image: next, applied_below } => {
+                // An image is large: it is written beside the log and in its own time, one after the other.
+                join(image.take());
+                image = store_image(log.image_writer(), next, applied_below, ties.jobs.clone());
+                Ok(())
+            }
+            Job::Truncate(below) => log.truncate(below),
+            Job::Stop => {
+                join(image.take());
+                if let Err(error) = log.sync().and_then(|()| log.idle_mark()) {
+                    failed(error);
+                }
+                return;
+            }
+        };
+        if let Err(error) = done {
+            return failed(error);
+        }
+    }
+}
+
+fn append(log: &mut SledLog, batch: &Batch, metrics: &Metrics) -> Result<(), LogError> {
+    let start = Instant::now();
+    log.append(batch)?;
+    let written = Instant::now();
+    log.sync()?;
+    metrics.append_seconds.observe((written - start).as_secs_f64());
+    metrics.sync_seconds.observe(written.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn store_image(
+    writer: ImageWriter,
+    image: Box<StateImage>,
+    applied_below: Cen,
+    jobs: Sender<Job>,
+) -> Option<JoinHandle<()>> {
+    let run = move || match writer.write(&image) {
+        Ok(()) => {
+            let _ = jobs.send(Job::Truncate(image.cen.min(applied_below)));
+        }
+        // The log is whole without it; only a restart takes longer, and nothing is truncated.
+        Err(error) => tracing::error!(%error, epoch = image.cen.0, "no state image was written"),
+    };
+    match std::thread::Builder::new().name("image".into()).spawn(run) {
+        Ok(thread) => Some(thread),
+        Err(error) => {
+            tracing::error!(%error, "no thread to write a state image");
+            None
+        }
+    }
+}
+
+fn join(image: Option<JoinHandle<()>>) {
+    if let Some(thread) = image {
+        let _ = thread.join();
+    }
+}

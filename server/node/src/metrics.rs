@@ -1,0 +1,127 @@
+//! Counters and histograms, and their exposition for `/metrics`.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// Label of aborts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReasonLabel {
+    /// The reason's name in the API.
+    pub reason: String,
+}
+
+/// Label of per-store figures.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct StoreLabel {
+    /// The store's name.
+    pub store: String,
+}
+
+/// Label of plugin faults.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct SlotLabel {
+    /// `rule`, or the validator's level.
+    pub slot: String,
+}
+
+type Level = Gauge<u64, AtomicU64>;
+
+/// All figures of a node.
+pub struct Metrics {
+    registry: Registry,
+    /// Transactions committed.
+    pub committed: Counter,
+    /// Transactions aborted, by reason.
+    pub aborted: Family<ReasonLabel, Counter>,
+    /// Answers from the id table.
+    pub replayed: Counter,
+    /// Epochs resolved.
+    pub epochs: Counter,
+    /// Transactions in an epoch.
+    pub epoch_txns: Histogram,
+    /// Time to encode an epoch and hand it to the log.
+    pub append_seconds: Histogram,
+    /// Time of one sync.
+    pub sync_seconds: Histogram,
+    /// Time to resolve an epoch.
+    pub resolve_seconds: Histogram,
+    /// Deterministic plugin faults that made an epoch fall back.
+    pub plugin_faults: Family<SlotLabel, Counter>,
+    /// Last complete epoch.
+    pub epoch: Level,
+    /// Oldest snapshot that can be judged.
+    pub floor: Level,
+    /// Rows in the version map, tombstones included.
+    pub rows: Level,
+    /// Bytes of the version map.
+    pub row_bytes: Level,
+    /// Bytes of history and range window.
+    pub history_bytes: Level,
+    /// Ids in the status table.
+    pub ids: Level,
+    /// Newest record, by store.
+    pub store_head: Family<StoreLabel, Level>,
+    /// Newest acknowledged record, by store.
+    pub store_acked: Family<StoreLabel, Level>,
+}
+
+impl Metrics {
+    /// Registers everything.
+    #[must_use]
+    pub fn new() -> Metrics {
+        let mut registry = Registry::with_prefix("tribunal");
+        let seconds = || Histogram::new(exponential_buckets(0.000_02, 2.0, 18));
+        let metrics = Metrics {
+            committed: Counter::default(),
+            aborted: Family::default(),
+            replayed: Counter::default(),
+            epochs: Counter::default(),
+            epoch_txns: Histogram::new(exponential_buckets(1.0, 2.0, 17)),
+            append_seconds: seconds(),
+            sync_seconds: seconds(),
+            resolve_seconds: seconds(),
+            plugin_faults: Family::default(),
+            epoch: Level::default(),
+            floor: Level::default(),
+            rows: Level::default(),
+            row_bytes: Level::default(),
+            history_bytes: Level::default(),
+            ids: Level::default(),
+            store_head: Family::default(),
+            store_acked: Family::default(),
+            registry: Registry::default(),
+        };
+        registry.register("txns_committed", "Transactions committed", metrics.committed.clone());
+        registry.register("txns_aborted", "Transactions aborted, by reason", metrics.aborted.clone());
+        registry.register("txns_replayed", "Answers from the id table", metrics.replayed.clone());
+        registry.register("epochs", "Epochs resolved", metrics.epochs.clone());
+        registry.register("epoch_txns", "Transactions in an epoch", metrics.epoch_txns.clone());
+        registry.register("append_seconds", "Time to encode and write an epoch", metrics.append_seconds.clone());
+        registry.register("sync_seconds", "Time of the one sync of an epoch", metrics.sync_seconds.clone());
+        registry.register("resolve_seconds", "Time to resolve an epoch", metrics.resolve_seconds.clone());
+        registry.register("plugin_faults", "Epochs that fell back to a native twin", metrics.plugin_faults.clone());
+        registry.register("epoch", "Last complete epoch", metrics.epoch.clone());
+        registry.register("floor", "Oldest snapshot that can be judged", metrics.floor.clone());
+        registry.register("rows", "Rows in the version map", metrics.rows.clone());
+        registry.register("row_bytes", "Bytes of the version map", metrics.row_bytes.clone());
+        registry.register("history_bytes", "Bytes of history and range window", metrics.history_bytes.clone());
+        registry.register("ids", "Ids in the status table", metrics.ids.clone());
+        registry.register("store_head_lsn", "Newest record of a store", metrics.store_head.clone());
+        registry.register("store_acked_lsn", "Newest acknowledged record of a store", metrics.store_acked.clone());
+        Metrics { registry, ..metrics }
+    }
+
+    /// Renders everything as OpenMetrics text.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        text
+    }
+}

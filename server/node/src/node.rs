@@ -1,0 +1,319 @@
+//! Wires a node together, starts its threads and stops them in order.
+//!
+//! Order of a stop: nobody new is let in, the epochs under way are finished, an image is taken, the log is synced, the
+//! pushes end. A failed log ends the process with its reason; whoever waits hears that the outcome is unknown.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tribunal_http::{RouterOptions, ServerOptions, Service};
+use tribunal_types::{ControlChange, Existence, NamespaceId, StoreSpec};
+
+use crate::config::Config;
+use crate::epoch_cache::EpochCache;
+use crate::log_thread;
+use crate::metrics::Metrics;
+use crate::published::Published;
+use crate::pushes::Pushes;
+use crate::recovery::{Recovered, recover};
+use crate::sequencer::{Ended, Message, Sequencer, Shared, Start};
+use crate::service::NodeService;
+use crate::stores::{Acks, Records, Stores};
+
+/// Bytes of recent epochs kept in memory.
+const EPOCH_CACHE_BYTES: usize = 128 << 20;
+
+/// Why a node cannot start, or had to end.
+#[derive(Debug)]
+pub enum NodeError {
+    /// It did not start.
+    Start(String),
+    /// Durability came into doubt.
+    LogFailed(String),
+}
+
+impl std::fmt::Display for NodeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NodeError::Start(reason) => f.write_str(reason),
+            NodeError::LogFailed(reason) => write!(
+                f,
+                "durability is in doubt, so the node stopped: {reason}. Nothing acknowledged is lost. Mend the disk \
+                 (space, quota, hardware) and start again: it goes on behind the last acknowledged epoch."
+            ),
+        }
+    }
+}
+
+/// A running node.
+pub struct Node {
+    runtime: Runtime,
+    address: SocketAddr,
+    service: Arc<NodeService>,
+    messages: Sender<Message>,
+    ended: Receiver<Ended>,
+    threads: Vec<JoinHandle<()>>,
+    http_stop: Option<oneshot::Sender<()>>,
+    http_done: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Node {
+    /// Recovers from `config.data`, starts every thread and listens.
+    ///
+    /// # Errors
+    /// If anything of that fails; nothing runs then.
+    pub fn start(config: &Config) -> Result<Node, NodeError> {
+        let runtime = runtime(config).map_err(NodeError::Start)?;
+        let listener = runtime
+            .block_on(tokio::net::TcpListener::bind(config.listen))
+            .map_err(|error| NodeError::Start(format!("cannot listen on {}: {error}", config.listen)))?;
+        let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
+        let recovered = recover(config).map_err(NodeError::Start)?;
+        let mut node = Node::assemble(config, runtime, address, recovered)?;
+        node.serve(config, listener);
+        Ok(node)
+    }
+
+    fn assemble(
+        config: &Config,
+        runtime: Runtime,
+        address: SocketAddr,
+        recovered: Recovered,
+    ) -> Result<Node, NodeError> {
+        let (messages, inbox) = unbounded();
+        let (jobs, log_jobs) = unbounded();
+        let (ended_sender, ended) = bounded(1);
+        let shared = Shared {
+            cache: Arc::new(EpochCache::new(EPOCH_CACHE_BYTES)),
+            published: Arc::new(Published::new()),
+            metrics: Arc::new(Metrics::new()),
+            waiting_bytes: Arc::new(AtomicUsize::new(0)),
+        };
+        let stores = Arc::new(Stores::new(recovered.keyer, recovered.stores.iter().cloned()));
+        let records = Records {
+            cache: Arc::clone(&shared.cache),
+            log: recovered.reader,
+            published: Arc::clone(&shared.published),
+        };
+        let pushes = Pushes::new(config, records.clone(), Arc::new(Acks(messages.clone())), runtime.handle().clone())
+            .map(Arc::new)
+            .map_err(NodeError::Start)?;
+        let start = Start {
+            group: recovered.group,
+            resolver: recovered.resolver,
+            epochs: recovered.epochs,
+            batcher: recovered.batcher,
+            visibility: recovered.visibility,
+            stores: recovered.stores.iter().map(|spec| spec.id).collect(),
+            control: recovered.control,
+            policies: recovered.policies,
+            epoch_length: config.epoch,
+            workers: recovered.workers,
+            image_every_bytes: config.log.image_every_bytes,
+            on_control: {
+                let (stores, pushes) = (Arc::clone(&stores), Arc::clone(&pushes));
+                Box::new(move |change| {
+                    if let ControlChange::DeclareStore(spec) = change {
+                        stores.declare(spec.clone());
+                        pushes.declare(spec);
+                    }
+                })
+            },
+        };
+        let sequencer = Sequencer::new(start, shared.clone(), jobs.clone());
+        // Only now, when progress is published, may storages be asked for their watermarks.
+        recovered.stores.iter().for_each(|spec| pushes.declare(spec));
+        let log_thread = {
+            let ties = log_thread::Ties {
+                jobs: jobs.clone(),
+                events: messages.clone(),
+                cache: Arc::clone(&shared.cache),
+                metrics: Arc::clone(&shared.metrics),
+            };
+            let log = recovered.log;
+            spawn("log", move || log_thread::run(log, &log_jobs, &ties))?
+        };
+        let sequencer = spawn("sequencer", move || {
+            let _ = ended_sender.send(sequencer.run(&inbox));
+        })?;
+        let service = Arc::new(NodeService {
+            messages: messages.clone(),
+            shared,
+            stores,
+            records,
+            pushes,
+            group: recovered.group,
+            epoch_length: config.epoch,
+            stopping: Arc::new(AtomicBool::new(false)),
+            declaring: tokio::sync::Mutex::new(()),
+        });
+        let node = Node {
+            runtime,
+            address,
+            service,
+            messages,
+            ended,
+            threads: vec![sequencer, log_thread],
+            http_stop: None,
+            http_done: None,
+        };
+        for choice in recovered.activations {
+            let from = node.service.shared.published.last().next();
+            node.control(ControlChange::ActivatePlugin { choice, from })?;
+        }
+        Ok(node)
+    }
+
+    fn serve(&mut self, config: &Config, listener: tokio::net::TcpListener) {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let millis = std::time::Duration::from_millis;
+        let options = ServerOptions {
+            connections_max: config.http.connections_max,
+            header_timeout: millis(config.http.header_timeout_ms),
+            idle_timeout: millis(config.http.idle_timeout_ms),
+            ..ServerOptions::default()
+        };
+        let routes =
+            RouterOptions { body_timeout: millis(config.http.body_timeout_ms), debug_routes: config.http.debug_routes };
+        let router = tribunal_http::router(Arc::clone(&self.service) as Arc<dyn Service>, routes);
+        let server = async move {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            if let Err(error) = tribunal_http::serve(listener, router, options, stopped).await {
+                tracing::error!(%error, "the listener failed");
+            }
+        };
+        self.http_stop = Some(stop);
+        self.http_done = Some(self.runtime.spawn(server));
+    }
+
+    fn control(&self, change: ControlChange) -> Result<(), NodeError> {
+        let (reply, applied) = oneshot::channel();
+        let sent = self.messages.send(Message::Control(change, reply));
+        match sent.ok().and_then(|()| applied.blocking_recv().ok()) {
+            Some(()) => Ok(()),
+            None => Err(self.failure()),
+        }
+    }
+
+    fn failure(&self) -> NodeError {
+        match self.ended.recv() {
+            Ok(Ended::LogFailed(reason)) => NodeError::LogFailed(reason),
+            _ => NodeError::Start("the node stopped while it was starting".into()),
+        }
+    }
+
+    /// Returns the address that it listens on.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Declares the embedded store `kv` unless it is there.
+    ///
+    /// # Errors
+    /// If the log failed.
+    pub fn ensure_kv(&self) -> Result<(), NodeError> {
+        let namespace = NamespaceId(0);
+        if self.service.stores.catalog().store(namespace, "kv").is_some() {
+            return Ok(());
+        }
+        self.control(ControlChange::DeclareStore(StoreSpec {
+            id: self.service.stores.next_id(),
+            namespace,
+            name: "kv".into(),
+            existence: Existence::Tracked,
+            multi_version: false,
+            transactional: true,
+            adaptor: Some("kv".into()),
+            adaptor_config: "{}".into(),
+        }))
+    }
+
+    /// Runs until SIGINT or SIGTERM, then stops in order; or until the log fails.
+    ///
+    /// # Errors
+    /// [`NodeError::LogFailed`].
+    pub fn run_until_signal(self) -> Result<(), NodeError> {
+        let ended = self.ended.clone();
+        let signalled = self.runtime.block_on(async move {
+            let failed = tokio::task::spawn_blocking(move || ended.recv());
+            tokio::select! {
+                signal = signal() => signal,
+                failed = failed => Err(match failed {
+                    Ok(Ok(Ended::LogFailed(reason))) => NodeError::LogFailed(reason),
+                    _ => NodeError::LogFailed("the sequencer ended unexpectedly".into()),
+                }),
+            }
+        });
+        match signalled {
+            Ok(()) => {
+                tracing::info!("stopping");
+                self.stop()
+            }
+            Err(error) => {
+                self.runtime.shutdown_background();
+                Err(error)
+            }
+        }
+    }
+
+    /// Stops in order.
+    ///
+    /// # Errors
+    /// [`NodeError::LogFailed`] if the log failed on the way.
+    pub fn stop(mut self) -> Result<(), NodeError> {
+        self.service.stopping.store(true, Ordering::Relaxed);
+        let _ = self.messages.send(Message::Stop);
+        let ended = self.ended.recv().unwrap_or(Ended::Stopped);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        if let Some(stop) = self.http_stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(done) = self.http_done.take() {
+            let patience = std::time::Duration::from_secs(5);
+            let _ = self.runtime.block_on(async { tokio::time::timeout(patience, done).await });
+        }
+        self.runtime.block_on(self.service.pushes.stop());
+        self.runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+        match ended {
+            Ended::Stopped => Ok(()),
+            Ended::LogFailed(reason) => Err(NodeError::LogFailed(reason)),
+        }
+    }
+}
+
+fn runtime(config: &Config) -> Result<Runtime, String> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if config.http.threads > 0 {
+        builder.worker_threads(config.http.threads);
+    }
+    builder.thread_name("http").enable_all().build().map_err(|error| format!("cannot start threads: {error}"))
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, NodeError> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map_err(|error| NodeError::Start(format!("cannot start the {name} thread: {error}")))
+}
+
+async fn signal() -> Result<(), NodeError> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let failed = |error: std::io::Error| NodeError::Start(format!("cannot wait for signals: {error}"));
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! From what the log holds to a node that goes on where the last one stopped.
+//!
+//! The newest image, then every epoch behind it: a recorded outcome is authoritative, an epoch without one is
+//! resolved again under the configuration that it was sealed with. Nothing is answered and nothing is pushed before
+//! this is done.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::Instant;
+
+use tribunal_core::batcher::Batcher;
+use tribunal_core::epochs::Epochs;
+use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_core::row_key::RowKeyer;
+use tribunal_core::visibility::Visibility;
+use tribunal_log::{DurableLog, LogOptions, LogReader, SledLog};
+use tribunal_types::{ControlChange, ControlIndex, GroupId, PluginChoice, StoreSpec};
+
+use crate::config::Config;
+use crate::policies::PolicySet;
+use crate::sequencer::{CONTROL_COLUMN, delivery};
+use crate::shards::{BySize, Workers};
+
+/// A node before its threads start.
+pub struct Recovered {
+    /// Writes the log.
+    pub log: SledLog,
+    /// Reads it.
+    pub reader: LogReader,
+    /// The group that the log belongs to.
+    pub group: GroupId,
+    /// Hashes row keys.
+    pub keyer: RowKeyer,
+    /// At the last complete epoch.
+    pub resolver: Resolver,
+    /// Behind the last epoch in the log.
+    pub epochs: Epochs,
+    /// Above every stamp in the log.
+    pub batcher: Batcher,
+    /// Everything pushed counts as unacknowledged until the storages have told their watermarks.
+    pub visibility: Visibility,
+    /// Stores in force.
+    pub stores: Vec<StoreSpec>,
+    /// Policies in force.
+    pub policies: PolicySet,
+    /// Last control entry.
+    pub control: ControlIndex,
+    /// Threads for the shards.
+    pub workers: Workers,
+    /// What the configuration asks for and the control log does not say yet.
+    pub activations: Vec<PluginChoice>,
+}
+
+/// Opens the log in `config.data` and replays it.
+///
+/// # Errors
+/// In words: what is wrong and what to do about it.
+pub fn recover(config: &Config) -> Result<Recovered, String> {
+    let start = Instant::now();
+    let options = LogOptions {
+        cache_bytes: config.log.cache_bytes,
+        retention_ms: config.log.retention_hours * 3_600_000,
+        retention_bytes: config.log.retention_bytes,
+        ..LogOptions::default()
+    };
+    let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(|error| error.to_string())?;
+    let (mut log, reader, found) = (opened.writer, opened.reader, opened.recovered);
+    for warning in &found.warnings {
+        tracing::warn!(warning, "while the log was opened");
+    }
+    let resolver_config = ResolverConfig {
+        shards: config.shards,
+        window_bytes_max: config.resolver.window_bytes_max,
+        status_bytes_max: config.resolver.status_bytes_max,
+        ..ResolverConfig::default()
+    };
+    let image_control = found.image.as_ref().and_then(|image| image.words(CONTROL_COLUMN)?.first().copied());
+    let resolver = match found.image {
+        Some(image) => Resolver::restore(resolver_config, image)
+            .map_err(|error| format!("the state image cannot be used: {error:?}"))?,
+        None => Resolver::new(resolver_config),
+    };
+    let mut replay = Replay {
+        resolver,
+        policies: PolicySet::builtin(config)?,
+        controls: found.control.into(),
+        control: ControlIndex(0),
+        stores: Vec::new(),
+    };
+    replay.apply_controls(ControlIndex(image_control.unwrap_or(0)));
+    let workers = Workers::start(usize::from(config.shards))?;
+    let mut replayed = 0_u64;
+    for entry in reader.entries_from(replay.resolver.last().next()) {
+        let (input, recorded) = entry.map_err(|error| error.to_string())?;
+        let upto = input.batches.iter().map(|batch| batch.control).max().unwrap_or_default();
+        replay.apply_controls(upto);
+        let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
+        let executor = BySize { workers: &workers, operations };
+        match recorded {
+            Some(outcome) => replay.resolver.replay(&input, &outcome, &executor),
+            None => {
+                replay.policies.check_effective()?;
+                let outcome = replay.resolver.resolve(&input, &replay.policies.policies(), &executor);
+                log.append_outcome(&outcome).map_err(|error| error.to_string())?;
+            }
+        }
+        replayed += 1;
+    }
+    // Entries that no epoch carried yet.
+    replay.apply_controls(ControlIndex(u64::MAX));
+    log.sync().map_err(|error| error.to_string())?;
+    let Replay { resolver, policies, control, stores, .. } = replay;
+    let mut visibility = Visibility::new(resolver.last());
+    for spec in &stores {
+        visibility.track(spec.id, delivery(spec), resolver.head_lsn(spec.id));
+    }
+    tracing::info!(
+        epoch = resolver.last().0,
+        replayed,
+        rows = resolver.stats().rows,
+        ms = start.elapsed().as_millis() as u64,
+        "recovered"
+    );
+    Ok(Recovered {
+        log,
+        reader,
+        group: found.group,
+        keyer: RowKeyer::new(found.row_secret),
+        epochs: Epochs::new(&[found.group], found.next, resolver.epoch_time_ms()),
+        batcher: Batcher::new(found.group, found.last_csn),
+        resolver,
+        visibility,
+        stores,
+        activations: policies.missing_activations(),
+        policies,
+        control,
+        workers,
+    })
+}
+
+/// Returns where the log lies within a data directory.
+#[must_use]
+pub fn log_dir(data: &Path) -> std::path::PathBuf {
+    data.join("log")
+}
+
+struct Replay {
+    resolver: Resolver,
+    policies: PolicySet,
+    controls: VecDeque<(ControlIndex, ControlChange)>,
+    control: ControlIndex,
+    stores: Vec<StoreSpec>,
+}
+
+impl Replay {
+    fn apply_controls(&mut self, upto: ControlIndex) {
+        while self.controls.front().is_some_and(|(index, _)| *index <= upto) {
+            let Some((index, change)) = self.controls.pop_front() else { break };
+            match change {
+                ControlChange::DeclareStore(spec) => {
+                    self.resolver.declare_store(spec.clone());
+                    self.stores.retain(|known| known.id != spec.id);
+                    self.stores.push(spec);
+                }
+                ControlChange::ActivatePlugin { choice, .. } => self.policies.activate(&choice),
+            }
+            self.control = index;
+        }
+    }
+}

@@ -1,0 +1,613 @@
+//! The one thread that owns the node's deterministic state: it seals batches, resolves epochs and answers.
+//!
+//! Everything reaches it as a [`Message`], in one queue; it performs no I/O itself and never waits for anything but
+//! that queue. Invariants:
+//! * an epoch is resolved only after its batch is durable, and in the order of epochs;
+//! * nobody is answered before the epoch's outcome is in the [`EpochCache`];
+//! * at most one batch is on its way to the disk, so that every sync carries all that came while it was away.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use tokio::sync::oneshot;
+use tribunal_core::batcher::Batcher;
+use tribunal_core::epochs::Epochs;
+use tribunal_core::identity::Known;
+use tribunal_core::resolver::Resolver;
+use tribunal_core::visibility::{Delivery, Visibility};
+use tribunal_types::{
+    Batch, Cen, ControlChange, ControlIndex, Decision, EpochInput, FenceItem, FenceResult, Given, GroupId,
+    ImportedVersion, Lsn, NamespaceId, Reason, StoreId, StoreSpec, TxnId, TxnRequest, Verdict, VerdictAt,
+};
+
+use crate::config::EpochLength;
+use crate::epoch_cache::{EpochCache, ResolvedEpoch, Timing};
+use crate::log_thread::Job;
+use crate::metrics::{Metrics, ReasonLabel, SlotLabel};
+use crate::policies::PolicySet;
+use crate::published::{Published, StoreProgress};
+use crate::shards::{BySize, Workers};
+use crate::waiting::{Answer, Ticket};
+
+/// What the sequencer hears.
+pub enum Message {
+    /// Transactions to decide, in this order.
+    Commit(Vec<(TxnRequest, Ticket)>),
+    /// A read-only commit or a dry run.
+    Judge(Box<TxnRequest>, oneshot::Sender<Verdict>),
+    /// A client gives up.
+    Abort(NamespaceId, TxnId, Ticket),
+    /// Make sure that an id that never arrived never commits.
+    Fence(NamespaceId, TxnId, Ticket),
+    /// What is known of an id now.
+    Status(NamespaceId, TxnId, oneshot::Sender<KnownNow>),
+    /// Versions of existing rows; the answer is how many were new.
+    Import(Vec<ImportedVersion>, oneshot::Sender<u64>),
+    /// A change of configuration; answered once it is durable and applied.
+    Control(ControlChange, oneshot::Sender<()>),
+    /// A batch is durable.
+    Durable(Arc<Batch>),
+    /// A control entry is durable.
+    ControlDurable(ControlIndex, ControlChange),
+    /// The log failed: durability is in doubt.
+    LogFailed(String),
+    /// A storage acknowledged records up to this one.
+    Acked(StoreId, Lsn),
+    /// A storage came back with this watermark.
+    Rewound(StoreId, Lsn),
+    /// Finish what is under way and end.
+    Stop,
+}
+
+/// What is known of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownNow {
+    /// Nothing; it may still arrive.
+    Unknown,
+    /// It waits for its epoch.
+    InFlight,
+    /// Its verdict is stored there.
+    At(VerdictAt),
+    /// Nothing, and it can no longer be executed.
+    Expired,
+}
+
+/// How the sequencer ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to.
+    Stopped,
+    /// Durability is in doubt, for this reason.
+    LogFailed(String),
+}
+
+/// What the sequencer shares with the rest of the node.
+#[derive(Clone)]
+pub struct Shared {
+    /// Recent epochs.
+    pub cache: Arc<EpochCache>,
+    /// Progress.
+    pub published: Arc<Published>,
+    /// Figures.
+    pub metrics: Arc<Metrics>,
+    /// Bytes of transactions that wait in the queue or in a batch.
+    pub waiting_bytes: Arc<AtomicUsize>,
+}
+
+/// What the sequencer starts with, after recovery.
+pub struct Start {
+    /// The group whose log this node leads.
+    pub group: GroupId,
+    /// The resolver, at its last complete epoch.
+    pub resolver: Resolver,
+    /// The fold of the groups' logs.
+    pub epochs: Epochs,
+    /// The open batch.
+    pub batcher: Batcher,
+    /// Progress of the stores.
+    pub visibility: Visibility,
+    /// Declared stores.
+    pub stores: BTreeSet<StoreId>,
+    /// Last control entry that is applied.
+    pub control: ControlIndex,
+    /// Policies in force.
+    pub policies: PolicySet,
+    /// When epochs are sealed.
+    pub epoch_length: EpochLength,
+    /// Threads for the shards.
+    pub workers: Workers,
+    /// Bytes of log after which a new image is taken.
+    pub image_every_bytes: u64,
+    /// Where a durable control entry's consequences outside the resolver are carried out (catalog, pushes).
+    pub on_control: Box<dyn FnMut(&ControlChange) + Send>,
+}
+
+/// Who waits for the items of one batch.
+#[derive(Default)]
+struct Waiters {
+    txns: Vec<(Ticket, usize)>,
+    given: Vec<Ticket>,
+    fences: Vec<(Ticket, TxnId)>,
+    import: Option<oneshot::Sender<u64>>,
+}
+
+/// The sequencer's state.
+pub struct Sequencer {
+    start: Start,
+    shared: Shared,
+    log: Sender<Job>,
+    open: Waiters,
+    sealed: VecDeque<(Waiters, Instant)>,
+    in_flight: HashMap<(NamespaceId, TxnId), (), foldhash::fast::FixedState>,
+    deferred: VecDeque<Message>,
+    imports: VecDeque<(Vec<ImportedVersion>, oneshot::Sender<u64>)>,
+    controls: VecDeque<oneshot::Sender<()>>,
+    durable_controls: VecDeque<(ControlIndex, ControlChange)>,
+    control_next: ControlIndex,
+    opened_at: Option<Instant>,
+    image_bytes: u64,
+    image_at: Cen,
+}
+
+/// Column of a state image with the last control entry that it includes; the resolver's own columns lie below.
+pub const CONTROL_COLUMN: u16 = 0xff00;
+
+/// Messages taken from the queue before the seal is considered again.
+const MESSAGES_AT_ONCE: usize = 1024;
+
+impl Sequencer {
+    /// Prepares the sequencer and publishes where it stands.
+    #[must_use]
+    pub fn new(start: Start, shared: Shared, log: Sender<Job>) -> Sequencer {
+        let control_next = ControlIndex(start.control.0 + 1);
+        let image_at = start.resolver.last();
+        let sequencer = Sequencer {
+            start,
+            shared,
+            log,
+            open: Waiters::default(),
+            sealed: VecDeque::new(),
+            in_flight: HashMap::default(),
+            deferred: VecDeque::new(),
+            imports: VecDeque::new(),
+            controls: VecDeque::new(),
+            durable_controls: VecDeque::new(),
+            control_next,
+            opened_at: None,
+            image_bytes: 0,
+            image_at,
+        };
+        sequencer.publish_stores();
+        sequencer.publish_epoch();
+        sequencer
+    }
+
+    /// Runs until told to stop, or until the log fails.
+    pub fn run(mut self, messages: &Receiver<Message>) -> Ended {
+        loop {
+            let first = match self.wait_at_most() {
+                None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(wait) => messages.recv_timeout(wait),
+            };
+            let mut next = match first {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return self.stop(messages),
+            };
+            let mut taken = 0;
+            while let Some(message) = next.take() {
+                match message {
+                    Message::Stop => return self.stop(messages),
+                    Message::LogFailed(reason) => return self.fail(messages, reason),
+                    message => self.handle(message),
+                }
+                taken += 1;
+                if taken < MESSAGES_AT_ONCE {
+                    next = messages.try_recv().ok();
+                }
+            }
+            self.seal_if_due();
+        }
+    }
+
+    fn wait_at_most(&self) -> Option<Duration> {
+        match (self.start.epoch_length, self.opened_at) {
+            (EpochLength::Fixed(ms), Some(opened)) if self.sealed.is_empty() => {
+                Some((opened + Duration::from_millis(ms)).saturating_duration_since(Instant::now()))
+            }
+            _ => None,
+        }
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Commit(txns) => self.commit(txns),
+            Message::Judge(txn, reply) => {
+                let verdict = self.start.resolver.judge(&txn, &self.start.policies.policies());
+                let _ = reply.send(verdict);
+            }
+            Message::Abort(namespace, id, ticket) => self.abort(namespace, id, ticket),
+            Message::Fence(namespace, id, ticket) => self.fence(namespace, id, ticket),
+            Message::Status(namespace, id, reply) => {
+                let _ = reply.send(self.known(namespace, id));
+            }
+            Message::Import(versions, reply) => {
+                self.imports.push_back((versions, reply));
+                self.opened();
+            }
+            Message::Control(change, reply) => {
+                let index = self.control_next;
+                self.control_next = ControlIndex(index.0 + 1);
+                self.controls.push_back(reply);
+                let _ = self.log.send(Job::Control(index, change));
+            }
+            Message::Durable(batch) => self.durable(batch),
+            Message::ControlDurable(index, change) => {
+                // Batches sealed from now on carry it; epochs sealed before are resolved without it.
+                self.start.control = index;
+                self.durable_controls.push_back((index, change));
+                if self.sealed.is_empty() {
+                    self.apply_controls(index);
+                }
+            }
+            Message::Acked(store, lsn) => {
+                self.start.visibility.acked(store, lsn);
+                self.publish_stores();
+                self.shared.published.wake();
+            }
+            Message::Rewound(store, lsn) => {
+                self.start.visibility.rewound(store, lsn);
+                self.publish_stores();
+                self.shared.published.wake();
+            }
+            Message::LogFailed(_) | Message::Stop => unreachable!("handled by run"),
+        }
+    }
+
+    fn known(&self, namespace: NamespaceId, id: TxnId) -> KnownNow {
+        if self.in_flight.contains_key(&(namespace, id)) {
+            return KnownNow::InFlight;
+        }
+        match self.start.resolver.known(namespace, id) {
+            Known::Unknown => KnownNow::Unknown,
+            Known::At(at, _) => KnownNow::At(at),
+            Known::OutsideWindow => KnownNow::Expired,
+        }
+    }
+
+    fn opened(&mut self) {
+        self.opened_at.get_or_insert_with(Instant::now);
+    }
+
+    fn commit(&mut self, txns: Vec<(TxnRequest, Ticket)>) {
+        let now_us = unix_micros();
+        let mut txns = txns.into_iter();
+        while let Some((txn, ticket)) = txns.next() {
+            if let Some((txn, ticket)) = self.offer(txn, ticket, now_us) {
+                // The open batch is full: the rest waits for the next one.
+                let rest = std::iter::once((txn, ticket)).chain(txns).collect();
+                self.deferred.push_back(Message::Commit(rest));
+                return;
+            }
+        }
+    }
+
+    /// Puts a transaction into the open batch; gives it back if that is full.
+    fn offer(&mut self, txn: TxnRequest, ticket: Ticket, now_us: u64) -> Option<(TxnRequest, Ticket)> {
+        let key = (txn.namespace, txn.id);
+        let bytes = txn.keys.len() + txn.values.len();
+        if self.in_flight.contains_key(&key) {
+            self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            ticket.answer(Answer::InFlight);
+            return None;
+        }
+        let known = !matches!(self.start.resolver.known(txn.namespace, txn.id), Known::Unknown);
+        if !known && let Some((reason, conflicts)) = self.start.resolver.certain_loser(&txn) {
+            let given =
+                Given { id: txn.id, body_hash: Some(txn.body_hash), namespace: txn.namespace, reason, conflicts };
+            if self.start.batcher.give(given).is_err() {
+                return Some((txn, ticket));
+            }
+            self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.open.given.push(ticket);
+        } else {
+            if self.start.batcher.offer(&txn, now_us).is_err() {
+                return Some((txn, ticket));
+            }
+            self.open.txns.push((ticket, bytes));
+        }
+        self.in_flight.insert(key, ());
+        self.opened();
+        None
+    }
+
+    fn abort(&mut self, namespace: NamespaceId, id: TxnId, ticket: Ticket) {
+        match self.known(namespace, id) {
+            KnownNow::InFlight => return ticket.answer(Answer::InFlight),
+            KnownNow::At(at) => return ticket.answer(Answer::Stored(at)),
+            KnownNow::Expired => return ticket.answer(Answer::Expired),
+            KnownNow::Unknown => {}
+        }
+        let given = Given { id, body_hash: None, namespace, reason: Reason::ClientAbort, conflicts: Vec::new() };
+        if self.start.batcher.give(given).is_err() {
+            self.deferred.push_back(Message::Abort(namespace, id, ticket));
+            return;
+        }
+        self.in_flight.insert((namespace, id), ());
+        self.open.given.push(ticket);
+        self.opened();
+    }
+
+    fn fence(&mut self, namespace: NamespaceId, id: TxnId, ticket: Ticket) {
+        match self.known(namespace, id) {
+            KnownNow::At(at) => return ticket.answer(Answer::Stored(at)),
+            KnownNow::Expired => return ticket.answer(Answer::Expired),
+            // A fence of an id in flight is decided behind it, in the same epoch or a later one.
+            KnownNow::InFlight | KnownNow::Unknown => {}
+        }
+        if self.start.batcher.fence(FenceItem { id, namespace }).is_err() {
+            self.deferred.push_back(Message::Fence(namespace, id, ticket));
+            return;
+        }
+        self.open.fences.push((ticket, id));
+        self.opened();
+    }
+
+    fn seal_if_due(&mut self) {
+        if !self.sealed.is_empty() {
+            return;
+        }
+        let due = match (self.start.epoch_length, self.opened_at) {
+            (_, None) => false,
+            (EpochLength::Adaptive, Some(_)) => true,
+            (EpochLength::Fixed(ms), Some(opened)) => opened.elapsed() >= Duration::from_millis(ms),
+        };
+        if due {
+            self.seal();
+        }
+    }
+
+    fn seal(&mut self) {
+        if self.open.import.is_none()
+            && let Some((versions, reply)) = self.imports.pop_front()
+        {
+            match self.start.batcher.import(&versions) {
+                Ok(()) => self.open.import = Some(reply),
+                Err(_) => self.imports.push_front((versions, reply)),
+            }
+        }
+        let cen = self.start.epochs.next_of(self.start.group);
+        let clock_ms = unix_micros() / 1000;
+        let batch = Arc::new(self.start.batcher.seal(cen, cen, self.start.control, clock_ms));
+        self.image_bytes += (batch.keys.len() + batch.values.len() + 64 * batch.txns.len()) as u64;
+        self.sealed.push_back((std::mem::take(&mut self.open), Instant::now()));
+        self.opened_at = None;
+        let _ = self.log.send(Job::Append(batch));
+        for message in std::mem::take(&mut self.deferred) {
+            self.handle(message);
+        }
+        if !self.imports.is_empty() {
+            self.opened();
+        }
+    }
+
+    fn durable(&mut self, batch: Arc<Batch>) {
+        let durable_at = Instant::now();
+        let (waiters, sealed_at) = self.sealed.pop_front().expect("a durable batch was sealed here");
+        self.start.epochs.entry(batch);
+        // The disk is free again: what has gathered goes first, and is written while this epoch is resolved.
+        self.seal_if_due();
+        let mut waiters = Some(waiters);
+        while let Some(input) = self.start.epochs.poll() {
+            let waiters = waiters.take().unwrap_or_default();
+            let control = input.batches.iter().map(|batch| batch.control).max().unwrap_or_default();
+            self.apply_controls(control);
+            self.resolve(input, waiters, sealed_at, durable_at);
+        }
+        if self.sealed.is_empty() {
+            self.apply_controls(self.start.control);
+        }
+    }
+
+    fn resolve(&mut self, input: EpochInput, waiters: Waiters, sealed_at: Instant, durable_at: Instant) {
+        let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
+        let executor = BySize { workers: &self.start.workers, operations };
+        let outcome = self.start.resolver.resolve(&input, &self.start.policies.policies(), &executor);
+        let timing = Timing { sealed_at, durable_at, resolved_at: Instant::now() };
+        self.count(&outcome, timing);
+        let epoch = Arc::new(ResolvedEpoch::new(input, outcome, timing));
+        self.start.visibility.note_epoch(epoch.outcome.cen, &epoch.last_lsns().collect::<Vec<_>>());
+        self.shared.cache.publish(Arc::clone(&epoch));
+        let _ = self.log.send(Job::Outcome(Arc::clone(&epoch)));
+        self.publish_stores();
+        self.publish_epoch();
+        self.answer(&epoch, waiters);
+        self.shared.published.wake();
+        if self.image_bytes >= self.start.image_every_bytes {
+            self.take_image();
+        }
+    }
+
+    fn count(&self, outcome: &tribunal_types::EpochOutcome, timing: Timing) {
+        let metrics = &self.shared.metrics;
+        metrics.epochs.inc();
+        metrics.epoch_txns.observe(outcome.decisions.len() as f64);
+        metrics.resolve_seconds.observe((timing.resolved_at - timing.durable_at).as_secs_f64());
+        metrics.committed.inc_by(outcome.order.len() as u64);
+        let mut aborts: HashMap<Reason, u64> = HashMap::new();
+        for decision in &outcome.decisions {
+            match decision {
+                Decision::Aborted { reason, .. } => *aborts.entry(*reason).or_default() += 1,
+                Decision::Replayed { .. } => {
+                    metrics.replayed.inc();
+                }
+                _ => {}
+            }
+        }
+        for (reason, count) in aborts {
+            metrics.aborted.get_or_create(&ReasonLabel { reason: reason.to_string() }).inc_by(count);
+        }
+        for fallback in &outcome.fallbacks {
+            let slot = fallback.level.map_or("rule", |level| level.name());
+            metrics.plugin_faults.get_or_create(&SlotLabel { slot: slot.to_owned() }).inc();
+            tracing::error!(slot, epoch = outcome.cen.0, fault = %fallback.fault, "a plugin failed; its native twin decided this epoch");
+        }
+    }
+
+    fn answer(&mut self, epoch: &Arc<ResolvedEpoch>, waiters: Waiters) {
+        let outcome = &epoch.outcome;
+        let decided = |item: u32| Answer::Decided { epoch: Arc::clone(epoch), item };
+        for batch in &epoch.input.batches {
+            for txn in &batch.txns {
+                self.in_flight.remove(&(txn.namespace, txn.id));
+            }
+            for given in &batch.given {
+                self.in_flight.remove(&(given.namespace, given.id));
+            }
+        }
+        let mut bytes = 0;
+        for (ix, ((ticket, size), decision)) in waiters.txns.into_iter().zip(&outcome.decisions).enumerate() {
+            bytes += size;
+            ticket.answer(match *decision {
+                Decision::Committed { .. } | Decision::Aborted { .. } => decided(ix as u32),
+                Decision::Replayed { original } => Answer::Stored(original),
+                Decision::BodyMismatch => Answer::BodyMismatch,
+                Decision::Expired => Answer::Expired,
+            });
+        }
+        self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        for (ticket, at) in waiters.given.into_iter().zip(&outcome.given) {
+            ticket.answer(if at.cen == outcome.cen { decided(at.item) } else { Answer::Stored(*at) });
+        }
+        for ((ticket, _), result) in waiters.fences.into_iter().zip(&outcome.fences) {
+            ticket.answer(match *result {
+                FenceResult::Fenced => Answer::Fenced,
+                FenceResult::Known(at) => Answer::Stored(at),
+                FenceResult::Expired => Answer::Expired,
+            });
+        }
+        if let Some(reply) = waiters.import {
+            let _ = reply.send(outcome.imported);
+        }
+    }
+
+    /// Applies durable changes of configuration up to K(e), in the order of the control log.
+    fn apply_controls(&mut self, upto: ControlIndex) {
+        while self.durable_controls.front().is_some_and(|(index, _)| *index <= upto) {
+            let Some((_, change)) = self.durable_controls.pop_front() else { break };
+            match &change {
+                ControlChange::DeclareStore(spec) => {
+                    self.start.resolver.declare_store(spec.clone());
+                    self.start.stores.insert(spec.id);
+                    self.start.visibility.track(spec.id, delivery(spec), self.start.resolver.head_lsn(spec.id));
+                }
+                ControlChange::ActivatePlugin { choice, .. } => self.start.policies.activate(choice),
+            }
+            self.publish_stores();
+            (self.start.on_control)(&change);
+            if let Some(reply) = self.controls.pop_front() {
+                let _ = reply.send(());
+            }
+            self.shared.published.wake();
+        }
+    }
+
+    fn publish_stores(&self) {
+        let visibility = &self.start.visibility;
+        self.shared.published.set_stores(self.start.stores.iter().map(|&store| {
+            let progress = StoreProgress {
+                head: self.start.resolver.head_lsn(store),
+                acked: visibility.acked_lsn(store),
+                applied: visibility.applied(store),
+            };
+            (store, progress)
+        }));
+    }
+
+    fn publish_epoch(&self) {
+        let resolver = &self.start.resolver;
+        self.shared.published.set_epoch(resolver.last(), resolver.floor());
+        let stats = resolver.stats();
+        let metrics = &self.shared.metrics;
+        metrics.epoch.set(resolver.last().0);
+        metrics.floor.set(resolver.floor().0);
+        metrics.rows.set(stats.rows);
+        metrics.row_bytes.set(stats.row_bytes);
+        metrics.history_bytes.set(stats.history_bytes);
+        metrics.ids.set(stats.ids);
+    }
+
+    fn take_image(&mut self) {
+        self.image_bytes = 0;
+        self.image_at = self.start.resolver.last();
+        let mut image = Box::new(self.start.resolver.image());
+        image.push_words(CONTROL_COLUMN, vec![self.applied_control().0]);
+        let applied = self.start.stores.iter().map(|&store| self.start.visibility.applied(store));
+        let applied_below = applied.min().unwrap_or(self.image_at);
+        let _ = self.log.send(Job::Image { image, applied_below });
+    }
+
+    /// Returns the last control entry that the resolver's state includes.
+    fn applied_control(&self) -> ControlIndex {
+        match self.durable_controls.front() {
+            Some((next, _)) => ControlIndex(next.0 - 1),
+            None => self.start.control,
+        }
+    }
+
+    /// Finishes the epochs under way, takes an image and ends.
+    fn stop(mut self, messages: &Receiver<Message>) -> Ended {
+        loop {
+            if self.sealed.is_empty() && self.opened_at.is_some() {
+                self.seal();
+            }
+            if self.sealed.is_empty() {
+                break;
+            }
+            match messages.recv() {
+                Ok(Message::Commit(txns)) => txns.into_iter().for_each(|(_, ticket)| ticket.answer(Answer::Stopping)),
+                Ok(Message::Abort(_, _, ticket) | Message::Fence(_, _, ticket)) => ticket.answer(Answer::Stopping),
+                Ok(Message::LogFailed(reason)) => return self.fail(messages, reason),
+                Ok(message @ (Message::Durable(_) | Message::ControlDurable(..))) => self.handle(message),
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        if self.start.resolver.last() > self.image_at {
+            self.take_image();
+        }
+        let _ = self.log.send(Job::Stop);
+        Ended::Stopped
+    }
+
+    /// Tells everybody who waits that the outcome is unknown, and ends.
+    fn fail(mut self, messages: &Receiver<Message>, reason: String) -> Ended {
+        let open = std::mem::take(&mut self.open);
+        for waiters in self.sealed.drain(..).map(|(waiters, _)| waiters).chain(std::iter::once(open)) {
+            let tickets = waiters.txns.into_iter().map(|(ticket, _)| ticket).chain(waiters.given);
+            tickets.chain(waiters.fences.into_iter().map(|(t, _)| t)).for_each(|t| t.answer(Answer::Unknown));
+        }
+        for message in self.deferred.drain(..).chain(messages.try_iter()) {
+            match message {
+                Message::Commit(txns) => txns.into_iter().for_each(|(_, ticket)| ticket.answer(Answer::Unknown)),
+                Message::Abort(_, _, ticket) | Message::Fence(_, _, ticket) => ticket.answer(Answer::Unknown),
+                _ => {}
+            }
+        }
+        Ended::LogFailed(reason)
+    }
+}
+
+/// Returns who receives a store's records.
+#[must_use]
+pub fn delivery(spec: &StoreSpec) -> Delivery {
+    if spec.adaptor.is_some() { Delivery::Pushed } else { Delivery::LogOnly }
+}
+
+/// Reads the clock for arrival stamps and `epoch_time`, which tolerate any error in it.
+fn unix_micros() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,502 @@
+//! The node as the HTTP surface sees it: questions become messages to the sequencer, answers become words.
+//!
+//! Runs on the HTTP threads. Words (keys, versions, winners) are looked up here rather than on the sequencer, so that
+//! the one thread that everybody waits for does nothing that others can do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use tokio::sync::oneshot;
+use tokio::time::timeout_at;
+use tribunal_core::verdicts::item_verdict;
+use tribunal_http::service::{
+    AckMode, Answer as Reply, Begin, Begun, Catalog, Decided, Declared, LogPage, LogQuery, Phases, Readiness,
+    RowAnswer, RowsAnswer, RowsQuery, Service, ServiceError, StatusQuery, StoreStatus, StoredRow, TxnStatus,
+    VersionInfo, Watermarks,
+};
+use tribunal_types::{
+    Cen, ControlChange, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, StoreId, StoreSnapshot, StoreSpec, TxnId,
+    TxnRequest, Verdict, VerdictAt, limits,
+};
+
+use crate::config::EpochLength;
+use crate::metrics::StoreLabel;
+use crate::pushes::Pushes;
+use crate::sequencer::{KnownNow, Message, Shared};
+use crate::stores::{NoRecords, Records, Stores};
+use crate::waiting::{Answer, Many, Ticket};
+
+/// A commit that is not durable after this long is answered with "outcome unknown".
+const DECISION_PATIENCE: Duration = Duration::from_secs(30);
+/// How long `ack: applied` waits for the stores.
+const APPLY_PATIENCE: Duration = Duration::from_secs(30);
+/// When to come back if a queue is full: some epochs later.
+const RETRY_AFTER_MS: u64 = 20;
+
+/// The node's face.
+pub struct NodeService {
+    /// The sequencer's queue.
+    pub messages: Sender<Message>,
+    /// What the sequencer shares.
+    pub shared: Shared,
+    /// The catalog.
+    pub stores: Arc<Stores>,
+    /// The log.
+    pub records: Records,
+    /// The pushes and embedded stores.
+    pub pushes: Arc<Pushes>,
+    /// The group that this node leads.
+    pub group: GroupId,
+    /// How epochs are sealed.
+    pub epoch_length: EpochLength,
+    /// Set when the node begins to stop.
+    pub stopping: Arc<AtomicBool>,
+    /// One declaration at a time, so that two of one name get one id.
+    pub declaring: tokio::sync::Mutex<()>,
+}
+
+impl NodeService {
+    fn admit(&self, bytes: usize) -> Result<(), ServiceError> {
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err(stopping());
+        }
+        let waiting = self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if waiting + bytes > limits::WAITING_BYTES_MAX {
+            self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(ServiceError::Overloaded { retry_after_ms: RETRY_AFTER_MS });
+        }
+        Ok(())
+    }
+
+    fn send(&self, message: Message) -> Result<(), ServiceError> {
+        self.messages.send(message).map_err(|_| stopping())
+    }
+
+    /// Turns the sequencer's answer into words.
+    fn words(&self, answer: Answer, asked: Instant) -> Result<Decided, ServiceError> {
+        match answer {
+            Answer::Decided { epoch, item } => {
+                let verdict = epoch
+                    .verdict(item)
+                    .ok_or_else(|| ServiceError::Unavailable { detail: "the epoch has no such item".into() })?;
+                let timing = epoch.timing;
+                let phases = Phases {
+                    queue_us: micros(timing.sealed_at.saturating_duration_since(asked)),
+                    sync_us: micros(timing.durable_at - timing.sealed_at),
+                    resolve_us: micros(timing.resolved_at - timing.durable_at),
+                    apply_us: 0,
+                };
+                let csn = match verdict {
+                    Verdict::Committed { csn, .. } => Some(csn),
+                    _ => None,
+                };
+                Ok(Decided { verdict, csn, replayed: false, applied: None, phases })
+            }
+            Answer::Stored(at) => self.stored(at),
+            Answer::BodyMismatch => Err(ServiceError::BodyMismatch),
+            Answer::Expired => Err(ServiceError::TxnIdExpired),
+            Answer::InFlight => Err(ServiceError::InFlight),
+            Answer::Fenced => Ok(fenced(self.shared.published.last())),
+            Answer::Stopping => Err(stopping()),
+            Answer::Unknown => Err(outcome_unknown()),
+        }
+    }
+
+    /// Looks a stored verdict up, in memory or in the log.
+    fn stored(&self, at: VerdictAt) -> Result<Decided, ServiceError> {
+        let verdict = match self.shared.cache.epoch(at.cen) {
+            Some(epoch) => epoch.verdict(at.item),
+            None => {
+                let read = tokio::task::block_in_place(|| self.records.log.epoch(at.cen));
+                let epoch = read.map_err(|error| ServiceError::Unavailable { detail: error.to_string() })?;
+                epoch.and_then(|epoch| item_verdict(&epoch.0, &epoch.1, at.item))
+            }
+        };
+        let verdict = verdict.ok_or_else(|| ServiceError::NotFound {
+            what: format!("the verdict of epoch {}: that part of the log is truncated", at.cen),
+        })?;
+        let csn = match verdict {
+            Verdict::Committed { csn, .. } => Some(csn),
+            _ => None,
+        };
+        Ok(Decided { verdict, csn, replayed: true, applied: None, phases: Phases::default() })
+    }
+
+    /// Under `ack: applied`, waits until every store that a commit wrote has applied it.
+    async fn until_applied(&self, mut decided: Decided, ack: AckMode) -> Decided {
+        let (AckMode::Applied, Verdict::Committed { cen, lsns, .. }) = (ack, &decided.verdict) else {
+            return decided;
+        };
+        let start = Instant::now();
+        let stores: Vec<StoreId> = lsns.iter().map(|(store, _)| *store).collect();
+        let applied = self.until_visible(&stores, *cen, start + APPLY_PATIENCE).await.is_ok();
+        decided.applied = Some(applied);
+        decided.phases.apply_us = micros(start.elapsed());
+        decided
+    }
+
+    /// Waits until all `stores` have applied epoch `cen`.
+    async fn until_visible(&self, stores: &[StoreId], cen: Cen, deadline: Instant) -> Result<(), StoreId> {
+        let mut changes = self.shared.published.subscribe();
+        loop {
+            changes.borrow_and_update();
+            let behind = |store: &&StoreId| self.shared.published.store(**store).is_none_or(|p| p.applied < cen);
+            let Some(&store) = stores.iter().find(behind) else { return Ok(()) };
+            match timeout_at(deadline.into(), changes.changed()).await {
+                Ok(Ok(())) => {}
+                _ => return Err(store),
+            }
+        }
+    }
+
+    async fn ask(&self, make: impl FnOnce(Ticket) -> Message) -> Result<Answer, ServiceError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(make(Ticket::Single(reply)))?;
+        match tokio::time::timeout(DECISION_PATIENCE, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            _ => Err(outcome_unknown()),
+        }
+    }
+
+    async fn judge(&self, txn: TxnRequest) -> Result<Verdict, ServiceError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Judge(Box::new(txn), reply))?;
+        answer.await.map_err(|_| stopping())
+    }
+
+    async fn decide(&self, txn: TxnRequest, ack: AckMode) -> Result<Decided, ServiceError> {
+        if txn.is_read_only() {
+            let verdict = self.judge(txn).await?;
+            return Ok(Decided { verdict, csn: None, replayed: false, applied: None, phases: Phases::default() });
+        }
+        let asked = Instant::now();
+        self.admit(txn.keys.len() + txn.values.len())?;
+        let answer = self.ask(|ticket| Message::Commit(vec![(began(txn), ticket)])).await?;
+        let decided = self.words(answer, asked)?;
+        Ok(self.until_applied(decided, ack).await)
+    }
+
+    async fn decide_many(
+        &self,
+        txns: Vec<TxnRequest>,
+        ack: AckMode,
+    ) -> Result<Vec<Result<Decided, ServiceError>>, ServiceError> {
+        let asked = Instant::now();
+        let mut results: Vec<Option<Result<Decided, ServiceError>>> = txns.iter().map(|_| None).collect();
+        let (reads, writes): (Vec<_>, Vec<_>) = txns.into_iter().enumerate().partition(|(_, t)| t.is_read_only());
+        self.admit(writes.iter().map(|(_, txn)| txn.keys.len() + txn.values.len()).sum())?;
+        let places: Vec<usize> = writes.iter().map(|(place, _)| *place).collect();
+        if !places.is_empty() {
+            let (reply, answers) = oneshot::channel();
+            let many = Many::new(places.len(), reply);
+            let part = |(slot, (_, txn))| (began(txn), Ticket::Part(Arc::clone(&many), slot));
+            self.send(Message::Commit(writes.into_iter().enumerate().map(part).collect()))?;
+            let answers = match tokio::time::timeout(DECISION_PATIENCE, answers).await {
+                Ok(Ok(answers)) => answers,
+                _ => return Err(outcome_unknown()),
+            };
+            for (place, answer) in places.into_iter().zip(answers) {
+                let decided = match self.words(answer, asked) {
+                    Ok(decided) => Ok(self.until_applied(decided, ack).await),
+                    Err(error) => Err(error),
+                };
+                results[place] = Some(decided);
+            }
+        }
+        for (place, txn) in reads {
+            results[place] = Some(self.decide(txn, ack).await);
+        }
+        Ok(results.into_iter().map(|result| result.unwrap_or_else(|| Err(outcome_unknown()))).collect())
+    }
+
+    async fn status_of(&self, query: StatusQuery) -> Result<TxnStatus, ServiceError> {
+        let deadline = Instant::now() + Duration::from_millis(query.wait_ms.min(limits::WAIT_MS_MAX));
+        let mut changes = self.shared.published.subscribe();
+        loop {
+            changes.borrow_and_update();
+            let (reply, known) = oneshot::channel();
+            self.send(Message::Status(query.namespace, query.id, reply))?;
+            let status = match known.await.map_err(|_| stopping())? {
+                KnownNow::At(at) => return self.stored(at).map(TxnStatus::Decided),
+                KnownNow::Expired => return Ok(TxnStatus::UnknownExpired),
+                KnownNow::Unknown if query.fence => return self.fence(query).await,
+                KnownNow::Unknown => TxnStatus::Unknown,
+                KnownNow::InFlight => TxnStatus::InFlight,
+            };
+            match timeout_at(deadline.into(), changes.changed()).await {
+                Ok(Ok(())) => {}
+                // A fence must not end in doubt: it is put behind the transaction that is in flight.
+                _ if query.fence => return self.fence(query).await,
+                _ => return Ok(status),
+            }
+        }
+    }
+
+    async fn fence(&self, query: StatusQuery) -> Result<TxnStatus, ServiceError> {
+        match self.ask(|ticket| Message::Fence(query.namespace, query.id, ticket)).await? {
+            Answer::Expired => Ok(TxnStatus::UnknownExpired),
+            answer => self.words(answer, Instant::now()).map(TxnStatus::Decided),
+        }
+    }
+
+    async fn page(&self, query: LogQuery) -> Result<LogPage, ServiceError> {
+        let progress = |service: &Self| {
+            service
+                .shared
+                .published
+                .store(query.store)
+                .ok_or_else(|| ServiceError::NotFound { what: "the store".into() })
+        };
+        let deadline = Instant::now() + Duration::from_millis(query.wait_ms.min(limits::WAIT_MS_MAX));
+        let limit = query.limit.clamp(1, limits::LOG_PAGE_RECORDS_MAX);
+        let mut changes = self.shared.published.subscribe();
+        loop {
+            changes.borrow_and_update();
+            let head = progress(self)?.head;
+            let read = || self.records.page(query.store, query.after, limit, query.bytes_max);
+            let records = self.records.near_or_far(query.store, query.after, read).map_err(|error| match error {
+                NoRecords::Truncated(oldest) => ServiceError::LogTruncated { oldest },
+                NoRecords::Unreadable(detail) => ServiceError::Unavailable { detail },
+            })?;
+            let next = records.bounds().map_or(query.after, |(_, last)| last);
+            let oldest = self.records.oldest(query.store);
+            let page = LogPage { next, head, durable_upto: head, oldest, records };
+            if !page.records.records.is_empty() {
+                return Ok(page);
+            }
+            match timeout_at(deadline.into(), changes.changed()).await {
+                Ok(Ok(())) => {}
+                _ => return Ok(page),
+            }
+        }
+    }
+
+    async fn declare(&self, mut spec: StoreSpec) -> Result<Declared, ServiceError> {
+        let _one_at_a_time = self.declaring.lock().await;
+        let catalog = self.stores.catalog();
+        let known = catalog.store(spec.namespace, &spec.name);
+        spec.id = known.map_or_else(|| self.stores.next_id(), |known| known.id);
+        if let Some(known) = known {
+            if **known == spec {
+                return Ok(Declared { spec, created: false });
+            }
+            if known.existence != spec.existence && self.head(spec.id) > Lsn(0) {
+                return Err(ServiceError::ClientMistake {
+                    code: "existence_fixed",
+                    pointer: "/existence".into(),
+                    detail: "a store that has records cannot change who knows its rows; declare another store".into(),
+                });
+            }
+        }
+        spec.transactional = self.pushes.check(&spec).map_err(|(pointer, detail)| ServiceError::ClientMistake {
+            code: "adaptor_invalid",
+            pointer,
+            detail,
+        })?;
+        let created = known.is_none();
+        let (reply, applied) = oneshot::channel();
+        self.send(Message::Control(ControlChange::DeclareStore(spec.clone()), reply))?;
+        applied.await.map_err(|_| outcome_unknown())?;
+        Ok(Declared { spec, created })
+    }
+
+    fn head(&self, store: StoreId) -> Lsn {
+        self.shared.published.store(store).map_or(Lsn(0), |progress| progress.head)
+    }
+
+    fn embedded(&self, store: StoreId) -> Result<Arc<tribunal_push::EmbeddedStore>, ServiceError> {
+        self.pushes.embedded(store).ok_or_else(|| ServiceError::ClientMistake {
+            code: "store_not_embedded",
+            pointer: String::new(),
+            detail: "only stores of the `kv` adaptor live in this process; read others where they are".into(),
+        })
+    }
+
+    fn applied(&self, store: StoreId) -> Cen {
+        self.shared.published.store(store).map_or(Cen(0), |progress| progress.applied)
+    }
+
+    fn watermarks_of(&self, store: StoreId) -> Result<Watermarks, ServiceError> {
+        let last = self.shared.published.last();
+        let progress =
+            self.shared.published.store(store).ok_or_else(|| ServiceError::NotFound { what: "the store".into() })?;
+        Ok(Watermarks { committed: last, durable: last, applied: progress.applied })
+    }
+}
+
+impl Service for NodeService {
+    fn catalog(&self) -> Arc<Catalog> {
+        self.stores.catalog()
+    }
+
+    fn begin(&self, begin: Begin) -> Reply<'_, Begun> {
+        Box::pin(async move {
+            let wait = Duration::from_millis(begin.wait_ms.min(limits::WAIT_MS_MAX));
+            if let Some(session) = begin.session {
+                let visible = self.until_visible(&begin.stores, session.0, Instant::now() + wait).await;
+                visible.map_err(|store| ServiceError::StoreLagging { store, retry_after_ms: RETRY_AFTER_MS })?;
+            }
+            let floor = self.shared.published.floor();
+            let snapshot = |&store: &StoreId| {
+                let at = self.applied(store);
+                if at < floor {
+                    return Err(ServiceError::StoreLagging { store, retry_after_ms: 1000 });
+                }
+                Ok(StoreSnapshot { store, at })
+            };
+            let snapshots = begin.stores.iter().map(snapshot).collect::<Result<_, _>>()?;
+            Ok(Begun { snapshots, epoch: self.shared.published.last().next() })
+        })
+    }
+
+    fn commit(&self, txn: TxnRequest, ack: AckMode) -> Reply<'_, Decided> {
+        Box::pin(self.decide(txn, ack))
+    }
+
+    fn commit_many(&self, txns: Vec<TxnRequest>, ack: AckMode) -> Reply<'_, Vec<Result<Decided, ServiceError>>> {
+        Box::pin(self.decide_many(txns, ack))
+    }
+
+    fn abort(&self, namespace: NamespaceId, id: TxnId) -> Reply<'_, Decided> {
+        Box::pin(async move {
+            let asked = Instant::now();
+            let answer = self.ask(|ticket| Message::Abort(namespace, id, ticket)).await?;
+            self.words(answer, asked)
+        })
+    }
+
+    fn validate(&self, txn: TxnRequest) -> Reply<'_, Verdict> {
+        Box::pin(self.judge(txn))
+    }
+
+    fn status(&self, query: StatusQuery) -> Reply<'_, TxnStatus> {
+        Box::pin(self.status_of(query))
+    }
+
+    fn log_page(&self, query: LogQuery) -> Reply<'_, LogPage> {
+        Box::pin(self.page(query))
+    }
+
+    fn declare_store(&self, spec: StoreSpec) -> Reply<'_, Declared> {
+        Box::pin(self.declare(spec))
+    }
+
+    fn store_status(&self, store: StoreId) -> Result<StoreStatus, ServiceError> {
+        let watermarks = self.watermarks_of(store)?;
+        let push = self.pushes.status(store);
+        let acked = self.shared.published.store(store).map_or(Lsn(0), |progress| progress.acked);
+        Ok(StoreStatus {
+            head: self.head(store),
+            acked,
+            watermarks,
+            lag_ms: push.lag_ms,
+            push: push.state,
+            last_error: push.last_error,
+        })
+    }
+
+    fn row(&self, store: StoreId, key: Vec<u8>) -> Reply<'_, RowAnswer> {
+        Box::pin(async move {
+            let embedded = self.embedded(store)?;
+            // The watermark first: the rows may be newer than what is claimed, never older.
+            let applied = self.applied(store);
+            let (row, _) = embedded.get(&key).map_err(unreadable)?;
+            let row = row.map(|row| StoredRow { key, value: row.value, version: row.version });
+            Ok(RowAnswer { applied, row })
+        })
+    }
+
+    fn rows(&self, query: RowsQuery) -> Reply<'_, RowsAnswer> {
+        Box::pin(async move {
+            let embedded = self.embedded(query.store)?;
+            let applied = self.applied(query.store);
+            let scan = || embedded.scan(&query.start, &query.end, query.limit);
+            let page = tokio::task::block_in_place(scan).map_err(unreadable)?;
+            let more = page.next.is_some();
+            let rows =
+                page.rows.into_iter().map(|row| StoredRow { key: row.key, value: row.value, version: row.version });
+            Ok(RowsAnswer { applied, rows: rows.collect(), more })
+        })
+    }
+
+    fn watermarks(&self, store: StoreId) -> Result<Watermarks, ServiceError> {
+        self.watermarks_of(store)
+    }
+
+    fn import(&self, _namespace: NamespaceId, versions: Vec<ImportedVersion>) -> Reply<'_, u64> {
+        Box::pin(async move {
+            let last = self.shared.published.last();
+            if let Some(at) = versions.iter().position(|v| v.version.cen() > last) {
+                return Err(ServiceError::ClientMistake {
+                    code: "version_from_the_future",
+                    pointer: format!("/{at}/version"),
+                    detail: format!("versions of existing rows lie at or below epoch {last}, the last complete one"),
+                });
+            }
+            let (reply, imported) = oneshot::channel();
+            self.send(Message::Import(versions, reply))?;
+            imported.await.map_err(|_| outcome_unknown())
+        })
+    }
+
+    fn metrics(&self) -> String {
+        for spec in self.stores.specs() {
+            let Some(progress) = self.shared.published.store(spec.id) else { continue };
+            let label = StoreLabel { store: spec.name };
+            self.shared.metrics.store_head.get_or_create(&label).set(progress.head.0);
+            self.shared.metrics.store_acked.get_or_create(&label).set(progress.acked.0);
+        }
+        self.shared.metrics.render()
+    }
+
+    fn readiness(&self) -> Readiness {
+        if self.stopping.load(Ordering::Relaxed) {
+            return Readiness { ready: false, reasons: vec!["the node is stopping".into()] };
+        }
+        Readiness { ready: true, reasons: Vec::new() }
+    }
+
+    fn identity(&self) -> VersionInfo {
+        VersionInfo {
+            version: env!("CARGO_PKG_VERSION").into(),
+            group: self.group,
+            epoch: self.shared.published.last().next(),
+            epoch_mode: match self.epoch_length {
+                EpochLength::Adaptive => "adaptive".into(),
+                EpochLength::Fixed(ms) => format!("{ms}ms"),
+            },
+        }
+    }
+}
+
+/// A transaction that named snapshots began when its newest one was the present; `shorter-txn-wins` looks at that.
+fn began(mut txn: TxnRequest) -> TxnRequest {
+    txn.start = txn.start.or_else(|| txn.snapshots.iter().map(|s| s.at.next()).max());
+    txn
+}
+
+fn fenced(cen: Cen) -> Decided {
+    let verdict = Verdict::Aborted { cen, reason: Reason::Fenced, conflicts: Vec::new() };
+    Decided { verdict, csn: None, replayed: false, applied: None, phases: Phases::default() }
+}
+
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}
+
+fn stopping() -> ServiceError {
+    ServiceError::Unavailable { detail: "the node is stopping; nothing was taken in".into() }
+}
+
+fn outcome_unknown() -> ServiceError {
+    ServiceError::OutcomeUnknown {
+        detail: "the transaction was taken in, but its verdict did not become durable in time; ask for it by its id"
+            .into(),
+    }
+}
+
+fn unreadable(error: tribunal_push::EmbeddedError) -> ServiceError {
+    ServiceError::Unavailable { detail: error.to_string() }
+}

@@ -1,0 +1,50 @@
+//! A disk that takes no more: the node stops acknowledging, ends with the reason, and has lost nothing afterwards.
+
+mod support;
+
+use std::process::Command;
+
+use serde_json::json;
+use support::Node;
+
+#[test]
+fn a_full_disk_ends_the_node_and_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    // A file size limit is what a quota looks like from inside. Ignoring the signal turns it into a write error.
+    let mut limited = Command::new("bash");
+    let run = "trap '' XFSZ; ulimit -f 49152; exec \"$0\" dev --listen 127.0.0.1:0 --data \"$1\"";
+    limited.args(["-c", run, env!("CARGO_BIN_EXE_tribunal")]).arg(dir.path());
+    let node = Node::spawn(limited).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"));
+    // Text that does not compress, so that the limit is reached soon.
+    let mut noise = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut value = || -> String {
+        (0..90_000)
+            .map(|_| {
+                noise ^= noise << 13;
+                noise ^= noise >> 7;
+                noise ^= noise << 17;
+                char::from(b'!' + (noise % 90) as u8).to_string().replace(['"', '\\'], "x")
+            })
+            .collect()
+    };
+    let mut acknowledged = Vec::new();
+    for n in 0..2000 {
+        let body = json!({"writes": [{"op": "put", "store": "kv", "key": format!("k{n}"), "value": value()}]});
+        match node.try_post(&format!("/v1/txns/{}/commit", support::new_id()), &body) {
+            Ok(answer) if answer.status == 200 => acknowledged.push((n, answer.body["version"].clone())),
+            _ => break,
+        }
+    }
+    assert!(acknowledged.len() > 10, "some commits fit: {}", acknowledged.len());
+    let (status, stderr) = node.ended();
+    assert!(!status.success());
+    assert!(stderr.contains("durability is in doubt"), "{stderr}");
+
+    let node = Node::start(dir.path());
+    let log = node.log_of("kv");
+    for (n, version) in &acknowledged {
+        let record = log.iter().find(|record| record["writes"][0]["key"] == format!("k{n}"));
+        assert_eq!(record.map(|r| &r["version"]), Some(version), "acknowledged k{n} is lost");
+    }
+    assert!(log.len() <= acknowledged.len() + 1, "at most the one commit without an answer is there besides");
+}

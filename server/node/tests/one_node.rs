@@ -1,0 +1,129 @@
+//! The main job, on a real process: verdicts, retries, the log, the embedded store, restart.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Node, eventually, new_id};
+
+fn row(node: &Node, key: &str) -> Option<Value> {
+    let response = node.get(&format!("/v1/stores/kv/rows/{key}"));
+    (response.status == 200).then_some(response.body)
+}
+
+#[test]
+fn a_commit_reaches_the_log_and_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let verdict = node.put_row("a", 1);
+    assert_eq!(verdict["status"], "committed");
+    assert_eq!(verdict["lsn"]["kv"], "1");
+    let stored = eventually("row a in the embedded store", || row(&node, "a"));
+    assert_eq!(stored["value"], 1);
+    assert_eq!(stored["version"], verdict["version"]);
+    let log = node.log_of("kv");
+    assert_eq!(log.len(), 1);
+    assert_eq!(log[0]["writes"][0]["key"], "a");
+    assert_eq!(log[0]["version"], verdict["version"]);
+}
+
+#[test]
+fn a_stale_read_is_told_what_defeated_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let first = node.put_row("x", 1)["version"].clone();
+    let second = node.put_row("x", 2)["version"].clone();
+    let body = json!({"isolation": "serializable",
+        "reads": [{"store": "kv", "key": "x", "version": first}],
+        "writes": [{"op": "put", "store": "kv", "key": "y", "value": 1}]});
+    let verdict = node.commit(&body).body;
+    assert_eq!(verdict["status"], "aborted", "{verdict}");
+    assert_eq!(verdict["reason"], "read_conflict");
+    let conflict = &verdict["conflicts"][0];
+    assert_eq!(
+        (&conflict["key"], &conflict["read_version"], &conflict["current_version"]),
+        (&json!("x"), &first, &second)
+    );
+    assert!(row(&node, "y").is_none());
+}
+
+#[test]
+fn a_retry_gets_the_same_answer_and_another_body_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let path = format!("/v1/txns/{}/commit", new_id());
+    let body = json!({"writes": [{"op": "insert", "store": "kv", "key": "once", "value": 1}]});
+    let first = node.post(&path, &body);
+    let again = node.post(&path, &body);
+    assert_eq!(first.body["status"], "committed");
+    assert_eq!((again.status, &again.body["version"]), (200, &first.body["version"]));
+    let other = node.post(&path, &json!({"writes": [{"op": "insert", "store": "kv", "key": "twice", "value": 1}]}));
+    assert_eq!(other.status, 422, "{}", other.body);
+    assert_eq!(node.log_of("kv").len(), 1);
+}
+
+#[test]
+fn a_restart_keeps_verdicts_versions_and_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let id = new_id();
+    let body = json!({"writes": [{"op": "insert", "store": "kv", "key": "k", "value": "v"}]});
+    let before = node.post(&format!("/v1/txns/{id}/commit"), &body).body;
+    let log = node.log_of("kv");
+    assert!(node.stop().success());
+
+    let node = Node::start(dir.path());
+    assert_eq!(node.get(&format!("/v1/txns/{id}")).body["version"], before["version"]);
+    let again = node.post(&format!("/v1/txns/{id}/commit"), &body).body;
+    assert_eq!(again["version"], before["version"]);
+    assert_eq!(node.log_of("kv"), log);
+    let verdict = node.commit(&body).body;
+    assert_eq!(verdict["reason"], "row_exists", "the version map came back: {verdict}");
+    assert_eq!(row(&node, "k").expect("the row is there")["value"], "v");
+}
+
+#[test]
+fn a_fenced_id_never_commits() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let id = new_id();
+    let fenced = node.get(&format!("/v1/txns/{id}?fence=true")).body;
+    assert_eq!((&fenced["status"], &fenced["reason"]), (&json!("aborted"), &json!("fenced")), "{fenced}");
+    let body = json!({"writes": [{"op": "put", "store": "kv", "key": "k", "value": 1}]});
+    let late = node.post(&format!("/v1/txns/{id}/commit"), &body);
+    assert_ne!(late.body["status"], "committed", "{}", late.body);
+    assert!(node.log_of("kv").is_empty());
+}
+
+#[test]
+fn lost_updates_do_not_happen_under_concurrency() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    node.put_row("counter", 0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut done = 0;
+                while done < 25 {
+                    let now = eventually("the counter", || row(&node, "counter"));
+                    let next = now["value"].as_i64().unwrap() + 1;
+                    let verdict = node
+                        .commit(&json!({"reads": [{"store": "kv", "key": "counter", "version": now["version"]}],
+                            "writes": [{"op": "put", "store": "kv", "key": "counter", "value": next}]}))
+                        .body;
+                    done += i32::from(verdict["status"] == "committed");
+                }
+            });
+        }
+    });
+    let counter = eventually("200 increments", || row(&node, "counter").filter(|row| row["value"] == 200));
+    assert_eq!(counter["value"], 200);
+}
+
+#[test]
+fn refuses_to_run_twice_on_one_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let refusal = Node::try_start(dir.path(), &[]).err().expect("a second node must not start");
+    assert!(refusal.contains("in use") || refusal.contains("lock"), "{refusal}");
+    node.put_row("still", 1);
+}

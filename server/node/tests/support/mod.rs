@@ -1,0 +1,175 @@
+//! A real `tribunal` process on loopback, with a data directory of its own, and a small client for it.
+#![expect(dead_code, reason = "every test target uses another part of this support")]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// A running node. Killed by its process id when dropped.
+pub struct Node {
+    child: Child,
+    pub url: String,
+    agent: ureq::Agent,
+    stderr: Option<std::thread::JoinHandle<String>>,
+}
+
+/// A response: status and body.
+pub struct Response {
+    pub status: u16,
+    pub body: Value,
+}
+
+impl Node {
+    /// Starts `tribunal dev` on a free port.
+    pub fn start(data: &Path) -> Node {
+        Node::try_start(data, &[]).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
+    }
+
+    /// Starts it with further flags; returns what it printed if it refuses.
+    pub fn try_start(data: &Path, flags: &[&str]) -> Result<Node, String> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+        command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(flags);
+        Node::spawn(command)
+    }
+
+    /// Starts a prepared command that ends up running a node.
+    pub fn spawn(mut command: Command) -> Result<Node, String> {
+        let mut child = command
+            .env_remove("TRIBUNAL_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let mut stderr = child.stderr.take().expect("piped");
+        let Some(url) = lines.find_map(|line| Some(line.ok()?.strip_prefix("tribunal listens on ")?.to_owned())) else {
+            let mut text = String::new();
+            std::io::Read::read_to_string(&mut stderr, &mut text).expect("stderr is text");
+            child.wait().expect("it ended");
+            return Err(text);
+        };
+        // Keep draining, or a chatty node blocks on a full pipe.
+        let stderr = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = std::io::Read::read_to_end(&mut stderr, &mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        std::thread::spawn(move || lines.for_each(drop));
+        let config = ureq::Agent::config_builder().http_status_as_error(false);
+        let agent = config.timeout_global(Some(Duration::from_secs(30))).build().new_agent();
+        Ok(Node { child, url, agent, stderr: Some(stderr) })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it as a power switch would, as far as a process goes.
+    pub fn kill(mut self) {
+        self.child.kill().expect("kill");
+        self.child.wait().expect("wait");
+    }
+
+    /// Asks it to stop and waits until it has.
+    pub fn stop(mut self) -> std::process::ExitStatus {
+        self.signal("TERM");
+        self.child.wait().expect("wait")
+    }
+
+    /// Waits until it ends by itself; returns its status and what it printed to stderr.
+    pub fn ended(mut self) -> (std::process::ExitStatus, String) {
+        let status = self.child.wait().expect("wait");
+        let text = self.stderr.take().expect("taken once").join().expect("the reader ends with the process");
+        (status, text)
+    }
+
+    pub fn signal(&self, name: &str) {
+        let done = Command::new("kill").args(["-s", name, &self.pid().to_string()]).status().expect("kill runs");
+        assert!(done.success());
+    }
+
+    pub fn get(&self, path: &str) -> Response {
+        self.try_get(path).expect("the node answers")
+    }
+
+    pub fn try_get(&self, path: &str) -> Result<Response, ureq::Error> {
+        read(self.agent.get(format!("{}{path}", self.url)).call()?)
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Response {
+        self.try_post(path, body).expect("the node answers")
+    }
+
+    pub fn try_post(&self, path: &str, body: &Value) -> Result<Response, ureq::Error> {
+        let request = self.agent.post(format!("{}{path}", self.url)).header("content-type", "application/json");
+        read(request.send(body.to_string())?)
+    }
+
+    pub fn put(&self, path: &str, body: &Value) -> Response {
+        let request = self.agent.put(format!("{}{path}", self.url)).header("content-type", "application/json");
+        read(request.send(body.to_string()).expect("the node answers")).expect("the node answers")
+    }
+
+    /// Commits under a fresh id.
+    pub fn commit(&self, body: &Value) -> Response {
+        self.post(&format!("/v1/txns/{}/commit", new_id()), body)
+    }
+
+    /// Puts one row of `kv` blindly and returns the verdict.
+    pub fn put_row(&self, key: &str, value: i64) -> Value {
+        let response = self.commit(&json!({"writes": [{"op": "put", "store": "kv", "key": key, "value": value}]}));
+        assert_eq!(response.status, 200, "{}", response.body);
+        response.body
+    }
+
+    /// Reads all records of a store's log.
+    pub fn log_of(&self, store: &str) -> Vec<Value> {
+        let mut records = Vec::new();
+        let mut after = "0".to_owned();
+        loop {
+            let page = self.get(&format!("/v1/log?store={store}&after={after}&limit=1000"));
+            assert_eq!(page.status, 200, "{}", page.body);
+            let found = page.body["records"].as_array().expect("records").clone();
+            if found.is_empty() {
+                return records;
+            }
+            after = page.body["next"].as_str().expect("next").to_owned();
+            records.extend(found);
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read(mut response: ureq::http::Response<ureq::Body>) -> Result<Response, ureq::Error> {
+    let status = response.status().as_u16();
+    let text = response.body_mut().read_to_string()?;
+    let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+    Ok(Response { status, body })
+}
+
+/// Mints a transaction id.
+pub fn new_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
+/// Waits until `check` gives something; says what was awaited if it never does.
+pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(found) = check() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "still waiting for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
