@@ -174,7 +174,7 @@ fn an_old_mark_under_a_new_log_is_no_loss() {
 fn last_segment(dir: &Dir) -> (PathBuf, Vec<u8>, usize) {
     let segments = data_files(dir).into_iter().filter(|file| file.parent().unwrap().ends_with("segments"));
     let read = segments.map(|file| (fs::read(&file).unwrap(), file));
-    let (bytes, file) = read.filter(|(bytes, _)| bytes[0] != 0).last().unwrap();
+    let (bytes, file) = read.rev().find(|(bytes, _)| bytes[0] != 0).unwrap();
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     (file, bytes, used)
 }
