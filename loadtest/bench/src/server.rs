@@ -37,7 +37,7 @@ impl Server {
             Some(binary) => Server::spawn(binary, common)?,
             None => Server { addr: common.addr, pid: common.server_pid, spawned: None },
         };
-        server.wait_ready()?;
+        server.wait_ready(&common.store)?;
         Ok(server)
     }
 
@@ -70,10 +70,13 @@ impl Server {
         Ok(Server { addr, pid: Some(child.id()), spawned: Some(Spawned { child, data }) })
     }
 
-    fn wait_ready(&mut self) -> Result<(), BenchError> {
+    /// Waits until the server is ready and has the store.
+    fn wait_ready(&mut self, store: &str) -> Result<(), BenchError> {
         let start = Instant::now();
+        let paths = ["/readyz".to_owned(), format!("/v1/snapshot?store={store}")];
         loop {
-            if Rpc::connect(self.addr).is_ok_and(|mut rpc| rpc.get("/readyz").is_ok_and(|(status, _)| status == 200)) {
+            let answers = |rpc: &mut Rpc, path: &str| rpc.get(path).is_ok_and(|(status, _)| status == 200);
+            if Rpc::connect(self.addr).is_ok_and(|mut rpc| paths.iter().all(|path| answers(&mut rpc, path))) {
                 return Ok(());
             }
             if let Some(spawned) = &mut self.spawned
@@ -83,7 +86,7 @@ impl Server {
             }
             let patience = if self.spawned.is_some() { STARTUP } else { Duration::from_secs(3) };
             if start.elapsed() > patience {
-                return Err(BenchError::TooLate(format!("no server is ready at {}", self.addr)));
+                return Err(BenchError::TooLate(format!("no server with a store {store} is ready at {}", self.addr)));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
