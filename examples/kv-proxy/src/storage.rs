@@ -57,6 +57,21 @@ pub struct Seen {
 #[error("redis: {0}")]
 pub struct StorageError(String);
 
+enum Trouble {
+    /// The connection broke.
+    Connection(StorageError),
+    /// Redis said no, or nothing.
+    Answer(StorageError),
+}
+
+impl Trouble {
+    fn into_error(self) -> StorageError {
+        match self {
+            Trouble::Connection(error) | Trouble::Answer(error) => error,
+        }
+    }
+}
+
 impl From<redis::RedisError> for StorageError {
     fn from(error: redis::RedisError) -> Self {
         StorageError(error.to_string())
@@ -124,19 +139,26 @@ impl Storage {
         format!("#index:{}", self.prefix)
     }
 
+    /// Runs a script that only reads; on a connection that turns out to be broken once more on a new one.
     async fn ask<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, StorageError> {
-        let mut connection = self.connected().await?;
+        match self.ask_once(command).await {
+            Err(Trouble::Connection(_)) => self.ask_once(command).await.map_err(Trouble::into_error),
+            other => other.map_err(Trouble::into_error),
+        }
+    }
+
+    async fn ask_once<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Trouble> {
+        let mut connection = self.connected().await.map_err(Trouble::Answer)?;
         match tokio::time::timeout(TIMEOUT, command.query_async(&mut connection)).await {
             Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) if matches!(error.kind(), redis::ErrorKind::Server(_)) => Err(Trouble::Answer(error.into())),
             Ok(Err(error)) => {
-                if error.is_unrecoverable_error() || error.is_io_error() {
-                    *self.connection.lock().await = None;
-                }
-                Err(error.into())
+                *self.connection.lock().await = None;
+                Err(Trouble::Connection(error.into()))
             }
             Err(_) => {
                 *self.connection.lock().await = None;
-                Err(StorageError(format!("no answer within {} ms", TIMEOUT.as_millis())))
+                Err(Trouble::Answer(StorageError(format!("no answer within {} ms", TIMEOUT.as_millis()))))
             }
         }
     }
