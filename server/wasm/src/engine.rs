@@ -16,7 +16,7 @@ const RESERVATION_BYTES: u64 = 4 << 30;
 /// Unmapped space behind each memory.
 const GUARD_BYTES: u64 = 32 << 20;
 /// Memory of a finished instance that is wiped in place rather than handed back to the system.
-const RESIDENT_BYTES: usize = 1 << 20;
+const RESIDENT_BYTES: usize = 2 << 20;
 /// Elements of a table.
 pub(crate) const TABLE_ELEMENTS_MAX: usize = 20_000;
 /// Metadata of one instance, bytes.
