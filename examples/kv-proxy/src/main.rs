@@ -73,7 +73,22 @@ async fn serve_until_stopped(serve: Serve) -> Result<(), Box<dyn std::error::Err
     Ok(())
 }
 
+/// Completes when the process is asked to end: Ctrl-C or SIGTERM.
 async fn stopped() {
-    // Without a signal handler the process is ended the hard way, which loses nothing either.
-    let _ = tokio::signal::ctrl_c().await;
+    let interrupted = async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            // Without a handler the signal itself ends the process.
+            std::future::pending::<()>().await;
+        }
+    };
+    let terminated = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut signal) => drop(signal.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = interrupted => {}
+        () = terminated => {}
+    }
 }

@@ -65,7 +65,7 @@ pub struct Story {
 pub async fn tell(story: Story) -> Result<(), Box<dyn std::error::Error>> {
     tokio::select! {
         told = act(&story) => Ok(told?),
-        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+        () = crate::stopped() => Err("interrupted".into()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! How fast the embedded store takes pushes: transactions of 5 puts, synced per batch.
 //!
-//! Prints one line per batch size and key distribution. Run: `cargo bench -p tribunal-push --bench embedded`.
+//! Prints one line per batch size and key distribution. Run: `cargo bench -p tribunal-push --bench embedded`;
+//! `MEMORY_MIB` (default 1024) is the store's memory.
 
 use std::time::Instant;
 
@@ -13,10 +14,12 @@ const VALUE: &[u8] = b"{\"balance\":1000,\"owner\":\"someone with a name\",\"fla
 
 fn main() {
     let dir = std::env::temp_dir().join(format!("tribunal-bench-embedded-{}", std::process::id()));
+    let memory_mib = std::env::var("MEMORY_MIB").ok().and_then(|text| text.parse::<u64>().ok()).unwrap_or(1024);
+    let memory_bytes = memory_mib << 20;
     for skewed in [false, true] {
         for txns_per_batch in [256, 2048, 8192] {
             let _ = std::fs::remove_dir_all(&dir);
-            let store = EmbeddedStore::open(&dir, 1 << 30).expect("opens");
+            let store = EmbeddedStore::open(&dir, memory_bytes).expect("opens");
             measure(&store, skewed, txns_per_batch);
         }
     }

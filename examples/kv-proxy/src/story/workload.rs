@@ -93,6 +93,9 @@ impl Worker {
     }
 
     fn note(&self, tally: &mut Tally, ended: Ended, done: Done, token: String, took: Duration) {
+        if ended.status == "rolled_back" {
+            return;
+        }
         if ended.status != "committed" {
             *tally.aborted.entry(ended.reason.unwrap_or(ended.status)).or_default() += 1;
             return;
