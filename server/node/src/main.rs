@@ -22,6 +22,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Transactions are allocated by one thread and freed by another, which the system's allocator is slow at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     match commands::run(cli.command) {

@@ -274,6 +274,8 @@ impl Sequencer {
         match self.start.resolver.known(namespace, id) {
             Known::Unknown => KnownNow::Unknown,
             Known::At(at, _) => KnownNow::At(at),
+            // `epoch_time` stands still while nothing is committed: an id ahead of it may well be of this minute.
+            Known::OutsideWindow if id.unix_ms() > self.start.resolver.epoch_time_ms() => KnownNow::Unknown,
             Known::OutsideWindow => KnownNow::Expired,
         }
     }

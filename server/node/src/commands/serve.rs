@@ -1,5 +1,6 @@
 //! `tribunal dev` and `tribunal serve`: run a node until it is told to stop.
 
+use std::io::IsTerminal;
 use std::path::Path;
 
 use tracing_subscriber::EnvFilter;
@@ -50,7 +51,8 @@ pub fn serve(file: &Path) -> Result<(), String> {
 
 fn run(config: &Config, with_kv: bool) -> Result<(), String> {
     let filter = EnvFilter::try_from_env("TRIBUNAL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
     let node = Node::start(config).map_err(|error: NodeError| error.to_string())?;
     if with_kv {
         node.ensure_kv().map_err(|error| error.to_string())?;
