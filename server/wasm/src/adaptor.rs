@@ -92,7 +92,8 @@ impl WasmAdaptor {
         }
         let columns = Columns::of(records);
         let limits = &self.module.engine.limits;
-        let fuel = limits.fuel(records.records.len(), records.writes.len())
+        let fuel = limits.fuel(records.records.len(), 0)
+            + limits.fuel_per_row * records.writes.len() as u64
             + limits.fuel_per_byte * records.bytes.len() as u64;
         let mut call = self.module.start(fuel)?;
         let batch = columns.batch(&self.store, records);

@@ -10,6 +10,7 @@ use crate::engine::{PluginEngine, TABLE_ELEMENTS_MAX};
 use crate::limits::PluginLimits;
 use crate::slots::Slot;
 use crate::trouble;
+use crate::world::World;
 
 /// A deterministic failure, in words. Becomes `PolicyFault` or `AdaptorFault`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +27,8 @@ pub(crate) struct HostState {
 }
 
 impl HostState {
-    fn new(limits: &PluginLimits) -> Self {
-        HostState { memory_bytes_max: limits.memory_bytes_max, growth_permitted: false, refused: false, trouble: None }
+    fn new(memory_bytes_max: usize) -> Self {
+        HostState { memory_bytes_max, growth_permitted: false, refused: false, trouble: None }
     }
 }
 
@@ -75,10 +76,15 @@ pub(crate) struct Call<'e> {
 }
 
 impl<'e> Call<'e> {
-    /// Instantiates with `fuel` for everything this instance will do.
-    pub(crate) fn start(engine: &'e PluginEngine, plugin: &InstancePre<HostState>, fuel: u64) -> Result<Self, Fault> {
+    /// Instantiates with the memory of its world and `fuel` for everything this instance will do.
+    pub(crate) fn start(
+        engine: &'e PluginEngine,
+        world: World,
+        plugin: &InstancePre<HostState>,
+        fuel: u64,
+    ) -> Result<Self, Fault> {
         let slot = engine.slots.take();
-        let mut store = Store::new(&engine.wasmtime, HostState::new(&engine.limits));
+        let mut store = Store::new(&engine.wasmtime, HostState::new(engine.limits.memory_of(world)));
         store.limiter(|state| state);
         store.set_hostcall_fuel(engine.limits.answer_bytes_max);
         if let Err(e) = store.set_fuel(fuel) {

@@ -98,7 +98,7 @@ fn pool(limits: &PluginLimits) -> PoolingAllocationConfig {
         .max_memories_per_component(1)
         .max_memories_per_module(1)
         .total_memories(instances)
-        .max_memory_size(limits.memory_bytes_max)
+        .max_memory_size(limits.memory_bytes_max.max(limits.adaptor_memory_bytes_max))
         .max_tables_per_component(modules)
         .total_tables(instances * modules)
         .table_elements(TABLE_ELEMENTS_MAX)

@@ -59,7 +59,7 @@ pub fn check(bytes: &[u8], world: World, limits: &PluginLimits) -> Result<(), Re
     }
     check_kind(bytes)?;
     Validator::new_with_features(features()).validate_all(bytes).map_err(|e| Refusal::Invalid(e.to_string()))?;
-    check_parts(bytes, limits)?;
+    check_parts(bytes, limits.memory_of(world), limits.core_modules_max)?;
     let (resolve, id) = world.resolve();
     wit_component::targets(resolve, id, bytes)
         .map_err(|e| Refusal::OtherWorld { world: world.name(), why: format!("{e:#}") })
@@ -84,7 +84,7 @@ fn check_kind(bytes: &[u8]) -> Result<(), Refusal> {
 }
 
 /// Looks through the component and everything nested in it.
-fn check_parts(bytes: &[u8], limits: &PluginLimits) -> Result<(), Refusal> {
+fn check_parts(bytes: &[u8], memory_bytes_max: usize, modules_max: u32) -> Result<(), Refusal> {
     let invalid = |e: wasmparser::BinaryReaderError| Refusal::Invalid(e.to_string());
     let (mut depth, mut modules, mut memories) = (0u32, 0u32, 0u32);
     for payload in Parser::new(0).parse_all(bytes) {
@@ -103,22 +103,21 @@ fn check_parts(bytes: &[u8], limits: &PluginLimits) -> Result<(), Refusal> {
             Payload::MemorySection(section) => {
                 for memory in section {
                     memories += 1;
-                    check_memory(memory.map_err(invalid)?.initial, memories, limits)?;
+                    check_memory(memory.map_err(invalid)?.initial, memories, memory_bytes_max)?;
                 }
             }
             _ => {}
         }
     }
-    if modules > limits.core_modules_max {
-        return Err(Refusal::TooManyModules { count: modules, max: limits.core_modules_max });
+    if modules > modules_max {
+        return Err(Refusal::TooManyModules { count: modules, max: modules_max });
     }
     Ok(())
 }
 
-fn check_memory(pages: u64, memories: u32, limits: &PluginLimits) -> Result<(), Refusal> {
+fn check_memory(pages: u64, memories: u32, max: usize) -> Result<(), Refusal> {
     let bytes = pages.saturating_mul(PAGE_BYTES);
-    if bytes > limits.memory_bytes_max as u64 {
-        let max = limits.memory_bytes_max;
+    if bytes > max as u64 {
         return Err(Refusal::Memory(format!("{bytes} bytes of memory from the start, {max} are allowed")));
     }
     if memories > 1 {

@@ -1,6 +1,8 @@
 //! What a plugin may use up. Every limit here is part of the engine's fingerprint, since reaching one is a fault that
 //! must happen on all replicas alike; only the number of slots is a node's own business.
 
+use crate::world::World;
+
 /// Limits of plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PluginLimits {
@@ -8,12 +10,17 @@ pub struct PluginLimits {
     pub fuel_per_call: u64,
     /// More fuel for each transaction of a batch, or each record.
     pub fuel_per_txn: u64,
-    /// More fuel for each operation of a batch, or each row of a record.
+    /// More fuel for each operation of a batch.
     pub fuel_per_op: u64,
+    /// More fuel for each row that an adaptor encodes.
+    pub fuel_per_row: u64,
     /// More fuel for each byte of keys and values that an adaptor encodes.
     pub fuel_per_byte: u64,
-    /// Linear memory of an instance, bytes; a multiple of 64 KiB.
+    /// Linear memory of a rule or validator, bytes; a multiple of 64 KiB. Larger batches are cut to fit.
     pub memory_bytes_max: usize,
+    /// Linear memory of an adaptor, bytes; a multiple of 64 KiB. A record cannot be cut, so this must hold the largest
+    /// batch that the push reads, its columns and its requests.
+    pub adaptor_memory_bytes_max: usize,
     /// Stack of wasm frames, bytes. The thread's own stack must be far larger.
     pub stack_bytes_max: usize,
     /// Size of an uploaded component, bytes.
@@ -36,13 +43,15 @@ impl Default for PluginLimits {
             fuel_per_call: 2_000_000,
             fuel_per_txn: 20_000,
             fuel_per_op: 200,
+            fuel_per_row: 4_000,
             fuel_per_byte: 64,
             memory_bytes_max: 16 << 20,
+            adaptor_memory_bytes_max: 256 << 20,
             stack_bytes_max: 256 << 10,
             component_bytes_max: 32 << 20,
             core_modules_max: 8,
             columns_bytes_max: 4 << 20,
-            answer_bytes_max: 64 << 20,
+            answer_bytes_max: 256 << 20,
             fault_bytes_max: 1024,
             instances_max: 32,
         }
@@ -56,14 +65,25 @@ impl PluginLimits {
         self.fuel_per_call + self.fuel_per_txn * txns as u64 + self.fuel_per_op * ops as u64
     }
 
+    /// Returns the memory that an instance of this world may have, bytes.
+    #[must_use]
+    pub fn memory_of(&self, world: World) -> usize {
+        match world {
+            World::ConflictRule | World::IsolationValidator => self.memory_bytes_max,
+            World::LogAdaptor => self.adaptor_memory_bytes_max,
+        }
+    }
+
     /// Returns the limits that belong to the fingerprint, in a fixed order.
-    pub(crate) fn fingerprinted(&self) -> [u64; 11] {
+    pub(crate) fn fingerprinted(&self) -> [u64; 13] {
         let PluginLimits {
             fuel_per_call,
             fuel_per_txn,
             fuel_per_op,
+            fuel_per_row,
             fuel_per_byte,
             memory_bytes_max,
+            adaptor_memory_bytes_max,
             stack_bytes_max,
             component_bytes_max,
             core_modules_max,
@@ -76,8 +96,10 @@ impl PluginLimits {
             fuel_per_call,
             fuel_per_txn,
             fuel_per_op,
+            fuel_per_row,
             fuel_per_byte,
             memory_bytes_max as u64,
+            adaptor_memory_bytes_max as u64,
             stack_bytes_max as u64,
             component_bytes_max as u64,
             u64::from(core_modules_max),

@@ -67,7 +67,7 @@ impl Module {
         let plugin = Linker::new(&engine.wasmtime).instantiate_pre(&component).map_err(compile_error)?;
         let export = |name| export(&component, LIFECYCLE, name);
         let (describe, init) = (export("describe")?, export("init")?);
-        let description = describe_by(engine, &plugin, &describe).map_err(|fault| LoadError::Start(fault.0))?;
+        let description = describe_by(engine, world, &plugin, &describe).map_err(|fault| LoadError::Start(fault.0))?;
         let digest = Sha256::digest(bytes).into();
         let module = Module {
             engine: Arc::clone(engine),
@@ -124,7 +124,7 @@ impl Module {
 
     /// Makes a fresh, configured instance with `fuel` for its whole life.
     pub(crate) fn start(&self, fuel: u64) -> Result<Call<'_>, Fault> {
-        let mut call = Call::start(&self.engine, &self.plugin, fuel)?;
+        let mut call = Call::start(&self.engine, self.world, &self.plugin, fuel)?;
         let (answer,) = call.call::<_, (Result<(), String>,)>(&self.init, (&*self.config,))?;
         answer.map_err(|text| returned(text, &self.engine))?;
         Ok(call)
@@ -132,7 +132,7 @@ impl Module {
 
     /// Makes a fresh instance that was not configured, for functions callable before `init`.
     pub(crate) fn start_bare(&self) -> Result<Call<'_>, Fault> {
-        Call::start(&self.engine, &self.plugin, self.engine.limits.fuel_per_call)
+        Call::start(&self.engine, self.world, &self.plugin, self.engine.limits.fuel_per_call)
     }
 
     fn check_config(&self) -> Result<(), LoadError> {
@@ -164,10 +164,11 @@ fn export(component: &Component, interface: &str, name: &str) -> Result<Componen
 
 fn describe_by(
     engine: &PluginEngine,
+    world: World,
     plugin: &InstancePre<HostState>,
     describe: &ComponentExportIndex,
 ) -> Result<Description, Fault> {
-    let mut call = Call::start(engine, plugin, engine.limits.fuel_per_call)?;
+    let mut call = Call::start(engine, world, plugin, engine.limits.fuel_per_call)?;
     let (said,) = call.call::<_, (abi::Description,)>(describe, ())?;
     let cut = |text| shortened(text, engine.limits.fault_bytes_max);
     Ok(Description { name: cut(said.name), version: cut(said.version), about: cut(said.about) })

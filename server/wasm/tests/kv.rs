@@ -73,11 +73,19 @@ fn answers_are_understood() {
     assert!(matches!(adaptor.classify(&StorageReply::Resp(Vec::new())), Ack::Fatal(_)));
 }
 
+/// What the push reads at most: 8 MiB, and then the rest of a record that began below that.
 #[test]
-fn a_batch_of_sixteen_thousand_rows_fits() {
-    let key = [b'k'; 30];
-    let value = [b'v'; 100];
-    let rows: Vec<(WriteKind, &[u8], &[u8])> = vec![(WriteKind::Put, &key, &value); 16_384];
-    let requests = adaptor().encode(&batch(&rows)).expect("encodes");
-    assert_eq!(requests.last().map(|request| request.last), Some(Lsn(6)));
+fn the_largest_batches_fit() {
+    let large = vec![b'9'; 1 << 20];
+    let few: Vec<(WriteKind, &[u8], &[u8])> = vec![(WriteKind::Put, b"key", &large); 18];
+    let many: Vec<(WriteKind, &[u8], &[u8])> = vec![(WriteKind::Put, b"k", b"1"); 1 << 18];
+    for name in ["kv", "redis"] {
+        let engine = PluginEngine::new(PluginLimits { instances_max: 1, ..PluginLimits::default() }).expect("starts");
+        let builtin = Builtin::find(World::LogAdaptor, name).expect("is built in");
+        let adaptor = WasmAdaptor::new(builtin.load(&engine, "").expect("loads"), "docs").expect("has every function");
+        for rows in [&few, &many] {
+            let requests = adaptor.encode(&batch(rows)).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert_eq!(requests.last().map(|request| request.last), Some(Lsn(6)), "{name}");
+        }
+    }
 }
