@@ -5,7 +5,7 @@
 # cannot run here prints `SKIPPED: reason` and counts as skipped, not as passed. Tests marked #[ignore] are the long
 # sizes that are run on demand; they are not part of this run and not counted.
 #
-# TRIBUNAL_TEST_TIMEOUT_S bounds each of the two test commands, builds excluded (default 1500).
+# TRIBUNAL_TEST_TIMEOUT_S bounds each of the test commands, builds excluded (default 1500).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -62,10 +62,13 @@ run_tests() {
 
 install_redis
 # Builds the server as well, which some tests start as a process: it has integration tests of its own.
-build test --workspace --locked --no-run
-run_tests test --workspace --locked
+# Optimised, like the server itself, so that the largest dependency is compiled once and not once a profile.
+build test --release --workspace --locked --no-run
+run_tests test --release --workspace --locked
+# The pure crates again, with debug assertions and overflow checks.
+run_tests test --locked -p tribunal-types -p tribunal-core -p tribunal-codec
 # Each planted bug must be caught. A command of its own, because the bugs are compiled into the core.
-run_tests test --locked -p tribunal-tests --features planted-bugs --test negative
+run_tests test --release --locked -p tribunal-tests --features planted-bugs --test negative
 
 count() { awk -v name="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i ~ "^" name) sum += $(i - 1) } END { print sum + 0 }' "$output"; }
 skipped="$(grep -c '^SKIPPED:' "$output" || true)"

@@ -153,9 +153,9 @@ macro_rules! export_adaptor {
                 }
             }
 
-            $crate::bindings::lifecycle::export_lifecycle!(Exported with_types_in $crate::bindings::lifecycle);
-            $crate::bindings::adaptor::export_adaptor_interface!(Exported with_types_in $crate::bindings::adaptor);
-};
+    $crate::bindings::lifecycle::export_lifecycle!(Exported with_types_in $crate::bindings::lifecycle);
+    $crate::bindings::adaptor::export_adaptor_interface!(Exported with_types_in $crate::bindings::adaptor);
+        };
     };
 }
 

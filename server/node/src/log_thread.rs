@@ -116,6 +116,7 @@ fn append(log: &mut SledLog, batch: &Batch, metrics: &Metrics) -> Result<(), Log
     log.sync()?;
     metrics.append_seconds.observe((written - start).as_secs_f64());
     metrics.sync_seconds.observe(written.elapsed().as_secs_f64());
+    metrics.set_log(log.stats());
     Ok(())
 }
 

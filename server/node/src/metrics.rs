@@ -1,6 +1,6 @@
 //! Counters and histograms, and their exposition for `/metrics`.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -49,6 +49,14 @@ pub struct Metrics {
     pub append_seconds: Histogram,
     /// Time of one sync.
     pub sync_seconds: Histogram,
+    /// Syncs of the log, the commit path's.
+    pub log_fdatasyncs: Counter,
+    /// Syncs of the log's mark, off the commit path.
+    pub log_mark_fdatasyncs: Counter,
+    /// Bytes of entries and outcomes, frames included.
+    pub log_appended_bytes: Counter,
+    /// Bytes of the log's files.
+    pub log_file_bytes: Level,
     /// Time to resolve an epoch.
     pub resolve_seconds: Histogram,
     /// Deterministic plugin faults that made an epoch fall back.
@@ -85,6 +93,10 @@ impl Metrics {
             epoch_txns: Histogram::new(exponential_buckets(1.0, 2.0, 17)),
             append_seconds: seconds(),
             sync_seconds: seconds(),
+            log_fdatasyncs: Counter::default(),
+            log_mark_fdatasyncs: Counter::default(),
+            log_appended_bytes: Counter::default(),
+            log_file_bytes: Level::default(),
             resolve_seconds: seconds(),
             plugin_faults: Family::default(),
             epoch: Level::default(),
@@ -104,6 +116,10 @@ impl Metrics {
         registry.register("epoch_txns", "Transactions in an epoch", metrics.epoch_txns.clone());
         registry.register("append_seconds", "Time to encode and write an epoch", metrics.append_seconds.clone());
         registry.register("sync_seconds", "Time of the one sync of an epoch", metrics.sync_seconds.clone());
+        registry.register("log_fdatasyncs", "Syncs of the log", metrics.log_fdatasyncs.clone());
+        registry.register("log_mark_fdatasyncs", "Syncs of the log's mark", metrics.log_mark_fdatasyncs.clone());
+        registry.register("log_appended_bytes", "Bytes of log records", metrics.log_appended_bytes.clone());
+        registry.register("log_file_bytes", "Bytes of the log's files", metrics.log_file_bytes.clone());
         registry.register("resolve_seconds", "Time to resolve an epoch", metrics.resolve_seconds.clone());
         registry.register("plugin_faults", "Epochs that fell back to a native twin", metrics.plugin_faults.clone());
         registry.register("epoch", "Last complete epoch", metrics.epoch.clone());
@@ -115,6 +131,14 @@ impl Metrics {
         registry.register("store_head_lsn", "Newest record of a store", metrics.store_head.clone());
         registry.register("store_acked_lsn", "Newest acknowledged record of a store", metrics.store_acked.clone());
         Metrics { registry, ..metrics }
+    }
+
+    /// Takes over the log's own counters.
+    pub fn set_log(&self, stats: tribunal_log::LogStats) {
+        self.log_fdatasyncs.inner().store(stats.fdatasyncs, Ordering::Relaxed);
+        self.log_mark_fdatasyncs.inner().store(stats.mark_fdatasyncs, Ordering::Relaxed);
+        self.log_appended_bytes.inner().store(stats.appended_bytes, Ordering::Relaxed);
+        self.log_file_bytes.set(stats.file_bytes);
     }
 
     /// Renders everything as OpenMetrics text.

@@ -63,11 +63,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// Recovers from `config.data`, starts every thread and listens.
+    /// Recovers from `config.data`, starts every thread, declares the embedded store `kv` if `with_kv` says so, and then
+    /// serves.
     ///
     /// # Errors
     /// If anything of that fails; nothing runs then.
-    pub fn start(config: &Config) -> Result<Node, NodeError> {
+    pub fn start(config: &Config, with_kv: bool) -> Result<Node, NodeError> {
         let runtime = runtime(config).map_err(NodeError::Start)?;
         let listener = runtime
             .block_on(tokio::net::TcpListener::bind(config.listen))
@@ -75,6 +76,9 @@ impl Node {
         let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
         let recovered = recover(config).map_err(NodeError::Start)?;
         let mut node = Node::assemble(config, runtime, address, recovered)?;
+        if with_kv {
+            node.ensure_kv()?;
+        }
         node.serve(config, listener);
         Ok(node)
     }
@@ -216,10 +220,7 @@ impl Node {
     }
 
     /// Declares the embedded store `kv` unless it is there.
-    ///
-    /// # Errors
-    /// If the log failed.
-    pub fn ensure_kv(&self) -> Result<(), NodeError> {
+    fn ensure_kv(&self) -> Result<(), NodeError> {
         let namespace = NamespaceId(0);
         if self.service.stores.catalog().store(namespace, "kv").is_some() {
             return Ok(());

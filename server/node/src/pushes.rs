@@ -20,8 +20,9 @@ use crate::config::Config;
 use crate::plugins::{self, LogAdaptor};
 use crate::stores::Records;
 
-/// Page cache of one embedded store, bytes.
-const EMBEDDED_CACHE_BYTES: u64 = 128 << 20;
+/// Memory that one embedded store may use, bytes; it is taken as rows come. With less, a million rows written
+/// uniformly wait for the disk.
+const EMBEDDED_CACHE_BYTES: u64 = 512 << 20;
 
 /// What the `redis` adaptor's configuration says to the host; the adaptor reads the rest.
 #[derive(Debug, Deserialize)]
@@ -38,6 +39,11 @@ pub struct StorePush {
     pub lag_ms: u64,
     /// Last trouble.
     pub last_error: Option<String>,
+}
+
+struct Outlet {
+    adaptor: LogAdaptor,
+    transport: Arc<dyn Transport>,
 }
 
 struct Running {
@@ -92,7 +98,7 @@ impl Pushes {
         plugins::adaptor(name, &spec.name, &spec.adaptor_config).map_err(|e| ("/adaptor".to_owned(), e))?;
         if name == "redis" {
             serde_json::from_str::<RespEndpoint>(&spec.adaptor_config)
-                .map_err(|e| ("/config".to_owned(), format!("needs \"endpoint\": \"host:port\": {e}")))?;
+                .map_err(|e| ("/adaptor_config".to_owned(), format!("needs \"endpoint\": \"host:port\": {e}")))?;
         }
         Ok(true)
     }
@@ -109,7 +115,7 @@ impl Pushes {
         self.broken.lock().remove(&spec.id);
         match self.build(spec) {
             Ok(None) => {}
-            Ok(Some((adaptor, transport))) => {
+            Ok(Some(Outlet { adaptor, transport })) => {
                 let parts = PushParts {
                     store: spec.id,
                     adaptor: Arc::new(adaptor),
@@ -132,7 +138,8 @@ impl Pushes {
         }
     }
 
-    fn build(&self, spec: &StoreSpec) -> Result<Option<(LogAdaptor, Arc<dyn Transport>)>, String> {
+    /// Makes what speaks a storage's language, and what carries it there; `None` for a store that is only its log.
+    fn build(&self, spec: &StoreSpec) -> Result<Option<Outlet>, String> {
         let Some(name) = &spec.adaptor else { return Ok(None) };
         let adaptor = plugins::adaptor(name, &spec.name, &spec.adaptor_config)?;
         let transport: Arc<dyn Transport> = match name.as_str() {
@@ -143,7 +150,7 @@ impl Pushes {
                 Arc::new(RespTransport::new(RespOptions::new(config.endpoint, self.egress.clone())))
             }
         };
-        Ok(Some((adaptor, transport)))
+        Ok(Some(Outlet { adaptor, transport }))
     }
 
     fn open_embedded(&self, spec: &StoreSpec) -> Result<Arc<EmbeddedStore>, String> {

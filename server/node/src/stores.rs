@@ -102,7 +102,7 @@ impl Records {
             if let Some(epoch) = self.cache.following(store, next) {
                 take(&epoch, store, next, &mut page, records_max, bytes_max);
             } else {
-                self.from_log(store, next, &mut page, records_max, bytes_max)?;
+                self.take_logged(store, next, &mut page, records_max, bytes_max)?;
             }
             match page.records.last() {
                 Some(last) if page.records.len() > before => next = last.lsn,
@@ -129,7 +129,7 @@ impl Records {
         self.log.oldest(store)
     }
 
-    fn from_log(
+    fn take_logged(
         &self,
         store: StoreId,
         after: Lsn,

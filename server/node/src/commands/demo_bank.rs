@@ -68,8 +68,7 @@ pub fn run(flags: &Bank) -> Result<(), String> {
 fn start_node() -> Result<(Node, tempfile::TempDir), String> {
     let data = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
     let config = Config { listen: ([127, 0, 0, 1], 0).into(), data: data.path().to_owned(), ..Config::load(None)? };
-    let node = Node::start(&config).map_err(|error| error.to_string())?;
-    node.ensure_kv().map_err(|error| error.to_string())?;
+    let node = Node::start(&config, true).map_err(|error| error.to_string())?;
     Ok((node, data))
 }
 

@@ -53,10 +53,7 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
     let filter = EnvFilter::try_from_env("TRIBUNAL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
-    let node = Node::start(config).map_err(|error: NodeError| error.to_string())?;
-    if with_kv {
-        node.ensure_kv().map_err(|error| error.to_string())?;
-    }
+    let node = Node::start(config, with_kv).map_err(|error: NodeError| error.to_string())?;
     println!("tribunal listens on http://{}", node.address());
     node.run_until_signal().map_err(|error| error.to_string())
 }
