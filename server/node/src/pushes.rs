@@ -22,7 +22,7 @@ use crate::stores::Records;
 
 /// Memory that one embedded store may use, bytes; it is taken as rows come. With less, a million rows written
 /// uniformly wait for the disk.
-const EMBEDDED_CACHE_BYTES: u64 = 512 << 20;
+const EMBEDDED_CACHE_BYTES: u64 = 1 << 30;
 
 /// What the `redis` adaptor's configuration says to the host; the adaptor reads the rest.
 #[derive(Debug, Deserialize)]

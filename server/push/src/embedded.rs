@@ -52,7 +52,7 @@ pub const SCAN_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Smallest part of the memory that holds rows on their way to sled, bytes.
 const RECENT_BYTES_MIN: usize = 8 * 1024 * 1024;
 /// Bytes of journal after which a checkpoint is due, whatever memory it takes: they are read at the next start.
-const JOURNAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
+const JOURNAL_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// Rows of one store, in a directory of its own. Cheap to share by `Arc`; every method may block on the disk.
 pub struct EmbeddedStore {
