@@ -119,11 +119,15 @@ impl LogReader {
     /// # Errors
     /// [`LogError::Damaged`].
     pub fn locate(&self, store: StoreId, after: Lsn) -> Result<Located, LogError> {
-        let (from, until) = match self.shared.index.read().lsns.find(store, after) {
-            Found::At(cen) => return Ok(Located::Epoch(cen)),
-            Found::Head => return Ok(Located::Head),
-            Found::Truncated(oldest) => return Ok(Located::Truncated { oldest }),
-            Found::Between(from, until) => (from, until),
+        let (from, until) = {
+            let index = self.shared.index.read();
+            match index.lsns.find(store, after) {
+                Found::At(cen) => return Ok(Located::Epoch(cen)),
+                Found::Head => return Ok(Located::Head),
+                Found::Truncated(oldest) => return Ok(Located::Truncated { oldest }),
+                // Behind a truncation the first span kept may lie further on: nothing is below the oldest epoch.
+                Found::Between(from, until) => (from.max(index.oldest), until),
+            }
         };
         let wanted = after.next();
         let mut cen = from;
