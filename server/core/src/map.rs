@@ -121,18 +121,32 @@ impl Segment {
         }
     }
 
-    /// Appends an entry whose row is not there yet.
-    fn place(&mut self, entry: Entry) -> usize {
+    /// How many slots behind its home an entry of these bits lies at `at`.
+    #[inline(always)]
+    fn distance(&self, lo: u64, at: usize) -> usize {
+        let home = self.home(lo);
+        if at >= home { at - home } else { at + self.slots.len() - home }
+    }
+
+    /// Adds an entry whose row is not there yet. One that lies nearer to its home makes room (Celis, "Robin Hood
+    /// hashing"): hardly any row then lies behind the lines that [`VersionMap::prefetch`] asks for.
+    fn place(&mut self, mut entry: Entry) {
         let size = self.slots.len();
         let mut at = self.home(entry.lo_flags);
+        let mut distance = 0;
         while !self.slots[at].is_empty() {
+            let theirs = self.distance(self.slots[at].lo_flags, at);
+            if theirs < distance {
+                core::mem::swap(&mut self.slots[at], &mut entry);
+                distance = theirs;
+            }
+            distance += 1;
             at += 1;
             if at == size {
                 at = 0;
             }
         }
         self.slots[at] = entry;
-        at
     }
 
     /// Grows by two fifths when three quarters are full.
@@ -201,7 +215,7 @@ impl VersionMap {
         let home = segment.home(key.lo);
         prefetch(&segment.slots, home);
         // A chain is a few entries long, so it often reaches into the next line.
-        prefetch(&segment.slots, home + 2);
+        prefetch(&segment.slots, home + 3);
     }
 
     /// Starts loading a slot that was found before.
