@@ -51,6 +51,16 @@ pub(crate) const ID_BYTES: u64 = 72;
 const _: () = assert!(size_of::<IdEntry>() <= 48, "an entry and two index words fit in what an id counts for");
 
 impl IdEntry {
+    fn new(id: &ScopedId, body: Option<BodyHash>, at: VerdictAt) -> IdEntry {
+        IdEntry {
+            id: halves(id.id),
+            body_hash: body.map_or(0, |hash| hash.0),
+            cen: at.cen.0,
+            item: at.item,
+            namespace_body: u64::from(id.namespace.0) << 1 | u64::from(body.is_some()),
+        }
+    }
+
     fn at(&self) -> VerdictAt {
         VerdictAt { cen: Cen(self.cen), item: self.item }
     }
@@ -121,17 +131,51 @@ impl Bucket {
     }
 
     fn insert(&mut self, id: &ScopedId, entry: IdEntry) {
-        if (self.entries.len() + 1) * 4 > self.index.len() * 3 {
-            let size = (self.index.len() * 2).max(16);
-            self.index = alloc::vec![0; size];
-            for i in 0..self.entries.len() {
-                let hash = self.hash(&self.entries[i].scoped());
-                self.link(hash, i);
-            }
-        }
+        self.reserve_one();
         self.entries.push(entry);
         let hash = self.hash(id);
         self.link(hash, self.entries.len() - 1);
+    }
+
+    /// Returns the entry of a known id, or files an unknown one: one walk for both.
+    #[inline]
+    fn find_or_insert(&mut self, id: &ScopedId, entry: IdEntry) -> Option<&IdEntry> {
+        self.reserve_one();
+        let hash = self.hash(id);
+        let mut at = self.home(hash);
+        loop {
+            let word = self.index[at];
+            if word == 0 {
+                self.entries.push(entry);
+                self.index[at] = hash << 32 | self.entries.len() as u64;
+                return None;
+            }
+            if (word >> 32) as u32 == hash as u32 {
+                let position = word as u32 as usize - 1;
+                if self.entries[position].is(id) {
+                    return Some(&self.entries[position]);
+                }
+            }
+            at = (at + 1) & (self.index.len() - 1);
+        }
+    }
+
+    /// Doubles the index when three quarters are full.
+    #[inline]
+    fn reserve_one(&mut self) {
+        if (self.entries.len() + 1) * 4 > self.index.len() * 3 {
+            self.grow();
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let size = (self.index.len() * 2).max(16);
+        self.index = alloc::vec![0; size];
+        for i in 0..self.entries.len() {
+            let hash = self.hash(&self.entries[i].scoped());
+            self.link(hash, i);
+        }
     }
 
     fn link(&mut self, hash: u64, position: usize) {
@@ -222,15 +266,24 @@ impl IdTable {
 
     /// Files an unknown id. `seed` keys a new second's index and has no effect on any answer.
     pub(crate) fn insert(&mut self, id: &ScopedId, body: Option<BodyHash>, at: VerdictAt, seed: u64) {
-        let entry = IdEntry {
-            id: halves(id.id),
-            body_hash: body.map_or(0, |hash| hash.0),
-            cen: at.cen.0,
-            item: at.item,
-            namespace_body: u64::from(id.namespace.0) << 1 | u64::from(body.is_some()),
-        };
-        self.bucket_mut(id.second(), seed).insert(id, entry);
+        self.bucket_mut(id.second(), seed).insert(id, IdEntry::new(id, body, at));
         self.count += 1;
+    }
+
+    /// Returns what a known id stands for, or files it like [`IdTable::insert`].
+    #[inline]
+    pub(crate) fn find_or_insert(
+        &mut self,
+        id: &ScopedId,
+        body: Option<BodyHash>,
+        at: VerdictAt,
+        seed: u64,
+    ) -> Option<(VerdictAt, Option<BodyHash>)> {
+        let entry = IdEntry::new(id, body, at);
+        let found = self.bucket_mut(id.second(), seed).find_or_insert(id, entry);
+        let found = found.map(|entry| (entry.at(), entry.body()));
+        self.count += u64::from(found.is_none());
+        found
     }
 
     /// Forgets seconds that are too old, then the oldest ones until the rest fits.
@@ -309,6 +362,22 @@ mod tests {
         }
         let filed: Vec<_> = table.entries().map(IdEntry::scoped).collect();
         assert_eq!(filed[7], id(700, 7));
+    }
+
+    #[test]
+    fn an_id_is_filed_once() {
+        let (mut table, mut twice) = (IdTable::new(), IdTable::new());
+        for n in 0..500 {
+            let id = id(n % 7 * 1000, n % 210);
+            let known = twice.find(&id);
+            if known.is_none() {
+                twice.insert(&id, Some(BodyHash(n)), at(n as u32), 7);
+            }
+            assert_eq!(table.find_or_insert(&id, Some(BodyHash(n)), at(n as u32), 7), known);
+        }
+        assert!(table.count() < 500, "some came twice");
+        assert_eq!(table.count(), twice.count());
+        assert!(table.entries().eq(twice.entries()));
     }
 
     #[test]

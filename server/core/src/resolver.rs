@@ -184,22 +184,30 @@ impl Resolver {
             }
             let t = txns.bases[b].txn + i;
             let id = ScopedId { namespace: txn.namespace, id: txn.id };
-            let known = if planted(Bug::ReplayExecutes) { None } else { self.ids.find(&id) };
+            let at = VerdictAt { cen: input.cen, item: t as u32 };
+            let outside = self.ids.is_outside(txn.id, input.epoch_time_ms, &limits);
+            let known = if planted(Bug::ReplayExecutes) {
+                None
+            } else if outside {
+                self.ids.find(&id)
+            } else {
+                self.ids.find_or_insert(&id, Some(txn.body_hash), at, self.digest.0)
+            };
             let refused = match known {
                 Some((original, body)) if body.is_none_or(|body| body == txn.body_hash) => {
-                    Some(Decision::Replayed { original })
+                    Decision::Replayed { original }
                 }
-                Some(_) => Some(Decision::BodyMismatch),
-                None if self.ids.is_outside(txn.id, input.epoch_time_ms, &limits) => Some(Decision::Expired),
-                None => None,
+                Some(_) => Decision::BodyMismatch,
+                None if outside => Decision::Expired,
+                None => {
+                    if planted(Bug::ReplayExecutes) {
+                        self.ids.insert(&id, Some(txn.body_hash), at, self.digest.0);
+                    }
+                    continue;
+                }
             };
-            if let Some(decision) = refused {
-                outcome.decisions[t] = decision;
-                txns.fates[t] = Fate::IDLE;
-            } else {
-                let at = VerdictAt { cen: input.cen, item: t as u32 };
-                self.ids.insert(&id, Some(txn.body_hash), at, self.digest.0);
-            }
+            outcome.decisions[t] = refused;
+            txns.fates[t] = Fate::IDLE;
         }
         self.identify_given(input, txns.txns, outcome);
     }
