@@ -1,0 +1,69 @@
+//! What resolving costs with the built-in Wasm policies, against their native twins on the same workload in the same
+//! run: `cargo bench -p tribunal-wasm --bench resolve`. Times are of the thread's processor.
+
+#[path = "../../core/benches/workload/mod.rs"]
+mod workload;
+
+use std::time::Duration;
+
+use tribunal_core::native::NativeRule;
+use tribunal_core::policy::Policies;
+use tribunal_types::Isolation;
+use tribunal_wasm::{PluginEngine, PluginLimits, builtin};
+use workload::{BASE, Bench, Workload, cpu_time, native_policies};
+
+/// The built-in modules. They live as long as the process.
+fn wasm_policies() -> Policies<'static> {
+    let engine = PluginEngine::new(PluginLimits::default()).expect("this machine runs the engine");
+    let rule = builtin::rule(&engine, "first-writer-wins", "").expect("it is built in").expect("it loads");
+    let validators = builtin::validators(&engine).expect("they load");
+    Policies {
+        rule: Box::leak(Box::new(rule)),
+        validator: Box::leak(Box::new(validators)),
+        rule_fallback: NativeRule::FirstWriterWins,
+    }
+}
+
+/// Alternates epochs of both, so that they see the same machine, and prints one line.
+fn report(workload: Workload, wasm: Policies<'static>, seconds: f64) {
+    let mut benches = [Bench::new(workload, native_policies()), Bench::new(workload, wasm)];
+    let mut spent = [Duration::ZERO; 2];
+    for _ in 0..300_000 / workload.epoch {
+        for bench in &mut benches {
+            bench.resolve();
+        }
+    }
+    let begun = cpu_time();
+    let (mut epochs, mut probing) = (0, Duration::ZERO);
+    while epochs < 3 || (cpu_time() - begun).as_secs_f64() < seconds {
+        for (bench, spent) in benches.iter_mut().zip(&mut spent) {
+            *spent += bench.resolve().0;
+        }
+        // One of them is enough, but their states must stay the same.
+        benches.iter_mut().for_each(|bench| probing += bench.probe() / 2);
+        epochs += 1;
+    }
+    assert_eq!(benches[0].resolver.digest(), benches[1].resolver.digest(), "both decide the same");
+    let rate = |spent: Duration| (epochs * workload.epoch) as f64 / spent.as_secs_f64() / 1e6;
+    let ([native, wasm], probes) = (spent.map(rate), rate(probing));
+    println!(
+        "zipf {:.1}, {:>5} a batch, {:<15} native {native:>5.2} M txn/s  wasm {wasm:>5.2} M txn/s  cost {:>4.1} %  \
+         probes {probes:>5.2} M txn/s",
+        workload.skew,
+        workload.epoch,
+        workload.level.name(),
+        100.0 * (native / wasm - 1.0),
+    );
+}
+
+fn main() {
+    let seconds = if std::env::args().any(|arg| arg == "--test") { 0.0 } else { 4.0 };
+    let wasm = wasm_policies();
+    for level in [Isolation::Serializable, Isolation::Snapshot] {
+        for skew in [0.9, 0.0] {
+            for epoch in [100, 1_000, 4_096] {
+                report(Workload { level, skew, epoch, ..BASE }, wasm, seconds);
+            }
+        }
+    }
+}
