@@ -18,7 +18,7 @@ use workload::{BASE, Bench, Workload, cpu_time, native_policies};
 fn count(workload: Workload, epochs: usize) {
     let mut bench = Bench::new(workload, native_policies());
     for _ in 0..epochs {
-        bench.resolve();
+        bench.resolve_by(|| Duration::ZERO);
     }
 }
 

@@ -1,0 +1,227 @@
+//! The workload of the resolver's benchmarks: transactions on rows of one large table, from clients that have read its
+//! last state.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tribunal_core::executor::Inline;
+use tribunal_core::native::{NativeRule, NativeValidator};
+use tribunal_core::policy::Policies;
+use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_types::{
+    Batch, BodyHash, Cen, Csn, Decision, EpochInput, EpochOutcome, ImportedVersion, Isolation, NamespaceId, NodeId,
+    Read, RowKey, Span, StoreId, StoreSnapshot, TxnId, TxnRequest, Version, Write, WriteKind,
+};
+
+const STORE: StoreId = StoreId(1);
+const START_MS: u64 = 1_800_000_000_000;
+
+/// One row of the table.
+#[derive(Clone, Copy)]
+pub struct Workload {
+    /// Rows in the table.
+    pub rows: usize,
+    /// Exponent of the Zipf distribution; 0 is uniform.
+    pub skew: f64,
+    /// Transactions of an epoch.
+    pub epoch: usize,
+    /// Rows read by a transaction.
+    pub reads: usize,
+    /// Rows written by a transaction.
+    pub writes: usize,
+    /// Isolation level.
+    pub level: Isolation,
+}
+
+pub const BASE: Workload =
+    Workload { rows: 1_000_000, skew: 0.9, epoch: 1_000, reads: 5, writes: 5, level: Isolation::Serializable };
+
+/// Processor time of this thread: on a shared machine the clock on the wall measures the neighbours.
+pub fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// SplitMix64: seeded, so every run does the same work.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+}
+
+fn mix(n: u64) -> u64 {
+    let z = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+fn row_key(row: usize) -> RowKey {
+    RowKey { hi: mix(2 * row as u64 + 1), lo: mix(2 * row as u64 + 2) }
+}
+
+/// Draws rows by popularity.
+struct Popularity {
+    rows: usize,
+    /// Cumulated weights; empty if uniform.
+    cumulated: Vec<f64>,
+}
+
+impl Popularity {
+    fn new(rows: usize, skew: f64) -> Popularity {
+        let mut sum = 0.0;
+        let weight = |rank: usize| 1.0 / ((rank + 1) as f64).powf(skew);
+        let cumulated = if skew == 0.0 {
+            Vec::new()
+        } else {
+            (0..rows)
+                .map(|rank| {
+                    sum += weight(rank);
+                    sum
+                })
+                .collect()
+        };
+        Popularity { rows, cumulated }
+    }
+
+    fn draw(&self, rng: &mut Rng) -> usize {
+        let Some(total) = self.cumulated.last() else { return rng.next() as usize % self.rows };
+        let at = (rng.next() >> 11) as f64 / (1_u64 << 53) as f64 * total;
+        self.cumulated.partition_point(|&c| c < at).min(self.rows - 1)
+    }
+}
+
+/// A resolver with all rows known, and clients that have read its last state.
+pub struct Bench {
+    workload: Workload,
+    policies: Policies<'static>,
+    /// The resolver that is measured.
+    pub resolver: Resolver,
+    versions: Vec<Version>,
+    popularity: Popularity,
+    rng: Rng,
+    cen: u64,
+    txns: u64,
+}
+
+/// The native twins of the default policies.
+pub fn native_policies() -> Policies<'static> {
+    Policies {
+        rule: &NativeRule::FirstWriterWins,
+        validator: &NativeValidator,
+        rule_fallback: NativeRule::FirstWriterWins,
+    }
+}
+
+impl Bench {
+    /// Fills the table; `policies` decide every epoch.
+    pub fn new(workload: Workload, policies: Policies<'static>) -> Bench {
+        let version = Version::new(Cen(1), 0).expect("fits");
+        let mut resolver = Resolver::new(ResolverConfig {
+            // A full window, as in the long run: memory goes round instead of growing.
+            window_bytes_max: 64 << 20,
+            ..ResolverConfig::default()
+        });
+        let imports = (0..workload.rows)
+            .map(|row| ImportedVersion { row: row_key(row), store: STORE, version, integer: false })
+            .collect();
+        let batch = Batch { first: Cen(1), last: Cen(2), imports, ..Batch::default() };
+        let input = EpochInput { cen: Cen(2), epoch_time_ms: START_MS, batches: vec![Arc::new(batch)] };
+        resolver.resolve(&input, &policies, &Inline);
+        let popularity = Popularity::new(workload.rows, workload.skew);
+        let versions = vec![version; workload.rows];
+        Bench { workload, policies, resolver, versions, popularity, rng: Rng(7), cen: 2, txns: 0 }
+    }
+
+    fn epoch(&mut self) -> (EpochInput, Vec<usize>) {
+        self.cen += 1;
+        let cen = Cen(self.cen);
+        let now_ms = START_MS + self.cen;
+        let mut batch = Batch { first: cen, last: cen, clock_ms: now_ms, ..Batch::default() };
+        let mut rows = Vec::new();
+        for _ in 0..self.workload.epoch {
+            let (txn, written) = self.txn(now_ms);
+            batch.push(&txn, Csn::new(now_ms * 1_000_000 + self.txns, NodeId(1)));
+            rows.extend(written);
+        }
+        (EpochInput { cen, epoch_time_ms: now_ms, batches: vec![Arc::new(batch)] }, rows)
+    }
+
+    fn txn(&mut self, now_ms: u64) -> (TxnRequest, Vec<usize>) {
+        self.txns += 1;
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&(now_ms << 16 | 0x7000).to_be_bytes());
+        id[8..].copy_from_slice(&(1 << 63 | self.rng.next() >> 2).to_be_bytes());
+        let mut txn = TxnRequest {
+            id: TxnId(id),
+            body_hash: BodyHash(self.rng.next()),
+            namespace: NamespaceId(1),
+            isolation: self.workload.level,
+            snapshots: vec![StoreSnapshot { store: STORE, at: Cen(self.cen - 1) }],
+            ..TxnRequest::default()
+        };
+        let mut rows: Vec<usize> = Vec::new();
+        while rows.len() < self.workload.reads + self.workload.writes {
+            let row = self.popularity.draw(&mut self.rng);
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
+        }
+        let written = rows.split_off(self.workload.reads);
+        for &row in &rows {
+            let key = Span::push(&mut txn.keys, &row.to_be_bytes());
+            txn.reads.push(Read { row: row_key(row), seen: Some(self.versions[row]), store: STORE, key });
+        }
+        for &row in &written {
+            let key = Span::push(&mut txn.keys, &row.to_be_bytes());
+            let value = Span::push(&mut txn.values, b"{\"value\":12345678}");
+            let kind = WriteKind::Update;
+            txn.writes.push(Write { row: row_key(row), store: STORE, key, value, kind, integer: false });
+        }
+        (txn, written)
+    }
+
+    /// Resolves one epoch and returns how long that took, and how many committed.
+    pub fn resolve(&mut self) -> (Duration, usize) {
+        self.resolve_by(cpu_time)
+    }
+
+    /// The same by another clock: not every profiler can emulate the processor's.
+    pub fn resolve_by(&mut self, clock: impl Fn() -> Duration) -> (Duration, usize) {
+        let (input, written) = self.epoch();
+        let start = clock();
+        let outcome = decided(&mut self.resolver, &input, &self.policies);
+        let took = clock() - start;
+        (took, self.learn(&outcome, &written))
+    }
+
+    /// Lets the clients know what was decided, and returns how many committed.
+    fn learn(&mut self, outcome: &EpochOutcome, written: &[usize]) -> usize {
+        for (decision, rows) in outcome.decisions.iter().zip(written.chunks(self.workload.writes.max(1))) {
+            if let Decision::Committed { version } = decision {
+                rows.iter().for_each(|&row| self.versions[row] = self.versions[row].max(*version));
+            }
+        }
+        outcome.order.len()
+    }
+
+    /// Only probes the table for the rows of one epoch.
+    pub fn probe(&mut self) -> Duration {
+        let (input, _) = self.epoch();
+        let batch = &input.batches[0];
+        let rows: Vec<RowKey> = batch.reads.iter().map(|r| r.row).chain(batch.writes.iter().map(|w| w.row)).collect();
+        let start = cpu_time();
+        black_box(self.resolver.probe(black_box(&rows)));
+        cpu_time() - start
+    }
+}
+
+/// The part that is measured, under a name that a profiler can be told.
+#[inline(never)]
+fn decided(resolver: &mut Resolver, input: &EpochInput, policies: &Policies<'_>) -> EpochOutcome {
+    black_box(resolver.resolve(input, policies, &Inline))
+}
