@@ -29,6 +29,8 @@ pub enum Job {
         image: Box<StateImage>,
         /// Epochs below this one are applied everywhere.
         applied_below: Cen,
+        /// The node stops: this one must be written even if another is under way.
+        last: bool,
     },
     /// Drop the epochs below this one, as far as retention allows.
     Truncate(Cen),
@@ -48,12 +50,24 @@ pub struct Ties {
     pub metrics: Arc<Metrics>,
 }
 
+/// Tells the sequencer if the log thread panics: nothing would ever become durable again.
+struct ReportPanic<'a>(&'a Sender<Message>);
+
+impl Drop for ReportPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.0.send(Message::LogFailed("the log thread panicked".into()));
+        }
+    }
+}
+
 /// How long the log stays quiet before its mark is brought up to date.
 const IDLE_MARK_AFTER: Duration = Duration::from_millis(5);
 
 /// Runs the log thread until it is told to stop or durability is in doubt.
 pub fn run(mut log: SledLog, jobs: &Receiver<Job>, ties: &Ties) {
     let Ties { events, cache, metrics, .. } = ties;
+    let _report = ReportPanic(events);
     let mut image: Option<JoinHandle<()>> = None;
     let failed = |error: LogError| {
         // Whoever waits learns that the outcome is unknown; the process then ends with this reason.
@@ -88,11 +102,14 @@ pub fn run(mut log: SledLog, jobs: &Receiver<Job>, ties: &Ties) {
                     let _ = events.send(Message::ControlDurable(index, change));
                 })
             }
-            Job::Image { image: next, applied_below } => {
-                // An image is large: it is written beside the log and in its own time, one after the other.
-                join(image.take());
-                image = store_image(log.image_writer(), next, applied_below, ties.jobs.clone());
-                Ok(())
+            // Commits do not wait for an image: while one is being written, the next one is left out.
+            Job::Image { last: false, .. } if image.as_ref().is_some_and(|thread| !thread.is_finished()) => Ok(()),
+            Job::Image { image: next, applied_below, .. } => {
+                // The log first: an image that outlived the outcome of its epoch would leave a hole in the stores' logs.
+                log.sync().map(|()| {
+                    join(image.take());
+                    image = store_image(log.image_writer(), next, applied_below, ties.jobs.clone());
+                })
             }
             Job::Truncate(below) => log.truncate(below),
             Job::Stop => {

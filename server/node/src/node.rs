@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Sender, unbounded};
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tribunal_http::{RouterOptions, ServerOptions, Service};
 use tribunal_types::{ControlChange, Existence, NamespaceId, StoreSpec};
 
@@ -56,7 +56,7 @@ pub struct Node {
     address: SocketAddr,
     service: Arc<NodeService>,
     messages: Sender<Message>,
-    ended: Receiver<Ended>,
+    ended: watch::Receiver<Option<Ended>>,
     threads: Vec<JoinHandle<()>>,
     http_stop: Option<oneshot::Sender<()>>,
     http_done: Option<tokio::task::JoinHandle<()>>,
@@ -91,7 +91,7 @@ impl Node {
     ) -> Result<Node, NodeError> {
         let (messages, inbox) = unbounded();
         let (jobs, log_jobs) = unbounded();
-        let (ended_sender, ended) = bounded(1);
+        let (ended_sender, ended) = watch::channel(None);
         let shared = Shared {
             cache: Arc::new(EpochCache::new(EPOCH_CACHE_BYTES)),
             published: Arc::new(Published::new()),
@@ -143,7 +143,7 @@ impl Node {
             spawn("log", move || log_thread::run(log, &log_jobs, &ties))?
         };
         let sequencer = spawn("sequencer", move || {
-            let _ = ended_sender.send(sequencer.run(&inbox));
+            let _ = ended_sender.send(Some(sequencer.run(&inbox)));
         })?;
         let service = Arc::new(NodeService {
             messages: messages.clone(),
@@ -207,9 +207,9 @@ impl Node {
     }
 
     fn failure(&self) -> NodeError {
-        match self.ended.recv() {
-            Ok(Ended::LogFailed(reason)) => NodeError::LogFailed(reason),
-            _ => NodeError::Start("the node stopped while it was starting".into()),
+        match self.runtime.block_on(how_it_ended(self.ended.clone())) {
+            Ended::LogFailed(reason) => NodeError::LogFailed(reason),
+            Ended::Stopped => NodeError::Start("the node stopped while it was starting".into()),
         }
     }
 
@@ -242,14 +242,13 @@ impl Node {
     /// # Errors
     /// [`NodeError::LogFailed`].
     pub fn run_until_signal(self) -> Result<(), NodeError> {
-        let ended = self.ended.clone();
-        let signalled = self.runtime.block_on(async move {
-            let failed = tokio::task::spawn_blocking(move || ended.recv());
+        let ended = how_it_ended(self.ended.clone());
+        let signalled = self.runtime.block_on(async {
             tokio::select! {
                 signal = signal() => signal,
-                failed = failed => Err(match failed {
-                    Ok(Ok(Ended::LogFailed(reason))) => NodeError::LogFailed(reason),
-                    _ => NodeError::LogFailed("the sequencer ended unexpectedly".into()),
+                ended = ended => Err(match ended {
+                    Ended::LogFailed(reason) => NodeError::LogFailed(reason),
+                    Ended::Stopped => NodeError::LogFailed("the sequencer ended unexpectedly".into()),
                 }),
             }
         });
@@ -272,7 +271,7 @@ impl Node {
     pub fn stop(mut self) -> Result<(), NodeError> {
         self.service.stopping.store(true, Ordering::Relaxed);
         let _ = self.messages.send(Message::Stop);
-        let ended = self.ended.recv().unwrap_or(Ended::Stopped);
+        let ended = self.runtime.block_on(how_it_ended(self.ended.clone()));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -305,6 +304,14 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
         .name(name.to_owned())
         .spawn(run)
         .map_err(|error| NodeError::Start(format!("cannot start the {name} thread: {error}")))
+}
+
+/// Waits until the sequencer has ended. One that ends without a word has panicked.
+async fn how_it_ended(mut ended: watch::Receiver<Option<Ended>>) -> Ended {
+    match ended.wait_for(Option::is_some).await {
+        Ok(ended) => ended.clone().unwrap_or(Ended::Stopped),
+        Err(_) => Ended::LogFailed("the sequencer panicked; please report this with its message".into()),
+    }
 }
 
 async fn signal() -> Result<(), NodeError> {

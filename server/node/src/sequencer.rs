@@ -30,7 +30,7 @@ use crate::metrics::{Metrics, ReasonLabel, SlotLabel};
 use crate::policies::PolicySet;
 use crate::published::{Published, StoreProgress};
 use crate::shards::{BySize, Workers};
-use crate::waiting::{Answer, Ticket};
+use crate::waiting::{Answer, Ticket, bytes_of};
 
 /// What the sequencer hears.
 pub enum Message {
@@ -300,7 +300,7 @@ impl Sequencer {
     /// Puts a transaction into the open batch; gives it back if that is full.
     fn offer(&mut self, txn: TxnRequest, ticket: Ticket, now_us: u64) -> Option<(TxnRequest, Ticket)> {
         let key = (txn.namespace, txn.id);
-        let bytes = txn.keys.len() + txn.values.len();
+        let bytes = bytes_of(&txn);
         if self.in_flight.contains_key(&key) {
             self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             ticket.answer(Answer::InFlight);
@@ -429,7 +429,7 @@ impl Sequencer {
         self.answer(&epoch, waiters);
         self.shared.published.wake();
         if self.image_bytes >= self.start.image_every_bytes {
-            self.take_image();
+            self.take_image(false);
         }
     }
 
@@ -505,6 +505,8 @@ impl Sequencer {
                     self.start.resolver.declare_store(spec.clone());
                     self.start.stores.insert(spec.id);
                     self.start.visibility.track(spec.id, delivery(spec), self.start.resolver.head_lsn(spec.id));
+                    // It may be another storage now; its own watermark says what it holds.
+                    self.start.visibility.rewound(spec.id, Lsn(0));
                 }
                 ControlChange::ActivatePlugin { choice, .. } => self.start.policies.activate(choice),
             }
@@ -542,14 +544,14 @@ impl Sequencer {
         metrics.ids.set(stats.ids);
     }
 
-    fn take_image(&mut self) {
+    fn take_image(&mut self, last: bool) {
         self.image_bytes = 0;
         self.image_at = self.start.resolver.last();
         let mut image = Box::new(self.start.resolver.image());
         image.push_words(CONTROL_COLUMN, vec![self.applied_control().0]);
         let applied = self.start.stores.iter().map(|&store| self.start.visibility.applied(store));
         let applied_below = applied.min().unwrap_or(self.image_at);
-        let _ = self.log.send(Job::Image { image, applied_below });
+        let _ = self.log.send(Job::Image { image, applied_below, last });
     }
 
     /// Returns the last control entry that the resolver's state includes.
@@ -579,7 +581,7 @@ impl Sequencer {
             }
         }
         if self.start.resolver.last() > self.image_at {
-            self.take_image();
+            self.take_image(true);
         }
         let _ = self.log.send(Job::Stop);
         Ended::Stopped

@@ -26,12 +26,14 @@ use crate::metrics::StoreLabel;
 use crate::pushes::Pushes;
 use crate::sequencer::{KnownNow, Message, Shared};
 use crate::stores::{NoRecords, Records, Stores};
-use crate::waiting::{Answer, Many, Ticket};
+use crate::waiting::{Answer, Many, Ticket, bytes_of};
 
 /// A commit that is not durable after this long is answered with "outcome unknown".
 const DECISION_PATIENCE: Duration = Duration::from_secs(30);
 /// How long `ack: applied` waits for the stores.
 const APPLY_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a waiting status request pauses before it asks again.
+const STATUS_PAUSE: Duration = Duration::from_millis(5);
 /// When to come back if a queue is full: some epochs later.
 const RETRY_AFTER_MS: u64 = 20;
 
@@ -114,8 +116,14 @@ impl NodeService {
                 epoch.and_then(|epoch| item_verdict(&epoch.0, &epoch.1, at.item))
             }
         };
-        let verdict = verdict.ok_or_else(|| ServiceError::NotFound {
-            what: format!("the verdict of epoch {}: that part of the log is truncated", at.cen),
+        // Not "not found": it was decided, and must not be done again under another id.
+        let verdict = verdict.ok_or_else(|| ServiceError::ClientMistake {
+            code: "verdict_truncated",
+            pointer: String::new(),
+            detail: format!(
+                "this transaction was decided in epoch {}, whose log is truncated by now; read its rows to see how",
+                at.cen
+            ),
         })?;
         let csn = match verdict {
             Verdict::Committed { csn, .. } => Some(csn),
@@ -125,13 +133,13 @@ impl NodeService {
     }
 
     /// Under `ack: applied`, waits until every store that a commit wrote has applied it.
-    async fn until_applied(&self, mut decided: Decided, ack: AckMode) -> Decided {
+    async fn until_applied(&self, mut decided: Decided, ack: AckMode, deadline: Instant) -> Decided {
         let (AckMode::Applied, Verdict::Committed { cen, lsns, .. }) = (ack, &decided.verdict) else {
             return decided;
         };
         let start = Instant::now();
         let stores: Vec<StoreId> = lsns.iter().map(|(store, _)| *store).collect();
-        let applied = self.until_visible(&stores, *cen, start + APPLY_PATIENCE).await.is_ok();
+        let applied = self.until_visible(&stores, *cen, deadline).await.is_ok();
         decided.applied = Some(applied);
         decided.phases.apply_us = micros(start.elapsed());
         decided
@@ -172,10 +180,10 @@ impl NodeService {
             return Ok(Decided { verdict, csn: None, replayed: false, applied: None, phases: Phases::default() });
         }
         let asked = Instant::now();
-        self.admit(txn.keys.len() + txn.values.len())?;
+        self.admit(bytes_of(&txn))?;
         let answer = self.ask(|ticket| Message::Commit(vec![(began(txn), ticket)])).await?;
         let decided = self.words(answer, asked)?;
-        Ok(self.until_applied(decided, ack).await)
+        Ok(self.until_applied(decided, ack, Instant::now() + APPLY_PATIENCE).await)
     }
 
     async fn decide_many(
@@ -186,7 +194,7 @@ impl NodeService {
         let asked = Instant::now();
         let mut results: Vec<Option<Result<Decided, ServiceError>>> = txns.iter().map(|_| None).collect();
         let (reads, writes): (Vec<_>, Vec<_>) = txns.into_iter().enumerate().partition(|(_, t)| t.is_read_only());
-        self.admit(writes.iter().map(|(_, txn)| txn.keys.len() + txn.values.len()).sum())?;
+        self.admit(writes.iter().map(|(_, txn)| bytes_of(txn)).sum())?;
         let places: Vec<usize> = writes.iter().map(|(place, _)| *place).collect();
         if !places.is_empty() {
             let (reply, answers) = oneshot::channel();
@@ -197,9 +205,11 @@ impl NodeService {
                 Ok(Ok(answers)) => answers,
                 _ => return Err(outcome_unknown()),
             };
+            // One patience for all of them, or a dead store would hold the request for as many as there are.
+            let deadline = Instant::now() + APPLY_PATIENCE;
             for (place, answer) in places.into_iter().zip(answers) {
                 let decided = match self.words(answer, asked) {
-                    Ok(decided) => Ok(self.until_applied(decided, ack).await),
+                    Ok(decided) => Ok(self.until_applied(decided, ack, deadline).await),
                     Err(error) => Err(error),
                 };
                 results[place] = Some(decided);
@@ -226,7 +236,9 @@ impl NodeService {
                 KnownNow::InFlight => TxnStatus::InFlight,
             };
             match timeout_at(deadline.into(), changes.changed()).await {
-                Ok(Ok(())) => {}
+                // On a busy node there is a change each time: the deadline must be looked at, too, and the sequencer
+                // must not be asked a thousand times a second by everybody who waits.
+                Ok(Ok(())) if Instant::now() < deadline => tokio::time::sleep(STATUS_PAUSE).await,
                 // A fence must not end in doubt: it is put behind the transaction that is in flight.
                 _ if query.fence => return self.fence(query).await,
                 _ => return Ok(status),
@@ -267,7 +279,7 @@ impl NodeService {
                 return Ok(page);
             }
             match timeout_at(deadline.into(), changes.changed()).await {
-                Ok(Ok(())) => {}
+                Ok(Ok(())) if Instant::now() < deadline => {}
                 _ => return Ok(page),
             }
         }

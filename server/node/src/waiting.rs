@@ -4,9 +4,16 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use tribunal_types::VerdictAt;
+use tribunal_types::{TxnRequest, VerdictAt, Write};
 
 use crate::epoch_cache::ResolvedEpoch;
+
+/// Returns about how much memory a waiting transaction takes, bytes: its keys and values, and its operations.
+#[must_use]
+pub fn bytes_of(txn: &TxnRequest) -> usize {
+    let operations = txn.reads.len() + txn.ranges.len() + txn.writes.len();
+    txn.keys.len() + txn.values.len() + operations * size_of::<Write>() + size_of::<TxnRequest>()
+}
 
 /// What became of an item.
 #[derive(Clone, Debug)]

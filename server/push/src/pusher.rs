@@ -234,7 +234,10 @@ impl Pusher {
                 self.parts.sink.rewound(self.parts.store, at);
             }
             Some(before) if at == before => {}
-            _ => self.parts.sink.acked(self.parts.store, at),
+            Some(_) => self.parts.sink.acked(self.parts.store, at),
+            // The first answer of this storage is all that is known of it: what another one acknowledged before the
+            // store was declared anew says nothing.
+            None => self.parts.sink.rewound(self.parts.store, at),
         }
         Ok(at)
     }

@@ -179,7 +179,7 @@ async fn redis_killed_in_mid_push_and_set_back_equals_the_log_again() {
     push.log.append_many(300);
     push.until_caught_up().await;
     assert_eq!(rows_in(redis.endpoint()).await, push.log.state(), "after it was set back");
-    let rewound = push.events.all().into_iter().find_map(|event| match event {
+    let rewound = push.events.all().into_iter().rev().find_map(|event| match event {
         Event::Rewound(lsn) => Some(lsn),
         _ => None,
     });
