@@ -183,7 +183,7 @@ impl Default for Config {
                 cache_bytes: 256 << 20,
                 retention_hours: 24,
                 retention_bytes: 8 << 30,
-                image_every_bytes: 512 << 20,
+                image_every_bytes: 4 << 30,
             },
             http: Http {
                 connections_max: 10_240,
