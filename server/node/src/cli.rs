@@ -169,5 +169,8 @@ pub enum ConfigCommand {
         /// TOML file.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// Print JSON instead.
+        #[arg(long)]
+        json: bool,
     },
 }

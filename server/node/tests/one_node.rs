@@ -127,3 +127,65 @@ fn refuses_to_run_twice_on_one_directory() {
     assert!(refusal.contains("in use") || refusal.contains("lock"), "{refusal}");
     node.put_row("still", 1);
 }
+
+#[test]
+fn a_session_sees_its_own_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let verdict = node.put_row("mine", 7);
+    let begin = json!({"stores": ["kv"], "session": verdict["session"], "wait_ms": 10_000});
+    let begun = node.post("/v1/txns", &begin);
+    assert_eq!(begun.status, 201, "{}", begun.body);
+    let number = |value: &Value| value.as_str().expect("a decimal string").parse::<u64>().expect("a number");
+    assert!(number(&begun.body["snapshots"]["kv"]) >= number(&verdict["cen"]), "{}", begun.body);
+    assert_eq!(row(&node, "mine").expect("no waiting is needed any more")["value"], 7);
+}
+
+#[test]
+fn an_applied_commit_is_readable_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    for n in 0..20 {
+        let key = format!("k{n}");
+        let body = json!({"ack": "applied", "writes": [{"op": "put", "store": "kv", "key": key, "value": n}]});
+        let verdict = node.commit(&body).body;
+        assert_eq!((&verdict["status"], &verdict["applied"]), (&json!("committed"), &json!(true)), "{verdict}");
+        assert_eq!(row(&node, &key).expect("applied means readable")["value"], n);
+    }
+}
+
+#[test]
+fn imported_versions_are_known_and_never_overwrite() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let known = node.put_row("known", 1)["version"].clone();
+    let lines = [json!({"key": "old", "version": "5"}), json!({"key": "known", "version": "5"})];
+    let imported = node.post_lines("/v1/stores/kv/versions", &lines);
+    assert_eq!(imported.status, 200, "{}", imported.body);
+    let insert = json!({"writes": [{"op": "insert", "store": "kv", "key": "old", "value": 1}]});
+    assert_eq!(node.commit(&insert).body["reason"], "row_exists");
+    let read = |key: &str, version: &Value| {
+        json!({"reads": [{"store": "kv", "key": key, "version": version}],
+            "writes": [{"op": "put", "store": "kv", "key": "seen", "value": key}]})
+    };
+    assert_eq!(node.commit(&read("old", &json!("5"))).body["status"], "committed");
+    assert_eq!(node.commit(&read("known", &known)).body["status"], "committed", "the import left it alone");
+}
+
+#[test]
+fn a_store_that_is_declared_anew_starts_from_what_its_storage_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    assert_eq!(node.put("/v1/stores/other", &json!({})).status, 201);
+    let write = json!({"writes": [{"op": "put", "store": "other", "key": "a", "value": 1}]});
+    assert_eq!(node.commit(&write).body["status"], "committed");
+    // From a log alone to an embedded store: everything written so far is pushed there.
+    assert_eq!(node.put("/v1/stores/other", &json!({"adaptor": "kv"})).status, 200);
+    let stored = eventually("row a in its new storage", || {
+        let answer = node.get("/v1/stores/other/rows/a");
+        (answer.status == 200).then_some(answer.body)
+    });
+    assert_eq!(stored["value"], 1);
+    let wrong = node.put("/v1/stores/other", &json!({"adaptor": "papyrus"}));
+    assert_eq!(wrong.status, 422, "{}", wrong.body);
+}

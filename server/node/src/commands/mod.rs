@@ -23,7 +23,7 @@ pub fn run(command: Command) -> Result<(), String> {
         Command::Log(LogCommand::Salvage { data, accept_loss }) => log::salvage(&data, accept_loss),
         Command::Store(StoreCommand::Ls { target }) => store::ls(&target),
         Command::Store(StoreCommand::Get { target, key, store }) => store::get(&target, &store, &key),
-        Command::Config(ConfigCommand::Print { config }) => config::print(config.as_deref()),
+        Command::Config(ConfigCommand::Print { config, json }) => config::print(config.as_deref(), json),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tribunal", &mut std::io::stdout());
             Ok(())

@@ -109,6 +109,13 @@ impl Node {
         read(request.send(body.to_string())?)
     }
 
+    /// Posts lines of JSON.
+    pub fn post_lines(&self, path: &str, lines: &[Value]) -> Response {
+        let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let request = self.agent.post(format!("{}{path}", self.url)).header("content-type", "application/x-ndjson");
+        read(request.send(body).expect("the node answers")).expect("the node answers")
+    }
+
     pub fn put(&self, path: &str, body: &Value) -> Response {
         let request = self.agent.put(format!("{}{path}", self.url)).header("content-type", "application/json");
         read(request.send(body.to_string()).expect("the node answers")).expect("the node answers")
