@@ -42,6 +42,4 @@ pub use images::ImageWriter;
 pub use open::{LogOptions, Opened, Recovered, open};
 pub use reader::{Entries, Located, LogReader};
 pub use salvage::{SalvageReport, salvage};
-/// The writer under the name of its first form.
-pub use writer::DiskLog as SledLog;
 pub use writer::{DiskLog, DurableLog, LogStats};

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use tribunal_log::{DurableLog, ImageWriter, LogError, SledLog};
+use tribunal_log::{DiskLog, DurableLog, ImageWriter, LogError};
 use tribunal_types::{Batch, Cen, ControlChange, ControlIndex, StateImage};
 
 use crate::epoch_cache::{EpochCache, ResolvedEpoch};
@@ -65,7 +65,7 @@ impl Drop for ReportPanic<'_> {
 const IDLE_MARK_AFTER: Duration = Duration::from_millis(5);
 
 /// Runs the log thread until it is told to stop or durability is in doubt.
-pub fn run(mut log: SledLog, jobs: &Receiver<Job>, ties: &Ties) {
+pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, ties: &Ties) {
     let Ties { events, cache, metrics, .. } = ties;
     let _report = ReportPanic(events);
     let mut image: Option<JoinHandle<()>> = None;
@@ -126,7 +126,7 @@ pub fn run(mut log: SledLog, jobs: &Receiver<Job>, ties: &Ties) {
     }
 }
 
-fn append(log: &mut SledLog, batch: &Batch, metrics: &Metrics) -> Result<(), LogError> {
+fn append(log: &mut DiskLog, batch: &Batch, metrics: &Metrics) -> Result<(), LogError> {
     let start = Instant::now();
     log.append(batch)?;
     let written = Instant::now();

@@ -13,7 +13,7 @@ use tribunal_core::epochs::Epochs;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_core::visibility::Visibility;
-use tribunal_log::{DurableLog, LogOptions, LogReader, SledLog};
+use tribunal_log::{DiskLog, DurableLog, LogOptions, LogReader};
 use tribunal_types::{ControlChange, ControlIndex, GroupId, PluginChoice, StoreSpec};
 
 use crate::config::Config;
@@ -24,7 +24,7 @@ use crate::shards::{BySize, Workers};
 /// A node before its threads start.
 pub struct Recovered {
     /// Writes the log.
-    pub log: SledLog,
+    pub log: DiskLog,
     /// Reads it.
     pub reader: LogReader,
     /// The group that the log belongs to.
