@@ -65,7 +65,7 @@ impl Drop for SmallDisk {
 #[test]
 fn a_full_disk_stops_acknowledgements_and_loses_none() {
     let Some(disk) = SmallDisk::mount(40) else {
-        println!("skipped: mounting a small tmpfs needs root");
+        println!("SKIPPED: mounting a small tmpfs needs root");
         return;
     };
     let log = disk.0.0.join("log");

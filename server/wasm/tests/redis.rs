@@ -36,7 +36,7 @@ impl Server {
         let process = match process {
             Ok(process) => process,
             Err(e) => {
-                eprintln!("skipped, redis-server cannot be started: {e}");
+                println!("SKIPPED: redis-server cannot be started: {e}");
                 return None;
             }
         };
