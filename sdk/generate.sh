@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Generates the wire layers of the clients from openapi/openapi.json and openapi/openapi-3.0.json.
+#
+#   sdk/generate.sh           writes them; run it after every change of the API, and commit the result
+#   sdk/generate.sh --check   changes nothing; fails, with the difference, if what is checked in is not up to date
+#
+# The generators are pinned by lock files beside the clients and kept in $XDG_CACHE_HOME/tribunal/sdk. Needs node and
+# npm, python3 with venv, and go.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+. ./tools.sh
+
+specs="$(cd ../openapi && pwd)"
+fresh="$(mktemp -d)"
+trap 'rm -rf "$fresh"' EXIT
+
+# openapi-typescript
+typescript() {
+  local tools
+  tools="$(npm_folder)"
+  "$tools/node_modules/.bin/openapi-typescript" "$specs/openapi.json" --output "$1/schema.ts" >&2
+}
+
+# usage: generated FUNCTION FOLDER: what it makes, and where that is checked in
+outdated=0
+generated() {
+  mkdir -p "$fresh/$1"
+  "$1" "$fresh/$1"
+  if [ "$check" = yes ]; then
+    diff -ru "$2" "$fresh/$1" || { echo "sdk/$2 does not fit the API: run sdk/generate.sh and commit"; outdated=1; }
+  else
+    rm -rf "$2"
+    mv "$fresh/$1" "$2"
+  fi
+}
+
+case "${1:-}" in
+  "") check=no ;;
+  --check) check=yes ;;
+  *) echo "usage: sdk/generate.sh [--check]" >&2; exit 2 ;;
+esac
+generated typescript typescript/src/generated
+exit "$outdated"

@@ -1,0 +1,17 @@
+/**
+ * Client of Tribunal, concurrency control as a service: a transaction collects what it read and what it wants to
+ * write, then asks for a verdict. See README.md.
+ */
+
+export * from "./client.js";
+export * from "./errors.js";
+export type { JsonValue } from "./json.js";
+export type { Key } from "./keys.js";
+export { LogReader, type LogOptions, type LogRecord, type LogWrite } from "./log.js";
+export type { RetryPolicy } from "./retry.js";
+export { Transaction, type Ack, type CommitRequest, type IsolationLevel, type PreparedCommit } from "./transaction.js";
+export { uuidv7 } from "./uuid.js";
+export type { Aborted, Committed, Conflict, TxnOutcome, Verdict } from "./verdict.js";
+export type { WriteOp } from "./writes.js";
+/** Everything on the wire, generated from the API's description. */
+export type { components, operations, paths } from "./generated/schema.js";

@@ -1,0 +1,143 @@
+/** LogPull: a store's committed log, record by record, from a checkpoint of the reader's. */
+
+import type { Client } from "./client.js";
+import { ServerMisbehaved, Unavailable } from "./errors.js";
+import type { components } from "./generated/schema.js";
+import type { JsonValue } from "./json.js";
+import { keyOf, type Key } from "./keys.js";
+import { sleep, waitMs } from "./retry.js";
+import type { WriteOp } from "./writes.js";
+
+/** One committed transaction's rows in one store. */
+export interface LogRecord {
+  /** Dense position. */
+  readonly lsn: string;
+  /** Epoch that committed it. */
+  readonly cen: string;
+  /** Arrival stamp. */
+  readonly csn: string;
+  /** Version of every row in it. */
+  readonly version: string;
+  readonly txnId: string;
+  readonly store: string;
+  /** W3C trace context of the commit request. */
+  readonly traceparent: string | undefined;
+  readonly writes: readonly LogWrite[];
+}
+
+/** One row of a record. */
+export interface LogWrite {
+  readonly op: WriteOp;
+  readonly key: Key;
+  /** The value; the delta of an `add`; absent for a `delete`. */
+  readonly value: JsonValue | undefined;
+}
+
+/** How a log is read. */
+export interface LogOptions {
+  /** Checkpoint: the position of the last record that was dealt with. "0" is before the first. */
+  readonly after?: string;
+  /** Whether an iteration waits for records to come (default), or ends at the end of the log. */
+  readonly follow?: boolean;
+  /** How long one question waits for a record, milliseconds. */
+  readonly waitMs?: number;
+  /** Most records of one answer. */
+  readonly pageMax?: number;
+  /** Ends the iteration, with the signal's reason. */
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * Reads a store's log in order, by `for await` or by `next`. Keep `checkpoint` with what you made of the records, and
+ * pass it as `after` next time.
+ */
+export class LogReader implements AsyncIterable<LogRecord> {
+  readonly #client: Client;
+  readonly #store: string;
+  readonly #options: LogOptions;
+  #checkpoint: string;
+  #head = "0";
+  #page: LogRecord[] = [];
+
+  /** @internal */
+  constructor(client: Client, store: string, options: LogOptions) {
+    this.#client = client;
+    this.#store = store;
+    this.#options = options;
+    this.#checkpoint = options.after ?? "0";
+  }
+
+  /** Position of the last record returned. */
+  get checkpoint(): string {
+    return this.#checkpoint;
+  }
+
+  /** Last position of the log, as of the last question. */
+  get head(): string {
+    return this.#head;
+  }
+
+  /** Returns the next record; `undefined` if there was none in time. Waits out a service that is unavailable. */
+  async next(waitMs = this.#options.waitMs ?? 10_000): Promise<LogRecord | undefined> {
+    if (this.#page.length === 0) await this.#fetch(waitMs);
+    const record = this.#page.shift();
+    if (record !== undefined) this.#checkpoint = record.lsn;
+    return record;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, undefined> {
+    for (;;) {
+      const record = await this.next(this.#options.follow === false ? 0 : undefined);
+      if (record !== undefined) yield record;
+      else if (this.#options.follow === false) return;
+    }
+  }
+
+  async #fetch(wait: number): Promise<void> {
+    const { pageMax = 1000, signal } = this.#options;
+    for (let failed = 1; ; failed++) {
+      signal?.throwIfAborted();
+      try {
+        const page = await this.#client.logPage(this.#store, this.#checkpoint, pageMax, wait, signal);
+        this.#head = page.head_lsn;
+        this.#page = dense(page.records, BigInt(this.#checkpoint));
+        return;
+      } catch (error) {
+        if (!(error instanceof Unavailable)) throw error;
+        const pause = waitMs(this.#client.retry, failed, error.retryAfterMs);
+        if (pause === undefined) throw error;
+        await sleep(pause, signal);
+      }
+    }
+  }
+}
+
+/** Reads records, which must follow each other without a gap. */
+function dense(records: readonly components["schemas"]["LogRecord"][], after: bigint): LogRecord[] {
+  let due = after;
+  return records.map((record) => {
+    due += 1n;
+    if (record.lsn !== due.toString() || record.prev_lsn !== (due - 1n).toString()) {
+      throw new ServerMisbehaved(`log record ${record.lsn} (behind ${record.prev_lsn}) where ${due} was due`);
+    }
+    return {
+      lsn: record.lsn,
+      cen: record.cen,
+      csn: record.csn,
+      version: record.version,
+      txnId: record.txn_id,
+      store: record.store,
+      traceparent: record.traceparent,
+      writes: record.writes.map((write) => {
+        const key = keyOf(write.key, write.key_b64);
+        if (key === undefined) throw new ServerMisbehaved(`log record ${record.lsn} has a row without a key`);
+        return { op: write.op, key, value: valueOf(write) };
+      }),
+    };
+  });
+}
+
+/** Joins the two wire fields of a value; a binary one keeps the form in which it is stored. */
+export function valueOf(wire: { value?: unknown; value_b64?: string }): JsonValue | undefined {
+  return wire.value_b64 === undefined ? (wire.value as JsonValue | undefined) : { $b64: wire.value_b64 };
+}

@@ -1,0 +1,43 @@
+/** When to try again, and how long to wait before: bounded, exponential, with full jitter. */
+
+/** Bounds of repetition. */
+export interface RetryPolicy {
+  /** Attempts in all; 1 tries once. */
+  readonly attemptsMax: number;
+  /** Bound of the first wait, milliseconds. Each further one doubles. */
+  readonly waitMinMs: number;
+  /** Bound of the longest wait, milliseconds. */
+  readonly waitMaxMs: number;
+}
+
+/** What a client does if it is not told otherwise. */
+export const defaultRetry: RetryPolicy = { attemptsMax: 50, waitMinMs: 1, waitMaxMs: 200 };
+
+const askedMaxMs = 30_000;
+
+/**
+ * Returns the wait behind the `failed`-th failed attempt, milliseconds, never shorter than what the service asked
+ * for; `undefined` when that attempt was the last.
+ */
+export function waitMs(policy: RetryPolicy, failed: number, askedMs: number): number | undefined {
+  if (failed >= policy.attemptsMax) return undefined;
+  const step = Math.min(policy.waitMinMs * 2 ** Math.min(failed - 1, 16), policy.waitMaxMs);
+  // All of the step is random, so that losers of one conflict do not meet again.
+  return Math.min(askedMs, askedMaxMs) + Math.random() * step;
+}
+
+/** Waits; ends early, with the signal's reason, when `signal` fires. */
+export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  signal?.throwIfAborted();
+  await new Promise<void>((resolve, reject) => {
+    const stop = (): void => {
+      clearTimeout(timer);
+      reject(signal?.reason as Error);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", stop);
+      resolve();
+    }, ms);
+    signal?.addEventListener("abort", stop, { once: true });
+  });
+}

@@ -1,0 +1,248 @@
+/**
+ * A transaction in the making: collects what was observed and what is to be written, in memory, until it commits.
+ * Forgetting it is how to give up: nothing of it exists anywhere else.
+ */
+
+import type { Client, Row } from "./client.js";
+import type { components } from "./generated/schema.js";
+import { copied, sum, type JsonValue } from "./json.js";
+import { identity, isBefore, keyFields, normal, order, successor, type Key } from "./keys.js";
+import type { TxnOutcome, Verdict } from "./verdict.js";
+import { merge, type Known, type PendingWrite, type WriteOp } from "./writes.js";
+
+/** The isolation levels, weakest first; `serializable` is the default and strict. */
+export type IsolationLevel = components["schemas"]["IsolationLevel"];
+/** When a commit is answered: when it is durable, or when every store has applied it, too. */
+export type Ack = components["schemas"]["Ack"];
+/** The body of a commit. */
+export type CommitRequest = components["schemas"]["CommitRequest"];
+/** What Begin answers. */
+export type BeginResponse = components["schemas"]["BeginResponse"];
+
+/** A commit that can be sent again, and in a batch: the same id and body get the same answer. */
+export interface PreparedCommit {
+  /** The transaction, and the idempotency key. */
+  readonly txnId: string;
+  /** The request's body. */
+  readonly request: CommitRequest;
+}
+
+interface Seen {
+  readonly key: Key;
+  readonly version: string | undefined;
+  /** Known only for rows that were read through this transaction. */
+  readonly value: JsonValue | undefined;
+}
+
+interface Written {
+  readonly key: Key;
+  readonly write: PendingWrite;
+}
+
+/** A transaction in the making. Built by `Client.begin`, `Client.beginLocal` and `Client.run`. */
+export class Transaction {
+  /** The transaction's id, by which its outcome can be asked for. */
+  readonly id: string;
+  readonly isolation: IsolationLevel;
+  /** Snapshot of each store named at Begin. */
+  readonly snapshots: Readonly<Record<string, string>>;
+  /** Weight for conflict rules that look at it, 0 to 255. */
+  priority: number | undefined;
+  /** When the commit is answered. */
+  ack: Ack | undefined;
+
+  readonly #client: Client;
+  readonly #epoch: string | undefined;
+  /** What was seen first; a second read answers the same. By store, then by the key's identity. */
+  readonly #reads = new Map<string, Map<string, Seen>>();
+  readonly #writes = new Map<string, Map<string, Written>>();
+  readonly #ranges = new Map<string, components["schemas"]["Range"]>();
+
+  /** @internal */
+  constructor(client: Client, id: string, isolation: IsolationLevel, begun?: BeginResponse) {
+    this.#client = client;
+    this.id = id;
+    this.isolation = isolation;
+    this.snapshots = begun?.snapshots ?? {};
+    this.#epoch = begun?.epoch;
+  }
+
+  /** Reads a row of an embedded store, own writes included. What was read first stays what is read. */
+  async get<T = JsonValue>(store: string, key: Key): Promise<Row<T> | undefined> {
+    const name = normal(key);
+    const own = this.#writes.get(store)?.get(identity(name))?.write;
+    let seen = this.#reads.get(store)?.get(identity(name));
+    if (own !== undefined && own.op !== "add") return row(name, seen?.version, own.value);
+    if (seen === undefined || (seen.value === undefined && seen.version !== undefined)) {
+      const found = await this.#client.row(store, name);
+      // Another get of the same row may have been faster, and a version observed before is kept: if the row has moved
+      // since, the commit must notice.
+      const known = this.#reads.get(store)?.get(identity(name));
+      if (known === undefined || known.value === undefined) {
+        const version = known === undefined ? found?.version : known.version;
+        seen = { key: name, version, value: found?.value };
+        bucket(this.#reads, store).set(identity(name), seen);
+      } else {
+        seen = known;
+      }
+    }
+    const value = own === undefined ? seen.value : sum(seen.value, own.value);
+    return row(name, seen.version, value);
+  }
+
+  /**
+   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included, and observes the range as
+   * far as it was read. Without `end` it goes to the end of the store.
+   */
+  async scan<T = JsonValue>(
+    store: string,
+    range: { start?: Key; end?: Key | undefined; limit?: number } = {},
+  ): Promise<Row<T>[]> {
+    const start = normal(range.start ?? "");
+    const limit = range.limit ?? 1000;
+    let end = range.end === undefined ? undefined : normal(range.end);
+    const page = await this.#client.rows(store, { start, end, limit });
+    const last = page.rows.at(-1);
+    if (page.more && last !== undefined) end = successor(last.key);
+    this.observeRange(store, { start, end });
+    const rows = new Map<string, Row<T>>();
+    for (const found of page.rows) {
+      const id = identity(found.key);
+      const reads = bucket(this.#reads, store);
+      if (!reads.has(id)) reads.set(id, { key: found.key, version: found.version, value: found.value });
+      rows.set(id, found as Row<T>);
+    }
+    for (const [id, { key, write }] of this.#writes.get(store) ?? []) {
+      if (isBefore(key, start) || (end !== undefined && !isBefore(key, end))) continue;
+      const before = rows.get(id);
+      const value = write.op === "add" ? sum(before?.value as JsonValue | undefined, write.value) : write.value;
+      const merged = row<T>(key, before?.version, value);
+      if (merged === undefined) rows.delete(id);
+      else rows.set(id, merged);
+    }
+    return [...rows.values()].sort((a, b) => order(a.key, b.key)).slice(0, limit);
+  }
+
+  /**
+   * Says that the engine read a row in its own storage, with this version, or that it is not there (no version). The
+   * first observation of a row counts.
+   */
+  observe(store: string, key: Key, version?: string): void {
+    const name = normal(key);
+    const reads = bucket(this.#reads, store);
+    if (!reads.has(identity(name))) reads.set(identity(name), { key: name, version, value: undefined });
+  }
+
+  /** Says that the engine read the keys `start..end` in its own storage; absent bounds are the store's. */
+  observeRange(store: string, range: { start?: Key | undefined; end?: Key | undefined }): void {
+    const seen: components["schemas"]["Range"] = { store };
+    const start = range.start === undefined ? "" : normal(range.start);
+    if (start !== "") Object.assign(seen, named("start", start));
+    if (range.end !== undefined && normal(range.end) !== "") Object.assign(seen, named("end", normal(range.end)));
+    this.#ranges.set(JSON.stringify(seen), seen);
+  }
+
+  /** Creates a row; the transaction aborts if it exists. */
+  insert(store: string, key: Key, value: unknown): void {
+    this.#write(store, key, "insert", copied(value));
+  }
+
+  /** Replaces a row's value; the transaction aborts if it is missing. */
+  update(store: string, key: Key, value: unknown): void {
+    this.#write(store, key, "update", copied(value));
+  }
+
+  /** Creates or replaces a row. */
+  put(store: string, key: Key, value: unknown): void {
+    this.#write(store, key, "put", copied(value));
+  }
+
+  /** Removes a row; the transaction aborts if it is missing. */
+  delete(store: string, key: Key): void {
+    this.#write(store, key, "delete", undefined);
+  }
+
+  /** Adds to an integer row; two adds never conflict. */
+  add(store: string, key: Key, delta: number): void {
+    this.#write(store, key, "add", sum(0, delta));
+  }
+
+  /** Whether nothing would be written. */
+  get readOnly(): boolean {
+    return [...this.#writes.values()].every((rows) => rows.size === 0);
+  }
+
+  /** Whether nothing was read: the same work would write the same again. */
+  get blind(): boolean {
+    return this.#reads.size === 0 && this.#ranges.size === 0;
+  }
+
+  /** Asks for the verdict. A lost reply is resolved by the transaction's id. */
+  async commit(): Promise<Verdict> {
+    return this.#client.commit(this.prepare());
+  }
+
+  /** Asks whether it would commit now, alone. Changes nothing. */
+  async validate(): Promise<TxnOutcome> {
+    return this.#client.validate(this.prepare());
+  }
+
+  /** Records at the service that this transaction will never commit, and returns what stands. Not needed to give up. */
+  async abort(): Promise<Verdict> {
+    return this.#client.abort(this.id);
+  }
+
+  /** Makes the commit request, for example for `Client.batch`. */
+  prepare(): PreparedCommit {
+    const request: CommitRequest = { isolation: this.isolation };
+    if (Object.keys(this.snapshots).length > 0) request.snapshots = { ...this.snapshots };
+    if (this.priority !== undefined) request.priority = this.priority;
+    if (this.ack !== undefined) request.ack = this.ack;
+    if (this.#epoch !== undefined) request.epoch = this.#epoch;
+    request.reads = [...this.#reads].flatMap(([store, rows]) =>
+      [...rows.values()].map(({ key, version }) => ({
+        store,
+        ...keyFields(key),
+        ...(version === undefined ? {} : { version }),
+      })),
+    );
+    request.ranges = [...this.#ranges.values()];
+    request.writes = [...this.#writes].flatMap(([store, rows]) =>
+      [...rows.values()].map(({ key, write }) => ({
+        op: write.op,
+        store,
+        ...keyFields(key),
+        ...(write.value === undefined ? {} : { value: write.value }),
+      })),
+    );
+    return { txnId: this.id, request };
+  }
+
+  #write(store: string, key: Key, op: WriteOp, value: JsonValue | undefined): void {
+    const name = normal(key);
+    const id = identity(name);
+    const seen = this.#reads.get(store)?.get(id);
+    const known: Known = seen === undefined ? "unread" : seen.version === undefined ? "absent" : "present";
+    const rows = bucket(this.#writes, store);
+    const write = merge(rows.get(id)?.write, { op, value }, known);
+    if (write === undefined) rows.delete(id);
+    else rows.set(id, { key: name, write });
+  }
+}
+
+function bucket<T>(rows: Map<string, Map<string, T>>, store: string): Map<string, T> {
+  let found = rows.get(store);
+  if (found === undefined) {
+    found = new Map();
+    rows.set(store, found);
+  }
+  return found;
+}
+
+function row<T>(key: Key, version: string | undefined, value: JsonValue | undefined): Row<T> | undefined {
+  return value === undefined ? undefined : { key, version, value: value as T };
+}
+
+function named(bound: "start" | "end", key: Key): Record<string, string> {
+  return Object.fromEntries(Object.entries(keyFields(key)).map(([field, text]) => [field.replace("key", bound), text]));
+}

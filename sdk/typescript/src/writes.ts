@@ -1,0 +1,51 @@
+/** The write set of one transaction: several operations on one row become one, as the API wants. */
+
+import { Misuse } from "./errors.js";
+import { sum, type JsonValue } from "./json.js";
+import type { components } from "./generated/schema.js";
+
+/** What a write does to its row. */
+export type WriteOp = components["schemas"]["WriteOp"];
+
+/** The one operation on a row. */
+export interface PendingWrite {
+  readonly op: WriteOp;
+  /** Absent for a delete. */
+  readonly value: JsonValue | undefined;
+}
+
+/** What is known of the row before the transaction. */
+export type Known = "present" | "absent" | "unread";
+
+/** Puts a further operation behind what the row has so far; `undefined` means that nothing is left to do. */
+export function merge(before: PendingWrite | undefined, next: PendingWrite, row: Known): PendingWrite | undefined {
+  if (before === undefined) return next;
+  const written = before.op !== "delete";
+  switch (next.op) {
+    case "add":
+      if (!written) throw changesDeleted();
+      return { op: before.op, value: sum(before.value, next.value) };
+    case "insert":
+      if (written) throw new Misuse("the transaction inserts a row that it wrote before");
+      return { op: "update", value: next.value };
+    case "put":
+      if (!written || before.op === "update" || before.op === "add") return { op: "update", value: next.value };
+      return { op: before.op, value: next.value };
+    case "update":
+      if (!written) throw changesDeleted();
+      return { op: before.op === "add" ? "update" : before.op, value: next.value };
+    case "delete":
+      if (!written) throw changesDeleted();
+      if (before.op === "insert" || before.op === "put") {
+        if (row === "absent") return undefined;
+        if (before.op === "insert" || row === "unread") {
+          throw new Misuse(`the transaction ${before.op}s and deletes a row that it has not read`);
+        }
+      }
+      return { op: "delete", value: undefined };
+  }
+}
+
+function changesDeleted(): Misuse {
+  return new Misuse("the transaction changes a row that it deleted before");
+}
