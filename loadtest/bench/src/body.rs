@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use rand::Rng;
 
-use crate::model::{Row, RowModel};
-use crate::options::{Common, Level, Workload};
+use crate::model::{Row, Versions};
+use crate::options::{Level, Shape, Workload};
 use crate::wire::write_decimal;
 use crate::workload::{Change, Plan};
 
@@ -24,30 +24,37 @@ pub struct BodyWriter {
 impl BodyWriter {
     /// Makes a writer for these flags.
     #[must_use]
-    pub fn new(common: &Common) -> BodyWriter {
-        let prefix = match common.workload {
+    pub fn new(shape: &Shape, store: &str) -> BodyWriter {
+        let prefix = match shape.workload {
             Workload::Point | Workload::YcsbA | Workload::YcsbB => "row/",
             Workload::Bank => "acct/",
             Workload::Hot => "hot/",
         };
-        BodyWriter { isolation: common.isolation, store: common.store.clone(), prefix, value_bytes: common.value_bytes }
+        BodyWriter { isolation: shape.isolation, store: store.to_owned(), prefix, value_bytes: shape.value_bytes }
     }
 
     /// Appends the commit body of `plan`, with its id inside if it is an item of a batch.
-    pub fn commit(&self, out: &mut Vec<u8>, txn_id: Option<&str>, plan: &Plan, model: &RowModel, rng: &mut impl Rng) {
+    pub fn commit(
+        &self,
+        out: &mut Vec<u8>,
+        txn_id: Option<&str>,
+        plan: &Plan,
+        known: &impl Versions,
+        rng: &mut impl Rng,
+    ) {
         self.open(out, txn_id, self.isolation);
         // A snapshot may be left out only where nothing is read at snapshot level.
         if self.isolation == Level::Snapshot {
             out.extend_from_slice(b",\"snapshots\":{\"");
             out.extend_from_slice(self.store.as_bytes());
             out.extend_from_slice(b"\":\"");
-            write_decimal(out, model.last_cen());
+            write_decimal(out, known.last_cen());
             out.extend_from_slice(b"\"}");
         }
         out.extend_from_slice(b",\"reads\":[");
         for (i, row) in plan.reads.iter().enumerate() {
             self.operation(out, i, "{\"store\":\"", *row);
-            if let Some(version) = model.version(*row) {
+            if let Some(version) = known.version(*row) {
                 out.extend_from_slice(b",\"version\":\"");
                 write_decimal(out, version);
                 out.push(b'"');
@@ -82,6 +89,12 @@ impl BodyWriter {
     #[must_use]
     pub fn row_of(&self, key: &[u8]) -> Option<usize> {
         usize::try_from(crate::wire::decimal(key.strip_prefix(self.prefix.as_bytes())?)?).ok()
+    }
+
+    /// Says whether the workload's rows are counters, whose versions nobody reads.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.prefix == "hot/"
     }
 
     fn open(&self, out: &mut Vec<u8>, txn_id: Option<&str>, isolation: Level) {
@@ -131,10 +144,16 @@ impl BodyWriter {
     }
 }
 
-/// Appends a JSON string of `bytes` bytes, quotes included. Random, so that no compression flatters the log.
+/// Appends a JSON string of `bytes` bytes, quotes included.
 fn text(out: &mut Vec<u8>, bytes: usize, rng: &mut impl Rng) {
     out.push(b'"');
-    let mut left = bytes - 2;
+    write_text(out, bytes - 2, rng);
+    out.push(b'"');
+}
+
+/// Appends `bytes` random letters, digits, `-` and `_`. Random, so that no compression flatters a log.
+pub fn write_text(out: &mut Vec<u8>, bytes: usize, rng: &mut impl Rng) {
+    let mut left = bytes;
     while left > 0 {
         let mut bits = rng.next_u64();
         for _ in 0..left.min(10) {
@@ -143,7 +162,6 @@ fn text(out: &mut Vec<u8>, bytes: usize, rng: &mut impl Rng) {
         }
         left -= left.min(10);
     }
-    out.push(b'"');
 }
 
 /// Mints a UUIDv7, which the API wants as transaction id, into `text`.
@@ -161,12 +179,13 @@ mod tests {
     use rand::rngs::SmallRng;
 
     use super::*;
+    use crate::model::RowModel;
     use crate::options::{Cli, Command};
 
     fn writer(flags: &[&str]) -> BodyWriter {
         let args = ["tribunal-bench", "commit"].iter().chain(flags);
         let Command::Commit(common) = Cli::parse_from(args).command else { panic!("commit was asked for") };
-        BodyWriter::new(&common)
+        BodyWriter::new(&common.shape, &common.store)
     }
 
     #[test]

@@ -1,26 +1,8 @@
 //! `tribunal-bench`: measures a server over HTTP/JSON. Figures are ratios taken side by side in one run wherever
 //! that is possible, because absolute ones drift with the machine.
 //!
-//! The client is one thread with hand-written HTTP (`wire`, `engine`): on a small machine its own CPU time is part
+//! The client is one thread with hand-written HTTP: on a small machine its own CPU time is part
 //! of what limits the server, so it prints that too.
-
-mod body;
-mod engine;
-mod error;
-mod idle;
-mod lag;
-mod machine;
-mod measure;
-mod model;
-mod options;
-mod reply;
-mod report;
-mod rpc;
-mod server;
-mod space;
-mod traffic;
-mod wire;
-mod workload;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -28,11 +10,12 @@ use std::time::Duration;
 use clap::Parser as _;
 use serde_json::json;
 
-use error::BenchError;
-use machine::Machine;
-use measure::Bench;
-use options::{Cli, Command, Common};
-use traffic::Mode;
+use tribunal_bench::error::BenchError;
+use tribunal_bench::machine::Machine;
+use tribunal_bench::measure::{self, Bench};
+use tribunal_bench::options::{Cli, Command, Common};
+use tribunal_bench::traffic::Mode;
+use tribunal_bench::{idle, report, space};
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {

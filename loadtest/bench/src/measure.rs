@@ -120,8 +120,8 @@ impl Bench {
     }
 
     fn check_money(&self) -> Result<(), BenchError> {
-        let expected = OPENING_BALANCE * i64::try_from(row_count(&self.common)).unwrap_or(i64::MAX);
-        if self.common.workload == Workload::Bank && self.traffic.model().total() != expected {
+        let expected = OPENING_BALANCE * i64::try_from(row_count(&self.common.shape)).unwrap_or(i64::MAX);
+        if self.common.shape.workload == Workload::Bank && self.traffic.model().total() != expected {
             return Err(BenchError::Reply("the balances of all commits no longer add up"));
         }
         Ok(())
@@ -246,8 +246,8 @@ pub fn sweep(common: &Common, axis: Axis, values: &[usize]) -> Result<Vec<(usize
         let mut step = common.clone();
         match axis {
             Axis::Connections => step.connections = *value,
-            Axis::Ops => (step.reads, step.writes) = (*value, *value),
-            Axis::Rows => step.rows = *value,
+            Axis::Ops => (step.shape.reads, step.shape.writes) = (*value, *value),
+            Axis::Rows => step.shape.rows = *value,
             Axis::Batch => step.batch = *value,
         }
         reports.push((*value, Bench::prepare(&step)?.measure(mode)?));

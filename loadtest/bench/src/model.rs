@@ -15,6 +15,25 @@ pub struct RowModel {
     last_cen: u64,
 }
 
+/// What a transaction says that it has read.
+pub trait Versions {
+    /// Returns a row's version; `None` if the row is believed absent.
+    fn version(&self, row: Row) -> Option<u64>;
+
+    /// Returns the newest epoch that a commit was told to be in: the snapshot that the client may claim.
+    fn last_cen(&self) -> u64;
+}
+
+impl Versions for RowModel {
+    fn version(&self, row: Row) -> Option<u64> {
+        Some(self.versions[row as usize]).filter(|version| *version != 0)
+    }
+
+    fn last_cen(&self) -> u64 {
+        self.last_cen
+    }
+}
+
 impl RowModel {
     /// Makes a model that knows no version of `rows` rows, each with `balance`.
     #[must_use]
@@ -22,22 +41,10 @@ impl RowModel {
         RowModel { versions: vec![0; rows], balances: vec![balance; rows], last_cen: 0 }
     }
 
-    /// Returns the newest known version; `None` if the row is believed absent.
-    #[must_use]
-    pub fn version(&self, row: Row) -> Option<u64> {
-        Some(self.versions[row as usize]).filter(|version| *version != 0)
-    }
-
     /// Returns the balance that belongs to the newest known version.
     #[must_use]
     pub fn balance(&self, row: Row) -> i64 {
         self.balances[row as usize]
-    }
-
-    /// Returns the newest epoch that a commit was told to be in: the snapshot that the client may claim.
-    #[must_use]
-    pub fn last_cen(&self) -> u64 {
-        self.last_cen
     }
 
     /// Takes in a commit of the client's own.

@@ -137,27 +137,9 @@ pub enum Workload {
     Hot,
 }
 
-/// Flags of every measurement.
+/// What the transactions are like, whoever decides them.
 #[derive(Clone, Debug, Args)]
-pub struct Common {
-    /// A server that runs already.
-    #[arg(long, default_value = "127.0.0.1:7420")]
-    pub addr: SocketAddr,
-    /// Its process id, for its CPU time.
-    #[arg(long)]
-    pub server_pid: Option<u32>,
-    /// Starts this `tribunal` binary with `dev` on a free port instead, and stops it at the end.
-    #[arg(long, conflicts_with = "server_pid")]
-    pub spawn: Option<PathBuf>,
-    /// A further argument of the spawned server; may be repeated.
-    #[arg(long, value_name = "ARG", allow_hyphen_values = true, requires = "spawn")]
-    pub serve_arg: Vec<String>,
-    /// Where a spawned server keeps its data, and where `idle` syncs its own file. A new folder is made in it.
-    #[arg(long, default_value = ".")]
-    pub data_dir: PathBuf,
-    /// Store to use; it must be tracked.
-    #[arg(long, default_value = "kv")]
-    pub store: String,
+pub struct Shape {
     /// Which transactions.
     #[arg(long, value_enum, default_value = "point")]
     pub workload: Workload,
@@ -182,6 +164,75 @@ pub struct Common {
     /// Isolation level.
     #[arg(long, value_enum, default_value = "serializable")]
     pub isolation: Level,
+    /// Seed of row choice and values.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl Shape {
+    /// Checks what clap cannot.
+    ///
+    /// # Errors
+    /// If no transaction can be made of these flags.
+    pub fn check(&self) -> Result<(), BenchError> {
+        let usage = |text: &str| Err(BenchError::Usage(text.to_owned()));
+        if self.rows == 0 || self.hot_rows == 0 {
+            return usage("--rows and --hot-rows must be above 0");
+        }
+        if self.reads + self.writes == 0 || self.reads + self.writes > self.rows / 2 {
+            return usage("--reads + --writes must be between 1 and half of --rows, for rows must be distinct");
+        }
+        if self.rows > 10_000_000 {
+            return usage("--rows must be at most 10000000: keys have seven digits");
+        }
+        if self.value_bytes < 2 {
+            return usage("--value-bytes must be at least 2: a value is a JSON string");
+        }
+        if !self.zipf.is_finite() || self.zipf < 0.0 {
+            return usage("--zipf must be finite and not negative");
+        }
+        Ok(())
+    }
+
+    /// Describes the transactions in a few words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let spread = if self.zipf == 0.0 { "uniform".to_owned() } else { format!("Zipf {}", self.zipf) };
+        let (rows, operations) = (self.rows, self.reads + self.writes);
+        match self.workload {
+            Workload::Point => format!("{} reads + {} puts, {spread} over {rows} rows", self.reads, self.writes),
+            Workload::YcsbA => format!("YCSB A, {operations} operations, {spread} over {rows} rows"),
+            Workload::YcsbB => format!("YCSB B, {operations} operations, {spread} over {rows} rows"),
+            Workload::Bank => format!("bank transfer, {spread} over {rows} accounts"),
+            Workload::Hot => format!("add to one of {} counters", self.hot_rows),
+        }
+    }
+}
+
+/// Flags of every measurement.
+#[derive(Clone, Debug, Args)]
+pub struct Common {
+    /// A server that runs already.
+    #[arg(long, default_value = "127.0.0.1:7420")]
+    pub addr: SocketAddr,
+    /// Its process id, for its CPU time.
+    #[arg(long)]
+    pub server_pid: Option<u32>,
+    /// Starts this `tribunal` binary with `dev` on a free port instead, and stops it at the end.
+    #[arg(long, conflicts_with = "server_pid")]
+    pub spawn: Option<PathBuf>,
+    /// A further argument of the spawned server; may be repeated.
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true, requires = "spawn")]
+    pub serve_arg: Vec<String>,
+    /// Where a spawned server keeps its data, and where `idle` syncs its own file. A new folder is made in it.
+    #[arg(long, default_value = ".")]
+    pub data_dir: PathBuf,
+    /// Store to use; it must be tracked.
+    #[arg(long, default_value = "kv")]
+    pub store: String,
+    /// Which transactions.
+    #[command(flatten)]
+    pub shape: Shape,
     /// Connections, each with one request under way.
     #[arg(long, default_value_t = 128)]
     pub connections: usize,
@@ -197,9 +248,6 @@ pub struct Common {
     /// Unmeasured time before it, seconds.
     #[arg(long, default_value_t = 2.0)]
     pub warmup: f64,
-    /// Seed of row choice and values.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// Leaves out the preload. Versions are then learned from conflicts, so that most early reads abort.
     #[arg(long)]
     pub no_preload: bool,
@@ -214,22 +262,14 @@ impl Common {
     /// # Errors
     /// If no transaction can be made of these flags.
     pub fn check(&self) -> Result<(), BenchError> {
+        self.shape.check()?;
         let usage = |text: &str| Err(BenchError::Usage(text.to_owned()));
-        if self.connections == 0 || self.batch == 0 || self.rows == 0 || self.hot_rows == 0 {
-            return usage("--connections, --batch, --rows and --hot-rows must be above 0");
-        }
-        if self.reads + self.writes == 0 || self.reads + self.writes > self.rows / 2 {
-            return usage("--reads + --writes must be between 1 and half of --rows, for rows must be distinct");
-        }
-        if self.rows > 10_000_000 {
-            return usage("--rows must be at most 10000000: keys have seven digits");
-        }
-        if self.value_bytes < 2 {
-            return usage("--value-bytes must be at least 2: a value is a JSON string");
+        if self.connections == 0 || self.batch == 0 {
+            return usage("--connections and --batch must be above 0");
         }
         let finite = |n: f64| n.is_finite() && n >= 0.0;
-        if !finite(self.zipf) || !finite(self.seconds) || !finite(self.warmup) || self.seconds == 0.0 {
-            return usage("--zipf, --seconds and --warmup must be finite and not negative, --seconds not 0");
+        if !finite(self.seconds) || !finite(self.warmup) || self.seconds == 0.0 {
+            return usage("--seconds and --warmup must be finite and not negative, --seconds not 0");
         }
         if self.rate.is_some_and(|rate| !finite(rate) || rate == 0.0) {
             return usage("--rate must be finite and above 0");
@@ -246,20 +286,12 @@ impl Common {
     /// Describes the workload in one line.
     #[must_use]
     pub fn describe(&self) -> String {
-        let spread = if self.zipf == 0.0 { "uniform".to_owned() } else { format!("Zipf {}", self.zipf) };
-        let rows = self.rows;
-        let what = match self.workload {
-            Workload::Point => format!("{} reads + {} puts, {spread} over {rows} rows", self.reads, self.writes),
-            Workload::YcsbA => format!("YCSB A, {} operations, {spread} over {rows} rows", self.reads + self.writes),
-            Workload::YcsbB => format!("YCSB B, {} operations, {spread} over {rows} rows", self.reads + self.writes),
-            Workload::Bank => format!("bank transfer, {spread} over {rows} accounts"),
-            Workload::Hot => format!("add to one of {} counters", self.hot_rows),
-        };
         let pace = self.rate.map_or("closed loop".to_owned(), |rate| format!("open loop at {rate}/s"));
         format!(
-            "{what}, values of {} bytes, {}, {} connections, {pace}",
-            self.value_bytes,
-            self.isolation.name(),
+            "{}, values of {} bytes, {}, {} connections, {pace}",
+            self.shape.describe(),
+            self.shape.value_bytes,
+            self.shape.isolation.name(),
             self.connections
         )
     }

@@ -107,7 +107,9 @@ fn text<'a>(object: &'a [u8], name: &[u8]) -> Option<&'a str> {
     std::str::from_utf8(quoted(object, name)?).ok()
 }
 
-fn number(object: &[u8], name: &[u8]) -> Option<u64> {
+/// Reads a number that stands as a string behind `name`, which includes everything up to its first digit.
+#[must_use]
+pub fn number(object: &[u8], name: &[u8]) -> Option<u64> {
     decimal(quoted(object, name)?)
 }
 

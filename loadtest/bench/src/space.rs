@@ -85,7 +85,7 @@ pub fn measure(common: &Common, mode: Mode) -> Result<Space, BenchError> {
     let after = read(&mut rpc)?;
     std::thread::sleep(IDLE);
     let later = read(&mut rpc)?;
-    let payload_bytes = common.writes * (KEY_BYTES + common.value_bytes);
+    let payload_bytes = common.shape.writes * (KEY_BYTES + common.shape.value_bytes);
     let committed = load.counts.committed.max(1) as f64;
     let overhead = |from, to| grown(from, to).map(|bytes| bytes / committed - payload_bytes as f64);
     let epochs = grown(before.epochs, after.epochs).map(|epochs| epochs.max(1.0));

@@ -79,10 +79,10 @@ impl TxnTraffic {
             mode: Mode::Commit,
             batch: common.batch,
             host: host.to_owned(),
-            bank: common.workload == Workload::Bank,
-            planner: Planner::new(common),
-            bodies: BodyWriter::new(common),
-            model: RowModel::new(row_count(common), OPENING_BALANCE),
+            bank: common.shape.workload == Workload::Bank,
+            planner: Planner::new(&common.shape),
+            bodies: BodyWriter::new(&common.shape, &common.store),
+            model: RowModel::new(row_count(&common.shape), OPENING_BALANCE),
             body: Vec::new(),
             counts: Counts::default(),
         }
@@ -97,6 +97,12 @@ impl TxnTraffic {
     /// Returns the counts since the last call.
     pub fn take_counts(&mut self) -> Counts {
         std::mem::take(&mut self.counts)
+    }
+
+    /// Returns what is known of the rows, for another kind of traffic to go on with.
+    #[must_use]
+    pub fn into_model(self) -> RowModel {
+        self.model
     }
 
     /// Returns what is known of the rows.
@@ -209,13 +215,13 @@ impl<'t> Preload<'t> {
     /// # Panics
     /// If the flags were not checked.
     pub fn new(traffic: &'t mut TxnTraffic, common: &Common) -> Preload<'t> {
-        let change = match common.workload {
+        let change = match common.shape.workload {
             Workload::Point | Workload::YcsbA | Workload::YcsbB => Change::Text,
             Workload::Bank => Change::Balance(OPENING_BALANCE),
             Workload::Hot => Change::Balance(0),
         };
-        let rows = Row::try_from(row_count(common)).expect("rows were checked");
-        Preload { traffic, change, next: 0, rows, rng: SmallRng::seed_from_u64(common.seed ^ 1) }
+        let rows = Row::try_from(row_count(&common.shape)).expect("rows were checked");
+        Preload { traffic, change, next: 0, rows, rng: SmallRng::seed_from_u64(common.shape.seed ^ 1) }
     }
 }
 
@@ -259,6 +265,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::model::Versions as _;
     use crate::options::{Cli, Command};
 
     fn traffic(flags: &[&str]) -> (TxnTraffic, Common) {

@@ -5,7 +5,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 
 use crate::model::{Row, RowModel};
-use crate::options::{Common, Workload};
+use crate::options::{Shape, Workload};
 
 /// Balance of each account at the start.
 pub const OPENING_BALANCE: i64 = 1_000;
@@ -53,20 +53,20 @@ impl Planner {
     /// # Panics
     /// If the flags were not checked.
     #[must_use]
-    pub fn new(common: &Common) -> Planner {
-        let rows = row_count(common);
-        let spread = if common.zipf == 0.0 {
+    pub fn new(shape: &Shape) -> Planner {
+        let rows = row_count(shape);
+        let spread = if shape.zipf == 0.0 {
             Spread::Uniform
         } else {
-            Spread::Zipf(Zipf::new(rows as f64, common.zipf).expect("rows and exponent were checked"))
+            Spread::Zipf(Zipf::new(rows as f64, shape.zipf).expect("rows and exponent were checked"))
         };
         Planner {
-            workload: common.workload,
+            workload: shape.workload,
             rows: Row::try_from(rows).expect("rows were checked"),
-            reads: common.reads,
-            writes: common.writes,
+            reads: shape.reads,
+            writes: shape.writes,
             spread,
-            rng: SmallRng::seed_from_u64(common.seed),
+            rng: SmallRng::seed_from_u64(shape.seed),
         }
     }
 
@@ -138,8 +138,8 @@ impl Planner {
 
 /// Returns how many rows the workload touches.
 #[must_use]
-pub fn row_count(common: &Common) -> usize {
-    if common.workload == Workload::Hot { common.hot_rows } else { common.rows }
+pub fn row_count(shape: &Shape) -> usize {
+    if shape.workload == Workload::Hot { shape.hot_rows } else { shape.rows }
 }
 
 #[cfg(test)]
@@ -149,16 +149,16 @@ mod tests {
     use super::*;
     use crate::options::{Cli, Command};
 
-    fn common(flags: &[&str]) -> Common {
+    fn shape(flags: &[&str]) -> Shape {
         let args = ["tribunal-bench", "commit"].iter().chain(flags);
         let Command::Commit(common) = Cli::parse_from(args).command else { panic!("commit was asked for") };
         common.check().unwrap();
-        common
+        common.shape
     }
 
     #[test]
     fn point_transactions_name_distinct_rows() {
-        let mut planner = Planner::new(&common(&["--rows", "40"]));
+        let mut planner = Planner::new(&shape(&["--rows", "40"]));
         let model = RowModel::new(40, 0);
         for _ in 0..200 {
             let plan = planner.next(&model);
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn zipf_prefers_the_first_rows_and_uniform_does_not() {
         let share = |flags: &[&str]| {
-            let mut planner = Planner::new(&common(flags));
+            let mut planner = Planner::new(&shape(flags));
             (0..10_000).filter(|_| planner.pick() < 100).count()
         };
         assert!(share(&["--rows", "10000"]) > 3_000);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn transfers_keep_the_total() {
-        let mut planner = Planner::new(&common(&["--workload", "bank", "--rows", "30"]));
+        let mut planner = Planner::new(&shape(&["--workload", "bank", "--rows", "30"]));
         let mut model = RowModel::new(30, OPENING_BALANCE);
         for version in 1..500 {
             let writes: Vec<_> = (planner.next(&model).writes.iter())
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_plans_the_same() {
-        let flags = common(&["--workload", "ycsb-a", "--seed", "7"]);
+        let flags = shape(&["--workload", "ycsb-a", "--seed", "7"]);
         let model = RowModel::new(flags.rows, 0);
         let (mut one, mut two) = (Planner::new(&flags), Planner::new(&flags));
         assert!((0..100).all(|_| one.next(&model) == two.next(&model)));

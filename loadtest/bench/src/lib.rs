@@ -1,0 +1,21 @@
+//! What a client needs that measures a service and shares its cores: workloads, the client's knowledge of rows,
+//! hand-written HTTP, many connections on one thread, and figures. `tribunal-bench` is the program on top.
+
+pub mod body;
+pub mod chart;
+pub mod engine;
+pub mod error;
+pub mod idle;
+pub mod lag;
+pub mod machine;
+pub mod measure;
+pub mod model;
+pub mod options;
+pub mod reply;
+pub mod report;
+pub mod rpc;
+pub mod server;
+pub mod space;
+pub mod traffic;
+pub mod wire;
+pub mod workload;

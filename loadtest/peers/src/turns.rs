@@ -1,0 +1,315 @@
+//! Turns of all contenders on one workload after the other, interleaved: a round gives each contender one turn, and
+//! each round begins with another one. Whoever has no turn is stopped.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tribunal_bench::error::BenchError;
+use tribunal_bench::options::{Shape, Workload};
+use tribunal_bench::workload::Planner;
+
+use crate::engine::{self, Window};
+use crate::process::Process;
+use crate::session::Client;
+use crate::tribunal::{Kind, LOG_ONLY, PUSHED, Tribunal};
+use crate::{etcd, omid, postgres, redis};
+
+/// Who can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Name {
+    /// Tribunal, rows in the engine.
+    Tribunal,
+    /// Tribunal, rows read over HTTP.
+    TribunalReads,
+    /// Redis, WATCH and MULTI, synced append-only file.
+    Redis,
+    /// PostgreSQL 15, SERIALIZABLE.
+    Postgres,
+    /// etcd 3.6, JSON gateway.
+    Etcd,
+    /// Tribunal, batches into a log-only store.
+    TribunalBatch,
+    /// Omid 1.1.3, status oracle in memory.
+    Omid,
+}
+
+impl Name {
+    /// Returns it as tables and charts show it.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Name::Tribunal => "Tribunal",
+            Name::TribunalReads => "Tribunal, rows read over HTTP",
+            Name::Redis => "Redis WATCH/MULTI, AOF always",
+            Name::Postgres => "PostgreSQL 15 SERIALIZABLE",
+            Name::Etcd => "etcd 3.6 JSON gateway",
+            Name::TribunalBatch => "Tribunal, batches, log-only store",
+            Name::Omid => "Omid 1.1.3 in memory",
+        }
+    }
+
+    fn kind(self) -> Option<Kind> {
+        match self {
+            Name::Tribunal => Some(Kind::OwnRows),
+            Name::TribunalReads => Some(Kind::HttpReads),
+            Name::TribunalBatch => Some(Kind::Batches),
+            _ => None,
+        }
+    }
+
+    /// Says whether it is in the comparison of status oracles, with many transactions in flight.
+    #[must_use]
+    pub fn is_oracle(self) -> bool {
+        matches!(self, Name::TribunalBatch | Name::Omid)
+    }
+}
+
+/// A workload that is run.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// What it is called in tables and files.
+    pub name: &'static str,
+    /// Its transactions.
+    pub shape: Shape,
+    /// Whether the status oracles run it, rather than the others.
+    pub oracles: bool,
+}
+
+/// Where to find what has no place of its own.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    /// Tribunal's binary.
+    pub tribunal: PathBuf,
+    /// More of its arguments.
+    pub tribunal_args: Vec<String>,
+    /// etcd's binary.
+    pub etcd: PathBuf,
+    /// Folder of Omid's jars.
+    pub omid: PathBuf,
+    /// Where peers may put their folders.
+    pub data: PathBuf,
+}
+
+/// How hard and how long.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Pace {
+    /// Clients, each with a connection and one transaction under way.
+    pub clients: usize,
+    /// Transactions in flight at a status oracle.
+    pub in_flight: usize,
+    /// Connections that they share.
+    pub oracle_connections: usize,
+    /// Rounds.
+    pub rounds: usize,
+    /// Measured seconds of a turn.
+    pub seconds: f64,
+    /// Unmeasured seconds before them.
+    pub warmup: f64,
+}
+
+/// Figures of one turn.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Turn {
+    /// Whose.
+    pub peer: Name,
+    /// On which workload.
+    pub load: String,
+    /// Ended transactions a second.
+    pub attempted_per_s: f64,
+    /// Committed transactions a second.
+    pub committed_per_s: f64,
+    /// Aborted of all ended ones.
+    pub aborted_share: f64,
+    /// The same by reason.
+    pub aborted: std::collections::BTreeMap<String, f64>,
+    /// Median latency, milliseconds.
+    pub p50_ms: f64,
+    /// 99th percentile of latency, milliseconds.
+    pub p99_ms: f64,
+    /// CPU time of the peer for a committed transaction, microseconds.
+    pub server_cpu_us: f64,
+    /// CPU time of this client for an ended transaction, microseconds.
+    pub client_cpu_us: f64,
+    /// Time that the storage took behind the turn to apply everything, milliseconds.
+    pub lag_ms: Option<u64>,
+}
+
+/// A peer that runs.
+enum Peer {
+    Tribunal(Box<Tribunal>),
+    Redis(Process),
+    Postgres(Process),
+    Etcd(Process),
+    Omid(Process),
+}
+
+impl Peer {
+    fn process(&self) -> &Process {
+        match self {
+            Peer::Tribunal(tribunal) => tribunal.process(),
+            Peer::Redis(process) | Peer::Postgres(process) | Peer::Etcd(process) | Peer::Omid(process) => process,
+        }
+    }
+}
+
+/// Everything that is up, and the clients' settings.
+pub struct Arena {
+    peers: Vec<Peer>,
+    names: Vec<Name>,
+    pace: Pace,
+    turns: u64,
+}
+
+impl Arena {
+    /// Starts the peers, one after the other, and gives each its rows.
+    ///
+    /// # Errors
+    /// If one does not start or does not take the rows.
+    pub fn open(installed: &Installed, names: &[Name], pace: Pace, shape: &Shape) -> Result<Arena, BenchError> {
+        let mut arena = Arena { peers: Vec::new(), names: names.to_vec(), pace, turns: 0 };
+        let data = &installed.data;
+        let has = |name: Name| names.contains(&name);
+        let mut stores = Vec::new();
+        if has(Name::Tribunal) || has(Name::TribunalReads) {
+            stores.push(PUSHED);
+        }
+        if has(Name::TribunalBatch) {
+            stores.push(LOG_ONLY);
+        }
+        if !stores.is_empty() {
+            let (binary, args) = (&installed.tribunal, &installed.tribunal_args);
+            arena.add(|| Ok(Peer::Tribunal(Box::new(Tribunal::start(binary, args, data, shape, &stores)?))))?;
+        }
+        if has(Name::Redis) {
+            arena.add(|| redis::start(data).and_then(|it| redis::load(&it, shape).map(|()| Peer::Redis(it))))?;
+        }
+        if has(Name::Postgres) {
+            arena
+                .add(|| postgres::start(data).and_then(|it| postgres::load(&it, shape).map(|()| Peer::Postgres(it))))?;
+        }
+        if has(Name::Etcd) {
+            let start = || etcd::start(&installed.etcd, data);
+            arena.add(|| start().and_then(|it| etcd::load(&it, shape).map(|()| Peer::Etcd(it))))?;
+        }
+        if has(Name::Omid) {
+            arena.add(|| omid::start(&installed.omid, data).map(Peer::Omid))?;
+        }
+        Ok(arena)
+    }
+
+    fn add(&mut self, start: impl FnOnce() -> Result<Peer, BenchError>) -> Result<(), BenchError> {
+        let peer = start()?;
+        eprintln!("{} is up, with its rows", peer.process().name());
+        peer.process().freeze();
+        self.peers.push(peer);
+        Ok(())
+    }
+
+    /// Runs all rounds of one workload.
+    ///
+    /// # Errors
+    /// If a turn breaks off.
+    pub fn run(&mut self, load: &Load) -> Result<Vec<Turn>, BenchError> {
+        let who: Vec<_> = self.names.iter().copied().filter(|name| name.is_oracle() == load.oracles).collect();
+        // A counter is not read, so reading over HTTP is no other contender there.
+        let who: Vec<_> = who
+            .into_iter()
+            .filter(|name| *name != Name::TribunalReads || load.shape.workload != Workload::Hot)
+            .collect();
+        let mut turns = Vec::new();
+        for round in 0..self.pace.rounds {
+            for step in 0..who.len() {
+                let turn = self.turn(who[(round + step) % who.len()], load)?;
+                eprintln!(
+                    "{} {}/{} {}: {:.0} committed/s, {:.1} % aborted, p50 {:.2} ms, p99 {:.2} ms, server {:.0} us a commit, client {:.0} us",
+                    load.name,
+                    round + 1,
+                    self.pace.rounds,
+                    turn.peer.label(),
+                    turn.committed_per_s,
+                    100.0 * turn.aborted_share,
+                    turn.p50_ms,
+                    turn.p99_ms,
+                    turn.server_cpu_us,
+                    turn.client_cpu_us
+                );
+                turns.push(turn);
+            }
+        }
+        Ok(turns)
+    }
+
+    fn peer(&self, name: Name) -> &Peer {
+        let found = self.peers.iter().find(|peer| match peer {
+            Peer::Tribunal(_) => name.kind().is_some(),
+            Peer::Redis(_) => name == Name::Redis,
+            Peer::Postgres(_) => name == Name::Postgres,
+            Peer::Etcd(_) => name == Name::Etcd,
+            Peer::Omid(_) => name == Name::Omid,
+        });
+        found.expect("whoever is measured was started")
+    }
+
+    fn turn(&mut self, name: Name, load: &Load) -> Result<Turn, BenchError> {
+        self.turns += 1;
+        // The same rows in the same order for each contender of a round would let caches of one help another.
+        let shape = Shape { seed: load.shape.seed + self.turns, ..load.shape.clone() };
+        let peer = self.peer(name);
+        let process = peer.process();
+        process.thaw();
+        let clients = self.clients(peer, name, &shape)?;
+        let window = Window {
+            warmup: Duration::from_secs_f64(self.pace.warmup),
+            measured: Duration::from_secs_f64(self.pace.seconds),
+        };
+        let ran = engine::run(clients, &mut Planner::new(&shape), window, &|| process.cpu())?;
+        let lag = match (peer, name.kind()) {
+            (Peer::Tribunal(tribunal), Some(kind)) => tribunal.lag(kind)?,
+            _ => None,
+        };
+        process.freeze();
+        let seconds = ran.elapsed.as_secs_f64();
+        let lost: u64 = ran.aborted.values().sum();
+        let ended = (ran.committed + lost) as f64;
+        let ms = |quantile| ran.latency_us.value_at_quantile(quantile) as f64 / 1000.0;
+        Ok(Turn {
+            peer: name,
+            load: load.name.to_owned(),
+            attempted_per_s: ended / seconds,
+            committed_per_s: ran.committed as f64 / seconds,
+            aborted_share: lost as f64 / ended.max(1.0),
+            aborted: ran.aborted.iter().map(|(why, n)| ((*why).to_owned(), *n as f64 / ended.max(1.0))).collect(),
+            p50_ms: ms(0.5),
+            p99_ms: ms(0.99),
+            server_cpu_us: ran.server_cpu.as_secs_f64() * 1e6 / (ran.committed as f64).max(1.0),
+            client_cpu_us: ran.client_cpu.as_secs_f64() * 1e6 / ended.max(1.0),
+            lag_ms: lag.map(|lag| lag.caught_up_ms),
+        })
+    }
+
+    fn clients(&self, peer: &Peer, name: Name, shape: &Shape) -> Result<Vec<Client>, BenchError> {
+        let count = if name.is_oracle() { self.pace.oracle_connections } else { self.pace.clients };
+        let slots = if name.is_oracle() { self.pace.in_flight / count } else { 1 };
+        let seed = |index: usize| shape.seed.wrapping_mul(1_000_003) + index as u64;
+        let connect = |index| match peer {
+            Peer::Tribunal(tribunal) => {
+                let kind = name.kind().expect("a name of Tribunal's");
+                tribunal.client(kind, shape, slots, seed(index))
+            }
+            Peer::Redis(process) => redis::client(process, shape, seed(index)),
+            Peer::Postgres(process) => postgres::client(process, shape, seed(index)),
+            Peer::Etcd(process) => etcd::client(process, shape, seed(index)),
+            Peer::Omid(process) => omid::client(process, slots),
+        };
+        (0..count).map(connect).collect()
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // All go on before the first is told to stop: a stopped one would not hear it.
+        self.peers.iter().for_each(|peer| peer.process().thaw());
+    }
+}
