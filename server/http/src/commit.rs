@@ -36,7 +36,7 @@ const DECISION_BYTES: usize = 256;
 #[utoipa::path(
     post, path = "/v1/txns/{txn_id}/commit", operation_id = "txnCommit", tag = "transactions",
     params(
-        ("txn_id" = String, Path, description = "The transaction, a UUIDv7"),
+        ("txn_id" = String, Path, pattern = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$", description = "The transaction, a UUIDv7"),
         ("tribunal-client" = Option<String>, Header, nullable = false, description = "Name of the client, for rules that are fair between clients"),
     ),
     request_body(content = CommitRequest, description = "What it observed and what it wants to write"),
@@ -70,7 +70,7 @@ pub async fn txn_commit(State(app): State<App>, request: Request) -> Result<Resp
 /// Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided before.
 #[utoipa::path(
     post, path = "/v1/txns/{txn_id}/abort", operation_id = "txnAbort", tag = "transactions",
-    params(("txn_id" = String, Path, description = "The transaction, a UUIDv7")),
+    params(("txn_id" = String, Path, pattern = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$", description = "The transaction, a UUIDv7")),
     responses(
         (status = 200, description = "The verdict that stands", body = TxnOutcome),
         (status = 422, description = "The id has expired", body = Problem, content_type = "application/problem+json"),
@@ -90,7 +90,7 @@ pub async fn txn_abort(State(app): State<App>, request: Request) -> Result<Respo
 /// Dry run: tells whether the transaction would commit now, alone. Changes nothing.
 #[utoipa::path(
     post, path = "/v1/txns/{txn_id}/validate", operation_id = "txnValidate", tag = "transactions",
-    params(("txn_id" = String, Path, description = "The transaction, a UUIDv7")),
+    params(("txn_id" = String, Path, pattern = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$", description = "The transaction, a UUIDv7")),
     request_body(content = CommitRequest, description = "What it observed and what it wants to write"),
     responses(
         (status = 200, description = "What would happen", body = TxnOutcome),

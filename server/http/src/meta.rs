@@ -44,7 +44,7 @@ pub async fn ready(State(app): State<App>) -> Response {
 /// Metrics in the Prometheus text format.
 #[utoipa::path(
     get, path = "/metrics", operation_id = "metrics", tag = "service",
-    responses((status = 200, description = "Metrics", body = String, content_type = "text/plain"))
+    responses((status = 200, description = "Metrics", body = String, content_type = "application/openmetrics-text"))
 )]
 pub async fn metrics(State(app): State<App>) -> Response {
     let mut text = app.service.metrics();

@@ -72,6 +72,15 @@ impl<'a> Query<'a> {
         }
     }
 
+    /// Returns how many items a page may have, at least one; `default` if it is not given.
+    pub fn limit(&mut self, default: usize, max: usize) -> usize {
+        let number = self.number("limit", default as u64, max as u64);
+        if number == 0 {
+            self.fault(Code::BadNumber, "limit", format!("must be a decimal number from 1 to {max}"));
+        }
+        usize::try_from(number).unwrap_or(max)
+    }
+
     /// Returns how long to wait, milliseconds.
     pub fn wait_ms(&mut self) -> u64 {
         self.number("wait_ms", 0, WAIT_MS_MAX)
@@ -198,6 +207,15 @@ mod tests {
         let problem = query.finish().unwrap_err().problem;
         let pointers: Vec<_> = problem.errors.iter().map(|error| error.pointer.as_str()).collect();
         assert_eq!(pointers, ["?nonsense", "?limit", "?limit", "?fence"]);
+    }
+
+    #[test]
+    fn a_page_has_at_least_one_item() {
+        for (given, expected) in [("limit=1", Some(1)), ("", Some(10)), ("limit=0", None), ("limit=101", None)] {
+            let mut query = Query::new(Some(given), &["limit"]);
+            let limit = query.limit(10, 100);
+            assert_eq!(query.finish().ok().map(|()| limit), expected, "{given}");
+        }
     }
 
     #[test]

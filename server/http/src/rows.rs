@@ -16,9 +16,9 @@ use crate::refusal::Refusal;
 use crate::service::{RowsQuery, StoredRow};
 
 /// Rows of a page that does not say how many.
-const LIMIT_DEFAULT: u64 = 100;
+const LIMIT_DEFAULT: usize = 100;
 /// Rows of one page.
-const LIMIT_MAX: u64 = 10_000;
+const LIMIT_MAX: usize = 10_000;
 
 /// Reads one row of an embedded store. The key is percent-encoded, any bytes.
 #[utoipa::path(
@@ -80,7 +80,7 @@ pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Respo
         store: spec.id,
         start: query.key("start"),
         end: query.key("end"),
-        limit: usize::try_from(query.number("limit", LIMIT_DEFAULT, LIMIT_MAX)).unwrap_or(1).max(1),
+        limit: query.limit(LIMIT_DEFAULT, LIMIT_MAX),
     };
     if !asked.end.is_empty() && asked.start >= asked.end {
         query.fault(Code::EmptyRange, "end", "must lie behind start");

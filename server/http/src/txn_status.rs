@@ -17,7 +17,7 @@ use crate::service::StatusQuery;
 #[utoipa::path(
     get, path = "/v1/txns/{txn_id}", operation_id = "txnStatus", tag = "transactions",
     params(
-        ("txn_id" = String, Path, description = "The transaction, a UUIDv7"),
+        ("txn_id" = String, Path, pattern = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$", description = "The transaction, a UUIDv7"),
         ("wait_ms" = Option<u32>, Query, nullable = false, minimum = 0, maximum = 60000, description = "How long to wait for an outcome"),
         ("fence" = Option<bool>, Query, nullable = false, description = "Make sure that an id that never arrived can never commit; it is then aborted with reason `fenced`"),
     ),
