@@ -3,6 +3,7 @@
 //! JSON only: conversions from and to the domain's words live where they are used. No `oneOf`, no `null` (absent
 //! instead), flat structs, every 64-bit number a decimal string, so that every client generator accepts the result.
 
+pub mod checksum;
 pub mod downgrade;
 pub mod log;
 pub mod meta;
@@ -10,11 +11,13 @@ pub mod problem;
 pub mod store;
 pub mod txn;
 
+pub use checksum::RecordChecksum;
 pub use log::{LogPage, LogRecord, LogWrite};
 pub use meta::{Health, Readiness, VersionInfo};
 pub use problem::{Problem, ProblemError};
 pub use store::{
-    ImportLine, ImportResult, Row, Rows, Snapshot, StoreDeclaration, StoreExistence, StoreInfo, StoreList, StorePush,
+    AttachRequest, ImportLine, ImportResult, Row, Rows, SkipList, SkipRequest, SkippedRecord, Snapshot,
+    StoreDeclaration, StoreExistence, StoreInfo, StoreList, StorePush,
 };
 pub use txn::{
     Ack, BatchCommitRequest, BatchCommitResponse, BatchTxn, BeginRequest, BeginResponse, CommitRequest, Conflict,

@@ -51,6 +51,11 @@ pub struct LogRecord {
     pub store: String,
     /// The rows, in the order in which the transaction posted them.
     pub writes: Vec<LogWrite>,
+    /// CRC-32C in hex over lsn, cen, csn, version, txn_id, then op, key and value text of every write, each of them
+    /// preceded by its length in bytes as 32 bits, little-endian. A `value_b64` counts as `{"$b64":"..."}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "9be3e0a3")]
+    pub checksum: Option<String>,
     /// W3C `traceparent` of the commit request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

@@ -77,16 +77,65 @@ pub struct StoreInfo {
 /// How a store's push does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StorePush {
-    /// `log_only`, `running`, `backing_off` or `stopped`.
+    /// `log_only`, `running`, `backing_off`, `stopped` or `detached`.
     #[schema(example = "running")]
     pub state: String,
-    /// Age of the oldest record that is not acknowledged, milliseconds.
+    /// Age of the oldest record that is not acknowledged, milliseconds; 0 while nothing is pushed.
     #[schema(example = "0")]
     pub lag_ms: String,
-    /// What the storage last complained about.
+    /// What the storage last complained about. Of a detached store: why, and the way out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub last_error: Option<String>,
+    /// The record that the storage can never take, if the push stopped at one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "120")]
+    pub stopped_at_lsn: Option<String>,
+    /// What an acknowledgement of the storage is worth, as it says itself: `always` synced first, `everysec`, `none`, or
+    /// `unknown`. Absent while there is no storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "always")]
+    pub durability: Option<String>,
+}
+
+/// A record that a storage is not given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SkipRequest {
+    /// The record that the push stopped at.
+    #[schema(example = "120")]
+    pub lsn: String,
+}
+
+/// A record that was not given to a storage, and who decided so.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SkippedRecord {
+    /// The record. It stays in the log.
+    #[schema(example = "120")]
+    pub lsn: String,
+    /// When, milliseconds since 1970.
+    #[schema(example = "1808217543843")]
+    pub at_ms: String,
+    /// Who asked.
+    #[schema(example = "anonymous")]
+    pub by: String,
+    /// What the storage said to the record.
+    pub reason: String,
+}
+
+/// Records of a store that were skipped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SkipList {
+    /// Oldest decision first.
+    pub skips: Vec<SkippedRecord>,
+}
+
+/// How to go on with a detached store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AttachRequest {
+    /// The storage was loaded from elsewhere with everything up to this record. Absent: its own watermark counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "120")]
+    pub loaded_lsn: Option<String>,
 }
 
 /// All stores of the namespace.

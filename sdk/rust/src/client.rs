@@ -8,8 +8,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::Value;
 use tribunal_api::{
-    BatchCommitRequest, BatchCommitResponse, BatchTxn, BeginRequest, BeginResponse, IsolationLevel, LogPage, Problem,
-    StoreDeclaration, StoreInfo, StoreList, TxnOutcome, TxnState,
+    AttachRequest, BatchCommitRequest, BatchCommitResponse, BatchTxn, BeginRequest, BeginResponse, IsolationLevel,
+    LogPage, Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration, StoreInfo, StoreList, TxnOutcome,
+    TxnState,
 };
 use tribunal_types::{Cen, Lsn, Version};
 
@@ -407,6 +408,44 @@ impl Client {
     pub async fn stores(&self) -> Result<Vec<StoreInfo>, Error> {
         let list: StoreList = read(&self.ask(Method::GET, "/v1/stores", None::<&()>, 0).await?)?;
         Ok(list.stores)
+    }
+
+    /// Tries a store's push again, if it stopped or waits.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn resume_push(&self, store: &str) -> Result<StoreInfo, Error> {
+        let path = format!("/v1/stores/{}/push/resume", wire::percent_encoded(store.as_bytes()));
+        read(&self.ask(Method::POST, &path, None::<&()>, 0).await?)
+    }
+
+    /// Passes by the record that a store's push stopped at. The storage never gets it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn skip_record(&self, store: &str, lsn: Lsn) -> Result<StoreInfo, Error> {
+        let path = format!("/v1/stores/{}/push/skip", wire::percent_encoded(store.as_bytes()));
+        read(&self.ask(Method::POST, &path, Some(&SkipRequest { lsn: lsn.to_string() }), 0).await?)
+    }
+
+    /// Lists the records of a store that were skipped.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn skips(&self, store: &str) -> Result<Vec<SkippedRecord>, Error> {
+        let path = format!("/v1/stores/{}/push/skips", wire::percent_encoded(store.as_bytes()));
+        let list: SkipList = read(&self.ask(Method::GET, &path, None::<&()>, 0).await?)?;
+        Ok(list.skips)
+    }
+
+    /// Pushes to a detached store again, whose storage was loaded with everything up to `loaded` if that is said.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn attach_push(&self, store: &str, loaded: Option<Lsn>) -> Result<StoreInfo, Error> {
+        let path = format!("/v1/stores/{}/push/attach", wire::percent_encoded(store.as_bytes()));
+        let request = AttachRequest { loaded_lsn: loaded.map(|lsn| lsn.to_string()) };
+        read(&self.ask(Method::POST, &path, Some(&request), 0).await?)
     }
 
     async fn ask(

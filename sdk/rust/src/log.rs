@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use serde_json::value::Value;
-use tribunal_api::WriteOp;
+use tribunal_api::{RecordChecksum, WriteOp};
 use tribunal_types::{Cen, Csn, Lsn, Version};
 
 use crate::{Client, Error, wire};
@@ -112,6 +112,7 @@ impl LogRecord {
         if wire::lsn(&record.prev_lsn)?.next() != lsn {
             return Err(Error::misbehaved(format!("record {lsn} follows {}", record.prev_lsn)));
         }
+        check(&record)?;
         let writes = record.writes.into_iter().map(|write| {
             let key = wire::key_of(write.key, write.key_b64)?;
             let value = wire::value_of(write.value, write.value_b64)?;
@@ -129,5 +130,37 @@ impl LogRecord {
             txn_id: record.txn_id,
             writes: writes.collect::<Result<_, Error>>()?,
         })
+    }
+}
+
+/// Checks a record against its own checksum: what came was changed on its way, or by whoever kept it.
+fn check(record: &tribunal_api::LogRecord) -> Result<(), Error> {
+    let Some(stated) = &record.checksum else { return Ok(()) };
+    let numbers = [&record.lsn, &record.cen, &record.csn, &record.version];
+    let mut head = [0; 4];
+    for (number, text) in head.iter_mut().zip(numbers) {
+        *number = wire::number(text)?;
+    }
+    let mut sum = RecordChecksum::new(head, &record.txn_id);
+    for write in &record.writes {
+        let key = wire::key_of(write.key.clone(), write.key_b64.clone())?.unwrap_or_default();
+        let binary = write.value_b64.as_ref().map(|text| format!("{{\"$b64\":\"{text}\"}}"));
+        let value = write.value.as_ref().map(|value| value.get()).or(binary.as_deref()).unwrap_or_default();
+        sum.write(op_name(write.op), &key, value.as_bytes());
+    }
+    let found = sum.hex();
+    if found == *stated {
+        return Ok(());
+    }
+    Err(Error::misbehaved(format!("record {} has checksum {found}, not {stated}", record.lsn)))
+}
+
+fn op_name(op: WriteOp) -> &'static str {
+    match op {
+        WriteOp::Insert => "insert",
+        WriteOp::Update => "update",
+        WriteOp::Put => "put",
+        WriteOp::Delete => "delete",
+        WriteOp::Add => "add",
     }
 }

@@ -1,7 +1,8 @@
-//! Entries of the control log: stores and plugins.
+//! Entries of the control log: stores and their pushes, plugins, bounds.
 
 use tribunal_types::{
-    Cen, ControlChange, Existence, Isolation, NamespaceId, PluginChoice, PluginSlot, StoreId, StoreSpec,
+    Bounds, Cen, ControlChange, ControlIndex, Detachment, Existence, Isolation, Lsn, NamespaceId, PluginChoice,
+    PluginSlot, Skip, StoreId, StoreSpec,
 };
 
 use crate::reader::{Malformed, Reader};
@@ -22,6 +23,31 @@ pub fn encode_control(change: &ControlChange) -> Vec<u8> {
             out.push(1);
             put_varint(from.0, &mut out);
             put_choice(choice, &mut out);
+        }
+        ControlChange::DetachPush(detachment) => {
+            out.push(2);
+            put_varint(u64::from(detachment.store.0), &mut out);
+            put_varint(detachment.declared.0, &mut out);
+            put_varint(detachment.at.0, &mut out);
+            put_varint(detachment.acked.0, &mut out);
+            put_bytes(detachment.reason.as_bytes(), &mut out);
+        }
+        ControlChange::AttachPush { store } => {
+            out.push(3);
+            put_varint(u64::from(store.0), &mut out);
+        }
+        ControlChange::SkipRecord(skip) => {
+            out.push(4);
+            put_varint(u64::from(skip.store.0), &mut out);
+            put_varint(skip.lsn.0, &mut out);
+            put_varint(skip.at_ms, &mut out);
+            put_bytes(skip.by.as_bytes(), &mut out);
+            put_bytes(skip.reason.as_bytes(), &mut out);
+        }
+        ControlChange::SetBounds(bounds) => {
+            out.push(5);
+            put_varint(bounds.window_bytes_max, &mut out);
+            put_varint(bounds.status_bytes_max, &mut out);
         }
     }
     out
@@ -70,6 +96,25 @@ pub fn decode_control(bytes: &[u8]) -> Result<ControlChange, Malformed> {
             let from = Cen(reader.varint("from")?);
             ControlChange::ActivatePlugin { choice: take_choice(&mut reader)?, from }
         }
+        2 => ControlChange::DetachPush(Detachment {
+            store: StoreId(reader.number("store")?),
+            declared: ControlIndex(reader.varint("declaration")?),
+            at: Cen(reader.varint("epoch")?),
+            acked: Lsn(reader.varint("acknowledged position")?),
+            reason: reader.text("reason")?,
+        }),
+        3 => ControlChange::AttachPush { store: StoreId(reader.number("store")?) },
+        4 => ControlChange::SkipRecord(Skip {
+            store: StoreId(reader.number("store")?),
+            lsn: Lsn(reader.varint("position")?),
+            at_ms: reader.varint("time")?,
+            by: reader.text("who")?,
+            reason: reader.text("reason")?,
+        }),
+        5 => ControlChange::SetBounds(Bounds {
+            window_bytes_max: reader.varint("window bound")?,
+            status_bytes_max: reader.varint("status bound")?,
+        }),
         _ => return Err(reader.malformed("kind of change")),
     };
     reader.finish("end of change")?;
@@ -146,5 +191,21 @@ mod tests {
                 from: Cen(77),
             });
         }
+        check(&ControlChange::DetachPush(Detachment {
+            store: StoreId(7),
+            declared: ControlIndex(3),
+            at: Cen(1 << 40),
+            acked: Lsn(u64::MAX),
+            reason: "gone for good".into(),
+        }));
+        check(&ControlChange::AttachPush { store: StoreId(7) });
+        check(&ControlChange::SkipRecord(Skip {
+            store: StoreId(7),
+            lsn: Lsn(12),
+            at_ms: 1_700_000_000_000,
+            by: "somebody".into(),
+            reason: "WRONGTYPE".into(),
+        }));
+        check(&ControlChange::SetBounds(Bounds { window_bytes_max: 1 << 30, status_bytes_max: u64::MAX }));
     }
 }

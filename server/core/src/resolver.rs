@@ -8,8 +8,8 @@
 use alloc::vec::Vec;
 
 use tribunal_types::{
-    Cen, Decision, Digest, EpochInput, EpochOutcome, FenceResult, Isolation, Lsn, NamespaceId, OpKind, RowKey, StoreId,
-    StoreLsn, StoreSpec, TxnId, TxnIx, VerdictAt, Version, Witness, limits,
+    Bounds, Cen, Decision, Digest, EpochInput, EpochOutcome, FenceResult, Isolation, Lsn, NamespaceId, OpKind, RowKey,
+    StoreId, StoreLsn, StoreSpec, TxnId, TxnIx, VerdictAt, Version, Witness, limits,
 };
 
 use crate::apply::{self, Changes};
@@ -124,6 +124,12 @@ impl Resolver {
     /// Creates a store, or changes its rules, from the next epoch on.
     pub fn declare_store(&mut self, spec: StoreSpec) {
         self.stores.declare(spec);
+    }
+
+    /// Changes the memory bounds from the next epoch on.
+    pub fn set_bounds(&mut self, bounds: Bounds) {
+        self.config.window_bytes_max = usize::try_from(bounds.window_bytes_max).unwrap_or(usize::MAX);
+        self.config.status_bytes_max = usize::try_from(bounds.status_bytes_max).unwrap_or(usize::MAX);
     }
 
     /// Resolves the next epoch: decides every item of its input, and brings what was decided into the state.

@@ -23,6 +23,8 @@ pub enum Delivery {
     Pushed,
     /// Nobody: the log is the store, and counts as applied at once.
     LogOnly,
+    /// A storage that nothing is pushed to any more. What it shows is not known, so it has applied nothing.
+    Detached,
 }
 
 /// Where one epoch's records end in a store's log.
@@ -55,7 +57,7 @@ impl StoreEpochs {
 
     /// Returns the applied epoch, or `None` if nothing is pending.
     fn behind(&self) -> Option<Cen> {
-        if self.acked < self.forgotten {
+        if self.delivery == Delivery::Detached || self.acked < self.forgotten {
             return Some(Cen(0));
         }
         self.ends.get(self.first_pending()).map(|end| end.cen.prev())
@@ -68,6 +70,10 @@ impl StoreEpochs {
         self.head = end.last;
         if self.delivery == Delivery::LogOnly {
             self.acked = end.last;
+            self.forgotten = end.last;
+            return;
+        }
+        if self.delivery == Delivery::Detached {
             self.forgotten = end.last;
             return;
         }
@@ -116,7 +122,12 @@ impl Visibility {
     pub fn track(&mut self, store: StoreId, delivery: Delivery, head: Lsn) {
         let head = self.stores.get(&store).map_or(head, |known| known.head.max(head));
         if self.stores.get(&store).is_none_or(|known| known.delivery != delivery) {
-            self.stores.insert(store, StoreEpochs::new(delivery, head));
+            let mut fresh = StoreEpochs::new(delivery, head);
+            if delivery == Delivery::Detached {
+                // For people: how far the storage was when it was given up.
+                fresh.acked = self.acked_lsn(store);
+            }
+            self.stores.insert(store, fresh);
         }
     }
 
@@ -134,6 +145,7 @@ impl Visibility {
     /// counts as the head.
     pub fn acked(&mut self, store: StoreId, lsn: Lsn) {
         if let Some(log) = self.stores.get_mut(&store)
+            && log.delivery == Delivery::Pushed
             && lsn > log.acked
         {
             log.set_acked(lsn);
@@ -262,6 +274,27 @@ mod tests {
         assert_eq!(seen.applied(S), Cen(0), "an adaptor was added: the storage has to catch up from the start");
         seen.acked(S, Lsn(9));
         assert_eq!(seen.applied(S), Cen(4));
+    }
+
+    #[test]
+    fn a_detached_store_shows_nothing_until_it_is_caught_up_again() {
+        let mut seen = Visibility::new(Cen(0));
+        for e in 1..=3 {
+            seen.note_epoch(Cen(e), &[(S, Lsn(e))]);
+        }
+        seen.acked(S, Lsn(2));
+        seen.track(S, Delivery::Detached, Lsn(3));
+        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Cen(0), Lsn(2)));
+        seen.acked(S, Lsn(3));
+        seen.note_epoch(Cen(4), &[(S, Lsn(4))]);
+        seen.rewound(S, Lsn(4));
+        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Cen(0), Lsn(2)), "nobody pushes to it");
+        seen.track(S, Delivery::Pushed, Lsn(0));
+        seen.acked(S, Lsn(3));
+        assert_eq!(seen.applied(S), Cen(0));
+        seen.acked(S, Lsn(4));
+        assert_eq!(seen.applied(S), Cen(4));
+        assert!(seen.stores[&S].ends.is_empty(), "a store that nobody pushes to costs nothing");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::str;
 
 use base64::Engine as _;
+use tribunal_api::RecordChecksum;
 use tribunal_types::{Conflict, OpKind, RecordBatch, RecordWrite, StoreId, TxnId, Verdict, WriteKind};
 
 use crate::refusal::Refusal;
@@ -334,12 +335,25 @@ pub fn record(json: &mut JsonWriter, batch: &RecordBatch, index: usize, store: &
         record_write(json, write, &batch.bytes);
     }
     json.close(b']');
+    json.text_field("checksum", &record_checksum(batch, index).hex());
     if head.traceparent.len > 0
         && let Ok(traceparent) = str::from_utf8(head.traceparent.of(&batch.bytes))
     {
         json.text_field("traceparent", traceparent);
     }
     json.close(b'}');
+}
+
+fn record_checksum(batch: &RecordBatch, index: usize) -> RecordChecksum {
+    let head = &batch.records[index];
+    let mut hyphenated = [0; 36];
+    let id = uuid::Uuid::from_bytes(head.txn_id.0).hyphenated().encode_lower(&mut hyphenated);
+    let mut sum = RecordChecksum::new([head.lsn.0, head.cen.0, head.csn.0, head.version.bits()], id);
+    for write in &batch.writes[batch.writes_of(index)] {
+        let value = if write.kind == WriteKind::Delete { &[] } else { write.value.of(&batch.bytes) };
+        sum.write(write.kind.name(), write.key.of(&batch.bytes), value);
+    }
+    sum
 }
 
 fn record_write(json: &mut JsonWriter, write: &RecordWrite, bytes: &[u8]) {

@@ -19,7 +19,7 @@ use crate::json::{ArraySeed, Fields, Items, ObjectSeed, ScalarSeed, document, sc
 use crate::poster::tenant;
 use crate::query::session;
 use crate::refusal::Refusal;
-use crate::service::{Begin, Catalog, Session};
+use crate::service::{Begin, Catalog, PushState, Session};
 use crate::txn_body::shown;
 
 /// How long a Begin with a session waits if it does not say, milliseconds.
@@ -42,7 +42,15 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
     let namespace = tenant(&parts);
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let catalog = app.service.catalog();
-    let asked = read(utf8(&bytes)?, &catalog, namespace)?;
+    let mut asked = read(utf8(&bytes)?, &catalog, namespace)?;
+    if !asked.stores_given {
+        // Nobody named these: one that was given up must not stand in the others' way.
+        let given_up = |id: &StoreId| app.service.store_status(*id).is_ok_and(|at| at.push == PushState::Detached);
+        let attached: Vec<_> = asked.begin.stores.iter().filter(|id| !given_up(id)).copied().collect();
+        if !attached.is_empty() {
+            asked.begin.stores = attached;
+        }
+    }
     let begun = app.service.begin(asked.begin).await.map_err(refuse(&catalog))?;
 
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -66,18 +74,23 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
 struct Asked {
     begin: Begin,
     ttl_ms: Option<u64>,
+    stores_given: bool,
 }
 
 fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, Refusal> {
     let mut body = Body {
         catalog,
-        asked: Asked { begin: Begin { namespace, wait_ms: SESSION_WAIT_MS, ..Begin::default() }, ttl_ms: None },
-        stores_given: false,
+        asked: Asked {
+            begin: Begin { namespace, wait_ms: SESSION_WAIT_MS, ..Begin::default() },
+            ttl_ms: None,
+            stores_given: false,
+        },
         faults: Faults::default(),
     };
     document(text, ObjectSeed { fields: &mut body, at: Path::Root }).map_err(|error| Refusal::of_syntax(&error))?;
+    let stores_given = body.asked.stores_given;
     let begin = &mut body.asked.begin;
-    if !body.stores_given {
+    if !stores_given {
         begin.stores = catalog.list(namespace).iter().map(|spec| spec.id).collect();
     }
     begin.stores.sort_unstable();
@@ -95,7 +108,6 @@ fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, 
 struct Body<'c> {
     catalog: &'c Catalog,
     asked: Asked,
-    stores_given: bool,
     faults: Faults,
 }
 
@@ -106,7 +118,7 @@ impl<'de> Fields<'de> for Body<'_> {
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
         if index == 0 {
-            self.stores_given = true;
+            self.asked.stores_given = true;
             map.next_value_seed(ArraySeed { items: &mut Stores { body: self }, at })?;
             return Ok(());
         }

@@ -23,6 +23,7 @@ pub mod router;
 pub mod rows;
 pub mod server;
 pub mod service;
+pub mod store_push;
 pub mod stores;
 pub mod txn_body;
 pub mod txn_status;

@@ -16,6 +16,16 @@ pub fn tenant(_parts: &Parts) -> NamespaceId {
     NamespaceId(0)
 }
 
+/// Bytes of a name that is kept.
+const NAME_BYTES_MAX: usize = 128;
+
+/// Returns who asks, for people who read about it later.
+#[must_use]
+pub fn client_name(parts: &Parts) -> String {
+    let name = parts.headers.get(CLIENT_HEADER).and_then(|name| name.to_str().ok());
+    name.map_or_else(|| "anonymous".to_owned(), |name| name.chars().take(NAME_BYTES_MAX).collect())
+}
+
 /// Returns everything about a transaction that is told outside of its body.
 #[must_use]
 pub fn poster(parts: &Parts) -> Poster {

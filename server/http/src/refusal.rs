@@ -128,6 +128,11 @@ impl Refusal {
                 let detail = format!("{name} has not applied what this request must see");
                 Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_lagging", detail).retryable(Some(retry_after_ms))
             }
+            ServiceError::StoreDetached { store } => {
+                let name = catalog.by_id(store).map_or("a store", |spec| spec.name.as_str());
+                let detail = format!("{name} is detached: its storage held too much of the log back, see its status");
+                Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_detached", detail)
+            }
             ServiceError::NotFound { what } => {
                 Refusal::new(StatusCode::NOT_FOUND, "not_found", format!("there is no {what}"))
             }

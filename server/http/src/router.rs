@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 use crate::app::{App, RouterOptions};
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::{batch_commit, begin, commit, log_pull, meta, rows, stores, txn_status, versions};
+use crate::{batch_commit, begin, commit, log_pull, meta, rows, store_push, stores, txn_status, versions};
 
 /// The document without its paths.
 #[derive(OpenApi)]
@@ -67,6 +67,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(txn_status::txn_status))
         .routes(routes!(stores::put_store, stores::get_store))
         .routes(routes!(stores::get_snapshot))
+        .routes(routes!(store_push::resume_push))
+        .routes(routes!(store_push::skip_record))
+        .routes(routes!(store_push::list_skips))
+        .routes(routes!(store_push::attach_push))
         .routes(routes!(versions::import_versions))
         .routes(routes!(meta::health))
         .routes(routes!(meta::ready))

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tribunal_types::{
-    Cen, Csn, GroupId, ImportedVersion, Lsn, NamespaceId, RecordBatch, RowKey, StoreId, StoreSnapshot, StoreSpec,
+    Cen, Csn, GroupId, ImportedVersion, Lsn, NamespaceId, RecordBatch, RowKey, Skip, StoreId, StoreSnapshot, StoreSpec,
     TxnId, TxnRequest, Verdict, Version,
 };
 
@@ -79,6 +79,28 @@ pub trait Service: Send + Sync + 'static {
     /// # Errors
     /// [`ServiceError::NotFound`].
     fn store_status(&self, store: StoreId) -> Result<StoreStatus, ServiceError>;
+
+    /// Tries a store's push again now, if it stopped or waits.
+    ///
+    /// # Errors
+    /// [`ServiceError::ClientMistake`] if the store is detached.
+    fn resume_push(&self, store: StoreId) -> Answer<'_, ()>;
+
+    /// Passes by the record that a store's push stopped at, and keeps a record of that.
+    ///
+    /// # Errors
+    /// [`ServiceError::ClientMistake`] if the push did not stop at this record.
+    fn skip_record(&self, request: SkipRequest) -> Answer<'_, ()>;
+
+    /// Returns the records of a store that were skipped, oldest decision first.
+    fn skips(&self, store: StoreId) -> Vec<Skip>;
+
+    /// Pushes to a detached store again, whose storage was loaded with everything up to `loaded` if that is said.
+    ///
+    /// # Errors
+    /// [`ServiceError::ClientMistake`] if it is not detached or the log does not go on from there;
+    /// [`ServiceError::Unavailable`] if the storage does not answer.
+    fn attach_push(&self, store: StoreId, loaded: Option<Lsn>) -> Answer<'_, ()>;
 
     /// Reads one row of an embedded store.
     ///
@@ -310,6 +332,8 @@ pub enum PushState {
     BackingOff,
     /// The storage said that this never works.
     Stopped,
+    /// The storage held too much of the log back, which goes on without it.
+    Detached,
 }
 
 impl PushState {
@@ -321,6 +345,7 @@ impl PushState {
             PushState::Running => "running",
             PushState::BackingOff => "backing_off",
             PushState::Stopped => "stopped",
+            PushState::Detached => "detached",
         }
     }
 }
@@ -338,8 +363,23 @@ pub struct StoreStatus {
     pub lag_ms: u64,
     /// What the push is doing.
     pub push: PushState,
-    /// What the storage last complained about.
+    /// What the storage last complained about; why it is detached, and the way out.
     pub last_error: Option<String>,
+    /// The record that the storage can never take, if the push stopped at one.
+    pub stopped_at: Option<Lsn>,
+    /// What an acknowledgement of the storage is worth: `always`, `everysec`, `none` or `unknown`.
+    pub durability: Option<&'static str>,
+}
+
+/// A record to pass by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkipRequest {
+    /// Whose record.
+    pub store: StoreId,
+    /// Which one.
+    pub lsn: Lsn,
+    /// Who asks, for the audit.
+    pub by: String,
 }
 
 /// How far a store is (LeanXcale's decoupling of commit and visibility).
@@ -468,6 +508,11 @@ pub enum ServiceError {
         store: StoreId,
         /// When to come back.
         retry_after_ms: u64,
+    },
+    /// The store's storage was given up, so no snapshot of it can be had: 503.
+    StoreDetached {
+        /// Which store.
+        store: StoreId,
     },
     /// There is no such thing: 404.
     NotFound {

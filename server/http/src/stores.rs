@@ -109,7 +109,7 @@ pub async fn get_snapshot(State(app): State<App>, request: Request) -> Result<Re
     Ok(wire_response(StatusCode::OK, &wire))
 }
 
-fn info(service: &dyn Service, spec: &StoreSpec) -> Result<StoreInfo, ServiceError> {
+pub(crate) fn info(service: &dyn Service, spec: &StoreSpec) -> Result<StoreInfo, ServiceError> {
     let status = service.store_status(spec.id)?;
     Ok(StoreInfo {
         store: spec.name.clone(),
@@ -130,6 +130,8 @@ fn info(service: &dyn Service, spec: &StoreSpec) -> Result<StoreInfo, ServiceErr
             state: status.push.name().to_owned(),
             lag_ms: status.lag_ms.to_string(),
             last_error: status.last_error,
+            stopped_at_lsn: status.stopped_at.map(|lsn| lsn.to_string()),
+            durability: status.durability.map(str::to_owned),
         },
     })
 }

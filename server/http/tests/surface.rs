@@ -344,3 +344,35 @@ async fn the_wire_types_fit_the_reader() {
     serde_json::from_slice::<BeginResponse>(&reply.body).unwrap();
     server.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_push_is_resumed_skipped_and_attached_by_name() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let resumed = client.post("/v1/stores/kv/push/resume", "").await;
+    assert_eq!((resumed.status, resumed.json()["store"].as_str()), (200, Some("kv")));
+    assert_eq!(client.post("/v1/stores/no/push/resume", "").await.json()["code"], "unknown_store");
+
+    let skip = "/v1/stores/kv/push/skip";
+    let bad = [("{}", "missing_field"), (r#"{"lsn":7}"#, "wrong_type"), (r#"{"lsn":"-7"}"#, "bad_number")];
+    for (body, code) in bad.into_iter().chain([(r#"{"lsn":"7","all":true}"#, "unknown_field"), ("{", "malformed_json")])
+    {
+        let refused = client.post(skip, body).await;
+        assert_eq!((refused.status, refused.json()["code"].as_str()), (400, Some(code)), "{body}");
+    }
+    let named = [("content-type", "application/json"), ("tribunal-client", "ops/jo")];
+    assert_eq!(client.call("POST", skip, &named, br#"{"lsn":"7"}"#).await.status, 200);
+    let skips = client.get("/v1/stores/kv/push/skips").await.json();
+    assert_eq!(skips, json!({"skips": [{"lsn": "7", "at_ms": "7", "by": "ops/jo", "reason": "no"}]}));
+    assert_eq!(client.get("/v1/stores/declared/push/skips").await.json(), json!({"skips": []}));
+
+    let attach = "/v1/stores/kv/push/attach";
+    assert_eq!(client.post(attach, r#"{"loaded_lsn":"12"}"#).await.status, 200);
+    assert_eq!(client.post(attach, r#"{"loaded_lsn":null}"#).await.json()["code"], "wrong_type");
+    let detail = "too far behind".to_owned();
+    let refusal = ServiceError::ClientMistake { code: "storage_behind_log", pointer: String::new(), detail };
+    *server.double.fail_next.lock().unwrap() = Some(refusal);
+    let behind = client.post(attach, "{}").await;
+    assert_eq!((behind.status, behind.json()["code"].as_str()), (422, Some("storage_behind_log")));
+    server.stop().await.unwrap();
+}

@@ -42,4 +42,4 @@ pub use images::ImageWriter;
 pub use open::{LogOptions, Opened, Recovered, open};
 pub use reader::{Entries, Located, LogReader};
 pub use salvage::{SalvageReport, salvage};
-pub use writer::{DiskLog, DurableLog, LogStats};
+pub use writer::{DiskLog, DurableLog, HoldBack, LogStats};

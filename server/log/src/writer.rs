@@ -76,6 +76,21 @@ pub struct LogStats {
     pub file_bytes: u64,
 }
 
+/// How much of the log may be held back by something that does not come on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldBack {
+    /// By age, milliseconds of replicated time.
+    pub age_ms: u64,
+    /// By size, bytes.
+    pub bytes: u64,
+}
+
+impl std::fmt::Display for HoldBack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} hours or {} bytes", self.age_ms / 3_600_000, self.bytes)
+    }
+}
+
 /// The log on disk: entries and outcomes in segment files, rare records (the control log) in sled.
 pub struct DiskLog {
     pub(crate) shared: Arc<Shared>,
@@ -128,6 +143,14 @@ impl DiskLog {
             appended_bytes: self.appended_bytes,
             file_bytes: self.shared.segments.bytes() + self.disk.bytes(),
         }
+    }
+
+    /// Returns the epoch below which the log could be truncated if it had to keep no more than `quota`.
+    #[must_use]
+    pub fn held_back_below(&self, quota: HoldBack) -> Cen {
+        let limits = Limits { age_ms: quota.age_ms, bytes: quota.bytes };
+        let kept = self.shared.index.read().retention.keep_from(limits);
+        self.images.oldest().map_or(Cen(0), |covered| covered.min(kept))
     }
 
     fn mark(&self) -> Mark {

@@ -33,7 +33,7 @@ pub enum Command {
     /// Reads or mends logs.
     #[command(subcommand)]
     Log(LogCommand),
-    /// Reads stores through a running service.
+    /// Shows stores of a running service, and mends their pushes.
     #[command(subcommand)]
     Store(StoreCommand),
     /// Shows the configuration.
@@ -158,6 +158,44 @@ pub enum StoreCommand {
         /// Which store.
         #[arg(long, default_value = "kv")]
         store: String,
+    },
+    /// Tries a store's push again that stopped or waits.
+    Resume {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+        /// Which store.
+        store: String,
+    },
+    /// Passes by the record that a push stopped at: the storage never gets it. Kept for ever, see `skips`.
+    Skip {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+        /// Which store.
+        store: String,
+        /// The record that the push stopped at.
+        #[arg(long)]
+        lsn: u64,
+    },
+    /// Lists the records that were skipped, and by whom.
+    Skips {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+        /// Which store.
+        store: String,
+    },
+    /// Pushes to a detached store again.
+    Attach {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+        /// Which store.
+        store: String,
+        /// The storage was loaded from elsewhere with everything up to this record.
+        #[arg(long)]
+        loaded_lsn: Option<u64>,
     },
 }
 

@@ -156,9 +156,10 @@ pub struct Http {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resolver {
-    /// Bytes of history above which the floor rises earlier than by time.
+    /// Bytes of history above which the floor rises earlier than by time. Decides verdicts: a change goes through the
+    /// control log and counts from an epoch on.
     pub window_bytes_max: usize,
-    /// Bytes of the id and status table.
+    /// Bytes of the id and status table; as above.
     pub status_bytes_max: usize,
 }
 
@@ -168,6 +169,10 @@ pub struct Resolver {
 pub struct Push {
     /// Networks that stores may live in although they are private: CIDR, for example `10.1.0.0/16`.
     pub allow: Vec<String>,
+    /// A store that keeps the log from being truncated for longer than this is detached, hours.
+    pub detach_after_hours: u64,
+    /// So is one that holds back more than this, bytes of log.
+    pub detach_after_bytes: u64,
 }
 
 impl Default for Config {
@@ -197,7 +202,11 @@ impl Default for Config {
                 window_bytes_max: limits::WINDOW_BYTES_MAX,
                 status_bytes_max: limits::STATUS_BYTES_MAX,
             },
-            push: Push { allow: vec!["127.0.0.0/8".into(), "::1/128".into()] },
+            push: Push {
+                allow: vec!["127.0.0.0/8".into(), "::1/128".into()],
+                detach_after_hours: 24,
+                detach_after_bytes: 8 << 30,
+            },
         }
     }
 }
@@ -244,6 +253,8 @@ impl Config {
         bounded("log.cache_bytes", self.log.cache_bytes, 8 << 20, 1 << 40)?;
         bounded("log.retention_hours", self.log.retention_hours, 0, 24 * 366)?;
         bounded("log.image_every_bytes", self.log.image_every_bytes, 1 << 20, 1 << 40)?;
+        bounded("push.detach_after_hours", self.push.detach_after_hours, 1, 24 * 366)?;
+        bounded("push.detach_after_bytes", self.push.detach_after_bytes, 1 << 20, 1 << 50)?;
         bounded("http.connections_max", self.http.connections_max as u64, 1, 1 << 20)?;
         bounded("http.header_timeout_ms", self.http.header_timeout_ms, 100, 600_000)?;
         bounded("http.body_timeout_ms", self.http.body_timeout_ms, 100, 600_000)?;

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use tribunal_log::{DiskLog, DurableLog, ImageWriter, LogError};
-use tribunal_types::{Batch, Cen, ControlChange, ControlIndex, StateImage};
+use tribunal_log::{DiskLog, DurableLog, HoldBack, ImageWriter, LogError};
+use tribunal_types::{Batch, Cen, ControlChange, ControlIndex, StateImage, StoreId};
 
 use crate::epoch_cache::{EpochCache, ResolvedEpoch};
 use crate::metrics::Metrics;
@@ -27,13 +27,18 @@ pub enum Job {
     Image {
         /// The image.
         image: Box<StateImage>,
-        /// Epochs below this one are applied everywhere.
-        applied_below: Cen,
+        /// What the stores that the log waits for have applied.
+        applied: Vec<(StoreId, Cen)>,
         /// The node stops: this one must be written even if another is under way.
         last: bool,
     },
-    /// Drop the epochs below this one, as far as retention allows.
-    Truncate(Cen),
+    /// Drop epochs, as far as retention allows.
+    Truncate {
+        /// Epochs below this one.
+        below: Cen,
+        /// But only as far as these stores have applied them.
+        applied: Vec<(StoreId, Cen)>,
+    },
     /// Finish and end.
     Stop,
 }
@@ -48,6 +53,8 @@ pub struct Ties {
     pub cache: Arc<EpochCache>,
     /// Figures.
     pub metrics: Arc<Metrics>,
+    /// How much of the log a store may hold back.
+    pub quota: HoldBack,
 }
 
 /// Tells the sequencer if the log thread panics: nothing would ever become durable again.
@@ -104,14 +111,14 @@ pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, ties: &Ties) {
             }
             // Commits do not wait for an image: while one is being written, the next one is left out.
             Job::Image { last: false, .. } if image.as_ref().is_some_and(|thread| !thread.is_finished()) => Ok(()),
-            Job::Image { image: next, applied_below, .. } => {
+            Job::Image { image: next, applied, .. } => {
                 // The log first: an image that outlived the outcome of its epoch would leave a hole in the stores' logs.
                 log.sync().map(|()| {
                     join(image.take());
-                    image = store_image(log.image_writer(), next, applied_below, ties.jobs.clone());
+                    image = store_image(log.image_writer(), next, applied, ties.jobs.clone());
                 })
             }
-            Job::Truncate(below) => log.truncate(below),
+            Job::Truncate { below, applied } => truncate(&mut log, below, &applied, ties),
             Job::Stop => {
                 join(image.take());
                 if let Err(error) = log.sync().and_then(|()| log.idle_mark()) {
@@ -137,15 +144,24 @@ fn append(log: &mut DiskLog, batch: &Batch, metrics: &Metrics) -> Result<(), Log
     Ok(())
 }
 
+/// Drops what every store has applied, and names the stores that keep the log from being shorter than their quota.
+fn truncate(log: &mut DiskLog, below: Cen, applied: &[(StoreId, Cen)], ties: &Ties) -> Result<(), LogError> {
+    let bound = log.held_back_below(ties.quota).min(below);
+    for (store, _) in applied.iter().filter(|(_, applied)| *applied < bound) {
+        let _ = ties.events.send(Message::OverQuota(*store, bound));
+    }
+    log.truncate(applied.iter().map(|(_, applied)| *applied).fold(below, Cen::min))
+}
+
 fn store_image(
     writer: ImageWriter,
     image: Box<StateImage>,
-    applied_below: Cen,
+    applied: Vec<(StoreId, Cen)>,
     jobs: Sender<Job>,
 ) -> Option<JoinHandle<()>> {
     let run = move || match writer.write(&image) {
         Ok(()) => {
-            let _ = jobs.send(Job::Truncate(image.cen.min(applied_below)));
+            let _ = jobs.send(Job::Truncate { below: image.cen, applied });
         }
         // The log is whole without it; only a restart takes longer, and nothing is truncated.
         Err(error) => tracing::error!(%error, epoch = image.cen.0, "no state image was written"),

@@ -3,6 +3,7 @@
 mod cli;
 mod commands;
 mod config;
+mod declared;
 mod epoch_cache;
 mod log_thread;
 mod metrics;
@@ -10,6 +11,7 @@ mod node;
 mod plugins;
 mod policies;
 mod published;
+mod push_control;
 mod pushes;
 mod recovery;
 mod sequencer;

@@ -77,6 +77,8 @@ pub struct Metrics {
     pub store_head: Family<StoreLabel, Level>,
     /// Newest acknowledged record, by store.
     pub store_acked: Family<StoreLabel, Level>,
+    /// Whether the log goes on without a store's storage.
+    pub store_detached: Family<StoreLabel, Level>,
 }
 
 impl Metrics {
@@ -107,6 +109,7 @@ impl Metrics {
             ids: Level::default(),
             store_head: Family::default(),
             store_acked: Family::default(),
+            store_detached: Family::default(),
             registry: Registry::default(),
         };
         registry.register("txns_committed", "Transactions committed", metrics.committed.clone());
@@ -129,6 +132,8 @@ impl Metrics {
         registry.register("history_bytes", "Bytes of history and range window", metrics.history_bytes.clone());
         registry.register("ids", "Ids in the status table", metrics.ids.clone());
         registry.register("store_head_lsn", "Newest record of a store", metrics.store_head.clone());
+        let detached = metrics.store_detached.clone();
+        registry.register("store_detached", "1 if the log goes on without a store's storage", detached);
         registry.register("store_acked_lsn", "Newest acknowledged record of a store", metrics.store_acked.clone());
         Metrics { registry, ..metrics }
     }

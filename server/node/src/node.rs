@@ -12,6 +12,7 @@ use crossbeam_channel::{Sender, unbounded};
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tribunal_http::{RouterOptions, ServerOptions, Service};
+use tribunal_log::HoldBack;
 use tribunal_types::{ControlChange, Existence, NamespaceId, StoreSpec};
 
 use crate::config::Config;
@@ -23,7 +24,7 @@ use crate::pushes::Pushes;
 use crate::recovery::{Recovered, recover};
 use crate::sequencer::{Ended, Message, Sequencer, Shared, Start};
 use crate::service::NodeService;
-use crate::stores::{Acks, Records, Stores};
+use crate::stores::{Records, Stores};
 
 /// Bytes of recent epochs kept in memory.
 const EPOCH_CACHE_BYTES: usize = 128 << 20;
@@ -98,22 +99,25 @@ impl Node {
             metrics: Arc::new(Metrics::new()),
             waiting_bytes: Arc::new(AtomicUsize::new(0)),
         };
-        let stores = Arc::new(Stores::new(recovered.keyer, recovered.stores.iter().cloned()));
+        let stores = Arc::new(Stores::new(recovered.keyer, recovered.declared.clone()));
+        let declared: Vec<_> = recovered.declared.stores().cloned().collect();
         let records = Records {
             cache: Arc::clone(&shared.cache),
             log: recovered.reader,
             published: Arc::clone(&shared.published),
         };
-        let pushes = Pushes::new(config, records.clone(), Arc::new(Acks(messages.clone())), runtime.handle().clone())
+        let pushes = Pushes::new(config, records.clone(), messages.clone(), runtime.handle().clone())
             .map(Arc::new)
             .map_err(NodeError::Start)?;
+        let quota =
+            HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes };
         let start = Start {
             group: recovered.group,
             resolver: recovered.resolver,
             epochs: recovered.epochs,
             batcher: recovered.batcher,
             visibility: recovered.visibility,
-            stores: recovered.stores.iter().map(|spec| spec.id).collect(),
+            declared: recovered.declared,
             control: recovered.control,
             policies: recovered.policies,
             epoch_length: config.epoch,
@@ -121,23 +125,28 @@ impl Node {
             image_every_bytes: config.log.image_every_bytes,
             on_control: {
                 let (stores, pushes) = (Arc::clone(&stores), Arc::clone(&pushes));
-                Box::new(move |change| {
-                    if let ControlChange::DeclareStore(spec) = change {
-                        stores.declare(spec.clone());
-                        pushes.declare(spec);
+                Box::new(move |index, change| {
+                    if stores.apply(index, change) {
+                        carry_out(&stores, &pushes, change);
                     }
                 })
             },
+            complaint: {
+                let pushes = Arc::clone(&pushes);
+                Box::new(move |store| pushes.status(store).last_error)
+            },
+            quota,
         };
         let sequencer = Sequencer::new(start, shared.clone(), jobs.clone());
         // Only now, when progress is published, may storages be asked for their watermarks.
-        recovered.stores.iter().for_each(|spec| pushes.declare(spec));
+        declared.iter().for_each(|store| pushes.declare(store.clone()));
         let log_thread = {
             let ties = log_thread::Ties {
                 jobs: jobs.clone(),
                 events: messages.clone(),
                 cache: Arc::clone(&shared.cache),
                 metrics: Arc::clone(&shared.metrics),
+                quota,
             };
             let log = recovered.log;
             spawn("log", move || log_thread::run(log, &log_jobs, &ties))?
@@ -169,6 +178,12 @@ impl Node {
         for choice in recovered.activations {
             let from = node.service.shared.published.last().next();
             node.control(ControlChange::ActivatePlugin { choice, from })?;
+        }
+        if let Some(bounds) = recovered.bounds {
+            node.control(ControlChange::SetBounds(bounds))?;
+        }
+        for store in &declared {
+            node.runtime.block_on(node.service.pushes.settled(store.spec.id));
         }
         Ok(node)
     }
@@ -225,8 +240,9 @@ impl Node {
         if self.service.stores.catalog().store(namespace, "kv").is_some() {
             return Ok(());
         }
+        let id = self.service.stores.next_id();
         self.control(ControlChange::DeclareStore(StoreSpec {
-            id: self.service.stores.next_id(),
+            id,
             namespace,
             name: "kv".into(),
             existence: Existence::Tracked,
@@ -234,7 +250,9 @@ impl Node {
             transactional: true,
             adaptor: Some("kv".into()),
             adaptor_config: "{}".into(),
-        }))
+        }))?;
+        self.runtime.block_on(self.service.pushes.settled(id));
+        Ok(())
     }
 
     /// Runs until SIGINT or SIGTERM, then stops in order; or until the log fails.
@@ -271,6 +289,8 @@ impl Node {
     pub fn stop(mut self) -> Result<(), NodeError> {
         self.service.stopping.store(true, Ordering::Relaxed);
         let _ = self.messages.send(Message::Stop);
+        // Whoever waits for something that will not come any more is answered now.
+        self.service.shared.published.wake();
         let ended = self.runtime.block_on(how_it_ended(self.ended.clone()));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -288,6 +308,26 @@ impl Node {
             Ended::Stopped => Ok(()),
             Ended::LogFailed(reason) => Err(NodeError::LogFailed(reason)),
         }
+    }
+}
+
+/// Carries out what a control entry means for catalog and pushes. Does not wait for anything.
+fn carry_out(stores: &Stores, pushes: &Arc<Pushes>, change: &ControlChange) {
+    match change {
+        ControlChange::DeclareStore(StoreSpec { id, .. }) | ControlChange::AttachPush { store: id } => {
+            stores.declared(*id).into_iter().for_each(|store| pushes.declare(store));
+        }
+        ControlChange::DetachPush(detachment) => {
+            let (store, reason) = (detachment.store.0, &detachment.reason);
+            tracing::error!(store, acked = detachment.acked.0, reason, "store detached: the log goes on without it");
+            stores.declared(detachment.store).into_iter().for_each(|store| pushes.detach(store));
+        }
+        ControlChange::SkipRecord(skip) => {
+            let (store, lsn) = (skip.store.0, skip.lsn.0);
+            tracing::warn!(store, lsn, by = skip.by, reason = skip.reason, "record skipped");
+            pushes.skip(skip.store, skip.lsn);
+        }
+        ControlChange::SetBounds(_) | ControlChange::ActivatePlugin { .. } => {}
     }
 }
 

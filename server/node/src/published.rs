@@ -16,6 +16,8 @@ pub struct StoreProgress {
     pub acked: Lsn,
     /// Snapshot that the storage holds.
     pub applied: Cen,
+    /// Nothing is pushed to the storage any more, so nothing more will be applied.
+    pub detached: bool,
 }
 
 /// Progress of the node.

@@ -12,11 +12,12 @@ use tribunal_core::batcher::Batcher;
 use tribunal_core::epochs::Epochs;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::row_key::RowKeyer;
-use tribunal_core::visibility::Visibility;
+use tribunal_core::visibility::{Delivery, Visibility};
 use tribunal_log::{DiskLog, DurableLog, LogOptions, LogReader};
-use tribunal_types::{ControlChange, ControlIndex, GroupId, PluginChoice, StoreSpec};
+use tribunal_types::{Bounds, ControlChange, ControlIndex, GroupId, Lsn, PluginChoice, limits};
 
 use crate::config::Config;
+use crate::declared::Declarations;
 use crate::policies::PolicySet;
 use crate::sequencer::{CONTROL_COLUMN, delivery};
 use crate::shards::{BySize, Workers};
@@ -40,16 +41,22 @@ pub struct Recovered {
     /// Everything pushed counts as unacknowledged until the storages have told their watermarks.
     pub visibility: Visibility,
     /// Stores in force.
-    pub stores: Vec<StoreSpec>,
+    pub declared: Declarations,
     /// Policies in force.
     pub policies: PolicySet,
     /// Last control entry.
     pub control: ControlIndex,
     /// Threads for the shards.
     pub workers: Workers,
-    /// What the configuration asks for and the control log does not say yet.
+    /// Plugins that the configuration asks for and the control log does not say yet.
     pub activations: Vec<PluginChoice>,
+    /// Bounds that the configuration asks for and the control log does not say yet.
+    pub bounds: Option<Bounds>,
 }
+
+/// What holds until the control log says something else.
+const DEFAULT_BOUNDS: Bounds =
+    Bounds { window_bytes_max: limits::WINDOW_BYTES_MAX as u64, status_bytes_max: limits::STATUS_BYTES_MAX as u64 };
 
 /// Opens the log in `config.data` and replays it.
 ///
@@ -68,12 +75,8 @@ pub fn recover(config: &Config) -> Result<Recovered, String> {
     for warning in &found.warnings {
         tracing::warn!(warning, "while the log was opened");
     }
-    let resolver_config = ResolverConfig {
-        shards: config.shards,
-        window_bytes_max: config.resolver.window_bytes_max,
-        status_bytes_max: config.resolver.status_bytes_max,
-        ..ResolverConfig::default()
-    };
+    // The bounds are the control log's, like all that decides verdicts; the defaults hold until it says others.
+    let resolver_config = ResolverConfig { shards: config.shards, ..ResolverConfig::default() };
     let image_control = found.image.as_ref().and_then(|image| image.words(CONTROL_COLUMN)?.first().copied());
     let resolver = match found.image {
         Some(image) => Resolver::restore(resolver_config, image)
@@ -85,7 +88,7 @@ pub fn recover(config: &Config) -> Result<Recovered, String> {
         policies: PolicySet::builtin(config)?,
         controls: found.control.into(),
         control: ControlIndex(0),
-        stores: Vec::new(),
+        declared: Declarations::default(),
     };
     replay.apply_controls(ControlIndex(image_control.unwrap_or(0)));
     let workers = Workers::start(usize::from(config.shards))?;
@@ -109,11 +112,20 @@ pub fn recover(config: &Config) -> Result<Recovered, String> {
     // Entries that no epoch carried yet.
     replay.apply_controls(ControlIndex(u64::MAX));
     log.sync().map_err(|error| error.to_string())?;
-    let Replay { resolver, policies, control, stores, .. } = replay;
+    let Replay { resolver, policies, control, declared, .. } = replay;
     let mut visibility = Visibility::new(resolver.last());
-    for spec in &stores {
-        visibility.track(spec.id, delivery(spec), resolver.head_lsn(spec.id));
+    for store in declared.stores() {
+        visibility.track(store.spec.id, delivery(&store.spec), resolver.head_lsn(store.spec.id));
+        if let Some(detachment) = &store.detached {
+            visibility.acked(store.spec.id, detachment.acked);
+            visibility.track(store.spec.id, Delivery::Detached, Lsn(0));
+        }
     }
+    let wanted = Bounds {
+        window_bytes_max: config.resolver.window_bytes_max as u64,
+        status_bytes_max: config.resolver.status_bytes_max as u64,
+    };
+    let in_force = declared.bounds().unwrap_or(DEFAULT_BOUNDS);
     tracing::info!(
         epoch = resolver.last().0,
         replayed,
@@ -130,7 +142,8 @@ pub fn recover(config: &Config) -> Result<Recovered, String> {
         batcher: Batcher::new(found.group, found.last_csn),
         resolver,
         visibility,
-        stores,
+        declared,
+        bounds: (in_force != wanted).then_some(wanted),
         activations: policies.missing_activations(),
         policies,
         control,
@@ -149,20 +162,19 @@ struct Replay {
     policies: PolicySet,
     controls: VecDeque<(ControlIndex, ControlChange)>,
     control: ControlIndex,
-    stores: Vec<StoreSpec>,
+    declared: Declarations,
 }
 
 impl Replay {
     fn apply_controls(&mut self, upto: ControlIndex) {
         while self.controls.front().is_some_and(|(index, _)| *index <= upto) {
             let Some((index, change)) = self.controls.pop_front() else { break };
+            self.declared.apply(index, &change);
             match change {
-                ControlChange::DeclareStore(spec) => {
-                    self.resolver.declare_store(spec.clone());
-                    self.stores.retain(|known| known.id != spec.id);
-                    self.stores.push(spec);
-                }
+                ControlChange::DeclareStore(spec) => self.resolver.declare_store(spec),
                 ControlChange::ActivatePlugin { choice, .. } => self.policies.activate(&choice),
+                ControlChange::SetBounds(bounds) => self.resolver.set_bounds(bounds),
+                ControlChange::DetachPush(_) | ControlChange::AttachPush { .. } | ControlChange::SkipRecord(_) => {}
             }
             self.control = index;
         }

@@ -6,7 +6,7 @@
 //! * nobody is answered before the epoch's outcome is in the [`EpochCache`];
 //! * at most one batch is on its way to the disk, so that every sync carries all that came while it was away.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,12 +18,14 @@ use tribunal_core::epochs::Epochs;
 use tribunal_core::identity::Known;
 use tribunal_core::resolver::Resolver;
 use tribunal_core::visibility::{Delivery, Visibility};
+use tribunal_log::HoldBack;
 use tribunal_types::{
-    Batch, Cen, ControlChange, ControlIndex, Decision, EpochInput, FenceItem, FenceResult, Given, GroupId,
+    Batch, Cen, ControlChange, ControlIndex, Decision, Detachment, EpochInput, FenceItem, FenceResult, Given, GroupId,
     ImportedVersion, Lsn, NamespaceId, Reason, StoreId, StoreSpec, TxnId, TxnRequest, Verdict, VerdictAt,
 };
 
 use crate::config::EpochLength;
+use crate::declared::Declarations;
 use crate::epoch_cache::{EpochCache, ResolvedEpoch, Timing};
 use crate::log_thread::Job;
 use crate::metrics::{Metrics, ReasonLabel, SlotLabel};
@@ -54,10 +56,12 @@ pub enum Message {
     ControlDurable(ControlIndex, ControlChange),
     /// The log failed: durability is in doubt.
     LogFailed(String),
-    /// A storage acknowledged records up to this one.
-    Acked(StoreId, Lsn),
+    /// A storage acknowledged records up to this one, to the push that this control entry started.
+    Acked(StoreId, ControlIndex, Lsn),
     /// A storage came back with this watermark.
-    Rewound(StoreId, Lsn),
+    Rewound(StoreId, ControlIndex, Lsn),
+    /// Without this store, the log could be truncated below this epoch and its quota be kept.
+    OverQuota(StoreId, Cen),
     /// Finish what is under way and end.
     Stop,
 }
@@ -110,7 +114,7 @@ pub struct Start {
     /// Progress of the stores.
     pub visibility: Visibility,
     /// Declared stores.
-    pub stores: BTreeSet<StoreId>,
+    pub declared: Declarations,
     /// Last control entry that is applied.
     pub control: ControlIndex,
     /// Policies in force.
@@ -121,8 +125,13 @@ pub struct Start {
     pub workers: Workers,
     /// Bytes of log after which a new image is taken.
     pub image_every_bytes: u64,
-    /// Where a durable control entry's consequences outside the resolver are carried out (catalog, pushes).
-    pub on_control: Box<dyn FnMut(&ControlChange) + Send>,
+    /// Where a durable control entry's consequences outside the resolver are carried out (catalog, pushes). Must not
+    /// wait for anything.
+    pub on_control: Box<dyn FnMut(ControlIndex, &ControlChange) + Send>,
+    /// Says what a store's storage last complained about.
+    pub complaint: Box<dyn Fn(StoreId) -> Option<String> + Send>,
+    /// How much of the log a store may hold back.
+    pub quota: HoldBack,
 }
 
 /// Who waits for the items of one batch.
@@ -131,7 +140,7 @@ struct Waiters {
     txns: Vec<(Ticket, usize)>,
     given: Vec<Ticket>,
     fences: Vec<(Ticket, TxnId)>,
-    import: Option<oneshot::Sender<u64>>,
+    import: Option<(oneshot::Sender<u64>, usize)>,
 }
 
 /// The sequencer's state.
@@ -150,7 +159,26 @@ pub struct Sequencer {
     opened_at: Option<Instant>,
     image_bytes: u64,
     image_at: Cen,
+    heard: BTreeMap<StoreId, Heard>,
 }
+
+/// What was heard of a store's push since it began.
+struct Heard {
+    since: Instant,
+    /// The storage told its watermark.
+    watermark: bool,
+    /// It was proposed to detach it.
+    given_up: bool,
+}
+
+impl Heard {
+    fn nothing() -> Heard {
+        Heard { since: Instant::now(), watermark: false, given_up: false }
+    }
+}
+
+/// How long a storage may take to tell its watermark, before what it has applied counts as nothing.
+const WATERMARK_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Column of a state image with the last control entry that it includes; the resolver's own columns lie below.
 pub const CONTROL_COLUMN: u16 = 0xff00;
@@ -164,6 +192,7 @@ impl Sequencer {
     pub fn new(start: Start, shared: Shared, log: Sender<Job>) -> Sequencer {
         let control_next = ControlIndex(start.control.0 + 1);
         let image_at = start.resolver.last();
+        let heard = start.declared.stores().map(|store| (store.spec.id, Heard::nothing())).collect();
         let sequencer = Sequencer {
             start,
             shared,
@@ -179,6 +208,7 @@ impl Sequencer {
             opened_at: None,
             image_bytes: 0,
             image_at,
+            heard,
         };
         sequencer.publish_stores();
         sequencer.publish_epoch();
@@ -226,6 +256,7 @@ impl Sequencer {
         match message {
             Message::Commit(txns) => self.commit(txns),
             Message::Judge(txn, reply) => {
+                self.shared.waiting_bytes.fetch_sub(bytes_of(&txn), Ordering::Relaxed);
                 let verdict = self.start.resolver.judge(&txn, &self.start.policies.policies());
                 let _ = reply.send(verdict);
             }
@@ -253,18 +284,45 @@ impl Sequencer {
                     self.apply_controls(index);
                 }
             }
-            Message::Acked(store, lsn) => {
-                self.start.visibility.acked(store, lsn);
-                self.publish_stores();
-                self.shared.published.wake();
-            }
-            Message::Rewound(store, lsn) => {
-                self.start.visibility.rewound(store, lsn);
-                self.publish_stores();
-                self.shared.published.wake();
-            }
+            Message::Acked(store, generation, lsn) => self.heard(store, generation, |seen| seen.acked(store, lsn)),
+            Message::Rewound(store, generation, lsn) => self.heard(store, generation, |seen| seen.rewound(store, lsn)),
+            Message::OverQuota(store, bound) => self.over_quota(store, bound),
             Message::LogFailed(_) | Message::Stop => unreachable!("handled by run"),
         }
+    }
+
+    /// Takes over what a push says, unless it is not the store's any more.
+    fn heard(&mut self, store: StoreId, generation: ControlIndex, note: impl FnOnce(&mut Visibility)) {
+        let Some(declared) = self.start.declared.store(store) else { return };
+        if declared.generation != generation || declared.detached.is_some() {
+            return;
+        }
+        if let Some(heard) = self.heard.get_mut(&store) {
+            heard.watermark = true;
+        }
+        note(&mut self.start.visibility);
+        self.publish_stores();
+        self.shared.published.wake();
+    }
+
+    /// Proposes to let the log go on without a store that holds too much of it back.
+    fn over_quota(&mut self, store: StoreId, bound: Cen) {
+        let (Some(declared), Some(heard)) = (self.start.declared.store(store), self.heard.get_mut(&store)) else {
+            return;
+        };
+        // A storage that was only just asked for its watermark may well have applied everything.
+        let patient = !heard.watermark && heard.since.elapsed() < WATERMARK_PATIENCE;
+        if patient || heard.given_up || declared.detached.is_some() || self.start.visibility.applied(store) >= bound {
+            return;
+        }
+        heard.given_up = true;
+        let acked = self.start.visibility.acked_lsn(store);
+        let complaint = (self.start.complaint)(store).map_or(String::new(), |text| format!("; the storage: {text}"));
+        let reason = format!("it holds more than {} of the log back{complaint}", self.start.quota);
+        let at = self.start.resolver.last();
+        let change = ControlChange::DetachPush(Detachment { store, declared: declared.generation, at, acked, reason });
+        let (reply, _) = oneshot::channel();
+        self.handle(Message::Control(change, reply));
     }
 
     fn known(&self, namespace: NamespaceId, id: TxnId) -> KnownNow {
@@ -377,7 +435,7 @@ impl Sequencer {
             && let Some((versions, reply)) = self.imports.pop_front()
         {
             match self.start.batcher.import(&versions) {
-                Ok(()) => self.open.import = Some(reply),
+                Ok(()) => self.open.import = Some((reply, size_of_val(&*versions))),
                 Err(_) => self.imports.push_front((versions, reply)),
             }
         }
@@ -492,7 +550,8 @@ impl Sequencer {
                 FenceResult::Expired => Answer::Expired,
             });
         }
-        if let Some(reply) = waiters.import {
+        if let Some((reply, bytes)) = waiters.import {
+            self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             let _ = reply.send(outcome.imported);
         }
     }
@@ -500,19 +559,25 @@ impl Sequencer {
     /// Applies durable changes of configuration up to K(e), in the order of the control log.
     fn apply_controls(&mut self, upto: ControlIndex) {
         while self.durable_controls.front().is_some_and(|(index, _)| *index <= upto) {
-            let Some((_, change)) = self.durable_controls.pop_front() else { break };
+            let Some((index, change)) = self.durable_controls.pop_front() else { break };
+            let changed = self.start.declared.apply(index, &change);
             match &change {
                 ControlChange::DeclareStore(spec) => {
                     self.start.resolver.declare_store(spec.clone());
-                    self.start.stores.insert(spec.id);
-                    self.start.visibility.track(spec.id, delivery(spec), self.start.resolver.head_lsn(spec.id));
-                    // It may be another storage now; its own watermark says what it holds.
-                    self.start.visibility.rewound(spec.id, Lsn(0));
+                    self.push_anew(spec.id);
                 }
+                ControlChange::AttachPush { store } if changed => self.push_anew(*store),
+                ControlChange::DetachPush(detachment) if changed => {
+                    self.start.visibility.track(detachment.store, Delivery::Detached, Lsn(0));
+                    // What it held back may go now.
+                    let _ = self.log.send(Job::Truncate { below: self.image_at, applied: self.applied() });
+                }
+                ControlChange::SetBounds(bounds) => self.start.resolver.set_bounds(*bounds),
                 ControlChange::ActivatePlugin { choice, .. } => self.start.policies.activate(choice),
+                ControlChange::AttachPush { .. } | ControlChange::DetachPush(_) | ControlChange::SkipRecord(_) => {}
             }
             self.publish_stores();
-            (self.start.on_control)(&change);
+            (self.start.on_control)(index, &change);
             if let Some(reply) = self.controls.pop_front() {
                 let _ = reply.send(());
             }
@@ -520,13 +585,30 @@ impl Sequencer {
         }
     }
 
+    /// Begins to watch a store whose push begins now. It may be another storage than before: its own watermark says
+    /// what it holds.
+    fn push_anew(&mut self, store: StoreId) {
+        let Some(declared) = self.start.declared.store(store) else { return };
+        self.start.visibility.track(store, delivery(&declared.spec), self.start.resolver.head_lsn(store));
+        self.start.visibility.rewound(store, Lsn(0));
+        self.heard.insert(store, Heard::nothing());
+    }
+
+    /// Returns what the stores that the log waits for have applied.
+    fn applied(&self) -> Vec<(StoreId, Cen)> {
+        let attached = self.start.declared.stores().filter(|store| store.detached.is_none());
+        attached.map(|store| (store.spec.id, self.start.visibility.applied(store.spec.id))).collect()
+    }
+
     fn publish_stores(&self) {
         let visibility = &self.start.visibility;
-        self.shared.published.set_stores(self.start.stores.iter().map(|&store| {
+        self.shared.published.set_stores(self.start.declared.stores().map(|declared| {
+            let store = declared.spec.id;
             let progress = StoreProgress {
                 head: self.start.resolver.head_lsn(store),
                 acked: visibility.acked_lsn(store),
                 applied: visibility.applied(store),
+                detached: declared.detached.is_some(),
             };
             (store, progress)
         }));
@@ -550,9 +632,7 @@ impl Sequencer {
         self.image_at = self.start.resolver.last();
         let mut image = Box::new(self.start.resolver.image());
         image.push_words(CONTROL_COLUMN, vec![self.applied_control().0]);
-        let applied = self.start.stores.iter().map(|&store| self.start.visibility.applied(store));
-        let applied_below = applied.min().unwrap_or(self.image_at);
-        let _ = self.log.send(Job::Image { image, applied_below, last });
+        let _ = self.log.send(Job::Image { image, applied: self.applied(), last });
     }
 
     /// Returns the last control entry that the resolver's state includes.

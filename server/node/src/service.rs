@@ -13,12 +13,12 @@ use tokio::time::timeout_at;
 use tribunal_core::verdicts::item_verdict;
 use tribunal_http::service::{
     AckMode, Answer as Reply, Begin, Begun, Catalog, Decided, Declared, LogPage, LogQuery, Phases, Readiness,
-    RowAnswer, RowsAnswer, RowsQuery, Service, ServiceError, StatusQuery, StoreStatus, StoredRow, TxnStatus,
-    VersionInfo, Watermarks,
+    RowAnswer, RowsAnswer, RowsQuery, Service, ServiceError, SkipRequest, StatusQuery, StoreStatus, StoredRow,
+    TxnStatus, VersionInfo, Watermarks,
 };
 use tribunal_types::{
-    Cen, ControlChange, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, StoreId, StoreSnapshot, StoreSpec, TxnId,
-    TxnRequest, Verdict, VerdictAt, limits,
+    Cen, ControlChange, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot, StoreSpec,
+    TxnId, TxnRequest, Verdict, VerdictAt, limits,
 };
 
 use crate::config::EpochLength;
@@ -152,6 +152,10 @@ impl NodeService {
             changes.borrow_and_update();
             let behind = |store: &&StoreId| self.shared.published.store(**store).is_none_or(|p| p.applied < cen);
             let Some(&store) = stores.iter().find(behind) else { return Ok(()) };
+            let detached = stores.iter().find(|store| self.shared.published.store(**store).is_some_and(|p| p.detached));
+            if let Some(never) = detached.or(self.stopping.load(Ordering::Relaxed).then_some(&store)) {
+                return Err(*never);
+            }
             match timeout_at(deadline.into(), changes.changed()).await {
                 Ok(Ok(())) => {}
                 _ => return Err(store),
@@ -169,6 +173,7 @@ impl NodeService {
     }
 
     async fn judge(&self, txn: TxnRequest) -> Result<Verdict, ServiceError> {
+        self.admit(bytes_of(&txn))?;
         let (reply, answer) = oneshot::channel();
         self.send(Message::Judge(Box::new(txn), reply))?;
         answer.await.map_err(|_| stopping())
@@ -278,6 +283,9 @@ impl NodeService {
             if !page.records.records.is_empty() {
                 return Ok(page);
             }
+            if self.stopping.load(Ordering::Relaxed) {
+                return Ok(page);
+            }
             match timeout_at(deadline.into(), changes.changed()).await {
                 Ok(Ok(())) if Instant::now() < deadline => {}
                 _ => return Ok(page),
@@ -287,6 +295,13 @@ impl NodeService {
 
     async fn declare(&self, mut spec: StoreSpec) -> Result<Declared, ServiceError> {
         let _one_at_a_time = self.declaring.lock().await;
+        // Compiles the adaptor.
+        let checked = tokio::task::block_in_place(|| Pushes::check(&spec));
+        spec.transactional = checked.map_err(|(pointer, detail)| ServiceError::ClientMistake {
+            code: "adaptor_invalid",
+            pointer,
+            detail,
+        })?;
         let catalog = self.stores.catalog();
         let known = catalog.store(spec.namespace, &spec.name);
         spec.id = known.map_or_else(|| self.stores.next_id(), |known| known.id);
@@ -302,19 +317,20 @@ impl NodeService {
                 });
             }
         }
-        spec.transactional = self.pushes.check(&spec).map_err(|(pointer, detail)| ServiceError::ClientMistake {
-            code: "adaptor_invalid",
-            pointer,
-            detail,
-        })?;
         let created = known.is_none();
-        let (reply, applied) = oneshot::channel();
-        self.send(Message::Control(ControlChange::DeclareStore(spec.clone()), reply))?;
-        applied.await.map_err(|_| outcome_unknown())?;
+        self.control(ControlChange::DeclareStore(spec.clone())).await?;
+        self.pushes.settled(spec.id).await;
         Ok(Declared { spec, created })
     }
 
-    fn head(&self, store: StoreId) -> Lsn {
+    /// Changes the configuration; returns when that is durable and in force.
+    pub(crate) async fn control(&self, change: ControlChange) -> Result<(), ServiceError> {
+        let (reply, applied) = oneshot::channel();
+        self.send(Message::Control(change, reply))?;
+        applied.await.map_err(|_| outcome_unknown())
+    }
+
+    pub(crate) fn head(&self, store: StoreId) -> Lsn {
         self.shared.published.store(store).map_or(Lsn(0), |progress| progress.head)
     }
 
@@ -326,11 +342,25 @@ impl NodeService {
         })
     }
 
+    pub(crate) fn is_detached(&self, store: StoreId) -> bool {
+        self.shared.published.store(store).is_some_and(|progress| progress.detached)
+    }
+
+    fn lagging(&self, store: StoreId, retry_after_ms: u64) -> ServiceError {
+        if self.stopping.load(Ordering::Relaxed) {
+            return stopping();
+        }
+        if self.is_detached(store) {
+            return ServiceError::StoreDetached { store };
+        }
+        ServiceError::StoreLagging { store, retry_after_ms }
+    }
+
     fn applied(&self, store: StoreId) -> Cen {
         self.shared.published.store(store).map_or(Cen(0), |progress| progress.applied)
     }
 
-    fn watermarks_of(&self, store: StoreId) -> Result<Watermarks, ServiceError> {
+    pub(crate) fn watermarks_of(&self, store: StoreId) -> Result<Watermarks, ServiceError> {
         let last = self.shared.published.last();
         let progress =
             self.shared.published.store(store).ok_or_else(|| ServiceError::NotFound { what: "the store".into() })?;
@@ -348,15 +378,16 @@ impl Service for NodeService {
             let wait = Duration::from_millis(begin.wait_ms.min(limits::WAIT_MS_MAX));
             if let Some(session) = begin.session {
                 let visible = self.until_visible(&begin.stores, session.0, Instant::now() + wait).await;
-                visible.map_err(|store| ServiceError::StoreLagging { store, retry_after_ms: RETRY_AFTER_MS })?;
+                visible.map_err(|store| self.lagging(store, RETRY_AFTER_MS))?;
             }
             let floor = self.shared.published.floor();
             let snapshot = |&store: &StoreId| {
                 let at = self.applied(store);
-                if at < floor {
-                    return Err(ServiceError::StoreLagging { store, retry_after_ms: 1000 });
+                if at < floor || self.is_detached(store) {
+                    Err(self.lagging(store, 1000))
+                } else {
+                    Ok(StoreSnapshot { store, at })
                 }
-                Ok(StoreSnapshot { store, at })
             };
             let snapshots = begin.stores.iter().map(snapshot).collect::<Result<_, _>>()?;
             Ok(Begun { snapshots, epoch: self.shared.published.last().next() })
@@ -396,17 +427,23 @@ impl Service for NodeService {
     }
 
     fn store_status(&self, store: StoreId) -> Result<StoreStatus, ServiceError> {
-        let watermarks = self.watermarks_of(store)?;
-        let push = self.pushes.status(store);
-        let acked = self.shared.published.store(store).map_or(Lsn(0), |progress| progress.acked);
-        Ok(StoreStatus {
-            head: self.head(store),
-            acked,
-            watermarks,
-            lag_ms: push.lag_ms,
-            push: push.state,
-            last_error: push.last_error,
-        })
+        self.standing(store)
+    }
+
+    fn resume_push(&self, store: StoreId) -> Reply<'_, ()> {
+        Box::pin(self.resume(store))
+    }
+
+    fn skip_record(&self, request: SkipRequest) -> Reply<'_, ()> {
+        Box::pin(self.skip(request))
+    }
+
+    fn skips(&self, store: StoreId) -> Vec<Skip> {
+        self.skips_of(store)
+    }
+
+    fn attach_push(&self, store: StoreId, loaded: Option<Lsn>) -> Reply<'_, ()> {
+        Box::pin(self.attach(store, loaded))
     }
 
     fn row(&self, store: StoreId, key: Vec<u8>) -> Reply<'_, RowAnswer> {
@@ -447,6 +484,7 @@ impl Service for NodeService {
                     detail: format!("versions of existing rows lie at or below epoch {last}, the last complete one"),
                 });
             }
+            self.admit(size_of_val(&*versions))?;
             let (reply, imported) = oneshot::channel();
             self.send(Message::Import(versions, reply))?;
             imported.await.map_err(|_| outcome_unknown())
@@ -454,9 +492,10 @@ impl Service for NodeService {
     }
 
     fn metrics(&self) -> String {
-        for spec in self.stores.specs() {
-            let Some(progress) = self.shared.published.store(spec.id) else { continue };
-            let label = StoreLabel { store: spec.name };
+        for store in self.stores.all() {
+            let Some(progress) = self.shared.published.store(store.spec.id) else { continue };
+            let label = StoreLabel { store: store.spec.name };
+            self.shared.metrics.store_detached.get_or_create(&label).set(u64::from(progress.detached));
             self.shared.metrics.store_head.get_or_create(&label).set(progress.head.0);
             self.shared.metrics.store_acked.get_or_create(&label).set(progress.acked.0);
         }

@@ -1,6 +1,5 @@
 //! Stores as the rest of the node sees them: their catalog, their embedded storages and their pushes.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +10,9 @@ use tribunal_core::row_key::RowKeyer;
 use tribunal_http::service::Catalog;
 use tribunal_log::{Located, LogReader};
 use tribunal_push::{AckSink, LogSource, Pending, ReadLimit, SourceError};
-use tribunal_types::{Lsn, RecordBatch, StoreId, StoreSpec};
+use tribunal_types::{ControlChange, ControlIndex, Detachment, Lsn, RecordBatch, StoreId};
 
+use crate::declared::{Declarations, DeclaredStore};
 use crate::epoch_cache::{EpochCache, ResolvedEpoch};
 use crate::published::Published;
 use crate::sequencer::Message;
@@ -20,29 +20,32 @@ use crate::sequencer::Message;
 /// The declared stores, for lookups without asking the sequencer.
 pub struct Stores {
     keyer: RowKeyer,
-    specs: RwLock<BTreeMap<StoreId, StoreSpec>>,
+    declared: RwLock<Declarations>,
     catalog: RwLock<Arc<Catalog>>,
 }
 
 impl Stores {
-    /// Starts with these stores.
+    /// Starts with what the control log said until now.
     #[must_use]
-    pub fn new(keyer: RowKeyer, specs: impl IntoIterator<Item = StoreSpec>) -> Stores {
-        let specs: BTreeMap<_, _> = specs.into_iter().map(|spec| (spec.id, spec)).collect();
-        let catalog = RwLock::new(Arc::new(Self::build(&keyer, &specs)));
-        Stores { keyer, specs: RwLock::new(specs), catalog }
+    pub fn new(keyer: RowKeyer, declared: Declarations) -> Stores {
+        let catalog = RwLock::new(Arc::new(Self::build(&keyer, &declared)));
+        Stores { keyer, declared: RwLock::new(declared), catalog }
     }
 
-    fn build(keyer: &RowKeyer, specs: &BTreeMap<StoreId, StoreSpec>) -> Catalog {
+    fn build(keyer: &RowKeyer, declared: &Declarations) -> Catalog {
         let keyer = *keyer;
-        Catalog::new(specs.values().cloned(), Arc::new(move |namespace, store, key| keyer.row(namespace, store, key)))
+        let specs = declared.stores().map(|store| store.spec.clone());
+        Catalog::new(specs, Arc::new(move |namespace, store, key| keyer.row(namespace, store, key)))
     }
 
-    /// Adds a store, or replaces the one of the same id.
-    pub fn declare(&self, spec: StoreSpec) {
-        let mut specs = self.specs.write();
-        specs.insert(spec.id, spec);
-        *self.catalog.write() = Arc::new(Self::build(&self.keyer, &specs));
+    /// Takes over a control entry; returns whether it changed anything about a store.
+    pub fn apply(&self, index: ControlIndex, change: &ControlChange) -> bool {
+        let mut declared = self.declared.write();
+        let changed = declared.apply(index, change);
+        if matches!(change, ControlChange::DeclareStore(_)) {
+            *self.catalog.write() = Arc::new(Self::build(&self.keyer, &declared));
+        }
+        changed
     }
 
     /// Returns the catalog as of now.
@@ -50,14 +53,24 @@ impl Stores {
         Arc::clone(&self.catalog.read())
     }
 
-    /// Returns the specs in force.
-    pub fn specs(&self) -> Vec<StoreSpec> {
-        self.specs.read().values().cloned().collect()
+    /// Returns what is declared of a store.
+    pub fn declared(&self, store: StoreId) -> Option<DeclaredStore> {
+        self.declared.read().store(store).cloned()
+    }
+
+    /// Returns why a store is detached, if it is.
+    pub fn detached(&self, store: StoreId) -> Option<Detachment> {
+        self.declared.read().store(store).and_then(|store| store.detached.clone())
+    }
+
+    /// Returns all stores, ascending id.
+    pub fn all(&self) -> Vec<DeclaredStore> {
+        self.declared.read().stores().cloned().collect()
     }
 
     /// Returns the id that the next new store gets.
     pub fn next_id(&self) -> StoreId {
-        StoreId(self.specs.read().keys().next_back().map_or(1, |id| id.0 + 1))
+        self.declared.read().next_id()
     }
 }
 
@@ -188,16 +201,22 @@ impl LogSource for Records {
     }
 }
 
-/// Tells the sequencer how far storages are.
-pub struct Acks(pub Sender<Message>);
+/// Tells the sequencer how far one store's storage is. One for each push, so that what an old one still says is known
+/// to be old.
+pub struct Acks {
+    /// The sequencer's queue.
+    pub messages: Sender<Message>,
+    /// What the push was started by.
+    pub generation: ControlIndex,
+}
 
 impl AckSink for Acks {
     fn acked(&self, store: StoreId, lsn: Lsn) {
-        let _ = self.0.send(Message::Acked(store, lsn));
+        let _ = self.messages.send(Message::Acked(store, self.generation, lsn));
     }
 
     fn rewound(&self, store: StoreId, lsn: Lsn) {
-        let _ = self.0.send(Message::Rewound(store, lsn));
+        let _ = self.messages.send(Message::Rewound(store, self.generation, lsn));
     }
 
     fn failed(&self, store: StoreId, text: &str) {

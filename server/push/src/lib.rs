@@ -6,6 +6,7 @@
 //! each has a task of its own, with at most one batch in memory.
 
 pub mod adaptor;
+pub mod attach;
 pub mod egress;
 pub mod embedded;
 pub mod pusher;
@@ -20,6 +21,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub use adaptor::{Adaptor, AdaptorFault};
+pub use attach::{AttachRefusal, Attachment};
 pub use egress::{AllowedNet, EgressPolicy};
 pub use embedded::{EmbeddedError, EmbeddedStore, EmbeddedTransport, Row, ScanPage};
 pub use pusher::{PushOptions, PushParts, Pusher};

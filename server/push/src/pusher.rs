@@ -2,8 +2,10 @@
 //!
 //! At most one batch of records is in memory, so a dead storage costs lag and nothing else. After any trouble the
 //! storage's own watermark says where to go on; what was in flight is never assumed to be lost or done. A record
-//! that the storage can never take stops this push, is named in the status, and is not skipped.
+//! that the storage can never take stops this push, is named in the status, and is not skipped unless somebody says so
+//! ([`PushHandle::skip`]): then the storage gets the record without its rows, so that its watermark moves as ever.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
@@ -63,6 +65,7 @@ pub struct Pusher {
     parts: PushParts,
     progress: Arc<Mutex<Progress>>,
     resume: Arc<Notify>,
+    skips: Arc<Mutex<BTreeSet<Lsn>>>,
     /// Records up to here are pushed one by one, to find the one that a batch failed on.
     single_until: Lsn,
 }
@@ -89,19 +92,22 @@ impl Pusher {
             state: PushState::Connecting,
             acked: None,
             last_error: None,
+            poison: None,
             attempts: 0,
             rewinds: 0,
             durable: StorageDurability::Unknown,
             caught_up: Instant::now(),
         }));
         let resume = Arc::new(Notify::new());
+        let skips = Arc::new(Mutex::default());
         let handle = PushHandle {
             store: parts.store,
             source: Arc::clone(&parts.source),
             progress: Arc::clone(&progress),
             resume: Arc::clone(&resume),
+            skips: Arc::clone(&skips),
         };
-        (Pusher { parts, progress, resume, single_until: Lsn(0) }, handle)
+        (Pusher { parts, progress, resume, skips, single_until: Lsn(0) }, handle)
     }
 
     /// Pushes until `shutdown` completes. What is in flight then is settled by the watermark at the next start.
@@ -130,8 +136,10 @@ impl Pusher {
                     self.single_until = last;
                     continue;
                 }
-                Trouble::Poison { first, text, .. } => self.stop(format!("LSN {first} cannot be pushed: {text}")),
-                Trouble::Stuck(text) => self.stop(text),
+                Trouble::Poison { first, text, .. } => {
+                    self.stop(format!("LSN {first} cannot be pushed: {text}"), Some(first))
+                }
+                Trouble::Stuck(text) => self.stop(text, None),
             };
             let resumed = self.resume.notified();
             match waited {
@@ -157,12 +165,13 @@ impl Pusher {
         Some(half + half.mul_f64((random >> 11) as f64 / (1u64 << 53) as f64))
     }
 
-    fn stop(&self, text: String) -> Option<Duration> {
+    fn stop(&self, text: String, poison: Option<Lsn>) -> Option<Duration> {
         tracing::error!(store = %self.parts.store, reason = %text, "push stopped");
         {
             let mut progress = self.progress.lock();
             progress.state = PushState::Stopped;
             progress.last_error = Some(text.clone());
+            progress.poison = poison;
         }
         self.parts.sink.failed(self.parts.store, &text);
         None
@@ -170,7 +179,11 @@ impl Pusher {
 
     /// One connection's life: ends with trouble only.
     async fn session(&mut self) -> Pushed<std::convert::Infallible> {
-        self.progress.lock().state = PushState::Connecting;
+        {
+            let mut progress = self.progress.lock();
+            progress.state = PushState::Connecting;
+            progress.poison = None;
+        }
         let question = self.parts.adaptor.watermark().map_err(stuck)?;
         let durable = self.parts.transport.connect().await.map_err(passing)?;
         self.progress.lock().durable = durable;
@@ -243,7 +256,7 @@ impl Pusher {
     }
 
     /// Pushes one batch; returns the last acknowledged record.
-    async fn push(&mut self, after: Lsn, batch: RecordBatch, was_idle: bool) -> Pushed<Lsn> {
+    async fn push(&mut self, after: Lsn, mut batch: RecordBatch, was_idle: bool) -> Pushed<Lsn> {
         let Some((first, last)) = batch.bounds() else {
             tokio::task::yield_now().await;
             return Ok(after);
@@ -254,6 +267,10 @@ impl Pusher {
         if was_idle {
             self.reading(false);
             self.progress.lock().caught_up = Instant::now();
+        }
+        let skipped: Vec<Lsn> = self.skips.lock().range(first..=last).copied().collect();
+        if !skipped.is_empty() {
+            batch.empty(|lsn| skipped.binary_search(&lsn).is_ok());
         }
         for request in self.encode(batch, first, last).await? {
             let (first, last) = (request.first, request.last);
@@ -269,23 +286,10 @@ impl Pusher {
     }
 
     async fn encode(&self, batch: RecordBatch, first: Lsn, last: Lsn) -> Pushed<Vec<PushRequest>> {
-        let adaptor = Arc::clone(&self.parts.adaptor);
-        let encoded = tokio::task::spawn_blocking(move || adaptor.encode(&batch)).await;
-        let requests = encoded
-            .map_err(|e| Trouble::Stuck(format!("the adaptor's call failed: {e}")))?
-            .map_err(|fault| Trouble::Poison { first, last, text: fault.to_string() })?;
-        let covered = requests.iter().try_fold(first, |due, request| {
-            if request.first == due && request.last >= due {
-                ControlFlow::Continue(request.last.next())
-            } else {
-                ControlFlow::Break(())
-            }
-        });
-        if covered == ControlFlow::Continue(last.next()) {
-            Ok(requests)
-        } else {
-            let text = format!("the adaptor's requests do not cover LSN {first} to {last} without gaps");
-            Err(Trouble::Poison { first, last, text })
+        match encode(&self.parts.adaptor, batch).await {
+            Ok(requests) => Ok(requests),
+            Err(EncodeFault::Panicked(text)) => Err(Trouble::Stuck(text)),
+            Err(EncodeFault::Refused(text)) => Err(Trouble::Poison { first, last, text }),
         }
     }
 
@@ -296,6 +300,37 @@ impl Pusher {
             progress.attempts = 0;
         }
         self.parts.sink.acked(self.parts.store, lsn);
+    }
+}
+
+/// Why records could not be turned into requests.
+pub(crate) enum EncodeFault {
+    /// The call itself failed.
+    Panicked(String),
+    /// The adaptor cannot express them.
+    Refused(String),
+}
+
+/// Has an adaptor make the requests for a batch, and checks that they cover it.
+pub(crate) async fn encode(adaptor: &Arc<dyn Adaptor>, batch: RecordBatch) -> Result<Vec<PushRequest>, EncodeFault> {
+    let Some((first, last)) = batch.bounds() else { return Ok(Vec::new()) };
+    let adaptor = Arc::clone(adaptor);
+    let encoded = tokio::task::spawn_blocking(move || adaptor.encode(&batch)).await;
+    let requests = encoded
+        .map_err(|e| EncodeFault::Panicked(format!("the adaptor's call failed: {e}")))?
+        .map_err(|fault| EncodeFault::Refused(fault.to_string()))?;
+    let covered = requests.iter().try_fold(first, |due, request| {
+        if request.first == due && request.last >= due {
+            ControlFlow::Continue(request.last.next())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    if covered == ControlFlow::Continue(last.next()) {
+        Ok(requests)
+    } else {
+        let text = format!("the adaptor's requests do not cover LSN {first} to {last} without gaps");
+        Err(EncodeFault::Refused(text))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What an operator sees of a store's push, and how to set a stopped one going again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,8 @@ pub struct PushStatus {
     pub behind: Duration,
     /// Last trouble, cleared when the storage is caught up.
     pub last_error: Option<String>,
+    /// The record that the storage can never take, if that is what it stopped at.
+    pub poison: Option<Lsn>,
     /// Attempts that failed since the last progress.
     pub attempts: u32,
     /// How often the storage came back with less than it had acknowledged.
@@ -70,6 +73,7 @@ pub(crate) struct Progress {
     /// `None` until the watermark was read once.
     pub acked: Option<Lsn>,
     pub last_error: Option<String>,
+    pub poison: Option<Lsn>,
     pub attempts: u32,
     pub rewinds: u64,
     pub durable: StorageDurability,
@@ -83,6 +87,7 @@ pub struct PushHandle {
     pub(crate) source: Arc<dyn LogSource>,
     pub(crate) progress: Arc<Mutex<Progress>>,
     pub(crate) resume: Arc<Notify>,
+    pub(crate) skips: Arc<Mutex<BTreeSet<Lsn>>>,
 }
 
 impl PushHandle {
@@ -106,6 +111,7 @@ impl PushHandle {
             lag,
             behind: if lag == 0 { Duration::ZERO } else { progress.caught_up.elapsed() },
             last_error: progress.last_error.clone(),
+            poison: progress.poison,
             attempts: progress.attempts,
             rewinds: progress.rewinds,
             durable: progress.durable,
@@ -115,5 +121,12 @@ impl PushHandle {
     /// Tries again now: a stopped push starts over, one that backs off skips the rest of its wait.
     pub fn resume(&self) {
         self.resume.notify_one();
+    }
+
+    /// Gives the storage record `lsn` without its rows from now on, whenever it comes to it. Whoever says so loses the
+    /// record in this storage; it stays in the log.
+    pub fn skip(&self, lsn: Lsn) {
+        self.skips.lock().insert(lsn);
+        self.resume();
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use crate::ids::Cen;
+use crate::ids::{Cen, Lsn, StoreId};
 use crate::store::StoreSpec;
 use crate::txn::Isolation;
 
@@ -46,4 +46,54 @@ pub enum ControlChange {
         /// Earliest epoch.
         from: Cen,
     },
+    /// Lets the log go on without a store's storage, which did not acknowledge for too long.
+    DetachPush(Detachment),
+    /// Pushes to a detached store again: its storage holds enough for the log to go on from.
+    AttachPush {
+        /// The store.
+        store: StoreId,
+    },
+    /// Passes one record by, which a storage can never take. The entry is the audit record.
+    SkipRecord(Skip),
+    /// Memory bounds of the resolver, which decide verdicts.
+    SetBounds(Bounds),
+}
+
+/// A store that the log does not wait for any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detachment {
+    /// The store.
+    pub store: StoreId,
+    /// The control entry that declared or attached it last: a later one is not meant.
+    pub declared: ControlIndex,
+    /// Last complete epoch when this was decided.
+    pub at: Cen,
+    /// Last record that the storage had acknowledged.
+    pub acked: Lsn,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// A record that is not given to a storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skip {
+    /// The store.
+    pub store: StoreId,
+    /// Which record.
+    pub lsn: Lsn,
+    /// When it was asked for, by the clock of the node that was asked; nothing is decided by it.
+    pub at_ms: u64,
+    /// Who asked.
+    pub by: String,
+    /// What the storage said to the record.
+    pub reason: String,
+}
+
+/// Memory bounds of the resolver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of history above which the floor rises early.
+    pub window_bytes_max: u64,
+    /// Bytes of the id and status table above which its oldest second is dropped.
+    pub status_bytes_max: u64,
 }

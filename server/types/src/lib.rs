@@ -21,7 +21,7 @@ pub mod verdict;
 
 pub use adaptor::{Ack, Command, HttpCall, PushRequest, RespPipeline, RespValue, SqlStatement, StorageReply};
 pub use batch::{Batch, FenceItem, Given, ImportedVersion, StoreSnapshot, Txn};
-pub use control::{ControlChange, ControlIndex, PluginChoice, PluginSlot};
+pub use control::{Bounds, ControlChange, ControlIndex, Detachment, PluginChoice, PluginSlot, Skip};
 pub use ids::{
     BodyHash, Cen, Csn, Digest, GroupId, Incarnation, Lsn, NamespaceId, NodeId, RowKey, ShardId, StoreId, TxnId, TxnIx,
     Version,

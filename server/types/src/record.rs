@@ -62,4 +62,48 @@ impl RecordBatch {
     pub fn bounds(&self) -> Option<(Lsn, Lsn)> {
         Some((self.records.first()?.lsn, self.records.last()?.lsn))
     }
+
+    /// Takes the rows out of the records that `which` names. The records stay, so that the log is still dense.
+    pub fn empty(&mut self, which: impl Fn(Lsn) -> bool) {
+        let mut kept = Vec::with_capacity(self.writes.len());
+        let mut start = 0;
+        for record in &mut self.records {
+            let writes = start..record.writes_end as usize;
+            start = writes.end;
+            if !which(record.lsn) {
+                kept.extend_from_slice(&self.writes[writes]);
+            }
+            record.writes_end = kept.len() as u32;
+        }
+        self.writes = kept;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emptied_record_stays_in_its_place() {
+        let write =
+            |key| RecordWrite { kind: WriteKind::Put, key: Span { start: key, len: 1 }, value: Span::default() };
+        let record = |lsn, writes_end| RecordHead {
+            lsn: Lsn(lsn),
+            cen: Cen(1),
+            csn: Csn::default(),
+            version: Version::new(Cen(1), 0).expect("fits"),
+            txn_id: TxnId::default(),
+            writes_end,
+            traceparent: Span::default(),
+        };
+        let mut batch = RecordBatch {
+            records: alloc::vec![record(5, 2), record(6, 3), record(7, 5)],
+            writes: (0..5).map(write).collect(),
+            ..RecordBatch::default()
+        };
+        batch.empty(|lsn| lsn == Lsn(6));
+        let keys = |record| batch.writes[batch.writes_of(record)].iter().map(|w| w.key.start).collect::<Vec<_>>();
+        assert_eq!((keys(0), keys(1), keys(2)), (alloc::vec![0, 1], alloc::vec![], alloc::vec![3, 4]));
+        assert_eq!(batch.bounds(), Some((Lsn(5), Lsn(7))));
+    }
 }

@@ -124,6 +124,80 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/stores/{store}/push/attach": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
+         *     own watermark or because it was loaded from elsewhere.
+         */
+        post: operations["attachPush"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/stores/{store}/push/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again. */
+        post: operations["resumePush"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/stores/{store}/push/skip": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
+         *     it stays in the log, and the decision is kept.
+         */
+        post: operations["skipRecord"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/stores/{store}/push/skips": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the records of a store that its storages never got. */
+        get: operations["listSkips"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/stores/{store}/rows": {
         parameters: {
             query?: never;
@@ -310,6 +384,14 @@ export interface components {
          * @enum {string}
          */
         Ack: "durable" | "applied";
+        /** @description How to go on with a detached store. */
+        AttachRequest: {
+            /**
+             * @description The storage was loaded from elsewhere with everything up to this record. Absent: its own watermark counts.
+             * @example 120
+             */
+            loaded_lsn?: string;
+        };
         /** @description Many commits in one request. */
         BatchCommitRequest: {
             /** @description The commits. Answers keep their order. */
@@ -531,6 +613,12 @@ export interface components {
              */
             cen: string;
             /**
+             * @description CRC-32C in hex over lsn, cen, csn, version, txn_id, then op, key and value text of every write, each of them
+             *     preceded by its length in bytes as 32 bits, little-endian. A `value_b64` counts as `{"$b64":"..."}`.
+             * @example 9be3e0a3
+             */
+            checksum?: string;
+            /**
              * @description Arrival stamp.
              * @example 1808217543843841024
              */
@@ -721,6 +809,39 @@ export interface components {
             /** @description The rows. */
             rows: components["schemas"]["Row"][];
         };
+        /** @description Records of a store that were skipped. */
+        SkipList: {
+            /** @description Oldest decision first. */
+            skips: components["schemas"]["SkippedRecord"][];
+        };
+        /** @description A record that a storage is not given. */
+        SkipRequest: {
+            /**
+             * @description The record that the push stopped at.
+             * @example 120
+             */
+            lsn: string;
+        };
+        /** @description A record that was not given to a storage, and who decided so. */
+        SkippedRecord: {
+            /**
+             * @description When, milliseconds since 1970.
+             * @example 1808217543843
+             */
+            at_ms: string;
+            /**
+             * @description Who asked.
+             * @example anonymous
+             */
+            by: string;
+            /**
+             * @description The record. It stays in the log.
+             * @example 120
+             */
+            lsn: string;
+            /** @description What the storage said to the record. */
+            reason: string;
+        };
         /** @description Watermarks of a store: committed, then durable, then applied. */
         Snapshot: {
             /**
@@ -803,17 +924,28 @@ export interface components {
         /** @description How a store's push does. */
         StorePush: {
             /**
-             * @description Age of the oldest record that is not acknowledged, milliseconds.
+             * @description What an acknowledgement of the storage is worth, as it says itself: `always` synced first, `everysec`, `none`, or
+             *     `unknown`. Absent while there is no storage.
+             * @example always
+             */
+            durability?: string;
+            /**
+             * @description Age of the oldest record that is not acknowledged, milliseconds; 0 while nothing is pushed.
              * @example 0
              */
             lag_ms: string;
-            /** @description What the storage last complained about. */
+            /** @description What the storage last complained about. Of a detached store: why, and the way out. */
             last_error?: string;
             /**
-             * @description `log_only`, `running`, `backing_off` or `stopped`.
+             * @description `log_only`, `running`, `backing_off`, `stopped` or `detached`.
              * @example running
              */
             state: string;
+            /**
+             * @description The record that the storage can never take, if the push stopped at one.
+             * @example 120
+             */
+            stopped_at_lsn?: string;
         };
         /** @description What became of a transaction. Which fields are there follows from `status`. */
         TxnOutcome: {
@@ -1226,6 +1358,234 @@ export interface operations {
                 };
             };
             /** @description Nothing was changed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    attachPush: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the store */
+                store: string;
+            };
+            cookie?: never;
+        };
+        /** @description What the storage holds */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AttachRequest"];
+            };
+        };
+        responses: {
+            /** @description It is attached; where it stands now */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StoreInfo"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such store */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It is not detached, or the log does not go on from what the storage holds */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The storage does not answer */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It is detached as before */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    resumePush: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the store */
+                store: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is tried again; where it stands now */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StoreInfo"];
+                };
+            };
+            /** @description No such store */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is detached */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It was not tried */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    skipRecord: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the store */
+                store: string;
+            };
+            cookie?: never;
+        };
+        /** @description Which record */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SkipRequest"];
+            };
+        };
+        responses: {
+            /** @description It is skipped; where the push stands now */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StoreInfo"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such store */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The push did not stop at this record */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nothing was skipped */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listSkips: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the store */
+                store: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Oldest decision first */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SkipList"];
+                };
+            };
+            /** @description No such store */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not known now */
             default: {
                 headers: {
                     [name: string]: unknown;

@@ -31,6 +31,7 @@ struct State {
     log: Vec<(TxnId, Cen, Csn, Version, TxnRequest)>,
     imported: Vec<ImportedVersion>,
     specs: Vec<StoreSpec>,
+    skips: Vec<Skip>,
 }
 
 /// The double.
@@ -271,6 +272,24 @@ impl Service for Double {
 
     fn store_status(&self, _: StoreId) -> Result<StoreStatus, ServiceError> {
         Ok(StoreStatus { head: Lsn(3), acked: Lsn(2), lag_ms: 5, push: PushState::Running, ..StoreStatus::default() })
+    }
+
+    fn resume_push(&self, _store: StoreId) -> Answer<'_, ()> {
+        soon(Ok(()))
+    }
+
+    fn skip_record(&self, request: SkipRequest) -> Answer<'_, ()> {
+        let skip = Skip { store: request.store, lsn: request.lsn, at_ms: 7, by: request.by, reason: "no".into() };
+        self.state.lock().unwrap().skips.push(skip);
+        soon(Ok(()))
+    }
+
+    fn skips(&self, store: StoreId) -> Vec<Skip> {
+        self.state.lock().unwrap().skips.iter().filter(|skip| skip.store == store).cloned().collect()
+    }
+
+    fn attach_push(&self, _store: StoreId, _loaded: Option<Lsn>) -> Answer<'_, ()> {
+        soon(self.fail_next.lock().unwrap().take().map_or(Ok(()), Err))
     }
 
     fn row(&self, store: StoreId, key: Vec<u8>) -> Answer<'_, RowAnswer> {

@@ -23,6 +23,12 @@ pub fn run(command: Command) -> Result<(), String> {
         Command::Log(LogCommand::Salvage { data, accept_loss }) => log::salvage(&data, accept_loss),
         Command::Store(StoreCommand::Ls { target }) => store::ls(&target),
         Command::Store(StoreCommand::Get { target, key, store }) => store::get(&target, &store, &key),
+        Command::Store(StoreCommand::Resume { target, store }) => store::resume(&target, &store),
+        Command::Store(StoreCommand::Skip { target, store, lsn }) => store::skip(&target, &store, lsn),
+        Command::Store(StoreCommand::Skips { target, store }) => store::skips(&target, &store),
+        Command::Store(StoreCommand::Attach { target, store, loaded_lsn }) => {
+            store::attach(&target, &store, loaded_lsn)
+        }
         Command::Config(ConfigCommand::Print { config, json }) => config::print(config.as_deref(), json),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tribunal", &mut std::io::stdout());

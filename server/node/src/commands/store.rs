@@ -1,7 +1,9 @@
-//! `tribunal store ls` and `tribunal store get`.
+//! `tribunal store`: stores, their rows, and what an operator does with a push that does not come on.
 
 use serde_json::json;
+use tribunal_api::StoreInfo;
 use tribunal_client::{Client, Error};
+use tribunal_types::Lsn;
 
 use crate::cli::Target;
 
@@ -22,12 +24,16 @@ pub fn ls(target: &Target) -> Result<(), String> {
         }
         return Ok(());
     }
-    println!("{:<20} {:<8} {:>10} {:>10} {:>10} {:>8}  push", "store", "adaptor", "head", "acked", "applied", "lag ms");
+    println!(
+        "{:<20} {:<8} {:<8} {:>10} {:>10} {:>10} {:>8}  push",
+        "store", "adaptor", "durable", "head", "acked", "applied", "lag ms"
+    );
     for store in stores {
         println!(
-            "{:<20} {:<8} {:>10} {:>10} {:>10} {:>8}  {}{}",
+            "{:<20} {:<8} {:<8} {:>10} {:>10} {:>10} {:>8}  {}{}",
             store.store,
             store.adaptor.as_deref().unwrap_or("-"),
+            store.push.durability.as_deref().unwrap_or("-"),
             store.head_lsn,
             store.acked_lsn,
             store.applied,
@@ -53,4 +59,54 @@ pub fn get(target: &Target, store: &str, key: &str) -> Result<(), String> {
         println!("{}", row.value);
     }
     Ok(())
+}
+
+/// Shows where a store's push stands after a change.
+fn show(target: &Target, store: &StoreInfo) -> Result<(), String> {
+    if target.json {
+        println!("{}", serde_json::to_string(store).map_err(|error| error.to_string())?);
+        return Ok(());
+    }
+    let error = store.push.last_error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+    println!("{}: {}{error}, acknowledged {} of {}", store.store, store.push.state, store.acked_lsn, store.head_lsn);
+    Ok(())
+}
+
+/// Tries a push again.
+///
+/// # Errors
+/// If there is no such store, or it is detached.
+pub fn resume(target: &Target, store: &str) -> Result<(), String> {
+    show(target, &block_on(async { Client::new(&target.url)?.resume_push(store).await })?)
+}
+
+/// Passes by the record that a push stopped at.
+///
+/// # Errors
+/// If the push did not stop there.
+pub fn skip(target: &Target, store: &str, lsn: u64) -> Result<(), String> {
+    show(target, &block_on(async { Client::new(&target.url)?.skip_record(store, Lsn(lsn)).await })?)
+}
+
+/// Lists the records that were skipped.
+///
+/// # Errors
+/// If there is no such store.
+pub fn skips(target: &Target, store: &str) -> Result<(), String> {
+    for skip in block_on(async { Client::new(&target.url)?.skips(store).await })? {
+        if target.json {
+            println!("{}", serde_json::to_string(&skip).map_err(|error| error.to_string())?);
+        } else {
+            println!("LSN {} at {} ms by {}: {}", skip.lsn, skip.at_ms, skip.by, skip.reason);
+        }
+    }
+    Ok(())
+}
+
+/// Pushes to a detached store again.
+///
+/// # Errors
+/// If it is not detached, or the log does not go on from what its storage holds.
+pub fn attach(target: &Target, store: &str, loaded: Option<u64>) -> Result<(), String> {
+    show(target, &block_on(async { Client::new(&target.url)?.attach_push(store, loaded.map(Lsn)).await })?)
 }

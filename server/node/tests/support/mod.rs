@@ -1,6 +1,8 @@
 //! A real `tribunal` process on loopback, with a data directory of its own, and a small client for it.
 #![expect(dead_code, reason = "every test target uses another part of this support")]
 
+pub mod redis;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -162,6 +164,36 @@ fn read(mut response: ureq::http::Response<ureq::Body>) -> Result<Response, ureq
     let text = response.body_mut().read_to_string()?;
     let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
     Ok(Response { status, body })
+}
+
+/// Posts to a full address, from any thread.
+pub fn post(url: &str, body: &Value) -> Response {
+    let config = ureq::Agent::config_builder().http_status_as_error(false);
+    let agent = config.timeout_global(Some(Duration::from_secs(120))).build().new_agent();
+    let sent = agent.post(url).header("content-type", "application/json").send(body.to_string());
+    read(sent.expect("the node answers")).expect("the node answers")
+}
+
+/// Gets a full address, from any thread.
+pub fn get(url: &str) -> Response {
+    let config = ureq::Agent::config_builder().http_status_as_error(false);
+    let agent = config.timeout_global(Some(Duration::from_secs(120))).build().new_agent();
+    read(agent.get(url).call().expect("the node answers")).expect("the node answers")
+}
+
+/// Returns text that does not compress.
+pub fn noise(seed: u64, len: usize) -> Value {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let text = (0..len).map(|_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        match b'!' + (state % 90) as u8 {
+            b'"' | b'\\' => 'x',
+            byte => char::from(byte),
+        }
+    });
+    Value::String(text.collect())
 }
 
 /// Mints a transaction id.

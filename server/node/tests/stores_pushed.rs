@@ -1,0 +1,272 @@
+//! Stores whose storage is a real Redis that dies, refuses a record or is replaced: detached by quota and attached
+//! again, skipped, declared anew; and what the clients hear meanwhile.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use support::redis::Redis;
+use support::{Node, eventually, new_id, noise};
+
+/// Starts a node whose log keeps little, and gives a store up that holds back more than `quota` bytes.
+fn serve(dir: &Path, retention: u64, quota: u64) -> Node {
+    let config = dir.join("tribunal.toml");
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\ndata = {:?}\n[log]\nretention_bytes = {retention}\nimage_every_bytes = 1048576\n\
+         [push]\ndetach_after_bytes = {quota}\n",
+        dir.join("data")
+    );
+    std::fs::write(&config, text).expect("the directory is ours");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+    command.arg("serve").arg("--config").arg(&config);
+    Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
+}
+
+fn declare_redis(node: &Node, redis: &Redis) -> u16 {
+    let config = json!({"endpoint": redis.endpoint(), "prefix": "r/"});
+    node.put("/v1/stores/r", &json!({"adaptor": "redis", "adaptor_config": config})).status
+}
+
+fn store(node: &Node, name: &str) -> Value {
+    node.get(&format!("/v1/stores/{name}")).body
+}
+
+fn put(node: &Node, store: &str, key: &str, value: Value) -> Value {
+    let answer = node.commit(&json!({"writes": [{"op": "put", "store": store, "key": key, "value": value}]}));
+    assert_eq!(answer.body["status"], "committed", "{}", answer.body);
+    answer.body
+}
+
+fn put_applied(node: &Node, store: &str, key: &str, value: Value) -> Value {
+    let writes = json!([{"op": "put", "store": store, "key": key, "value": value}]);
+    node.commit(&json!({"ack": "applied", "writes": writes})).body
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{value} is no decimal string"))
+}
+
+/// Writes to the store until its push is given up; returns what was written last.
+fn write_until_detached(node: &Node) -> u64 {
+    for n in 0..400 {
+        let lsn = number(&put(node, "r", &format!("k{n}"), noise(n, 300_000))["lsn"]["r"]);
+        if store(node, "r")["push"]["state"] == "detached" {
+            return lsn;
+        }
+    }
+    panic!("120 MB are held back and nothing happens: {}", store(node, "r"));
+}
+
+#[test]
+fn a_storage_that_stays_dead_is_given_up_and_the_log_goes_on() {
+    let Some(mut redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), 1 << 20, 4 << 20);
+    assert_eq!(declare_redis(&node, &redis), 201);
+    assert_eq!(node.put("/v1/stores/kv", &json!({"adaptor": "kv"})).status, 201);
+    assert_eq!(put_applied(&node, "r", "first", json!(1))["applied"], true);
+    let push = &store(&node, "r")["push"];
+    assert_eq!((&push["state"], &push["durability"]), (&json!("running"), &json!("always")), "{push}");
+
+    redis.kill();
+    write_until_detached(&node);
+    let error = store(&node, "r")["push"]["last_error"].as_str().unwrap_or_default().to_owned();
+    assert!(error.contains("4194304 bytes") && error.contains("attach"), "says why and what to do: {error}");
+    assert_eq!(store(&node, "r")["acked_lsn"], "1");
+    assert!(node.get("/metrics").body.as_str().unwrap().contains("tribunal_store_detached{store=\"r\"} 1"));
+    assert!(node.get("/metrics").body.as_str().unwrap().contains("tribunal_store_detached{store=\"kv\"} 0"));
+
+    // The log is as short as it would be without the store.
+    let mut n = 1000;
+    eventually("the log to be truncated", || {
+        n += 1;
+        put(&node, "kv", &format!("k{n}"), noise(n, 300_000));
+        let oldest = node.get("/v1/log?store=r&after=1&limit=1").body["oldest"].clone();
+        (number(&oldest) > 2).then_some(())
+    });
+    // Nobody else notices.
+    assert_eq!(put_applied(&node, "kv", "seen", json!(1))["applied"], true);
+    let begun = node.post("/v1/txns", &json!({}));
+    assert_eq!(begun.status, 201, "{}", begun.body);
+    assert!(begun.body["snapshots"]["r"].is_null() && begun.body["snapshots"]["kv"].is_string(), "{}", begun.body);
+    let named = node.post("/v1/txns", &json!({"stores": ["r"]}));
+    assert_eq!((named.status, &named.body["code"]), (503, &json!("store_detached")), "{}", named.body);
+    // Commits are decided as ever; only nobody applies them.
+    assert_eq!(put_applied(&node, "r", "more", json!(1))["applied"], false);
+    let resumed = node.post("/v1/stores/r/push/resume", &json!({}));
+    assert_eq!((resumed.status, &resumed.body["code"]), (422, &json!("store_detached")));
+
+    assert!(node.stop().success());
+    let node = serve(dir.path(), 1 << 20, 4 << 20);
+    assert_eq!(store(&node, "r")["push"]["state"], "detached", "a restart changes nothing");
+    assert_eq!(store(&node, "r")["acked_lsn"], "1");
+    assert_eq!(declare_redis(&node, &redis), 200, "the same declaration again changes nothing");
+    assert_eq!(store(&node, "r")["push"]["state"], "detached");
+
+    let dead = node.post("/v1/stores/r/push/attach", &json!({}));
+    assert_eq!(dead.status, 503, "{}", dead.body);
+    redis.restart();
+    let behind = node.post("/v1/stores/r/push/attach", &json!({}));
+    assert_eq!((behind.status, &behind.body["code"]), (422, &json!("storage_behind_log")), "{}", behind.body);
+    assert_eq!(redis.call(&["GET", "#watermark:r/"]), "1", "a refusal moves nothing");
+    let head = number(&store(&node, "r")["head_lsn"]);
+    let beyond = node.post("/v1/stores/r/push/attach", &json!({"loaded_lsn": (head + 1).to_string()}));
+    assert_eq!((beyond.status, &beyond.body["code"]), (422, &json!("loaded_lsn_impossible")), "{}", beyond.body);
+    // Somebody has loaded it from elsewhere.
+    let attached = node.post("/v1/stores/r/push/attach", &json!({"loaded_lsn": head.to_string()}));
+    assert_eq!(attached.status, 200, "{}", attached.body);
+    assert_eq!(put_applied(&node, "r", "back", json!("again"))["applied"], true, "{}", store(&node, "r"));
+    assert!(redis.call(&["GET", "r/back"]).ends_with(" \"again\""));
+    assert_eq!(redis.call(&["GET", "#watermark:r/"]), (head + 1).to_string());
+    let twice = node.post("/v1/stores/r/push/attach", &json!({}));
+    assert_eq!((twice.status, &twice.body["code"]), (422, &json!("not_detached")));
+
+    assert!(node.stop().success());
+    let node = serve(dir.path(), 1 << 20, 4 << 20);
+    assert_eq!(store(&node, "r")["push"]["state"], "running");
+    assert_eq!(put_applied(&node, "r", "still", json!(1))["applied"], true);
+}
+
+#[test]
+fn a_storage_that_comes_back_in_time_loses_nothing() {
+    let Some(mut redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), 1 << 40, 2 << 20);
+    declare_redis(&node, &redis);
+    assert_eq!(put_applied(&node, "r", "first", json!(1))["applied"], true);
+    redis.kill();
+    write_until_detached(&node);
+    redis.restart();
+    let attached = node.post("/v1/stores/r/push/attach", &json!({}));
+    assert_eq!(attached.status, 200, "{}", attached.body);
+    assert_eq!(put_applied(&node, "r", "last", json!(1))["applied"], true);
+    for record in node.log_of("r") {
+        let key = record["writes"][0]["key"].as_str().unwrap();
+        let row = redis.call(&["GET", &format!("r/{key}")]);
+        assert!(row.starts_with(record["version"].as_str().unwrap()), "row {key} is not as in the log");
+    }
+}
+
+#[test]
+fn a_record_that_a_storage_can_never_take_stops_its_push_alone_and_can_be_skipped() {
+    let Some(redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), 1 << 30, 1 << 30);
+    declare_redis(&node, &redis);
+    node.put("/v1/stores/kv", &json!({"adaptor": "kv"}));
+    assert_eq!(put_applied(&node, "r", "n", json!(5))["applied"], true);
+    // Somebody changes the row behind Tribunal's back: nothing can be added to it any more.
+    redis.call(&["DEL", "r/n"]);
+    redis.call(&["LPUSH", "r/n", "x"]);
+    let skip = |lsn: u64| node.post("/v1/stores/r/push/skip", &json!({"lsn": lsn.to_string()}));
+    assert_eq!(skip(1).body["code"], "not_stopped_there");
+    let add = json!({"writes": [{"op": "add", "store": "r", "key": "n", "value": 1}]});
+    assert_eq!(node.commit(&add).body["lsn"]["r"], "2");
+    put(&node, "r", "after", json!(1));
+    let push = eventually("the push to stop", || {
+        let push = store(&node, "r")["push"].clone();
+        (push["state"] == "stopped").then_some(push)
+    });
+    assert_eq!(push["stopped_at_lsn"], "2", "{push}");
+    assert!(push["last_error"].as_str().unwrap().contains("WRONGTYPE"), "{push}");
+    assert_eq!(put_applied(&node, "kv", "other", json!(1))["applied"], true, "other stores go on");
+
+    assert_eq!(node.post("/v1/stores/r/push/resume", &json!({})).status, 200);
+    eventually("it to stop there again", || (store(&node, "r")["push"]["stopped_at_lsn"] == "2").then_some(()));
+    assert_eq!((skip(3).status, skip(3).body["code"].as_str()), (422, Some("not_stopped_there")));
+    let command = |words: &[&str]| {
+        let done = Command::new(env!("CARGO_BIN_EXE_tribunal")).args(words).args(["--url", &node.url]).output();
+        let done = done.expect("the binary runs");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    command(&["store", "skip", "r", "--lsn", "2"]);
+    eventually("the record behind it", || redis.call(&["GET", "r/after"]).ends_with(" 1").then_some(()));
+    assert_eq!(redis.call(&["GET", "#watermark:r/"]), "3");
+    assert!(command(&["store", "ls"]).contains("always"));
+
+    assert!(node.stop().success());
+    let node = serve(dir.path(), 1 << 30, 1 << 30);
+    let skips = node.get("/v1/stores/r/push/skips").body["skips"].clone();
+    assert_eq!((skips.as_array().map(Vec::len), &skips[0]["lsn"]), (Some(1), &json!("2")), "{skips}");
+    assert!(skips[0]["reason"].as_str().unwrap().contains("WRONGTYPE"), "{skips}");
+    let listed =
+        Command::new(env!("CARGO_BIN_EXE_tribunal")).args(["store", "skips", "r", "--url", &node.url]).output();
+    assert!(String::from_utf8_lossy(&listed.unwrap().stdout).starts_with("LSN 2 at "));
+    assert_eq!(node.log_of("r").len(), 3, "it stays in the log");
+}
+
+#[test]
+fn a_storage_stopped_by_its_owner_is_resumed() {
+    let Some(redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), 1 << 30, 1 << 30);
+    declare_redis(&node, &redis);
+    assert_eq!(put_applied(&node, "r", "a", json!(1))["applied"], true);
+    redis.call(&["DEL", "r/a"]);
+    redis.call(&["LPUSH", "r/a", "x"]);
+    node.commit(&json!({"writes": [{"op": "add", "store": "r", "key": "a", "value": 1}]}));
+    eventually("the push to stop", || (store(&node, "r")["push"]["state"] == "stopped").then_some(()));
+    // The owner mends the row; nothing needs to be skipped.
+    redis.call(&["DEL", "r/a"]);
+    redis.call(&["SET", "r/a", "1 1"]);
+    let resume =
+        Command::new(env!("CARGO_BIN_EXE_tribunal")).args(["store", "resume", "r", "--url", &node.url]).status();
+    assert!(resume.unwrap().success());
+    eventually("the sum", || redis.call(&["GET", "r/a"]).ends_with(" 2").then_some(()));
+}
+
+#[test]
+fn a_store_declared_with_another_storage_believes_only_that_one() {
+    let (Some(old), Some(new)) = (Redis::start(), Redis::start()) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), 1 << 30, 1 << 30);
+    declare_redis(&node, &old);
+    for n in 0..50 {
+        put(&node, "r", &format!("k{n}"), json!(n));
+    }
+    eventually("all of it in the old storage", || (store(&node, "r")["acked_lsn"] == "50").then_some(()));
+    // What the old storage holds, and what its push still says, is no word about the new one.
+    new.pause(true);
+    assert_eq!(declare_redis(&node, &new), 200);
+    put(&node, "r", "k50", json!(50));
+    assert_eq!(store(&node, "r")["acked_lsn"], "0", "the new one has said nothing yet");
+    new.pause(false);
+    eventually("all of it in the new storage", || (store(&node, "r")["acked_lsn"] == "51").then_some(()));
+    for n in 0..=50 {
+        assert!(new.call(&["GET", &format!("r/k{n}")]).ends_with(&format!(" {n}")));
+    }
+    assert_eq!(old.call(&["GET", "r/k50"]), "nil");
+}
+
+#[test]
+fn whoever_waits_for_a_storage_is_answered_when_the_node_stops() {
+    let Some(redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), 1 << 30, 1 << 30);
+    declare_redis(&node, &redis);
+    let seen = put_applied(&node, "r", "a", json!(1));
+    assert_eq!(seen["applied"], true);
+    redis.pause(true);
+    let (id, url) = (new_id(), node.url.clone());
+    std::thread::scope(|scope| {
+        let (url, id) = (&url, &id);
+        let writer = scope.spawn(move || {
+            let body = json!({"ack": "applied", "writes": [{"op": "put", "store": "r", "key": "b", "value": 2}]});
+            support::post(&format!("{url}/v1/txns/{id}/commit"), &body)
+        });
+        let reader = scope.spawn(move || support::get(&format!("{url}/v1/log?store=r&after=2&wait_ms=60000")));
+        eventually("the commit to be in the log", || (node.log_of("r").len() == 2).then_some(()));
+        node.signal("TERM");
+        let verdict = writer.join().unwrap();
+        assert_eq!((verdict.status, &verdict.body["status"]), (200, &json!("committed")), "{}", verdict.body);
+        assert_eq!(verdict.body["applied"], false, "it was not, and nobody will say any more that it is");
+        assert_eq!(reader.join().unwrap().status, 200);
+    });
+    redis.pause(false);
+    assert!(node.ended().0.success());
+    let node = serve(dir.path(), 1 << 30, 1 << 30);
+    assert_eq!(node.get(&format!("/v1/txns/{id}")).body["status"], "committed");
+}
