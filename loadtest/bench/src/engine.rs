@@ -3,7 +3,8 @@
 //! One thread, because a second one would take the server's core. Level-triggered, so a short read needs no second
 //! one to find out that nothing is left: two system calls a request, and one `epoll_wait` for all that are ready.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -17,7 +18,7 @@ use crate::wire::{ReplyHead, read_head};
 
 /// How long unanswered requests may hold up the end of a run.
 const DRAIN: Duration = Duration::from_secs(30);
-const READ_BYTES: usize = 64 * 1024;
+const READ_BYTES: usize = 16 * 1024;
 
 /// What is sent, and what becomes of the replies.
 pub trait Traffic {
@@ -26,6 +27,12 @@ pub trait Traffic {
 
     /// Appends one whole request; `None` if there is nothing more to send.
     fn request(&mut self, out: &mut Vec<u8>) -> Option<Self::InFlight>;
+
+    /// Says how long the request that was made last is to be held back: an engine may take its time between reading
+    /// and committing.
+    fn hold(&mut self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Takes in a reply.
     fn reply(&mut self, request: Self::InFlight, status: u16, body: &[u8]);
@@ -79,6 +86,7 @@ struct Engine<'t, T: Traffic> {
     epoll: OwnedFd,
     connections: Vec<Connection<T::InFlight>>,
     idle: VecDeque<usize>,
+    held: BinaryHeap<Reverse<(Instant, usize)>>,
     traffic: &'t mut T,
     exhausted: bool,
     latency_us: Histogram<u64>,
@@ -102,6 +110,7 @@ pub fn run<T: Traffic>(
     let mut events = Vec::with_capacity(connections);
     loop {
         let mut now = Instant::now();
+        engine.release(now)?;
         while let Some(at) = due.peek(now)
             && at < end
             && !engine.exhausted
@@ -121,7 +130,10 @@ pub fn run<T: Traffic>(
                 DRAIN.as_secs()
             )));
         }
-        let patience = due.patience(now, end, !engine.idle.is_empty());
+        let mut patience = due.patience(now, end, !engine.idle.is_empty());
+        if let Some(Reverse((at, _))) = engine.held.peek() {
+            patience = patience.min(at.saturating_duration_since(now));
+        }
         epoll_wait(&engine.epoll, &mut events, patience)?;
         for event in events.drain(..) {
             let connection = usize::try_from(event.data.u64()).expect("an index of ours");
@@ -222,6 +234,7 @@ impl<'t, T: Traffic> Engine<'t, T> {
         Ok(Engine {
             epoll,
             idle: (0..count).collect(),
+            held: BinaryHeap::new(),
             connections,
             traffic,
             exhausted: false,
@@ -238,8 +251,24 @@ impl<'t, T: Traffic> Engine<'t, T> {
             self.idle.push_front(index);
             return Ok(());
         };
-        connection.in_flight = Some((request, due));
-        self.send(index)
+        let hold = self.traffic.hold();
+        connection.in_flight = Some((request, due + hold));
+        if hold.is_zero() {
+            return self.send(index);
+        }
+        self.held.push(Reverse((due + hold, index)));
+        Ok(())
+    }
+
+    /// Sends the requests that have been held back for long enough.
+    fn release(&mut self, now: Instant) -> Result<(), BenchError> {
+        while let Some(Reverse((at, index))) = self.held.peek().copied()
+            && at <= now
+        {
+            self.held.pop();
+            self.send(index)?;
+        }
+        Ok(())
     }
 
     fn send(&mut self, index: usize) -> Result<(), BenchError> {

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
 use crate::rpc::Rpc;
@@ -12,7 +12,7 @@ use crate::rpc::Rpc;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Lag of one store, taken as soon as the last reply had come.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Lag {
     /// Epochs that were committed and not yet applied.
     pub epochs: u64,

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Where a measurement ran.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// Processor model.
     pub cpu: String,

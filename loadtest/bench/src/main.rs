@@ -15,7 +15,7 @@ use tribunal_bench::machine::Machine;
 use tribunal_bench::measure::{self, Bench};
 use tribunal_bench::options::{Cli, Command, Common};
 use tribunal_bench::traffic::Mode;
-use tribunal_bench::{idle, report, space};
+use tribunal_bench::{idle, record, report, space, sweep};
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
@@ -56,13 +56,11 @@ fn run(command: Command) -> Result<(), BenchError> {
             Ok(())
         }
         Command::Sweep { common, axis, values } => {
-            let steps = measure::sweep(&common, axis, &values)?;
-            let text: String =
-                steps.iter().map(|(value, report)| format!("{axis:?} {value}: {}", report.text())).collect();
-            let document = steps.iter().map(|(value, report)| json!({ "value": value, "report": report })).collect();
-            report::print(&machine, common.json, &text, document);
+            let swept = sweep::measure(&common, axis, &values)?;
+            report::print(&machine, common.json, &swept.text(), json!(swept));
             Ok(())
         }
+        Command::Record { results, charts, link } => record::print(&results, &charts, &link),
     }
 }
 

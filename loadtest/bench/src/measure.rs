@@ -8,7 +8,7 @@ use crate::engine::{self, Pacing};
 use crate::error::BenchError;
 use crate::lag;
 use crate::machine::own_cpu;
-use crate::options::{Axis, Common, Workload};
+use crate::options::{Common, Workload};
 use crate::report::{CpuUsed, Percentiles, Report};
 use crate::server::Server;
 use crate::traffic::{Mode, Preload, TxnTraffic};
@@ -30,6 +30,9 @@ impl Bench {
     pub fn prepare(common: &Common) -> Result<Bench, BenchError> {
         common.check()?;
         let server = Server::reach(common)?;
+        if common.declare {
+            server.declare(&common.store)?;
+        }
         let traffic = TxnTraffic::new(common, &server.addr().to_string());
         let mut bench = Bench { common: common.clone(), server, traffic };
         if !common.no_preload {
@@ -54,6 +57,21 @@ impl Bench {
         }
         // What the preload left to push is not part of what is measured.
         lag::measure(self.server.addr(), &self.common.store).map(|_| ())
+    }
+
+    /// Goes on with other flags, if they only change what is posted: the same server with the same rows.
+    ///
+    /// # Errors
+    /// If the flags are contradictory.
+    pub fn reshaped(mut self, common: &Common) -> Result<Option<Bench>, BenchError> {
+        common.check()?;
+        let rows = |flags: &Common| (flags.shape.workload, flags.shape.rows, flags.shape.hot_rows, flags.store.clone());
+        if rows(common) != rows(&self.common) || common.serve_arg != self.common.serve_arg {
+            return Ok(None);
+        }
+        self.traffic.reshape(common);
+        self.common = common.clone();
+        Ok(Some(self))
     }
 
     /// Measures one mode for `seconds`, without a warm-up.
@@ -233,24 +251,4 @@ pub fn median(turns: &[Report], figure: impl Fn(&Report) -> f64) -> f64 {
     let mut figures: Vec<_> = turns.iter().map(figure).collect();
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
-}
-
-/// Measures each value along an axis.
-///
-/// # Errors
-/// If a value makes no sense or the traffic breaks off.
-pub fn sweep(common: &Common, axis: Axis, values: &[usize]) -> Result<Vec<(usize, Report)>, BenchError> {
-    let mode = if axis == Axis::Batch { Mode::Batch } else { Mode::Commit };
-    let mut reports = Vec::new();
-    for value in values {
-        let mut step = common.clone();
-        match axis {
-            Axis::Connections => step.connections = *value,
-            Axis::Ops => (step.shape.reads, step.shape.writes) = (*value, *value),
-            Axis::Rows => step.shape.rows = *value,
-            Axis::Batch => step.batch = *value,
-        }
-        reports.push((*value, Bench::prepare(&step)?.measure(mode)?));
-    }
-    Ok(reports)
 }

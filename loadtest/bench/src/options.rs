@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
 
@@ -79,12 +80,25 @@ pub enum Command {
         axis: Axis,
         /// Values along the axis.
         #[arg(long, value_delimiter = ',', required = true)]
-        values: Vec<usize>,
+        values: Vec<String>,
+    },
+    /// Prints what earlier measurements wrote with --json as Markdown, and draws their charts.
+    Record {
+        /// Folder of the JSON documents, NAME.json each.
+        #[arg(long)]
+        results: PathBuf,
+        /// Folder for the charts.
+        #[arg(long)]
+        charts: PathBuf,
+        /// How the Markdown names that folder.
+        #[arg(long, default_value = "charts")]
+        link: String,
     },
 }
 
 /// What a sweep varies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Axis {
     /// Connections of single-request commits.
     Connections,
@@ -94,6 +108,16 @@ pub enum Axis {
     Rows,
     /// Transactions a request, batch commits.
     Batch,
+    /// Length of an epoch: `adaptive`, or milliseconds. Needs --spawn.
+    Epoch,
+    /// Zipf exponent of the row choice.
+    Zipf,
+    /// Isolation level.
+    Isolation,
+    /// Conflict rule. Needs --spawn.
+    Rule,
+    /// Milliseconds that --long-share of the transactions take between reading and committing.
+    Long,
 }
 
 /// Isolation level asked for.
@@ -236,6 +260,15 @@ pub struct Common {
     /// Connections, each with one request under way.
     #[arg(long, default_value_t = 128)]
     pub connections: usize,
+    /// Share of the single-request transactions that take --long-ms between reading and committing.
+    #[arg(long, default_value_t = 0.1)]
+    pub long_share: f64,
+    /// Milliseconds that these take; 0 for none.
+    #[arg(long, default_value_t = 0)]
+    pub long_ms: u64,
+    /// Declares --store first, as a log without a storage.
+    #[arg(long)]
+    pub declare: bool,
     /// Transactions a request of `batch`.
     #[arg(long, default_value_t = 100)]
     pub batch: usize,
@@ -271,6 +304,9 @@ impl Common {
         if !finite(self.seconds) || !finite(self.warmup) || self.seconds == 0.0 {
             return usage("--seconds and --warmup must be finite and not negative, --seconds not 0");
         }
+        if !(0.0..=1.0).contains(&self.long_share) {
+            return usage("--long-share must be between 0 and 1");
+        }
         if self.rate.is_some_and(|rate| !finite(rate) || rate == 0.0) {
             return usage("--rate must be finite and above 0");
         }
@@ -287,8 +323,12 @@ impl Common {
     #[must_use]
     pub fn describe(&self) -> String {
         let pace = self.rate.map_or("closed loop".to_owned(), |rate| format!("open loop at {rate}/s"));
+        let long = match self.long_ms {
+            0 => String::new(),
+            ms => format!(", {:.0} % of the transactions take {ms} ms", 100.0 * self.long_share),
+        };
         format!(
-            "{}, values of {} bytes, {}, {} connections, {pace}",
+            "{}, values of {} bytes, {}, {} connections, {pace}{long}",
             self.shape.describe(),
             self.shape.value_bytes,
             self.shape.isolation.name(),

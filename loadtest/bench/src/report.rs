@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::lag::Lag;
 use crate::machine::Machine;
 use crate::traffic::{Counts, Mode};
 
 /// Percentiles, microseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Percentiles {
     /// Median.
     pub p50: u64,
@@ -47,7 +47,7 @@ impl Percentiles {
 }
 
 /// One measurement.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// How transactions were posted.
     pub mode: Mode,

@@ -9,6 +9,7 @@ use crate::error::BenchError;
 use crate::machine::cpu_of;
 use crate::options::Common;
 use crate::rpc::Rpc;
+use crate::wire::write_put;
 
 const STARTUP: Duration = Duration::from_secs(60);
 const SHUTDOWN: Duration = Duration::from_secs(20);
@@ -37,7 +38,7 @@ impl Server {
             Some(binary) => Server::spawn(binary, common)?,
             None => Server { addr: common.addr, pid: common.server_pid, spawned: None },
         };
-        server.wait_ready(&common.store)?;
+        server.wait_ready(if common.declare { "kv" } else { &common.store })?;
         Ok(server)
     }
 
@@ -51,6 +52,22 @@ impl Server {
     #[must_use]
     pub fn cpu(&self) -> Option<Duration> {
         self.pid.and_then(cpu_of)
+    }
+
+    /// Declares a store that has a log and no storage.
+    ///
+    /// # Errors
+    /// If the server refuses it.
+    pub fn declare(&self, store: &str) -> Result<(), BenchError> {
+        let mut put = Vec::new();
+        write_put(&mut put, &self.addr.to_string(), &format!("/v1/stores/{store}"), b"{}");
+        let mut rpc = Rpc::connect(self.addr)?;
+        let (status, body) = rpc.exchange(&put)?;
+        if status != 200 && status != 201 {
+            let answer = format!("{status} {}", String::from_utf8_lossy(body));
+            return Err(BenchError::Refused { what: format!("the store {store}"), answer });
+        }
+        Ok(())
     }
 
     fn spawn(binary: &Path, common: &Common) -> Result<Server, BenchError> {

@@ -1,11 +1,11 @@
 //! Turns plans into requests and replies into counts and knowledge: the client model's two directions.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use serde::Serialize;
+use rand::{RngExt as _, SeedableRng};
+use serde::{Deserialize, Serialize};
 
 use crate::body::{BodyWriter, mint_id};
 use crate::engine::Traffic;
@@ -21,7 +21,7 @@ const PRELOAD_ROWS_PER_TXN: Row = 250;
 const PRELOAD_TXNS_PER_REQUEST: Row = 20;
 
 /// How transactions are posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// One a request, to the commit route.
@@ -33,7 +33,7 @@ pub enum Mode {
 }
 
 /// What became of the transactions.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Answered transactions, committed or not.
     pub attempted: u64,
@@ -43,6 +43,10 @@ pub struct Counts {
     pub aborted: BTreeMap<String, u64>,
     /// Transactions without a decision by the problem's code.
     pub problems: BTreeMap<String, u64>,
+    /// Of the answered ones, those that were held back before they were posted.
+    pub long_attempted: u64,
+    /// Of these, committed ones.
+    pub long_committed: u64,
 }
 
 impl Counts {
@@ -69,6 +73,36 @@ pub struct TxnTraffic {
     model: RowModel,
     body: Vec<u8>,
     counts: Counts,
+    long: Long,
+    hold: Duration,
+}
+
+/// Transactions that take their time.
+#[derive(Clone, Copy, Debug)]
+struct Long {
+    share: f64,
+    time: Duration,
+}
+
+impl Long {
+    fn new(common: &Common) -> Long {
+        Long { share: common.long_share, time: Duration::from_millis(common.long_ms) }
+    }
+}
+
+/// What is remembered of a request.
+#[derive(Debug)]
+pub struct Request {
+    /// What its transactions promise.
+    items: Vec<Pending>,
+    /// Whether it was held back.
+    long: bool,
+}
+
+impl From<Vec<Pending>> for Request {
+    fn from(items: Vec<Pending>) -> Request {
+        Request { items, long: false }
+    }
 }
 
 impl TxnTraffic {
@@ -85,7 +119,17 @@ impl TxnTraffic {
             model: RowModel::new(row_count(&common.shape), OPENING_BALANCE),
             body: Vec::new(),
             counts: Counts::default(),
+            long: Long::new(common),
+            hold: Duration::ZERO,
         }
+    }
+
+    /// Goes on with transactions of other flags on the same rows, of which it knows what it knew.
+    pub fn reshape(&mut self, common: &Common) {
+        self.planner = Planner::new(&common.shape);
+        self.bodies = BodyWriter::new(&common.shape, &common.store);
+        self.batch = common.batch;
+        self.long = Long::new(common);
     }
 
     /// Changes how transactions are posted from now on.
@@ -150,22 +194,26 @@ fn unix_ms() -> u64 {
 }
 
 impl Traffic for TxnTraffic {
-    type InFlight = Vec<Pending>;
+    type InFlight = Request;
 
-    fn request(&mut self, out: &mut Vec<u8>) -> Option<Vec<Pending>> {
+    fn request(&mut self, out: &mut Vec<u8>) -> Option<Request> {
         self.body.clear();
+        self.hold = Duration::ZERO;
         let mut text = [0_u8; 36];
         match self.mode {
             Mode::Commit => {
                 let pending = self.plan(None);
                 let id = mint_id(unix_ms(), self.planner.rng(), &mut text);
                 write_post(out, &self.host, &["/v1/txns/", id, "/commit"], &self.body);
-                Some(vec![pending])
+                if !self.long.time.is_zero() && self.planner.rng().random_bool(self.long.share) {
+                    self.hold = self.long.time;
+                }
+                Some(Request { items: vec![pending], long: !self.hold.is_zero() })
             }
             Mode::Constant => {
                 let pending = self.plan(None);
                 write_post(out, &self.host, &["/v1/debug/constant"], &self.body);
-                Some(vec![pending])
+                Some(vec![pending].into())
             }
             Mode::Batch => {
                 let now = unix_ms();
@@ -180,12 +228,17 @@ impl Traffic for TxnTraffic {
                 }
                 self.body.extend_from_slice(b"]}");
                 write_post(out, &self.host, &["/v1/txns/batch-commit"], &self.body);
-                Some(pending)
+                Some(pending.into())
             }
         }
     }
 
-    fn reply(&mut self, request: Vec<Pending>, status: u16, body: &[u8]) {
+    fn hold(&mut self) -> Duration {
+        self.hold
+    }
+
+    fn reply(&mut self, request: Request, status: u16, body: &[u8]) {
+        let (before, Request { items: request, long }) = (self.counts.committed, request);
         match self.mode {
             Mode::Constant if status == 200 => self.counts.attempted += 1,
             Mode::Batch if status == 200 => {
@@ -195,6 +248,10 @@ impl Traffic for TxnTraffic {
                 }
             }
             _ => request.iter().for_each(|pending| self.learn(pending, decision(body))),
+        }
+        if long {
+            self.counts.long_attempted += 1;
+            self.counts.long_committed += self.counts.committed - before;
         }
     }
 }
@@ -226,15 +283,15 @@ impl<'t> Preload<'t> {
 }
 
 impl Traffic for Preload<'_> {
-    type InFlight = Vec<Pending>;
+    type InFlight = Request;
 
-    fn request(&mut self, out: &mut Vec<u8>) -> Option<Vec<Pending>> {
+    fn request(&mut self, out: &mut Vec<u8>) -> Option<Request> {
         if self.next == self.rows {
             return None;
         }
         let (now, mut text) = (unix_ms(), [0_u8; 36]);
         let mut body = b"{\"txns\":[".to_vec();
-        let mut pending = Vec::new();
+        let mut pending: Vec<Pending> = Vec::new();
         for index in 0..PRELOAD_TXNS_PER_REQUEST {
             let rows = self.next..self.rows.min(self.next + PRELOAD_ROWS_PER_TXN);
             if rows.is_empty() {
@@ -251,10 +308,10 @@ impl Traffic for Preload<'_> {
         }
         body.extend_from_slice(b"]}");
         write_post(out, &self.traffic.host, &["/v1/txns/batch-commit"], &body);
-        Some(pending)
+        Some(pending.into())
     }
 
-    fn reply(&mut self, request: Vec<Pending>, status: u16, body: &[u8]) {
+    fn reply(&mut self, request: Request, status: u16, body: &[u8]) {
         self.traffic.post_as(Mode::Batch, self.traffic.batch);
         self.traffic.reply(request, status, body);
     }
@@ -278,10 +335,10 @@ mod tests {
     fn replies_teach_versions_and_are_counted() {
         let (mut traffic, _) = traffic(&["--rows", "20"]);
         let committed = br#"{"status":"committed","cen":"7","version":"70"}"#;
-        traffic.reply(vec![vec![(3, 0)]], 200, committed);
+        traffic.reply(vec![vec![(3, 0)]].into(), 200, committed);
         let aborted = br#"{"status":"aborted","reason":"read_conflict","conflicts":[{"key":"row/0000004","current_version":"60"}]}"#;
-        traffic.reply(vec![vec![(5, 0)]], 200, aborted);
-        traffic.reply(vec![vec![(5, 0)]], 503, br#"{"status":503,"code":"overloaded"}"#);
+        traffic.reply(vec![vec![(5, 0)]].into(), 200, aborted);
+        traffic.reply(vec![vec![(5, 0)]].into(), 503, br#"{"status":503,"code":"overloaded"}"#);
         let known: Vec<_> = (3..6).map(|row| traffic.model().version(row)).collect();
         assert_eq!(known, [Some(70), Some(60), None]);
         let counts = traffic.take_counts();
@@ -295,7 +352,7 @@ mod tests {
     fn the_bank_does_not_take_a_version_without_its_balance() {
         let (mut traffic, _) = traffic(&["--workload", "bank", "--rows", "20"]);
         let aborted = br#"{"status":"aborted","reason":"read_conflict","conflicts":[{"key":"acct/0000004","current_version":"60"}]}"#;
-        traffic.reply(vec![vec![(4, 1)]], 200, aborted);
+        traffic.reply(vec![vec![(4, 1)]].into(), 200, aborted);
         assert_eq!(traffic.model().version(4), None);
     }
 
@@ -305,7 +362,7 @@ mod tests {
         traffic.post_as(Mode::Batch, 2);
         let mut out = Vec::new();
         let request = traffic.request(&mut out).unwrap();
-        assert_eq!(request.len(), 2);
+        assert_eq!(request.items.len(), 2);
         traffic.reply(request, 200, br#"{"results":[{"status":"committed","cen":"1","version":"9"}]}"#);
         let counts = traffic.take_counts();
         assert_eq!((counts.attempted, counts.committed), (2, 1));
@@ -319,7 +376,7 @@ mod tests {
         let mut rows = Vec::new();
         let mut out = Vec::new();
         while let Some(request) = preload.request(&mut out) {
-            rows.extend(request.into_iter().flatten().map(|(row, _)| row));
+            rows.extend(request.items.into_iter().flatten().map(|(row, _)| row));
         }
         assert_eq!(rows, (0..12_345).collect::<Vec<_>>());
     }

@@ -21,7 +21,16 @@ pub struct ReplyHead {
 
 /// Appends a POST of a JSON body.
 pub fn write_post(out: &mut Vec<u8>, host: &str, path: &[&str], body: &[u8]) {
-    out.extend_from_slice(b"POST ");
+    write_request(out, b"POST ", host, path, body);
+}
+
+/// Appends a PUT of a JSON body.
+pub fn write_put(out: &mut Vec<u8>, host: &str, path: &str, body: &[u8]) {
+    write_request(out, b"PUT ", host, &[path], body);
+}
+
+fn write_request(out: &mut Vec<u8>, method: &[u8], host: &str, path: &[&str], body: &[u8]) {
+    out.extend_from_slice(method);
     for part in path {
         out.extend_from_slice(part.as_bytes());
     }

@@ -25,7 +25,7 @@ use tribunal_bench::options::{Common, Shape, Workload};
 use tribunal_bench::reply::{Decision, conflicts, decision, items, number};
 use tribunal_bench::rpc::Rpc;
 use tribunal_bench::traffic::{Preload, TxnTraffic};
-use tribunal_bench::wire::{read_head, write_get, write_post};
+use tribunal_bench::wire::{read_head, write_get, write_post, write_put};
 use tribunal_bench::workload::Plan;
 
 use crate::key;
@@ -153,11 +153,10 @@ impl Tribunal {
 
     fn declare(&self, store: &str) -> Result<(), BenchError> {
         let host = self.process.addr();
-        let put = format!(
-            "PUT /v1/stores/{store} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
-        );
+        let mut put = Vec::new();
+        write_put(&mut put, &host.to_string(), &format!("/v1/stores/{store}"), b"{}");
         let mut rpc = Rpc::connect(host)?;
-        let (status, body) = rpc.exchange(put.as_bytes())?;
+        let (status, body) = rpc.exchange(&put)?;
         if status != 200 && status != 201 {
             let answer = format!("{status} {}", String::from_utf8_lossy(body));
             return Err(BenchError::Refused { what: format!("the store {store}"), answer });

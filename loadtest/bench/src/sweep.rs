@@ -1,0 +1,132 @@
+//! The same measurement along one axis: cost should grow with operations, and stay flat in rows and clients.
+//!
+//! A step goes on with the server and the rows of the one before, if its flags only change what is posted.
+
+use clap::ValueEnum as _;
+use serde::{Deserialize, Serialize};
+
+use crate::error::BenchError;
+use crate::measure::Bench;
+use crate::options::{Axis, Common, Level};
+use crate::report::Report;
+use crate::traffic::Mode;
+
+/// All steps along an axis.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Swept {
+    /// What varies.
+    pub axis: Axis,
+    /// The steps.
+    pub steps: Vec<Step>,
+}
+
+/// One value and what was measured there.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Step {
+    /// The value, as it was given.
+    pub value: String,
+    /// The figures.
+    pub report: Report,
+}
+
+impl Swept {
+    /// Returns the steps as lines of text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let line = |step: &Step| format!("{:?} {}: {}", self.axis, step.value, step.report.text());
+        self.steps.iter().map(line).collect()
+    }
+}
+
+impl Axis {
+    /// Returns the flags of one value.
+    ///
+    /// # Errors
+    /// If it is no value of this axis.
+    pub fn at(self, common: &Common, value: &str) -> Result<Common, BenchError> {
+        let mut step = common.clone();
+        let number = || value.parse::<usize>().map_err(|_| wrong(self, value));
+        let mut serve = |flag: &str| step.serve_arg.extend([flag.to_owned(), value.to_owned()]);
+        match self {
+            Axis::Connections => step.connections = number()?,
+            Axis::Ops => (step.shape.reads, step.shape.writes) = (number()?, number()?),
+            Axis::Rows => step.shape.rows = number()?,
+            Axis::Batch => step.batch = number()?,
+            Axis::Epoch => serve("--epoch-ms"),
+            Axis::Rule => serve("--rule"),
+            Axis::Zipf => step.shape.zipf = value.parse().map_err(|_| wrong(self, value))?,
+            Axis::Isolation => {
+                step.shape.isolation = Level::from_str(value, true).map_err(|_| wrong(self, value))?;
+            }
+            Axis::Long => step.long_ms = number()? as u64,
+        }
+        if matches!(self, Axis::Epoch | Axis::Rule) && common.spawn.is_none() {
+            return Err(BenchError::Usage(
+                "each value needs a server of its own: name the binary by --spawn".to_owned(),
+            ));
+        }
+        Ok(step)
+    }
+}
+
+fn wrong(axis: Axis, value: &str) -> BenchError {
+    BenchError::Usage(format!("{value} is no value of the axis {axis:?}"))
+}
+
+/// Measures each value along an axis.
+///
+/// # Errors
+/// If a value makes no sense or the traffic breaks off.
+pub fn measure(common: &Common, axis: Axis, values: &[String]) -> Result<Swept, BenchError> {
+    let mode = if axis == Axis::Batch { Mode::Batch } else { Mode::Commit };
+    let flags = values.iter().map(|value| axis.at(common, value)).collect::<Result<Vec<_>, _>>()?;
+    let mut steps = Vec::new();
+    let mut last: Option<Bench> = None;
+    for (value, flags) in values.iter().zip(&flags) {
+        let kept = match last.take() {
+            Some(bench) => bench.reshaped(flags)?,
+            None => None,
+        };
+        let mut bench = match kept {
+            Some(bench) => bench,
+            None => Bench::prepare(flags)?,
+        };
+        let report = bench.measure(mode)?;
+        eprint!("{axis:?} {value}: {}", report.text());
+        steps.push(Step { value: value.clone(), report });
+        last = Some(bench);
+    }
+    Ok(Swept { axis, steps })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::options::{Cli, Command};
+
+    fn flags(args: &[&str]) -> Common {
+        let args = ["tribunal-bench", "commit"].iter().chain(args);
+        let Command::Commit(common) = Cli::parse_from(args).command else { panic!("commit was asked for") };
+        common
+    }
+
+    #[test]
+    fn values_become_flags() {
+        let base = flags(&["--spawn", "tribunal"]);
+        let at = |axis: Axis, value: &str| axis.at(&base, value).unwrap();
+        assert_eq!(at(Axis::Ops, "7").shape.reads, 7);
+        assert_eq!(at(Axis::Isolation, "snapshot").shape.isolation, Level::Snapshot);
+        assert_eq!(at(Axis::Epoch, "adaptive").serve_arg, ["--epoch-ms", "adaptive"]);
+        assert_eq!(at(Axis::Long, "20").long_ms, 20);
+    }
+
+    #[test]
+    fn values_of_another_axis_are_refused() {
+        let base = flags(&[]);
+        for (axis, value) in [(Axis::Ops, "many"), (Axis::Isolation, "serial"), (Axis::Zipf, "x"), (Axis::Epoch, "5")] {
+            assert!(axis.at(&base, value).is_err(), "{axis:?} {value}");
+        }
+    }
+}
