@@ -12,7 +12,7 @@ pub mod store;
 pub mod txn;
 
 pub use checksum::RecordChecksum;
-pub use log::{LogPage, LogRecord, LogWrite};
+pub use log::{LogEvent, LogPage, LogRecord, LogWrite, StateKind, StateLine};
 pub use meta::{Health, Readiness, VersionInfo};
 pub use problem::{Problem, ProblemError};
 pub use store::{

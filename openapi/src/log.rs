@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::Problem;
 use crate::txn::WriteOp;
 
 /// A page of a store's committed log.
@@ -83,4 +84,101 @@ pub struct LogWrite {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub value_b64: Option<String>,
+}
+
+/// What stands between the records of a stream: a heartbeat, or the reason of its end. Has a field `event`, records have
+/// none.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct LogEvent {
+    /// `heartbeat` or `end`.
+    #[schema(example = "heartbeat")]
+    pub event: String,
+    /// What to pass as `after` to go on from here.
+    #[schema(example = "120")]
+    pub next: String,
+    /// Last position of the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "120")]
+    pub head_lsn: Option<String>,
+    /// Last position that is durable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "120")]
+    pub durable_upto: Option<String>,
+    /// Oldest position that is still kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "1")]
+    pub oldest: Option<String>,
+    /// Why it ends: `limit`, `idle`, `stopping`, or the problem's code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "stopping")]
+    pub reason: Option<String>,
+    /// What went wrong, if something did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub problem: Option<Problem>,
+}
+
+/// Where a store's state can be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StateKind {
+    /// In the lines that follow.
+    Rows,
+    /// In the store's own storage, at `lsn` or later.
+    Storage,
+    /// In the log: it is whole, so start at `lsn`, which is 0.
+    Log,
+}
+
+/// One line of a state image. The first one has `event: state`, the last one `event: end`; those between are rows.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct StateLine {
+    /// `state`, `end` or `failed`; absent in a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "state")]
+    pub event: Option<String>,
+    /// In the first line: the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "kv")]
+    pub store: Option<String>,
+    /// In the first line: where the state is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = StateKind)]
+    pub kind: Option<StateKind>,
+    /// In the first line: the position whose state this is. Pull the log behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "120")]
+    pub lsn: Option<String>,
+    /// In the first line: what to do, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub detail: Option<String>,
+    /// The row's key, if it is UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub key: Option<String>,
+    /// The row's key in base64, if it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub key_b64: Option<String>,
+    /// The row's value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = serde_json::Value)]
+    pub value: Option<Box<RawValue>>,
+    /// The row's value, if it was posted as `value_b64`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub value_b64: Option<String>,
+    /// The row's version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "9271508992")]
+    pub version: Option<String>,
+    /// In the last line: how many rows there were. An image without a last line is not whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "1000")]
+    pub rows: Option<String>,
+    /// In a line `failed`, which ends the image: why it is not whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub problem: Option<Problem>,
 }

@@ -42,6 +42,10 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub oldest: Option<String>,
+    /// With `log_truncated`: where the state is from which a reader can start over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "/v1/stores/kv/state")]
+    pub state_url: Option<String>,
     /// With `row_missing`: the snapshot in which there is no such row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

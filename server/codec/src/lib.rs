@@ -11,6 +11,7 @@ mod image;
 mod mark;
 mod outcome;
 mod reader;
+mod readers;
 mod section;
 mod varint;
 
@@ -20,6 +21,7 @@ pub use image::{ImageAssembler, image_pieces};
 pub use mark::{GroupMark, MARK_BYTES_MAX, Mark, decode_mark, encode_mark};
 pub use outcome::{decode_outcome, encode_outcome};
 pub use reader::{Malformed, Reader};
+pub use readers::{Checkpoint, Readers, Webhook, decode_readers, encode_readers};
 pub use varint::{put_bytes, put_signed, put_varint};
 
 /// First byte of every record.
@@ -36,6 +38,8 @@ enum Kind {
     Image = 0xB4,
     /// A [`Mark`].
     Mark = 0xB5,
+    /// [`Readers`].
+    Readers = 0xB6,
 }
 
 /// Version of the format that is written. Older ones stay readable by a match in their decoder.

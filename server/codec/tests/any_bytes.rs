@@ -5,8 +5,8 @@ use std::sync::Arc;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tribunal_codec::{
-    ImageAssembler, decode_batch, decode_control, decode_mark, decode_outcome, encode_batch, encode_outcome,
-    image_pieces,
+    ImageAssembler, decode_batch, decode_control, decode_mark, decode_outcome, decode_readers, encode_batch,
+    encode_outcome, image_pieces,
 };
 use tribunal_types::{
     Batch, BodyHash, Cen, Conflict, ControlIndex, Csn, Decision, Digest, EpochOutcome, FenceItem, FenceResult, Given,
@@ -197,6 +197,7 @@ fn decode_all(bytes: &[u8]) {
     let _ = decode_outcome(bytes);
     let _ = decode_control(bytes);
     let _ = decode_mark(bytes);
+    let _ = decode_readers(bytes);
     let _ = ImageAssembler::new().add(bytes);
 }
 

@@ -36,7 +36,7 @@ impl JsonWriter {
     }
 
     fn comma(&mut self) {
-        if !matches!(self.into.last(), None | Some(b'{' | b'[' | b':' | b'\n')) {
+        if !matches!(self.into.last(), None | Some(b'{' | b'[' | b':' | b' ' | b'\n')) {
             self.into.push(b',');
         }
     }
@@ -50,6 +50,11 @@ impl JsonWriter {
     /// Closes it: `}` or `]`.
     pub fn close(&mut self, bracket: u8) {
         self.into.push(bracket);
+    }
+
+    /// Writes text that begins a line and is no JSON, such as a field of a server-sent event.
+    pub fn raw_line(&mut self, text: &[u8]) {
+        self.into.extend_from_slice(text);
     }
 
     /// Ends a line of NDJSON.

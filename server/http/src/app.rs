@@ -20,13 +20,19 @@ pub struct RouterOptions {
     pub body_timeout: Duration,
     /// Whether `/v1/debug/*` exists.
     pub debug_routes: bool,
+    /// How often a quiet stream shows that it lives; shorter than the connection's idle time-out.
+    pub heartbeat: Duration,
 }
 
 impl Default for RouterOptions {
     fn default() -> Self {
-        RouterOptions { body_timeout: Duration::from_secs(30), debug_routes: false }
+        RouterOptions { body_timeout: Duration::from_secs(30), debug_routes: false, heartbeat: Duration::from_secs(15) }
     }
 }
+
+/// Marks an answer that is written as it comes: nothing on the way may collect it.
+#[derive(Clone, Copy, Debug)]
+pub struct Streamed;
 
 /// What every handler shares.
 #[derive(Clone)]

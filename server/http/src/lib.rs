@@ -3,6 +3,7 @@
 //!
 //! Entry points: [`router::router`] over an implementation of [`service::Service`], served by [`server::serve`].
 
+pub mod accept;
 pub mod answer;
 pub mod app;
 pub mod batch_commit;
@@ -13,8 +14,10 @@ pub mod commit;
 pub mod connection;
 pub mod counters;
 pub mod fault;
+pub mod feeds;
 pub mod json;
 pub mod log_pull;
+pub mod log_stream;
 pub mod meta;
 pub mod poster;
 pub mod query;
@@ -24,12 +27,14 @@ pub mod rows;
 pub mod server;
 pub mod service;
 pub mod store_push;
+pub mod store_state;
 pub mod stores;
 pub mod txn_body;
 pub mod txn_status;
 pub mod versions;
 
 pub use app::RouterOptions;
+pub use feeds::Feeds;
 pub use router::router;
 pub use server::{ServerOptions, serve};
 pub use service::Service;

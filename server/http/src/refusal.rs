@@ -1,7 +1,7 @@
 //! Every answer that is not a decision: `application/problem+json`, made in one place.
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, LINK, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tribunal_api::{Problem, ProblemError};
@@ -123,6 +123,15 @@ impl Refusal {
                 refusal.problem.oldest = Some(oldest.to_string());
                 refusal
             }
+            ServiceError::StateGone { oldest } => {
+                let detail = format!(
+                    "this store is only its log, which starts at {oldest} by now: the state before that is with those \
+                     who read it; a consumer with a checkpoint keeps the log from being truncated too early"
+                );
+                let mut refusal = Refusal::new(StatusCode::GONE, "state_gone", detail);
+                refusal.problem.oldest = Some(oldest.to_string());
+                refusal
+            }
             ServiceError::StoreLagging { store, retry_after_ms } => {
                 let name = catalog.by_id(store).map_or("a store", |spec| spec.name.as_str());
                 let detail = format!("{name} has not applied what this request must see");
@@ -149,6 +158,9 @@ impl IntoResponse for Refusal {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(ms) = self.problem.retry_after_ms {
             headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000)));
+        }
+        if let Some(link) = self.problem.state_url.and_then(|url| format!("<{url}>; rel=\"alternate\"").parse().ok()) {
+            headers.insert(LINK, link);
         }
         response
     }

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::StatusCode;
+use axum::http::{Extensions, HeaderMap, StatusCode, Version};
 use axum::routing::{get, post};
 use tower_http::compression::CompressionLayer;
-use tower_http::compression::predicate::SizeAbove;
+use tower_http::compression::predicate::{Predicate, SizeAbove};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::app::{App, RouterOptions};
+use crate::app::{App, RouterOptions, Streamed};
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::{batch_commit, begin, commit, log_pull, meta, rows, store_push, stores, txn_status, versions};
+use crate::{batch_commit, begin, commit, log_pull, meta, rows, store_push, store_state, stores, txn_status, versions};
 
 /// The document without its paths.
 #[derive(OpenApi)]
@@ -29,7 +29,7 @@ use crate::{batch_commit, begin, commit, log_pull, meta, rows, store_push, store
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     servers((url = "/", description = "This server")),
-    components(schemas(tribunal_api::ImportLine)),
+    components(schemas(tribunal_api::ImportLine, tribunal_api::LogEvent, tribunal_api::StateLine)),
     tags(
         (name = "transactions", description = "Begin, commit, abort, status"),
         (name = "log", description = "Committed writes, in order"),
@@ -54,7 +54,12 @@ fn long_answers() -> OpenApiRouter<App> {
         .route("/openapi.json", get(meta::openapi_3_1))
         .route("/openapi-3.0.json", get(meta::openapi_3_0))
         .route("/docs", get(meta::docs))
-        .layer(CompressionLayer::new().compress_when(SizeAbove::new(COMPRESSED_BYTES_MIN)))
+        .layer(CompressionLayer::new().compress_when(SizeAbove::new(COMPRESSED_BYTES_MIN).and(is_whole)))
+}
+
+/// Tells whether an answer is there as a whole. Compressing a stream would keep records back.
+fn is_whole(_: StatusCode, _: Version, _: &HeaderMap, extensions: &Extensions) -> bool {
+    extensions.get::<Streamed>().is_none()
 }
 
 fn routes() -> OpenApiRouter<App> {
@@ -71,6 +76,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(store_push::skip_record))
         .routes(routes!(store_push::list_skips))
         .routes(routes!(store_push::attach_push))
+        .routes(routes!(store_state::get_state))
         .routes(routes!(versions::import_versions))
         .routes(routes!(meta::health))
         .routes(routes!(meta::ready))

@@ -13,6 +13,8 @@ use tribunal_types::{
     TxnId, TxnRequest, Verdict, Version,
 };
 
+use crate::feeds::Feeds;
+
 /// A future of an answer. Boxed, so that [`Service`] can be a trait object.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + Send + 'a>>;
 
@@ -20,8 +22,8 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + 
 /// crate never sees it.
 pub type RowNamer = Arc<dyn Fn(NamespaceId, StoreId, &[u8]) -> RowKey + Send + Sync>;
 
-/// Everything that a request can ask of a node.
-pub trait Service: Send + Sync + 'static {
+/// Everything that a request can ask of a node; what readers of logs ask is in [`Feeds`].
+pub trait Service: Feeds + Send + Sync + 'static {
     /// Returns the declared stores as of now. Called at least once per request: must be a pointer copy.
     fn catalog(&self) -> Arc<Catalog>;
 
@@ -62,10 +64,10 @@ pub trait Service: Send + Sync + 'static {
     /// [`ServiceError::Unavailable`], [`ServiceError::OutcomeUnknown`] if a fence did not become durable in time.
     fn status(&self, query: StatusQuery) -> Answer<'_, TxnStatus>;
 
-    /// Reads a page of a store's committed log, waiting at most `wait_ms` for the first record.
+    /// Reads a page of a store's committed log, waiting at most `wait_ms` for the first record, or until the node stops.
     ///
     /// # Errors
-    /// [`ServiceError::LogTruncated`].
+    /// [`ServiceError::LogTruncated`]; [`ServiceError::ClientMistake`] if `after` still lies above the head by then.
     fn log_page(&self, query: LogQuery) -> Answer<'_, LogPage>;
 
     /// Creates a store, or changes one of the same name. The id of the given spec is ignored.
@@ -309,6 +311,8 @@ pub struct LogPage {
     pub durable_upto: Lsn,
     /// Oldest record that is still kept.
     pub oldest: Lsn,
+    /// The node stops: there are no records behind these, and none will come from here.
+    pub ending: bool,
 }
 
 /// Answer to a declaration.
@@ -499,6 +503,11 @@ pub enum ServiceError {
     TxnIdExpired,
     /// The log no longer reaches back that far: 410.
     LogTruncated {
+        /// Oldest record that is still kept.
+        oldest: Lsn,
+    },
+    /// Only the log had the store's state, and it is truncated: 410.
+    StateGone {
         /// Oldest record that is still kept.
         oldest: Lsn,
     },

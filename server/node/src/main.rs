@@ -5,6 +5,7 @@ mod commands;
 mod config;
 mod declared;
 mod epoch_cache;
+mod feeds;
 mod log_thread;
 mod metrics;
 mod node;
@@ -19,6 +20,7 @@ mod service;
 mod shards;
 mod stores;
 mod waiting;
+mod watchers;
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! Wires a node together, starts its threads and stops them in order.
 //!
-//! Order of a stop: nobody new is let in, the epochs under way are finished, an image is taken, the log is synced, the
-//! pushes end. A failed log ends the process with its reason; whoever waits hears that the outcome is unknown.
+//! Order of a stop: nobody new is let in, the epochs under way are finished, an image is taken, the log is synced,
+//! streams and long polls are answered, the pushes end. A failed log ends the process with its reason; whoever waits hears that the outcome is unknown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -163,6 +163,7 @@ impl Node {
             group: recovered.group,
             epoch_length: config.epoch,
             stopping: Arc::new(AtomicBool::new(false)),
+            images: Arc::new(tokio::sync::Semaphore::new(crate::feeds::STATE_IMAGES_MAX)),
             declaring: tokio::sync::Mutex::new(()),
         });
         let node = Node {
@@ -197,8 +198,11 @@ impl Node {
             idle_timeout: millis(config.http.idle_timeout_ms),
             ..ServerOptions::default()
         };
-        let routes =
-            RouterOptions { body_timeout: millis(config.http.body_timeout_ms), debug_routes: config.http.debug_routes };
+        let routes = RouterOptions {
+            body_timeout: millis(config.http.body_timeout_ms),
+            debug_routes: config.http.debug_routes,
+            heartbeat: millis((config.http.idle_timeout_ms / 3).min(15_000)),
+        };
         let router = tribunal_http::router(Arc::clone(&self.service) as Arc<dyn Service>, routes);
         let server = async move {
             let stopped = async {
@@ -295,6 +299,8 @@ impl Node {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        // Nothing is added to the log any more: whoever waits for it is answered, streams are ended.
+        self.service.shared.published.end();
         if let Some(stop) = self.http_stop.take() {
             let _ = stop.send(());
         }

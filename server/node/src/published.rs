@@ -20,12 +20,19 @@ pub struct StoreProgress {
     pub detached: bool,
 }
 
+struct Store {
+    progress: StoreProgress,
+    /// The head as it was last announced, for those who wait for records of this store and no other.
+    head: watch::Sender<Lsn>,
+}
+
 /// Progress of the node.
 pub struct Published {
     last: AtomicU64,
     floor: AtomicU64,
-    stores: RwLock<HashMap<StoreId, StoreProgress>>,
+    stores: RwLock<HashMap<StoreId, Store>>,
     changes: watch::Sender<u64>,
+    ended: watch::Sender<bool>,
 }
 
 impl Published {
@@ -37,6 +44,7 @@ impl Published {
             floor: AtomicU64::new(0),
             stores: RwLock::default(),
             changes: watch::Sender::new(0),
+            ended: watch::Sender::new(false),
         }
     }
 
@@ -52,7 +60,22 @@ impl Published {
 
     /// Returns the progress of a store; `None` if it is not declared.
     pub fn store(&self, store: StoreId) -> Option<StoreProgress> {
-        self.stores.read().get(&store).copied()
+        self.stores.read().get(&store).map(|store| store.progress)
+    }
+
+    /// Returns a receiver that wakes when the store has further records; `None` if it is not declared.
+    pub fn follow(&self, store: StoreId) -> Option<watch::Receiver<Lsn>> {
+        self.stores.read().get(&store).map(|store| store.head.subscribe())
+    }
+
+    /// Says that nothing will change any more: whoever waits shall answer.
+    pub fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    /// Returns a receiver that turns true when nothing will change any more.
+    pub fn ended(&self) -> watch::Receiver<bool> {
+        self.ended.subscribe()
     }
 
     /// Returns a receiver that wakes at every change.
@@ -70,11 +93,42 @@ impl Published {
     /// Publishes the progress of stores.
     pub fn set_stores(&self, progress: impl Iterator<Item = (StoreId, StoreProgress)>) {
         let mut stores = self.stores.write();
-        stores.extend(progress);
+        for (store, progress) in progress {
+            stores
+                .entry(store)
+                .and_modify(|known| known.progress = progress)
+                .or_insert_with(|| Store { progress, head: watch::Sender::new(progress.head) });
+        }
     }
 
     /// Wakes everybody who waits for a change.
     pub fn wake(&self) {
         self.changes.send_modify(|n| *n += 1);
+        for store in self.stores.read().values().filter(|store| store.head.receiver_count() > 0) {
+            let head = store.progress.head;
+            store.head.send_if_modified(|announced| std::mem::replace(announced, head) != head);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_follower_hears_of_its_own_store_only() {
+        let published = Published::new();
+        let at = |head| StoreProgress { head: Lsn(head), ..StoreProgress::default() };
+        published.set_stores([(StoreId(1), at(3)), (StoreId(2), at(0))].into_iter());
+        let follower = published.follow(StoreId(1)).expect("declared");
+        assert!(published.follow(StoreId(3)).is_none());
+        published.set_stores([(StoreId(2), at(1))].into_iter());
+        published.wake();
+        assert!(!follower.has_changed().expect("open"));
+        published.set_stores([(StoreId(1), at(4))].into_iter());
+        assert!(!follower.has_changed().expect("open"), "announced with the wake only");
+        published.wake();
+        assert!(follower.has_changed().expect("open"));
+        assert_eq!(*follower.borrow(), Lsn(4));
     }
 }

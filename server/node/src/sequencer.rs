@@ -33,6 +33,7 @@ use crate::policies::PolicySet;
 use crate::published::{Published, StoreProgress};
 use crate::shards::{BySize, Workers};
 use crate::waiting::{Answer, Ticket, bytes_of};
+use crate::watchers::Watchers;
 
 /// What the sequencer hears.
 pub enum Message {
@@ -46,6 +47,8 @@ pub enum Message {
     Fence(NamespaceId, TxnId, Ticket),
     /// What is known of an id now.
     Status(NamespaceId, TxnId, oneshot::Sender<KnownNow>),
+    /// What is known of an id, as soon as that is a verdict.
+    Watch(NamespaceId, TxnId, oneshot::Sender<KnownNow>),
     /// Versions of existing rows; the answer is how many were new.
     Import(Vec<ImportedVersion>, oneshot::Sender<u64>),
     /// A change of configuration; answered once it is durable and applied.
@@ -151,6 +154,7 @@ pub struct Sequencer {
     open: Waiters,
     sealed: VecDeque<(Waiters, Instant)>,
     in_flight: HashMap<(NamespaceId, TxnId), (), foldhash::fast::FixedState>,
+    watchers: Watchers,
     deferred: VecDeque<Message>,
     imports: VecDeque<(Vec<ImportedVersion>, oneshot::Sender<u64>)>,
     controls: VecDeque<oneshot::Sender<()>>,
@@ -200,6 +204,7 @@ impl Sequencer {
             open: Waiters::default(),
             sealed: VecDeque::new(),
             in_flight: HashMap::default(),
+            watchers: Watchers::default(),
             deferred: VecDeque::new(),
             imports: VecDeque::new(),
             controls: VecDeque::new(),
@@ -265,6 +270,7 @@ impl Sequencer {
             Message::Status(namespace, id, reply) => {
                 let _ = reply.send(self.known(namespace, id));
             }
+            Message::Watch(namespace, id, reply) => self.watch(namespace, id, reply),
             Message::Import(versions, reply) => {
                 self.imports.push_back((versions, reply));
                 self.opened();
@@ -335,6 +341,35 @@ impl Sequencer {
             // `epoch_time` stands still while nothing is committed: an id ahead of it may well be of this minute.
             Known::OutsideWindow if id.unix_ms() > self.start.resolver.epoch_time_ms() => KnownNow::Unknown,
             Known::OutsideWindow => KnownNow::Expired,
+        }
+    }
+
+    fn watch(&mut self, namespace: NamespaceId, id: TxnId, reply: oneshot::Sender<KnownNow>) {
+        let known = self.known(namespace, id);
+        let reply = match known {
+            KnownNow::At(_) | KnownNow::Expired => Some(reply),
+            KnownNow::InFlight | KnownNow::Unknown => self.watchers.add(namespace, id, reply),
+        };
+        if let Some(reply) = reply {
+            let _ = reply.send(known);
+        }
+    }
+
+    /// Tells those who wait for an id of this epoch.
+    fn tell_watchers(&mut self, epoch: &ResolvedEpoch) {
+        if self.watchers.is_empty() {
+            return;
+        }
+        for batch in &epoch.input.batches {
+            let txns = batch.txns.iter().map(|txn| (txn.namespace, txn.id));
+            let given = batch.given.iter().map(|given| (given.namespace, given.id));
+            let fences = batch.fences.iter().map(|fence| (fence.namespace, fence.id));
+            for (namespace, id) in txns.chain(given).chain(fences) {
+                for reply in self.watchers.take(namespace, id) {
+                    // The client may have gone.
+                    let _ = reply.send(self.known(namespace, id));
+                }
+            }
         }
     }
 
@@ -485,6 +520,7 @@ impl Sequencer {
         self.publish_epoch();
         // Clients first: waking the log thread and the pushes costs an idle service a noticeable part of its latency.
         self.answer(&epoch, waiters);
+        self.tell_watchers(&epoch);
         let _ = self.log.send(Job::Outcome(epoch));
         self.shared.published.wake();
         if self.image_bytes >= self.start.image_every_bytes {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout_at;
 use tribunal_core::verdicts::item_verdict;
 use tribunal_http::service::{
@@ -25,15 +25,13 @@ use crate::config::EpochLength;
 use crate::metrics::StoreLabel;
 use crate::pushes::Pushes;
 use crate::sequencer::{KnownNow, Message, Shared};
-use crate::stores::{NoRecords, Records, Stores};
+use crate::stores::{Records, Stores};
 use crate::waiting::{Answer, Many, Ticket, bytes_of};
 
 /// A commit that is not durable after this long is answered with "outcome unknown".
 const DECISION_PATIENCE: Duration = Duration::from_secs(30);
 /// How long `ack: applied` waits for the stores.
 const APPLY_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a waiting status request pauses before it asks again.
-const STATUS_PAUSE: Duration = Duration::from_millis(5);
 /// When to come back if a queue is full: some epochs later.
 const RETRY_AFTER_MS: u64 = 20;
 
@@ -55,6 +53,8 @@ pub struct NodeService {
     pub epoch_length: EpochLength,
     /// Set when the node begins to stop.
     pub stopping: Arc<AtomicBool>,
+    /// State images under way.
+    pub images: Arc<Semaphore>,
     /// One declaration at a time, so that two of one name get one id.
     pub declaring: tokio::sync::Mutex<()>,
 }
@@ -147,18 +147,23 @@ impl NodeService {
 
     /// Waits until all `stores` have applied epoch `cen`.
     async fn until_visible(&self, stores: &[StoreId], cen: Cen, deadline: Instant) -> Result<(), StoreId> {
-        let mut changes = self.shared.published.subscribe();
+        let published = &self.shared.published;
+        let (mut changes, mut ended) = (published.subscribe(), published.ended());
         loop {
             changes.borrow_and_update();
-            let behind = |store: &&StoreId| self.shared.published.store(**store).is_none_or(|p| p.applied < cen);
+            let behind = |store: &&StoreId| published.store(**store).is_none_or(|p| p.applied < cen);
             let Some(&store) = stores.iter().find(behind) else { return Ok(()) };
-            let detached = stores.iter().find(|store| self.shared.published.store(**store).is_some_and(|p| p.detached));
+            let detached = stores.iter().find(|store| published.store(**store).is_some_and(|p| p.detached));
             if let Some(never) = detached.or(self.stopping.load(Ordering::Relaxed).then_some(&store)) {
                 return Err(*never);
             }
-            match timeout_at(deadline.into(), changes.changed()).await {
-                Ok(Ok(())) => {}
-                _ => return Err(store),
+            tokio::select! {
+                changed = timeout_at(deadline.into(), changes.changed()) => {
+                    if !matches!(changed, Ok(Ok(()))) {
+                        return Err(store);
+                    }
+                }
+                _ = ended.wait_for(|ended| *ended) => return Err(store),
             }
         }
     }
@@ -228,26 +233,26 @@ impl NodeService {
 
     async fn status_of(&self, query: StatusQuery) -> Result<TxnStatus, ServiceError> {
         let deadline = Instant::now() + Duration::from_millis(query.wait_ms.min(limits::WAIT_MS_MAX));
-        let mut changes = self.shared.published.subscribe();
-        loop {
-            changes.borrow_and_update();
-            let (reply, known) = oneshot::channel();
-            self.send(Message::Status(query.namespace, query.id, reply))?;
-            let status = match known.await.map_err(|_| stopping())? {
-                KnownNow::At(at) => return self.stored(at).map(TxnStatus::Decided),
-                KnownNow::Expired => return Ok(TxnStatus::UnknownExpired),
-                KnownNow::Unknown if query.fence => return self.fence(query).await,
-                KnownNow::Unknown => TxnStatus::Unknown,
-                KnownNow::InFlight => TxnStatus::InFlight,
-            };
-            match timeout_at(deadline.into(), changes.changed()).await {
-                // On a busy node there is a change each time: the deadline must be looked at, too, and the sequencer
-                // must not be asked a thousand times a second by everybody who waits.
-                Ok(Ok(())) if Instant::now() < deadline => tokio::time::sleep(STATUS_PAUSE).await,
-                // A fence must not end in doubt: it is put behind the transaction that is in flight.
-                _ if query.fence => return self.fence(query).await,
-                _ => return Ok(status),
+        let (reply, known) = oneshot::channel();
+        self.send(Message::Status(query.namespace, query.id, reply))?;
+        let mut known = known.await.map_err(|_| stopping())?;
+        // A fence of an id that never arrived need not wait for it.
+        let undecided = known == KnownNow::InFlight || known == KnownNow::Unknown && !query.fence;
+        if undecided && query.wait_ms > 0 {
+            let (reply, decided) = oneshot::channel();
+            self.send(Message::Watch(query.namespace, query.id, reply))?;
+            // Late, or the node stops: what was known stands.
+            if let Ok(Ok(decided)) = timeout_at(deadline.into(), decided).await {
+                known = decided;
             }
+        }
+        match known {
+            KnownNow::At(at) => self.stored(at).map(TxnStatus::Decided),
+            KnownNow::Expired => Ok(TxnStatus::UnknownExpired),
+            // A fence must not end in doubt: it is put behind the transaction that is in flight.
+            KnownNow::Unknown | KnownNow::InFlight if query.fence => self.fence(query).await,
+            KnownNow::Unknown => Ok(TxnStatus::Unknown),
+            KnownNow::InFlight => Ok(TxnStatus::InFlight),
         }
     }
 
@@ -255,41 +260,6 @@ impl NodeService {
         match self.ask(|ticket| Message::Fence(query.namespace, query.id, ticket)).await? {
             Answer::Expired => Ok(TxnStatus::UnknownExpired),
             answer => self.words(answer, Instant::now()).map(TxnStatus::Decided),
-        }
-    }
-
-    async fn page(&self, query: LogQuery) -> Result<LogPage, ServiceError> {
-        let progress = |service: &Self| {
-            service
-                .shared
-                .published
-                .store(query.store)
-                .ok_or_else(|| ServiceError::NotFound { what: "the store".into() })
-        };
-        let deadline = Instant::now() + Duration::from_millis(query.wait_ms.min(limits::WAIT_MS_MAX));
-        let limit = query.limit.clamp(1, limits::LOG_PAGE_RECORDS_MAX);
-        let mut changes = self.shared.published.subscribe();
-        loop {
-            changes.borrow_and_update();
-            let head = progress(self)?.head;
-            let read = || self.records.page(query.store, query.after, limit, query.bytes_max);
-            let records = self.records.near_or_far(query.store, query.after, read).map_err(|error| match error {
-                NoRecords::Truncated(oldest) => ServiceError::LogTruncated { oldest },
-                NoRecords::Unreadable(detail) => ServiceError::Unavailable { detail },
-            })?;
-            let next = records.bounds().map_or(query.after, |(_, last)| last);
-            let oldest = self.records.oldest(query.store);
-            let page = LogPage { next, head, durable_upto: head, oldest, records };
-            if !page.records.records.is_empty() {
-                return Ok(page);
-            }
-            if self.stopping.load(Ordering::Relaxed) {
-                return Ok(page);
-            }
-            match timeout_at(deadline.into(), changes.changed()).await {
-                Ok(Ok(())) if Instant::now() < deadline => {}
-                _ => return Ok(page),
-            }
         }
     }
 
@@ -328,6 +298,12 @@ impl NodeService {
         let (reply, applied) = oneshot::channel();
         self.send(Message::Control(change, reply))?;
         applied.await.map_err(|_| outcome_unknown())
+    }
+
+    /// Returns a store's declaration.
+    pub(crate) fn catalog_entry(&self, store: StoreId) -> Result<Arc<StoreSpec>, ServiceError> {
+        let found = self.stores.catalog().by_id(store).cloned();
+        found.ok_or_else(|| ServiceError::NotFound { what: "store of this name".into() })
     }
 
     pub(crate) fn head(&self, store: StoreId) -> Lsn {
@@ -419,7 +395,7 @@ impl Service for NodeService {
     }
 
     fn log_page(&self, query: LogQuery) -> Reply<'_, LogPage> {
-        Box::pin(self.page(query))
+        Box::pin(self.log_page_of(query))
     }
 
     fn declare_store(&self, spec: StoreSpec) -> Reply<'_, Declared> {
@@ -548,6 +524,6 @@ fn outcome_unknown() -> ServiceError {
     }
 }
 
-fn unreadable(error: tribunal_push::EmbeddedError) -> ServiceError {
+pub(crate) fn unreadable(error: tribunal_push::EmbeddedError) -> ServiceError {
     ServiceError::Unavailable { detail: error.to_string() }
 }

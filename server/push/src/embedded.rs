@@ -25,6 +25,7 @@
 
 mod base;
 mod fold;
+mod image;
 mod journal;
 mod raw;
 mod recent;
@@ -42,6 +43,8 @@ use tribunal_types::{Command, Lsn, StorageReply, Version};
 use crate::{Pending, StorageDurability, Transport, TransportError};
 use base::Base;
 use fold::fold;
+pub use image::EmbeddedImage;
+use image::Images;
 use journal::Journal;
 use raw::{RawCommand, RawReply};
 use recent::{Recent, Stored};
@@ -67,6 +70,8 @@ struct Shared {
     recent: RwLock<Recent>,
     /// Rows set aside above this size, bytes; as many again may be on their way to sled.
     recent_bytes_max: usize,
+    /// Images that are being read.
+    images: Images,
     /// Why nothing is acknowledged any more. A failed sync is never tried again.
     broken: Mutex<Option<String>>,
     work: Mutex<Work>,
@@ -122,6 +127,9 @@ pub enum EmbeddedError {
     /// Bytes on disk are not what this program wrote.
     #[error("the embedded store is damaged ({0}); remove its directory, and it is rebuilt from the log")]
     Damaged(String),
+    /// More rows were overwritten while an image was read than are kept for it.
+    #[error("rows changed faster than the image was read; start again and read faster, or when less is written")]
+    ImageOverrun,
 }
 
 impl EmbeddedStore {
@@ -143,6 +151,7 @@ impl EmbeddedStore {
             base,
             recent: RwLock::new(recent),
             recent_bytes_max,
+            images: Images::default(),
             broken: Mutex::new(None),
             work: Mutex::new(Work::default()),
             work_changed: Condvar::new(),
@@ -220,6 +229,10 @@ impl EmbeddedStore {
             Ok(folded) => folded,
             Err(text) => return RawReply::Fatal(format!("LSN {}..={}: {text}", command.from.next(), command.to)),
         };
+        let old = |key: &[u8]| self.shared.stored(&self.shared.recent.read(), key);
+        if let Err(error) = self.shared.images.keep(folded.rows.keys().copied(), old) {
+            return RawReply::Fatal(error.to_string());
+        }
         if let Err(error) = journal.append(&folded, command.from, command.to) {
             return RawReply::Fatal(self.shared.break_down(format!("the journal cannot be written: {error}")));
         }

@@ -23,7 +23,7 @@ use std::pin::Pin;
 pub use adaptor::{Adaptor, AdaptorFault};
 pub use attach::{AttachRefusal, Attachment};
 pub use egress::{AllowedNet, EgressPolicy};
-pub use embedded::{EmbeddedError, EmbeddedStore, EmbeddedTransport, Row, ScanPage};
+pub use embedded::{EmbeddedError, EmbeddedImage, EmbeddedStore, EmbeddedTransport, Row, ScanPage};
 pub use pusher::{PushOptions, PushParts, Pusher};
 pub use resp::{RespOptions, RespTransport};
 pub use source::{AckSink, LogSource, ReadLimit, SourceError};

@@ -62,7 +62,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** LogPull: reads a store's committed log, dense in `lsn`. */
+        /**
+         * LogPull: reads a store's committed log, dense in `lsn`.
+         * @description `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
+         *     `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
+         *     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the reason of its end.
+         */
         get: operations["logPull"];
         put?: never;
         post?: never;
@@ -224,6 +229,28 @@ export interface paths {
         };
         /** Reads one row of an embedded store. The key is percent-encoded, any bytes. */
         get: operations["getRow"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/stores/{store}/state": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
+         * @description An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store with a storage of
+         *     its own says how far that is: read it there. Of a store that is only its log there is no other state: as long as
+         *     the log is whole, `lsn` is 0; after that, 410.
+         */
+        get: operations["getState"];
         put?: never;
         post?: never;
         delete?: never;
@@ -580,6 +607,44 @@ export interface components {
          * @enum {string}
          */
         IsolationLevel: "read-committed" | "repeatable-read" | "snapshot" | "serializable";
+        /**
+         * @description What stands between the records of a stream: a heartbeat, or the reason of its end. Has a field `event`, records have
+         *     none.
+         */
+        LogEvent: {
+            /**
+             * @description Last position that is durable.
+             * @example 120
+             */
+            durable_upto?: string;
+            /**
+             * @description `heartbeat` or `end`.
+             * @example heartbeat
+             */
+            event: string;
+            /**
+             * @description Last position of the log.
+             * @example 120
+             */
+            head_lsn?: string;
+            /**
+             * @description What to pass as `after` to go on from here.
+             * @example 120
+             */
+            next: string;
+            /**
+             * @description Oldest position that is still kept.
+             * @example 1
+             */
+            oldest?: string;
+            /** @description What went wrong, if something did. */
+            problem?: components["schemas"]["Problem"];
+            /**
+             * @description Why it ends: `limit`, `idle`, `stopping`, or the problem's code.
+             * @example stopping
+             */
+            reason?: string;
+        };
         /** @description A page of a store's committed log. */
         LogPage: {
             /**
@@ -698,6 +763,11 @@ export interface components {
             retry_after_ms?: number;
             /** @description Whether the same request may work later. */
             retryable: boolean;
+            /**
+             * @description With `log_truncated`: where the state is from which a reader can start over.
+             * @example /v1/stores/kv/state
+             */
+            state_url?: string;
             /**
              * Format: int32
              * @description HTTP status code.
@@ -864,6 +934,53 @@ export interface components {
              * @example kv
              */
             store: string;
+        };
+        /**
+         * @description Where a store's state can be had.
+         * @enum {string}
+         */
+        StateKind: "rows" | "storage" | "log";
+        /** @description One line of a state image. The first one has `event: state`, the last one `event: end`; those between are rows. */
+        StateLine: {
+            /** @description In the first line: what to do, for people. */
+            detail?: string;
+            /**
+             * @description `state`, `end` or `failed`; absent in a row.
+             * @example state
+             */
+            event?: string;
+            /** @description The row's key, if it is UTF-8. */
+            key?: string;
+            /** @description The row's key in base64, if it is not UTF-8. */
+            key_b64?: string;
+            /** @description In the first line: where the state is. */
+            kind?: components["schemas"]["StateKind"];
+            /**
+             * @description In the first line: the position whose state this is. Pull the log behind it.
+             * @example 120
+             */
+            lsn?: string;
+            /** @description In a line `failed`, which ends the image: why it is not whole. */
+            problem?: components["schemas"]["Problem"];
+            /**
+             * @description In the last line: how many rows there were. An image without a last line is not whole.
+             * @example 1000
+             */
+            rows?: string;
+            /**
+             * @description In the first line: the store.
+             * @example kv
+             */
+            store?: string;
+            /** @description The row's value. */
+            value?: unknown;
+            /** @description The row's value, if it was posted as `value_b64`. */
+            value_b64?: string;
+            /**
+             * @description The row's version.
+             * @example 9271508992
+             */
+            version?: string;
         };
         /** @description Declaration of a store. */
         StoreDeclaration: {
@@ -1135,24 +1252,31 @@ export interface operations {
                 store: string;
                 /** @description Position behind which to start; 0 if absent */
                 after?: string;
-                /** @description Most records to return; 1000 if absent */
+                /** @description Most records to return: of a page, 1000 if absent; of a stream, no limit if absent */
                 limit?: number;
-                /** @description How long to wait for the first record */
+                /** @description How long to wait for the first record of a page; a stream ends when none came for so long, and goes on if it is absent */
                 wait_ms?: number;
+                /** @description Streams only: how often a quiet one shows that it lives; as long as the server's idle time-out allows if absent */
+                heartbeat_ms?: number;
             };
-            header?: never;
+            header?: {
+                /** @description Server-sent events only: overrides `after` */
+                "last-event-id"?: string;
+            };
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description A page, empty if there is nothing new */
+            /** @description A page, empty if there is nothing new; or a stream */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["LogPage"];
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
                 };
             };
             /** @description The request cannot be read */
@@ -1173,8 +1297,26 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The log no longer reaches back that far */
+            /** @description None of the forms is accepted */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The log no longer reaches back that far; `state_url` says where to start over */
             410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The position lies behind the end of the log */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1696,6 +1838,74 @@ export interface operations {
             };
             /** @description The store is not embedded */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not known now */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getState: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the store */
+                store: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            /** @description No such store */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description NDJSON is not accepted */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store was only its log, and that is truncated */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many of these are under way */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tribunal_http::feeds::*;
 use tribunal_http::service::*;
 use tribunal_http::{RouterOptions, ServerOptions, Service};
 use tribunal_types::*;
@@ -145,6 +146,34 @@ fn soon<T: Send + 'static>(answer: Result<T, ServiceError>) -> Answer<'static, T
     Box::pin(ready(answer))
 }
 
+/// The rows of a state image, one a page.
+struct Pages(std::collections::VecDeque<StoredRow>);
+
+impl StateRows for Pages {
+    fn next(&mut self) -> Answer<'_, Vec<StoredRow>> {
+        soon(Ok(self.0.pop_front().into_iter().collect()))
+    }
+}
+
+impl Feeds for Double {
+    fn state(&self, store: StoreId) -> Answer<'_, StoreState> {
+        let state = self.state.lock().unwrap();
+        let lsn = Lsn(state.log.len() as u64);
+        if store == DECLARED {
+            return soon(Err(ServiceError::StateGone { oldest: Lsn(9) }));
+        }
+        if store == ORDERS {
+            return soon(Ok(StoreState::Storage { lsn }));
+        }
+        let rows = state.rows.iter().map(|(key, (value, version))| StoredRow {
+            key: key.clone(),
+            value: value.clone(),
+            version: *version,
+        });
+        soon(Ok(StoreState::Rows { lsn, rows: Box::new(Pages(rows.collect())) }))
+    }
+}
+
 impl Service for Double {
     fn catalog(&self) -> Arc<Catalog> {
         Arc::new(Catalog::new(self.state.lock().unwrap().specs.clone(), Arc::new(toy_row)))
@@ -245,7 +274,7 @@ impl Service for Double {
             if records.records.is_empty() {
                 tokio::time::sleep(Duration::from_millis(query.wait_ms)).await;
             }
-            Ok(LogPage { records, next, head, durable_upto: head, oldest: Lsn(1) })
+            Ok(LogPage { records, next, head, durable_upto: head, oldest: Lsn(1), ending: false })
         })
     }
 

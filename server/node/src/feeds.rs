@@ -1,0 +1,127 @@
+//! What readers of logs get of the node: pages that wait for records, and states to start over from.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout_at;
+use tribunal_http::feeds::{Feeds, StateRows, StoreState};
+use tribunal_http::service::{Answer, LogPage, LogQuery, ServiceError, StoredRow};
+use tribunal_push::{EmbeddedImage, EmbeddedStore};
+use tribunal_types::{Lsn, StoreId, limits};
+
+use crate::service::{NodeService, unreadable};
+use crate::stores::NoRecords;
+
+/// State images under way at once: each may keep rows that were overwritten meanwhile in memory.
+pub const STATE_IMAGES_MAX: usize = 4;
+/// Rows of an image that are read at once.
+const IMAGE_PAGE_ROWS: usize = 1_000;
+/// When to come back if too many images are under way.
+const IMAGE_RETRY_MS: u64 = 1_000;
+
+impl NodeService {
+    /// Reads a page of a log, waiting for the first record of that store, until the deadline or the end of the node.
+    pub(crate) async fn log_page_of(&self, query: LogQuery) -> Result<LogPage, ServiceError> {
+        let unknown = || ServiceError::NotFound { what: "store of this name".into() };
+        let published = &self.shared.published;
+        let deadline = Instant::now() + Duration::from_millis(query.wait_ms.min(limits::WAIT_MS_MAX));
+        let limit = query.limit.clamp(1, limits::LOG_PAGE_RECORDS_MAX);
+        let mut heads = published.follow(query.store).ok_or_else(unknown)?;
+        let mut ended = published.ended();
+        loop {
+            heads.borrow_and_update();
+            // Before the read: then there is nothing behind what is read.
+            let ending = *ended.borrow();
+            let head = published.store(query.store).ok_or_else(unknown)?.head;
+            let read = || self.records.page(query.store, query.after, limit, query.bytes_max);
+            let records = self.records.near_or_far(query.store, query.after, read).map_err(no_records)?;
+            let next = records.bounds().map_or(query.after, |(_, last)| last);
+            if query.after > head && (ending || Instant::now() >= deadline) {
+                return Err(beyond_head(query.after, head));
+            }
+            if !records.records.is_empty() || ending || Instant::now() >= deadline {
+                let oldest = self.records.oldest(query.store);
+                let ending = ending && next >= head;
+                return Ok(LogPage { next, head, durable_upto: head, oldest, records, ending });
+            }
+            tokio::select! {
+                // Late or not: the loop looks once more.
+                _ = timeout_at(deadline.into(), heads.changed()) => {}
+                _ = ended.wait_for(|ended| *ended) => {}
+            }
+        }
+    }
+
+    async fn image(&self, store: Arc<EmbeddedStore>) -> Result<StoreState, ServiceError> {
+        let slot = Arc::clone(&self.images)
+            .try_acquire_owned()
+            .map_err(|_| ServiceError::Overloaded { retry_after_ms: IMAGE_RETRY_MS })?;
+        // Waits for the push under way.
+        let image = tokio::task::spawn_blocking(move || store.image()).await.map_err(failed)?;
+        let lsn = image.lsn();
+        Ok(StoreState::Rows { lsn, rows: Box::new(Rows { image: Some(image), _slot: slot }) })
+    }
+}
+
+impl Feeds for NodeService {
+    fn state(&self, store: StoreId) -> Answer<'_, StoreState> {
+        Box::pin(async move {
+            if let Some(embedded) = self.pushes.embedded(store) {
+                return self.image(embedded).await;
+            }
+            let spec = self.catalog_entry(store)?;
+            if spec.adaptor.is_some() {
+                let acked = self.shared.published.store(store).map_or(Lsn(0), |progress| progress.acked);
+                return Ok(StoreState::Storage { lsn: acked });
+            }
+            match self.records.oldest(store) {
+                oldest if oldest > Lsn(1) => Err(ServiceError::StateGone { oldest }),
+                _ => Ok(StoreState::Log),
+            }
+        })
+    }
+}
+
+struct Rows {
+    /// Away while a page is read; gone if that failed.
+    image: Option<EmbeddedImage>,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl StateRows for Rows {
+    fn next(&mut self) -> Answer<'_, Vec<StoredRow>> {
+        Box::pin(async move {
+            let Some(mut image) = self.image.take() else { return Ok(Vec::new()) };
+            let read = move || {
+                let page = image.page(IMAGE_PAGE_ROWS);
+                (image, page)
+            };
+            let (image, page) = tokio::task::spawn_blocking(read).await.map_err(failed)?;
+            let rows = page.map_err(unreadable)?;
+            self.image = Some(image);
+            Ok(rows.into_iter().map(|row| StoredRow { key: row.key, value: row.value, version: row.version }).collect())
+        })
+    }
+}
+
+fn no_records(error: NoRecords) -> ServiceError {
+    match error {
+        NoRecords::Truncated(oldest) => ServiceError::LogTruncated { oldest },
+        NoRecords::Unreadable(detail) => ServiceError::Unavailable { detail },
+    }
+}
+
+fn beyond_head(after: Lsn, head: Lsn) -> ServiceError {
+    ServiceError::ClientMistake {
+        code: "position_beyond_head",
+        pointer: "?after".into(),
+        detail: format!(
+            "the log ends at {head}, and {after} lies behind that: the position is of another log, or of another store"
+        ),
+    }
+}
+
+fn failed(error: tokio::task::JoinError) -> ServiceError {
+    ServiceError::Unavailable { detail: format!("the read failed: {error}") }
+}

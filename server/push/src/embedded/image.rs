@@ -1,0 +1,209 @@
+//! All rows as they were at one record, read a page at a time while pushes go on.
+//!
+//! A push keeps the old state of every row that an image has not reached yet before it overwrites it (copy on write).
+//! What is kept is bounded: an image that is read more slowly than rows change ends with an error, and the push never
+//! waits for its reader.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tribunal_types::Lsn;
+
+use super::recent::Stored;
+use super::{EmbeddedError, EmbeddedStore, Row, row};
+
+/// Bytes of overwritten rows that one image keeps.
+const KEPT_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// What a kept row costs beside its bytes.
+const ROW_OVERHEAD_BYTES: usize = 96;
+
+/// Rows that were overwritten before the image came to them.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// First key that is not read yet; `None` behind the last one.
+    next: Option<Vec<u8>>,
+    /// `None` is a row that did not exist.
+    rows: BTreeMap<Box<[u8]>, Option<Stored>>,
+    bytes: usize,
+    overrun: bool,
+}
+
+/// The images of a store under way.
+#[derive(Default)]
+pub(super) struct Images(Mutex<Vec<Weak<Mutex<Kept>>>>);
+
+impl Images {
+    fn add(&self) -> Arc<Mutex<Kept>> {
+        let kept = Arc::new(Mutex::new(Kept { next: Some(Vec::new()), ..Kept::default() }));
+        self.0.lock().push(Arc::downgrade(&kept));
+        kept
+    }
+
+    /// Keeps the old states of rows that are about to be overwritten; `stored` returns them. Called by the push, before
+    /// readers can see what is new.
+    pub(super) fn keep<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a [u8]> + Clone,
+        stored: impl Fn(&[u8]) -> Result<Option<Stored>, EmbeddedError>,
+    ) -> Result<(), EmbeddedError> {
+        let mut images = self.0.lock();
+        images.retain(|image| image.strong_count() > 0);
+        for image in images.iter().filter_map(Weak::upgrade) {
+            let mut kept = image.lock();
+            for key in keys.clone() {
+                let unread = kept.next.as_deref().is_some_and(|next| key >= next);
+                if !unread || kept.overrun || kept.rows.contains_key(key) {
+                    continue;
+                }
+                let old = stored(key)?;
+                kept.bytes += ROW_OVERHEAD_BYTES + key.len() + old.as_ref().map_or(0, |old| old.value.len());
+                kept.rows.insert(key.into(), old);
+                if kept.bytes > KEPT_BYTES_MAX {
+                    *kept = Kept { overrun: true, ..Kept::default() };
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rows of a store as of one record. Dropping it gives it up.
+pub struct EmbeddedImage {
+    store: Arc<EmbeddedStore>,
+    kept: Arc<Mutex<Kept>>,
+    lsn: Lsn,
+}
+
+impl EmbeddedStore {
+    /// Begins an image of all rows as they are now. Waits for the push under way.
+    #[must_use]
+    pub fn image(self: &Arc<Self>) -> EmbeddedImage {
+        let _no_push = self.journal.lock();
+        EmbeddedImage { store: Arc::clone(self), kept: self.shared.images.add(), lsn: self.applied() }
+    }
+}
+
+impl EmbeddedImage {
+    /// Returns the record behind which the rows stand as they are in the image.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// Returns about `limit` further rows in key order; none behind the last one.
+    ///
+    /// # Errors
+    /// [`EmbeddedError::ImageOverrun`] if more was overwritten than is kept; see [`EmbeddedError`].
+    pub fn page(&mut self, limit: usize) -> Result<Vec<Row>, EmbeddedError> {
+        let mut kept = self.kept.lock();
+        while !kept.overrun {
+            let Some(start) = kept.next.take() else { return Ok(Vec::new()) };
+            // A push cannot keep anything while this is locked, so what the scan sees and what is kept fit together:
+            // it keeps first and is seen later.
+            let page = self.store.scan(&start, b"", limit)?;
+            let later = page.next.as_deref().map_or_else(BTreeMap::new, |end| kept.rows.split_off(end));
+            let mut rows: BTreeMap<Vec<u8>, Row> = page.rows.into_iter().map(|row| (row.key.clone(), row)).collect();
+            for (key, old) in std::mem::replace(&mut kept.rows, later) {
+                kept.bytes -= ROW_OVERHEAD_BYTES + key.len() + old.as_ref().map_or(0, |old| old.value.len());
+                match old {
+                    Some(old) => drop(rows.insert(key.to_vec(), row(&key, old))),
+                    None => drop(rows.remove(&key[..])),
+                }
+            }
+            kept.next = page.next;
+            if !rows.is_empty() {
+                return Ok(rows.into_values().collect());
+            }
+        }
+        Err(EmbeddedError::ImageOverrun)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{TempDir, raw_command};
+    use tribunal_types::WriteKind::{self, Add, Delete, Put};
+
+    fn push(store: &EmbeddedStore, from: u64, rows: &[(WriteKind, &str, &str)]) {
+        assert_eq!(store.execute(&raw_command(from, from + 1, rows))[0], 0);
+    }
+
+    fn all(image: &mut EmbeddedImage, limit: usize, mut between: impl FnMut(usize)) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        for n in 0.. {
+            let page = image.page(limit).expect("readable");
+            if page.is_empty() {
+                break;
+            }
+            let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("utf-8");
+            found.extend(page.into_iter().map(|row| (text(row.key), text(row.value))));
+            between(n);
+        }
+        found
+    }
+
+    #[test]
+    fn an_image_is_of_one_moment_whatever_is_pushed_meanwhile() {
+        let dir = TempDir::new("embedded-image");
+        let store = EmbeddedStore::open(dir.path(), 8 << 20).expect("opens");
+        let names: Vec<String> = (0..40).map(|i| format!("k{i:02}")).collect();
+        let rows: Vec<_> = names.iter().map(|name| (Put, name.as_str(), "1")).collect();
+        push(&store, 0, &rows);
+        let expected: Vec<_> = names.iter().map(|name| (name.clone(), "1".to_owned())).collect();
+
+        let mut image = store.image();
+        assert_eq!(image.lsn(), Lsn(1));
+        let mut at = 1;
+        let found = all(&mut image, 7, |n| {
+            // Rows that were read, rows that were not: changed, deleted, added, new at both ends.
+            let last = format!("k{:02}", 39 - n);
+            let here = format!("k{n:02}x");
+            let sum = format!("k{:02}", 20 + n);
+            push(
+                &store,
+                at,
+                &[(Put, "a", "9"), (Put, &here, "9"), (Add, &sum, "5"), (Put, "z", "9"), (Delete, &last, "")],
+            );
+            push(&store, at + 1, &[(Put, &last, "7"), (Delete, "z", ""), (Delete, "a", "")]);
+            at += 2;
+        });
+        assert_eq!(found, expected);
+        assert!(image.page(7).expect("readable").is_empty(), "and it stays at its end");
+        assert_eq!(store.image().lsn(), Lsn(at));
+    }
+
+    #[test]
+    fn an_image_ends_at_rows_that_did_not_exist() {
+        let dir = TempDir::new("embedded-image-empty");
+        let store = EmbeddedStore::open(dir.path(), 8 << 20).expect("opens");
+        let mut image = store.image();
+        for n in 0..20 {
+            push(&store, n, &[(Put, &format!("k{n}"), "1")]);
+        }
+        assert_eq!(all(&mut image, 3, |_| {}), []);
+        assert_eq!(all(&mut store.image(), 3, |_| {}).len(), 20);
+    }
+
+    #[test]
+    fn a_reader_that_is_too_slow_costs_bounded_memory_and_is_told() {
+        let dir = TempDir::new("embedded-image-slow");
+        let store = EmbeddedStore::open(dir.path(), 8 << 20).expect("opens");
+        let large = format!("\"{}\"", "x".repeat((1 << 20) - 2));
+        for n in 0..140 {
+            push(&store, n, &[(Put, &format!("k{n:03}"), &large)]);
+        }
+        let mut image = store.image();
+        let mut kept_max = 0;
+        for n in 0..140 {
+            push(&store, 140 + n, &[(Put, &format!("k{n:03}"), "1")]);
+            kept_max = kept_max.max(image.kept.lock().bytes);
+        }
+        assert!(kept_max <= KEPT_BYTES_MAX, "{kept_max}");
+        assert!(matches!(image.page(10), Err(EmbeddedError::ImageOverrun)));
+        drop(image);
+        push(&store, 280, &[(Put, "k000", "2")]);
+        assert!(store.shared.images.0.lock().is_empty(), "one that was given up keeps nothing");
+    }
+}
