@@ -15,6 +15,9 @@ use crate::session::Client;
 use crate::tribunal::{Kind, LOG_ONLY, PUSHED, Tribunal};
 use crate::{etcd, omid, postgres, redis};
 
+/// What a Java server gets to warm up before its first turn.
+const JAVA_WARMUP: Duration = Duration::from_secs(5);
+
 /// Who can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -160,6 +163,7 @@ pub struct Arena {
     names: Vec<Name>,
     pace: Pace,
     turns: u64,
+    java_is_warm: bool,
 }
 
 impl Arena {
@@ -168,7 +172,7 @@ impl Arena {
     /// # Errors
     /// If one does not start or does not take the rows.
     pub fn open(installed: &Installed, names: &[Name], pace: Pace, shape: &Shape) -> Result<Arena, BenchError> {
-        let mut arena = Arena { peers: Vec::new(), names: names.to_vec(), pace, turns: 0 };
+        let mut arena = Arena { peers: Vec::new(), names: names.to_vec(), pace, turns: 0, java_is_warm: false };
         let data = &installed.data;
         let has = |name: Name| names.contains(&name);
         let mut stores = Vec::new();
@@ -221,7 +225,7 @@ impl Arena {
         let mut turns = Vec::new();
         for round in 0..self.pace.rounds {
             for step in 0..who.len() {
-                let turn = self.turn(who[(round + step) % who.len()], load)?;
+                let turn = self.turn(who[(round + step) % who.len()], load, round)?;
                 eprintln!(
                     "{} {}/{} {}: {:.0} committed/s, {:.1} % aborted, p50 {:.2} ms, p99 {:.2} ms, server {:.0} us a commit, client {:.0} us",
                     load.name,
@@ -252,18 +256,20 @@ impl Arena {
         found.expect("whoever is measured was started")
     }
 
-    fn turn(&mut self, name: Name, load: &Load) -> Result<Turn, BenchError> {
+    fn turn(&mut self, name: Name, load: &Load, round: usize) -> Result<Turn, BenchError> {
         self.turns += 1;
-        // The same rows in the same order for each contender of a round would let caches of one help another.
-        let shape = Shape { seed: load.shape.seed + self.turns, ..load.shape.clone() };
+        // A Java server is slow until its code is compiled: the first time, it gets longer to warm up.
+        let cold = name == Name::Omid && !std::mem::replace(&mut self.java_is_warm, true);
+        let window = Window {
+            warmup: Duration::from_secs_f64(self.pace.warmup) + if cold { JAVA_WARMUP } else { Duration::ZERO },
+            measured: Duration::from_secs_f64(self.pace.seconds),
+        };
+        // In one round everybody gets the same transactions in the same order.
+        let shape = Shape { seed: load.shape.seed + round as u64, ..load.shape.clone() };
         let peer = self.peer(name);
         let process = peer.process();
         process.thaw();
         let clients = self.clients(peer, name, &shape)?;
-        let window = Window {
-            warmup: Duration::from_secs_f64(self.pace.warmup),
-            measured: Duration::from_secs_f64(self.pace.seconds),
-        };
         let ran = engine::run(clients, &mut Planner::new(&shape), window, &|| process.cpu())?;
         let lag = match (peer, name.kind()) {
             (Peer::Tribunal(tribunal), Some(kind)) => tribunal.lag(kind)?,
@@ -292,7 +298,8 @@ impl Arena {
     fn clients(&self, peer: &Peer, name: Name, shape: &Shape) -> Result<Vec<Client>, BenchError> {
         let count = if name.is_oracle() { self.pace.oracle_connections } else { self.pace.clients };
         let slots = if name.is_oracle() { self.pace.in_flight / count } else { 1 };
-        let seed = |index: usize| shape.seed.wrapping_mul(1_000_003) + index as u64;
+        // Values and ids of every turn are new ones.
+        let seed = |index: usize| self.turns * 1_000_003 + index as u64;
         let connect = |index| match peer {
             Peer::Tribunal(tribunal) => {
                 let kind = name.kind().expect("a name of Tribunal's");

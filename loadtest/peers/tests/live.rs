@@ -1,0 +1,103 @@
+//! The harness against real servers, as short as can be: each contender commits, and nothing is left behind.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PEERS: &str = env!("CARGO_BIN_EXE_tribunal-peers");
+
+/// Runs `peers` on `loads` and returns the turns as (who, workload, committed a second, share of aborts).
+fn run(peers: &str, loads: &str) -> Vec<(String, String, f64, f64)> {
+    let folder = tempfile::tempdir().unwrap();
+    // PostgreSQL runs as a user of its own and has to get at its folder.
+    let open = Command::new("chmod").args(["755"]).arg(folder.path()).status().unwrap();
+    assert!(open.success());
+    let out = folder.path().join("peers.json");
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let ran = Command::new(PEERS)
+        .args(["run", "--peers", peers, "--loads", loads, "--rows", "2000", "--rounds", "1", "--seconds", "0.5"])
+        .args(["--warmup", "0.1", "--clients", "8", "--in-flight", "32", "--tribunal"])
+        .arg(tribunal())
+        .args(["--data-dir".as_ref(), data.as_os_str(), "--out".as_ref(), out.as_os_str()])
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert_eq!(std::fs::read_dir(&data).unwrap().count(), 0, "folders of peers are left behind");
+
+    let report = Command::new(PEERS)
+        .args(["report", "--from"])
+        .arg(&out)
+        .arg("--charts")
+        .arg(folder.path().join("charts"))
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&report.stdout).contains("| | committed/s |"), "the report has no table");
+    let document: serde_json::Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
+    let turns = document["loads"].as_array().unwrap().iter().flat_map(|load| load["turns"].as_array().unwrap());
+    let text = |turn: &serde_json::Value, name: &str| turn[name].as_str().unwrap().to_owned();
+    let number = |turn: &serde_json::Value, name: &str| turn[name].as_f64().unwrap();
+    turns
+        .map(|turn| {
+            (text(turn, "peer"), text(turn, "load"), number(turn, "committed_per_s"), number(turn, "aborted_share"))
+        })
+        .collect()
+}
+
+fn tribunal() -> PathBuf {
+    Path::new(PEERS).with_file_name("tribunal")
+}
+
+/// Says why a test cannot run here, if so.
+fn missing(what: &[(&str, &Path)]) -> bool {
+    let absent = what.iter().find(|(_, path)| !path.exists());
+    if let Some((name, path)) = absent {
+        println!("SKIPPED: {name} is missing at {}", path.display());
+    }
+    absent.is_some()
+}
+
+#[test]
+fn tribunal_and_redis_commit_every_workload() {
+    if missing(&[("the server's binary", &tribunal()), ("redis-server", Path::new("/usr/bin/redis-server"))]) {
+        return;
+    }
+    let turns = run("tribunal,tribunal-reads,redis", "zipf,ycsb-b,hot");
+    // Nobody reads the hot row over HTTP.
+    assert_eq!(turns.len(), 8);
+    for (peer, load, committed, aborted) in turns {
+        assert!(committed > 0.0, "{peer} commits nothing on {load}");
+        assert!(load != "hot" || aborted == 0.0, "{peer} aborts blind adds");
+    }
+}
+
+#[test]
+fn postgres_commits_and_serializes() {
+    let server = Path::new("/usr/lib/postgresql/15/bin/postgres");
+    if missing(&[("the server's binary", &tribunal()), ("PostgreSQL 15", server)]) {
+        return;
+    }
+    let turns = run("postgres", "zipf,ycsb-a,hot");
+    assert_eq!(turns.len(), 3);
+    for (_, load, committed, aborted) in turns {
+        assert!(committed > 0.0, "nothing commits on {load}");
+        // Eight clients on one row of a serializable database cannot all win.
+        assert!(load != "hot" || aborted > 0.0, "nobody loses on one row");
+    }
+}
+
+#[test]
+fn batches_commit_without_a_storage() {
+    if missing(&[("the server's binary", &tribunal())]) {
+        return;
+    }
+    let turns = run("tribunal-batch", "oracle-uniform");
+    assert!(matches!(&turns[..], [(_, _, committed, _)] if *committed > 0.0), "{turns:?}");
+}
+
+#[test]
+fn a_workload_that_there_is_not_is_refused() {
+    let refused =
+        Command::new(PEERS).args(["run", "--tribunal", "x", "--out", "x", "--loads", "tpc-e"]).output().unwrap();
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("there is no workload tpc-e"));
+}
