@@ -21,6 +21,15 @@ typescript() {
   "$tools/node_modules/.bin/openapi-typescript" "$specs/openapi.json" --output "$1/schema.ts" >&2
 }
 
+# openapi-python-client. It leaves out what it cannot express (an NDJSON body) and says so.
+python() {
+  local tools
+  tools="$(python_folder generate)"
+  PATH="$tools/bin:$PATH" "$tools/bin/python" -m openapi_python_client generate --path "$specs/openapi.json" --meta none \
+    --config python/generator.yaml --output-path "$1" --overwrite >"$fresh/python.log" 2>&1 ||
+    { cat "$fresh/python.log" >&2; return 1; }
+}
+
 # usage: generated FUNCTION FOLDER: what it makes, and where that is checked in
 outdated=0
 generated() {
@@ -40,4 +49,5 @@ case "${1:-}" in
   *) echo "usage: sdk/generate.sh [--check]" >&2; exit 2 ;;
 esac
 generated typescript typescript/src/generated
+generated python python/src/tribunal_client/wire
 exit "$outdated"

@@ -2,7 +2,7 @@
 # Tests a client of sdk/ against a live server: builds and lints it, starts a server of its own on a free port, runs the
 # client's tests and the example of its README, and stops the server by its id.
 #
-#   tests/clients.sh LANGUAGE...    typescript
+#   tests/clients.sh LANGUAGE...    typescript, python
 #
 # Needs a server binary: $TRIBUNAL_BIN, or the release build. Leaves nothing in the clone; tools are kept in
 # $XDG_CACHE_HOME/tribunal/sdk.
@@ -27,6 +27,7 @@ trap 'exit 1' INT TERM
 
 # Starts a server with an empty store and sets TRIBUNAL_URL.
 start_server() {
+  : >"$work/server-$1.log"
   "$binary" dev --listen 127.0.0.1:0 --data "$work/data-$1" >"$work/server-$1.log" 2>&1 &
   server=$!
   local waited
@@ -60,6 +61,24 @@ test_typescript() {
     node_modules/.bin/eslint src test
     node --test --test-reporter=spec dist/test/*.test.js
     node dist/test/readme.js >"$work/readme.log" || { cat "$work/readme.log"; exit 1; }
+    grep -q '^moved in epoch' "$work/readme.log"
+  )
+}
+
+test_python() {
+  local tools here="$work/python"
+  tools="$(python_folder develop)"
+  cp -R sdk/python "$here"
+  (
+    cd "$here"
+    export PYTHONPATH=src PYTHONDONTWRITEBYTECODE=1
+    "$tools/bin/ruff" check --no-cache --quiet .
+    "$tools/bin/ruff" format --no-cache --check --quiet .
+    "$tools/bin/python" -m mypy --cache-dir "$work/mypy" src tests
+    example README.md python >"$work/readme.py"
+    "$tools/bin/python" -m mypy --cache-dir "$work/mypy" "$work/readme.py"
+    "$tools/bin/python" -m pytest
+    "$tools/bin/python" "$work/readme.py" >"$work/readme.log" || { cat "$work/readme.log"; exit 1; }
     grep -q '^moved in epoch' "$work/readme.log"
   )
 }

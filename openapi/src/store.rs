@@ -185,7 +185,7 @@ pub struct Row {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "17")]
     pub version: Option<String>,
-    /// Snapshot that this reflects. Absent within [`Rows`], which says it once.
+    /// Snapshot that this reflects. Absent within [`RowPage`], which says it once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8841")]
     pub applied: Option<String>,
@@ -193,7 +193,7 @@ pub struct Row {
 
 /// Rows in key order.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Rows {
+pub struct RowPage {
     /// Snapshot that this reflects.
     #[schema(example = "8841")]
     pub applied: String,

@@ -363,7 +363,7 @@ impl Client {
             wire::percent_encoded(start.as_ref()),
             wire::percent_encoded(end.as_ref()),
         );
-        let page: tribunal_api::Rows = read(&self.ask(Method::GET, &path, None::<&()>, 0).await?)?;
+        let page: tribunal_api::RowPage = read(&self.ask(Method::GET, &path, None::<&()>, 0).await?)?;
         Ok(RowPage {
             applied: wire::cen(&page.applied)?,
             rows: page.rows.into_iter().map(row_of).collect::<Result<_, _>>()?,

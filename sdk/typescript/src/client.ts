@@ -6,7 +6,7 @@ import { ClientMistake, errorOf, Misuse, OutcomeUnknown, ServerMisbehaved, Trans
 import type { Problem } from "./errors.js";
 import type { components, paths } from "./generated/schema.js";
 import type { JsonValue } from "./json.js";
-import { keyOf, normal, percentEncoded, type Key } from "./keys.js";
+import { keyOf, normal, percentEncoded, successor, type Key } from "./keys.js";
 import { LogReader, valueOf, type LogOptions } from "./log.js";
 import { defaultRetry, sleep, waitMs, type RetryPolicy } from "./retry.js";
 import { Transaction, type IsolationLevel, type PreparedCommit } from "./transaction.js";
@@ -240,7 +240,12 @@ export class Client {
 
   /** Reads a row of an embedded store, outside any transaction. */
   async row<T = JsonValue>(store: string, key: Key): Promise<Row<T> | undefined> {
-    const path = { store: percentEncoded(store), key: percentEncoded(normal(key)) };
+    const name = normal(key);
+    if (name === "" || name === "." || name === "..") {
+      // No path has such a last segment: dots are resolved before it is sent.
+      return (await this.rows(store, { start: name, end: successor(name), limit: 1 })).rows[0] as Row<T> | undefined;
+    }
+    const path = { store: percentEncoded(store), key: percentEncoded(name) };
     const answer = await this.#ask((signal) =>
       this.#wire.GET("/v1/stores/{store}/rows/{key}", { params: { path }, signal }),
     );

@@ -38,6 +38,18 @@ test("a commit writes rows that later transactions read", async () => {
   committed(await second.commit());
 });
 
+test("keys that look like something else are only keys", async () => {
+  const client = connected();
+  for (const key of [".", "..", "a/../b", "%2e%2e", "gr\u00fcn ?&#+", new Uint8Array([0xff, 0])]) {
+    const txn = client.beginLocal();
+    txn.put("kv", key, "here");
+    const { session } = committed(await txn.commit());
+    const again = await client.begin({ stores: ["kv"], session, waitMs: 5000 });
+    assert.deepEqual(await again.get("kv", key), (await again.scan("kv", { start: key, limit: 1 }))[0]);
+    assert.equal((await again.get("kv", key))?.value, "here", String(key));
+  }
+});
+
 test("a conflict is an answer that says what stood in the way", async () => {
   const client = connected();
   const key = `${freshPrefix()}a`;

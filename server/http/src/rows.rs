@@ -3,7 +3,7 @@
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use tribunal_api::{Problem, Row, Rows};
+use tribunal_api::{Problem, Row, RowPage};
 use tribunal_types::Cen;
 use tribunal_types::limits::KEY_BYTES_MAX;
 
@@ -65,7 +65,7 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
         ("limit" = Option<u32>, Query, nullable = false, minimum = 1, maximum = 10000, description = "Most rows to return; 100 if absent"),
     ),
     responses(
-        (status = 200, description = "The rows", body = Rows),
+        (status = 200, description = "The rows", body = RowPage),
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),

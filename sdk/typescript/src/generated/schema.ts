@@ -849,7 +849,7 @@ export interface components {
         /** @description A row of an embedded store. Without `version` there is no such row. */
         Row: {
             /**
-             * @description Snapshot that this reflects. Absent within [`Rows`], which says it once.
+             * @description Snapshot that this reflects. Absent within [`RowPage`], which says it once.
              * @example 8841
              */
             applied?: string;
@@ -868,7 +868,7 @@ export interface components {
             version?: string;
         };
         /** @description Rows in key order. */
-        Rows: {
+        RowPage: {
             /**
              * @description Snapshot that this reflects.
              * @example 8841
@@ -1763,7 +1763,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Rows"];
+                    "application/json": components["schemas"]["RowPage"];
                 };
             };
             /** @description The request cannot be read */

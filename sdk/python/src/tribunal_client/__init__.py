@@ -1,0 +1,59 @@
+"""Client of Tribunal, concurrency control as a service.
+
+A transaction collects what it read and what it wants to write, then asks for a verdict. See README.md.
+"""
+
+from .client import Client, Ran, RowPage
+from .errors import (
+    ClientMistake,
+    Misuse,
+    OutcomeUnknown,
+    ServerMisbehaved,
+    TransactionAborted,
+    TribunalError,
+    Unavailable,
+)
+from .ids import uuid7
+from .keys import Key
+from .log import LogReader, LogRecord, LogWrite
+from .retry import RetryPolicy
+from .transaction import PreparedCommit, Row, Transaction
+from .verdict import Aborted, Committed, Conflict, Undecided, Verdict
+from .wire.models import CommitRequest, Problem, ProblemError, StoreDeclaration, StoreInfo, TxnOutcome
+from .wire.models.isolation_level import IsolationLevel
+from .wire.models.write_op import WriteOp
+
+__all__ = [
+    "Aborted",
+    "Client",
+    "ClientMistake",
+    "CommitRequest",
+    "Committed",
+    "Conflict",
+    "IsolationLevel",
+    "Key",
+    "LogReader",
+    "LogRecord",
+    "LogWrite",
+    "Misuse",
+    "OutcomeUnknown",
+    "PreparedCommit",
+    "Problem",
+    "ProblemError",
+    "Ran",
+    "RetryPolicy",
+    "Row",
+    "RowPage",
+    "ServerMisbehaved",
+    "StoreDeclaration",
+    "StoreInfo",
+    "Transaction",
+    "TransactionAborted",
+    "TribunalError",
+    "TxnOutcome",
+    "Unavailable",
+    "Undecided",
+    "Verdict",
+    "WriteOp",
+    "uuid7",
+]

@@ -1,0 +1,95 @@
+"""What can go wrong, by who can do something about it.
+
+A verdict is none of it, except at the end of `Client.run`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .wire.types import Unset
+
+if TYPE_CHECKING:
+    from .verdict import Aborted
+    from .wire.models import Problem, ProblemError
+
+
+class TribunalError(Exception):
+    """Any error of this package."""
+
+
+class ClientMistake(TribunalError):
+    """The request is wrong and will be wrong again: `errors` says where."""
+
+    retryable = False
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        faults = "; ".join(f"{fault.pointer}: {fault.detail}" for fault in problem.errors or [])
+        super().__init__(f"{problem.code}: {problem.detail}" + (f" ({faults})" if faults else ""))
+
+    @property
+    def code(self) -> str:
+        """What happened, for programs: `unknown_store`, `log_truncated` and so on."""
+        return self.problem.code
+
+    @property
+    def errors(self) -> list[ProblemError]:
+        """Every fault that was found in the request: `pointer`, `code`, `detail`."""
+        return self.problem.errors or []
+
+
+class Unavailable(TribunalError):
+    """Nothing was decided; the same request may work later."""
+
+    retryable = True
+
+    def __init__(self, message: str, problem: Problem | None = None) -> None:
+        super().__init__(message)
+        self.problem = problem
+        """What the service said; `None` if it could not be reached."""
+
+    @property
+    def code(self) -> str:
+        """What happened, for programs; `unreachable` if the service could not be asked."""
+        return "unreachable" if self.problem is None else self.problem.code
+
+    @property
+    def retry_after_s(self) -> float:
+        """When to try again, seconds."""
+        if self.problem is None or isinstance(self.problem.retry_after_ms, Unset):
+            return 0.0
+        return self.problem.retry_after_ms / 1000
+
+
+class OutcomeUnknown(TribunalError):
+    """The transaction may or may not have committed, and nobody could be asked. Ask for its status by its id."""
+
+    def __init__(self, txn_id: str, message: str) -> None:
+        super().__init__(f"the outcome of transaction {txn_id} is unknown: {message}")
+        self.txn_id = txn_id
+
+
+class TransactionAborted(TribunalError):
+    """The end of `Client.run`: the transaction aborted, for good or once too often."""
+
+    def __init__(self, aborted: Aborted) -> None:
+        first = aborted.conflicts[0] if aborted.conflicts else None
+        at = f" at {first.store}/{first.key!r}" if first else ""
+        super().__init__(f"transaction {aborted.txn_id} aborted: {aborted.reason}{at}")
+        self.aborted = aborted
+
+
+class ServerMisbehaved(TribunalError):
+    """The server's answer makes no sense to this client."""
+
+
+class Misuse(TribunalError):
+    """The client was used in a way that cannot work."""
+
+
+def error_of(problem: Problem) -> ClientMistake | Unavailable:
+    """Make the error that a problem document stands for."""
+    if problem.retryable or problem.status >= 500:
+        return Unavailable(f"{problem.code}: {problem.detail}", problem)
+    return ClientMistake(problem)

@@ -1,0 +1,56 @@
+"""Keys: UTF-8 text or any bytes, in the two fields that the wire has for them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from urllib.parse import quote
+
+from .errors import Misuse, ServerMisbehaved
+from .wire.types import UNSET, Unset
+
+Key = str | bytes
+"""A row's key. Bytes that are UTF-8 name the same row as the text."""
+
+
+def normal(key: Key) -> bytes:
+    """Bring a key into its one form."""
+    if isinstance(key, bytes):
+        return key
+    try:
+        return key.encode()
+    except UnicodeEncodeError as error:
+        raise Misuse(f"a key cannot be written as UTF-8: {error}") from error
+
+
+def readable(key: bytes) -> Key:
+    """Show a key as callers see it: text if it is UTF-8."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key
+
+
+def key_fields(key: bytes) -> tuple[str | Unset, str | Unset]:
+    """Split a key into its wire fields."""
+    try:
+        return key.decode(), UNSET
+    except UnicodeDecodeError:
+        return UNSET, base64.b64encode(key).decode()
+
+
+def key_of(text: str | Unset, in_base64: str | Unset) -> bytes | None:
+    """Join the two wire fields of a key; `None` if neither is there."""
+    if not isinstance(text, Unset):
+        return text.encode()
+    if isinstance(in_base64, Unset):
+        return None
+    try:
+        return base64.b64decode(in_base64, validate=True)
+    except binascii.Error as error:
+        raise ServerMisbehaved(f"`{in_base64}` where base64 was due") from error
+
+
+def percent_encoded(key: bytes) -> str:
+    """Percent-encode a key for a path segment or a query value."""
+    return quote(key, safe="")

@@ -1,0 +1,228 @@
+"""A transaction in the making: collects what was observed and what is to be written, in memory, until it commits.
+
+Forgetting it is how to give up: nothing of it exists anywhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from .keys import Key, key_fields, normal, readable
+from .verdict import number
+from .wire.models import CommitRequest, CommitRequestSnapshots, Range, Read, Write
+from .wire.types import UNSET, Unset
+from .writes import NOTHING, JsonValue, Known, Nothing, PendingWrite, copied, merge, total
+
+if TYPE_CHECKING:
+    from .client import Client
+    from .verdict import Verdict
+    from .wire.models import BeginResponse, TxnOutcome
+    from .wire.models.isolation_level import IsolationLevel
+    from .wire.models.write_op import WriteOp
+
+RowName = tuple[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row as it was read."""
+
+    key: Key
+    value: Any
+    """Any JSON."""
+    version: int | None
+    """`None` for a row that the transaction itself wrote and had not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCommit:
+    """A commit that can be sent again, and in a batch: the same id and body get the same answer."""
+
+    txn_id: str
+    """The transaction, and the idempotency key."""
+    request: CommitRequest
+    """The request's body."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    version: int | None
+    value: JsonValue | Nothing = NOTHING
+    """Known only for rows that were read through this transaction."""
+
+
+class Transaction:
+    """A transaction in the making. Built by `Client.begin`, `Client.begin_local` and `Client.run`."""
+
+    def __init__(self, client: Client, txn_id: str, isolation: IsolationLevel, begun: BeginResponse | None) -> None:
+        self._client = client
+        self.id = txn_id
+        """The transaction's id, by which its outcome can be asked for."""
+        self.isolation = isolation
+        self.priority: int | None = None
+        """Weight for conflict rules that look at it, 0 to 255."""
+        self.ack: Literal["durable", "applied"] | None = None
+        """When the commit is answered."""
+        self._epoch = UNSET if begun is None else begun.epoch
+        self._snapshots: dict[str, str] = {} if begun is None else begun.snapshots.additional_properties
+        # What was seen first; a second read answers the same.
+        self._reads: dict[RowName, _Seen] = {}
+        self._ranges: dict[tuple[str, bytes, bytes], None] = {}
+        self._writes: dict[RowName, PendingWrite] = {}
+
+    @property
+    def snapshots(self) -> dict[str, int]:
+        """Snapshot of each store named at Begin."""
+        return {store: number(text) for store, text in self._snapshots.items()}
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing would be written."""
+        return not self._writes
+
+    @property
+    def blind(self) -> bool:
+        """Whether nothing was read: the same work would write the same again."""
+        return not self._reads and not self._ranges
+
+    def get(self, store: str, key: Key) -> Row | None:
+        """Read a row of an embedded store, own writes included. What was read first stays what is read."""
+        name = (store, normal(key))
+        own, seen = self._writes.get(name), self._reads.get(name)
+        if own is not None and own.op != "add":
+            return _row(name[1], None if seen is None else seen.version, own.value)
+        if seen is None or (seen.version is not None and seen.value is NOTHING):
+            found = self._client.row(store, key)
+            # A version observed before is kept: if the row has moved since, the commit must notice.
+            version = seen.version if seen is not None else None if found is None else found.version
+            seen = _Seen(version, NOTHING if found is None else found.value)
+            self._reads[name] = seen
+        value = seen.value if own is None else total(seen.value, own.value)
+        return _row(name[1], seen.version, value)
+
+    def scan(self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000) -> list[Row]:
+        """Read at most `limit` rows of `start..end` of an embedded store, own writes included.
+
+        Observes the range as far as it was read. An empty `end` goes to the end of the store.
+        """
+        page = self._client.rows(store, start, end, limit=limit)
+        first, behind = normal(start), normal(end)
+        if page.more and page.rows:
+            behind = normal(page.rows[-1].key) + b"\0"
+        self.observe_range(store, first, behind)
+        rows: dict[bytes, Row] = {}
+        for found in page.rows:
+            key = normal(found.key)
+            self._reads.setdefault((store, key), _Seen(found.version, found.value))
+            rows[key] = found
+        for (written, key), write in self._writes.items():
+            if written != store or key < first or (behind and key >= behind):
+                continue
+            before = rows.pop(key, None)
+            value = write.value
+            if write.op == "add":
+                value = total(None if before is None else before.value, write.value)
+            row = _row(key, None if before is None else before.version, value)
+            if row is not None:
+                rows[key] = row
+        return [rows[key] for key in sorted(rows)[:limit]]
+
+    def observe(self, store: str, key: Key, version: int | None) -> None:
+        """Say that the engine read a row in its own storage, with this version, or that it is not there (`None`).
+
+        The first observation of a row counts.
+        """
+        self._reads.setdefault((store, normal(key)), _Seen(version))
+
+    def observe_range(self, store: str, start: Key = "", end: Key = "") -> None:
+        """Say that the engine read the keys `start..end` in its own storage; empty bounds are the store's."""
+        self._ranges[(store, normal(start), normal(end))] = None
+
+    def insert(self, store: str, key: Key, value: object) -> None:
+        """Create a row; the transaction aborts if it exists."""
+        self._write(store, key, "insert", copied(value))
+
+    def update(self, store: str, key: Key, value: object) -> None:
+        """Replace a row's value; the transaction aborts if it is missing."""
+        self._write(store, key, "update", copied(value))
+
+    def put(self, store: str, key: Key, value: object) -> None:
+        """Create or replace a row."""
+        self._write(store, key, "put", copied(value))
+
+    def delete(self, store: str, key: Key) -> None:
+        """Remove a row; the transaction aborts if it is missing."""
+        self._write(store, key, "delete", NOTHING)
+
+    def add(self, store: str, key: Key, delta: int) -> None:
+        """Add to an integer row; two adds never conflict."""
+        self._write(store, key, "add", total(0, delta))
+
+    def commit(self) -> Verdict:
+        """Ask for the verdict. A lost reply is resolved by the transaction's id."""
+        return self._client.commit(self.prepare())
+
+    def validate(self) -> TxnOutcome:
+        """Ask whether it would commit now, alone. Changes nothing."""
+        return self._client.validate(self.prepare())
+
+    def abort(self) -> Verdict:
+        """Record at the service that this transaction will never commit, and return what stands.
+
+        Not needed to give up.
+        """
+        return self._client.abort(self.id)
+
+    def prepare(self) -> PreparedCommit:
+        """Make the commit request, for example for `Client.batch`."""
+        snapshots: CommitRequestSnapshots | Unset = UNSET
+        if self._snapshots:
+            snapshots = CommitRequestSnapshots()
+            snapshots.additional_properties = dict(self._snapshots)
+        request = CommitRequest(
+            isolation=self.isolation,
+            snapshots=snapshots,
+            priority=UNSET if self.priority is None else self.priority,
+            ack=UNSET if self.ack is None else self.ack,
+            epoch=self._epoch,
+            reads=[_read(store, key, seen) for (store, key), seen in self._reads.items()],
+            ranges=[_range(*seen) for seen in self._ranges],
+            writes=[_written(store, key, write) for (store, key), write in self._writes.items()],
+        )
+        return PreparedCommit(self.id, request)
+
+    def _write(self, store: str, key: Key, op: WriteOp, value: JsonValue | Nothing) -> None:
+        name = (store, normal(key))
+        seen = self._reads.get(name)
+        known: Known = "unread" if seen is None else "absent" if seen.version is None else "present"
+        write = merge(self._writes.get(name), PendingWrite(op, value), known)
+        if write is None:
+            del self._writes[name]
+        else:
+            self._writes[name] = write
+
+
+def _row(key: bytes, version: int | None, value: JsonValue | Nothing) -> Row | None:
+    return None if isinstance(value, Nothing) else Row(readable(key), value, version)
+
+
+def _read(store: str, key: bytes, seen: _Seen) -> Read:
+    text, in_base64 = key_fields(key)
+    version = UNSET if seen.version is None else str(seen.version)
+    return Read(store=store, key=text, key_b64=in_base64, version=version)
+
+
+def _range(store: str, start: bytes, end: bytes) -> Range:
+    seen = Range(store=store)
+    if start:
+        seen.start, seen.start_b64 = key_fields(start)
+    if end:
+        seen.end, seen.end_b64 = key_fields(end)
+    return seen
+
+
+def _written(store: str, key: bytes, write: PendingWrite) -> Write:
+    text, in_base64 = key_fields(key)
+    value = UNSET if isinstance(write.value, Nothing) else write.value
+    return Write(op=write.op, store=store, key=text, key_b64=in_base64, value=value)

@@ -1,0 +1,153 @@
+"""Verdicts: what the service decided, finally."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from .errors import ServerMisbehaved, error_of
+from .keys import Key, key_of, readable
+from .wire.types import Unset
+
+if TYPE_CHECKING:
+    from .wire.models import Conflict as WireConflict
+    from .wire.models import TxnOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Durable and final."""
+
+    txn_id: str
+    cen: int
+    """Epoch that decided it."""
+    csn: int | None
+    """Arrival stamp; read-only transactions have none."""
+    version: int | None
+    """Version of every row written; `None` if nothing was."""
+    lsn: dict[str, int]
+    """Position in the log of each store written."""
+    session: str | None
+    """Pass it to a Begin that must see this commit."""
+    applied: bool | None
+    """With `ack="applied"`: whether every store had applied it in time."""
+    replayed: bool
+    """The verdict had been given before: this was a repetition, or a lost reply was asked for."""
+    status: Literal["committed"] = "committed"
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One thing that defeated a transaction."""
+
+    store: str
+    key: Key
+    """The row's key, or the range's start."""
+    end: Key | None
+    """The range's end."""
+    op: str
+    """Which operation lost: `read`, `range` or `write`."""
+    stage: str
+    """Station that found it."""
+    read_version: int | None
+    """Version that the transaction had read."""
+    current_version: int | None
+    """Version that is there now."""
+    by_txn: str | None
+    """The winner, if it is of the same epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """Final; the transaction left no trace."""
+
+    txn_id: str
+    reason: str
+    """`read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing` and so on."""
+    retryable: bool
+    """Whether the same work on fresh reads, under a new id, may commit."""
+    retry_after_s: float
+    """How long to wait before that, seconds."""
+    conflicts: tuple[Conflict, ...]
+    """What defeated it."""
+    replayed: bool
+    """The verdict had been given before: this was a repetition, or a lost reply was asked for."""
+    status: Literal["aborted"] = "aborted"
+
+
+T = TypeVar("T")
+
+Verdict = Committed | Aborted
+"""A verdict: match on its type, or look at `status`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """No verdict (yet)."""
+
+    txn_id: str
+    status: Literal["in_flight", "unknown", "unknown_expired"]
+    """It waits for its verdict; it never arrived, but still may; nothing is known of it any more."""
+
+
+def number(text: str) -> int:
+    """Read a 64-bit number."""
+    if not (text.isascii() and text.isdigit()):
+        raise ServerMisbehaved(f"`{text}` where a number was due")
+    return int(text)
+
+
+def maybe_number(text: str | Unset) -> int | None:
+    """Read a 64-bit number that may be absent."""
+    return None if isinstance(text, Unset) else number(text)
+
+
+def given(value: T | Unset) -> T | None:
+    """Turn an absent field into `None`."""
+    return None if isinstance(value, Unset) else value
+
+
+def verdict_of(outcome: TxnOutcome, *, replayed: bool) -> Verdict:
+    """Read a verdict."""
+    txn_id = given(outcome.txn_id) or ""
+    match outcome.status:
+        case "committed":
+            return Committed(
+                txn_id=txn_id,
+                cen=maybe_number(outcome.cen) or 0,
+                csn=maybe_number(outcome.csn),
+                version=maybe_number(outcome.version),
+                lsn={}
+                if isinstance(outcome.lsn, Unset)
+                else {store: number(lsn) for store, lsn in outcome.lsn.additional_properties.items()},
+                session=given(outcome.session),
+                applied=given(outcome.applied),
+                replayed=replayed,
+            )
+        case "aborted":
+            return Aborted(
+                txn_id=txn_id,
+                reason=given(outcome.reason) or "",
+                retryable=given(outcome.retryable) or False,
+                retry_after_s=(given(outcome.retry_after_ms) or 0) / 1000,
+                conflicts=tuple(_conflict_of(conflict) for conflict in outcome.conflicts or []),
+                replayed=replayed,
+            )
+        case _:
+            if not isinstance(outcome.problem, Unset):
+                raise error_of(outcome.problem)
+            raise ServerMisbehaved(f"status {outcome.status} where a verdict was due")
+
+
+def _conflict_of(conflict: WireConflict) -> Conflict:
+    key, end = key_of(conflict.key, conflict.key_b64), key_of(conflict.end, conflict.end_b64)
+    return Conflict(
+        store=conflict.store,
+        key=readable(key or b""),
+        end=None if end is None else readable(end),
+        op=conflict.op,
+        stage=conflict.stage,
+        read_version=maybe_number(conflict.read_version),
+        current_version=maybe_number(conflict.current_version),
+        by_txn=given(conflict.by_txn),
+    )

@@ -1,0 +1,215 @@
+from http import HTTPStatus
+from typing import Any
+
+import httpx
+
+from ...client import AuthenticatedClient, Client
+from ...models.log_page import LogPage
+from ...models.problem import Problem
+from ...types import UNSET, Response, Unset
+
+
+def _get_kwargs(
+    *,
+    store: str,
+    after: str | Unset = UNSET,
+    limit: int | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
+) -> dict[str, Any]:
+
+    params: dict[str, Any] = {}
+
+    params["store"] = store
+
+    params["after"] = after
+
+    params["limit"] = limit
+
+    params["wait_ms"] = wait_ms
+
+    params = {k: v for k, v in params.items() if v is not UNSET and v is not None}
+
+    _kwargs: dict[str, Any] = {
+        "method": "get",
+        "url": "/v1/log",
+        "params": params,
+    }
+
+    return _kwargs
+
+
+def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> LogPage | Problem:
+    if response.status_code == 200:
+        response_200 = LogPage.from_dict(response.json())
+
+        return response_200
+
+    if response.status_code == 400:
+        response_400 = Problem.from_dict(response.json())
+
+        return response_400
+
+    if response.status_code == 404:
+        response_404 = Problem.from_dict(response.json())
+
+        return response_404
+
+    if response.status_code == 410:
+        response_410 = Problem.from_dict(response.json())
+
+        return response_410
+
+    response_default = Problem.from_dict(response.json())
+
+    return response_default
+
+
+def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Response[LogPage | Problem]:
+    return Response(
+        status_code=HTTPStatus(response.status_code),
+        content=response.content,
+        headers=response.headers,
+        parsed=_parse_response(client=client, response=response),
+    )
+
+
+def sync_detailed(
+    *,
+    client: AuthenticatedClient | Client,
+    store: str,
+    after: str | Unset = UNSET,
+    limit: int | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
+) -> Response[LogPage | Problem]:
+    """LogPull: reads a store's committed log, dense in `lsn`.
+
+    Args:
+        store (str):
+        after (str | Unset):
+        limit (int | Unset):
+        wait_ms (int | Unset):
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Response[LogPage | Problem]
+    """
+
+    kwargs = _get_kwargs(
+        store=store,
+        after=after,
+        limit=limit,
+        wait_ms=wait_ms,
+    )
+
+    response = client.get_httpx_client().request(
+        **kwargs,
+    )
+
+    return _build_response(client=client, response=response)
+
+
+def sync(
+    *,
+    client: AuthenticatedClient | Client,
+    store: str,
+    after: str | Unset = UNSET,
+    limit: int | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
+) -> LogPage | Problem | None:
+    """LogPull: reads a store's committed log, dense in `lsn`.
+
+    Args:
+        store (str):
+        after (str | Unset):
+        limit (int | Unset):
+        wait_ms (int | Unset):
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        LogPage | Problem
+    """
+
+    return sync_detailed(
+        client=client,
+        store=store,
+        after=after,
+        limit=limit,
+        wait_ms=wait_ms,
+    ).parsed
+
+
+async def asyncio_detailed(
+    *,
+    client: AuthenticatedClient | Client,
+    store: str,
+    after: str | Unset = UNSET,
+    limit: int | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
+) -> Response[LogPage | Problem]:
+    """LogPull: reads a store's committed log, dense in `lsn`.
+
+    Args:
+        store (str):
+        after (str | Unset):
+        limit (int | Unset):
+        wait_ms (int | Unset):
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Response[LogPage | Problem]
+    """
+
+    kwargs = _get_kwargs(
+        store=store,
+        after=after,
+        limit=limit,
+        wait_ms=wait_ms,
+    )
+
+    response = await client.get_async_httpx_client().request(**kwargs)
+
+    return _build_response(client=client, response=response)
+
+
+async def asyncio(
+    *,
+    client: AuthenticatedClient | Client,
+    store: str,
+    after: str | Unset = UNSET,
+    limit: int | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
+) -> LogPage | Problem | None:
+    """LogPull: reads a store's committed log, dense in `lsn`.
+
+    Args:
+        store (str):
+        after (str | Unset):
+        limit (int | Unset):
+        wait_ms (int | Unset):
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        LogPage | Problem
+    """
+
+    return (
+        await asyncio_detailed(
+            client=client,
+            store=store,
+            after=after,
+            limit=limit,
+            wait_ms=wait_ms,
+        )
+    ).parsed

@@ -1,0 +1,178 @@
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from ...client import AuthenticatedClient, Client
+from ...models.commit_request import CommitRequest
+from ...models.problem import Problem
+from ...models.txn_outcome import TxnOutcome
+from ...types import Response
+
+
+def _get_kwargs(
+    txn_id: str,
+    *,
+    body: CommitRequest,
+) -> dict[str, Any]:
+    headers: dict[str, Any] = {}
+
+    _kwargs: dict[str, Any] = {
+        "method": "post",
+        "url": "/v1/txns/{txn_id}/validate".format(
+            txn_id=quote(str(txn_id), safe=""),
+        ),
+    }
+
+    _kwargs["json"] = body.to_dict()
+
+    headers["Content-Type"] = "application/json"
+
+    _kwargs["headers"] = headers
+    return _kwargs
+
+
+def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Problem | TxnOutcome:
+    if response.status_code == 200:
+        response_200 = TxnOutcome.from_dict(response.json())
+
+        return response_200
+
+    if response.status_code == 400:
+        response_400 = Problem.from_dict(response.json())
+
+        return response_400
+
+    response_default = Problem.from_dict(response.json())
+
+    return response_default
+
+
+def _build_response(
+    *, client: AuthenticatedClient | Client, response: httpx.Response
+) -> Response[Problem | TxnOutcome]:
+    return Response(
+        status_code=HTTPStatus(response.status_code),
+        content=response.content,
+        headers=response.headers,
+        parsed=_parse_response(client=client, response=response),
+    )
+
+
+def sync_detailed(
+    txn_id: str,
+    *,
+    client: AuthenticatedClient | Client,
+    body: CommitRequest,
+) -> Response[Problem | TxnOutcome]:
+    """Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+
+    Args:
+        txn_id (str):
+        body (CommitRequest): A commit: what the transaction observed and what it wants to write.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Response[Problem | TxnOutcome]
+    """
+
+    kwargs = _get_kwargs(
+        txn_id=txn_id,
+        body=body,
+    )
+
+    response = client.get_httpx_client().request(
+        **kwargs,
+    )
+
+    return _build_response(client=client, response=response)
+
+
+def sync(
+    txn_id: str,
+    *,
+    client: AuthenticatedClient | Client,
+    body: CommitRequest,
+) -> Problem | TxnOutcome | None:
+    """Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+
+    Args:
+        txn_id (str):
+        body (CommitRequest): A commit: what the transaction observed and what it wants to write.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Problem | TxnOutcome
+    """
+
+    return sync_detailed(
+        txn_id=txn_id,
+        client=client,
+        body=body,
+    ).parsed
+
+
+async def asyncio_detailed(
+    txn_id: str,
+    *,
+    client: AuthenticatedClient | Client,
+    body: CommitRequest,
+) -> Response[Problem | TxnOutcome]:
+    """Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+
+    Args:
+        txn_id (str):
+        body (CommitRequest): A commit: what the transaction observed and what it wants to write.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Response[Problem | TxnOutcome]
+    """
+
+    kwargs = _get_kwargs(
+        txn_id=txn_id,
+        body=body,
+    )
+
+    response = await client.get_async_httpx_client().request(**kwargs)
+
+    return _build_response(client=client, response=response)
+
+
+async def asyncio(
+    txn_id: str,
+    *,
+    client: AuthenticatedClient | Client,
+    body: CommitRequest,
+) -> Problem | TxnOutcome | None:
+    """Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+
+    Args:
+        txn_id (str):
+        body (CommitRequest): A commit: what the transaction observed and what it wants to write.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Problem | TxnOutcome
+    """
+
+    return (
+        await asyncio_detailed(
+            txn_id=txn_id,
+            client=client,
+            body=body,
+        )
+    ).parsed

@@ -1,0 +1,83 @@
+"""Contains all the data models used in inputs/outputs"""
+
+from .ack import Ack
+from .batch_commit_request import BatchCommitRequest
+from .batch_commit_response import BatchCommitResponse
+from .batch_txn import BatchTxn
+from .batch_txn_snapshots import BatchTxnSnapshots
+from .begin_request import BeginRequest
+from .begin_response import BeginResponse
+from .begin_response_snapshots import BeginResponseSnapshots
+from .commit_request import CommitRequest
+from .commit_request_snapshots import CommitRequestSnapshots
+from .conflict import Conflict
+from .health import Health
+from .import_line import ImportLine
+from .import_result import ImportResult
+from .isolation_level import IsolationLevel
+from .log_page import LogPage
+from .log_record import LogRecord
+from .log_write import LogWrite
+from .problem import Problem
+from .problem_error import ProblemError
+from .range_ import Range
+from .read import Read
+from .readiness import Readiness
+from .row import Row
+from .row_page import RowPage
+from .snapshot import Snapshot
+from .store_declaration import StoreDeclaration
+from .store_declaration_adaptor_config import StoreDeclarationAdaptorConfig
+from .store_existence import StoreExistence
+from .store_info import StoreInfo
+from .store_info_adaptor_config import StoreInfoAdaptorConfig
+from .store_list import StoreList
+from .store_push import StorePush
+from .txn_outcome import TxnOutcome
+from .txn_outcome_lsn import TxnOutcomeLsn
+from .txn_state import TxnState
+from .version_info import VersionInfo
+from .write import Write
+from .write_op import WriteOp
+
+__all__ = (
+    "Ack",
+    "BatchCommitRequest",
+    "BatchCommitResponse",
+    "BatchTxn",
+    "BatchTxnSnapshots",
+    "BeginRequest",
+    "BeginResponse",
+    "BeginResponseSnapshots",
+    "CommitRequest",
+    "CommitRequestSnapshots",
+    "Conflict",
+    "Health",
+    "ImportLine",
+    "ImportResult",
+    "IsolationLevel",
+    "LogPage",
+    "LogRecord",
+    "LogWrite",
+    "Problem",
+    "ProblemError",
+    "Range",
+    "Read",
+    "Readiness",
+    "Row",
+    "RowPage",
+    "Snapshot",
+    "StoreDeclaration",
+    "StoreDeclarationAdaptorConfig",
+    "StoreExistence",
+    "StoreInfo",
+    "StoreInfoAdaptorConfig",
+    "StoreList",
+    "StorePush",
+    "TxnOutcome",
+    "TxnOutcomeLsn",
+    "TxnState",
+    "VersionInfo",
+    "Write",
+    "WriteOp",
+)

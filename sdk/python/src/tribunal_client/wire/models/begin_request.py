@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+from attrs import define as _attrs_define
+from attrs import field as _attrs_field
+
+from ..models.isolation_level import IsolationLevel, check_isolation_level
+from ..types import UNSET, Unset
+
+T = TypeVar("T", bound="BeginRequest")
+
+
+@_attrs_define
+class BeginRequest:
+    """A Begin.
+
+    Attributes:
+        isolation (IsolationLevel | Unset): Isolation level.
+        session (str | Unset): Token from an earlier commit: wait until its writes are visible.
+        stores (list[str] | Unset): Stores that the transaction will use; all of the namespace if absent.
+        ttl_ms (int | Unset): How long the transaction means to run, milliseconds. The id expires no later than its
+            window.
+        wait_ms (int | Unset): How long to wait for that, milliseconds.
+    """
+
+    isolation: IsolationLevel | Unset = UNSET
+    session: str | Unset = UNSET
+    stores: list[str] | Unset = UNSET
+    ttl_ms: int | Unset = UNSET
+    wait_ms: int | Unset = UNSET
+    additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        isolation: str | Unset = UNSET
+        if not isinstance(self.isolation, Unset):
+            isolation = self.isolation
+
+        session = self.session
+
+        stores: list[str] | Unset = UNSET
+        if not isinstance(self.stores, Unset):
+            stores = self.stores
+
+        ttl_ms = self.ttl_ms
+
+        wait_ms = self.wait_ms
+
+        field_dict: dict[str, Any] = {}
+        field_dict.update(self.additional_properties)
+        field_dict.update({})
+        if isolation is not UNSET:
+            field_dict["isolation"] = isolation
+        if session is not UNSET:
+            field_dict["session"] = session
+        if stores is not UNSET:
+            field_dict["stores"] = stores
+        if ttl_ms is not UNSET:
+            field_dict["ttl_ms"] = ttl_ms
+        if wait_ms is not UNSET:
+            field_dict["wait_ms"] = wait_ms
+
+        return field_dict
+
+    @classmethod
+    def from_dict(cls: type[T], src_dict: Mapping[str, Any]) -> T:
+        d = dict(src_dict)
+        _isolation = d.pop("isolation", UNSET)
+        isolation: IsolationLevel | Unset
+        if isinstance(_isolation, Unset):
+            isolation = UNSET
+        else:
+            isolation = check_isolation_level(_isolation)
+
+        session = d.pop("session", UNSET)
+
+        stores = cast(list[str], d.pop("stores", UNSET))
+
+        ttl_ms = d.pop("ttl_ms", UNSET)
+
+        wait_ms = d.pop("wait_ms", UNSET)
+
+        begin_request = cls(
+            isolation=isolation,
+            session=session,
+            stores=stores,
+            ttl_ms=ttl_ms,
+            wait_ms=wait_ms,
+        )
+
+        begin_request.additional_properties = d
+        return begin_request
+
+    @property
+    def additional_keys(self) -> list[str]:
+        return list(self.additional_properties.keys())
+
+    def __getitem__(self, key: str) -> Any:
+        return self.additional_properties[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.additional_properties[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.additional_properties[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.additional_properties

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from attrs import define as _attrs_define
+from attrs import field as _attrs_field
+
+if TYPE_CHECKING:
+    from ..models.begin_response_snapshots import BeginResponseSnapshots
+
+
+T = TypeVar("T", bound="BeginResponse")
+
+
+@_attrs_define
+class BeginResponse:
+    """Answer to a Begin.
+
+    Attributes:
+        epoch (str): The epoch that is open now; pass it to the commit, for rules that prefer older transactions.
+            Example: 8842.
+        expires_at (str): When the id expires: RFC 3339, UTC. Example: 2026-01-02T03:04:05.678Z.
+        session (str): Token of what is visible in these snapshots.
+        snapshots (BeginResponseSnapshots): Snapshot of each named store, to read at and to commit with.
+        txn_id (str): The transaction's id, a UUIDv7 and its idempotency key. Example:
+            0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
+    """
+
+    epoch: str
+    expires_at: str
+    session: str
+    snapshots: BeginResponseSnapshots
+    txn_id: str
+    additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        epoch = self.epoch
+
+        expires_at = self.expires_at
+
+        session = self.session
+
+        snapshots = self.snapshots.to_dict()
+
+        txn_id = self.txn_id
+
+        field_dict: dict[str, Any] = {}
+        field_dict.update(self.additional_properties)
+        field_dict.update(
+            {
+                "epoch": epoch,
+                "expires_at": expires_at,
+                "session": session,
+                "snapshots": snapshots,
+                "txn_id": txn_id,
+            }
+        )
+
+        return field_dict
+
+    @classmethod
+    def from_dict(cls: type[T], src_dict: Mapping[str, Any]) -> T:
+        from ..models.begin_response_snapshots import BeginResponseSnapshots  # noqa: PLC0415
+
+        d = dict(src_dict)
+        epoch = d.pop("epoch")
+
+        expires_at = d.pop("expires_at")
+
+        session = d.pop("session")
+
+        snapshots = BeginResponseSnapshots.from_dict(d.pop("snapshots"))
+
+        txn_id = d.pop("txn_id")
+
+        begin_response = cls(
+            epoch=epoch,
+            expires_at=expires_at,
+            session=session,
+            snapshots=snapshots,
+            txn_id=txn_id,
+        )
+
+        begin_response.additional_properties = d
+        return begin_response
+
+    @property
+    def additional_keys(self) -> list[str]:
+        return list(self.additional_properties.keys())
+
+    def __getitem__(self, key: str) -> Any:
+        return self.additional_properties[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.additional_properties[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.additional_properties[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.additional_properties

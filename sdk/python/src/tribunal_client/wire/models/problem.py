@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from attrs import define as _attrs_define
+from attrs import field as _attrs_field
+
+from ..types import UNSET, Unset
+
+if TYPE_CHECKING:
+    from ..models.problem_error import ProblemError
+
+
+T = TypeVar("T", bound="Problem")
+
+
+@_attrs_define
+class Problem:
+    """Why there is no decision (RFC 9457, `application/problem+json`).
+
+    Attributes:
+        code (str): What happened, for programs. Example: unknown_field.
+        detail (str): What happened, for people.
+        retryable (bool): Whether the same request may work later.
+        status (int): HTTP status code. Example: 400.
+        title (str): The status code's phrase. Example: Bad Request.
+        type_ (str): Always `about:blank`: `code` says what it is. Example: about:blank.
+        applied (str | Unset): With `row_missing`: the snapshot in which there is no such row.
+        column (int | Unset): Column of malformed JSON, from 1.
+        errors (list[ProblemError] | Unset): Every fault that was found in the request.
+        line (int | Unset): Line of malformed JSON, from 1.
+        oldest (str | Unset): With `log_truncated`: the oldest position that is still kept.
+        retry_after_ms (int | Unset): When to try again, milliseconds.
+    """
+
+    code: str
+    detail: str
+    retryable: bool
+    status: int
+    title: str
+    type_: str
+    applied: str | Unset = UNSET
+    column: int | Unset = UNSET
+    errors: list[ProblemError] | Unset = UNSET
+    line: int | Unset = UNSET
+    oldest: str | Unset = UNSET
+    retry_after_ms: int | Unset = UNSET
+    additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        code = self.code
+
+        detail = self.detail
+
+        retryable = self.retryable
+
+        status = self.status
+
+        title = self.title
+
+        type_ = self.type_
+
+        applied = self.applied
+
+        column = self.column
+
+        errors: list[dict[str, Any]] | Unset = UNSET
+        if not isinstance(self.errors, Unset):
+            errors = []
+            for errors_item_data in self.errors:
+                errors_item = errors_item_data.to_dict()
+                errors.append(errors_item)
+
+        line = self.line
+
+        oldest = self.oldest
+
+        retry_after_ms = self.retry_after_ms
+
+        field_dict: dict[str, Any] = {}
+        field_dict.update(self.additional_properties)
+        field_dict.update(
+            {
+                "code": code,
+                "detail": detail,
+                "retryable": retryable,
+                "status": status,
+                "title": title,
+                "type": type_,
+            }
+        )
+        if applied is not UNSET:
+            field_dict["applied"] = applied
+        if column is not UNSET:
+            field_dict["column"] = column
+        if errors is not UNSET:
+            field_dict["errors"] = errors
+        if line is not UNSET:
+            field_dict["line"] = line
+        if oldest is not UNSET:
+            field_dict["oldest"] = oldest
+        if retry_after_ms is not UNSET:
+            field_dict["retry_after_ms"] = retry_after_ms
+
+        return field_dict
+
+    @classmethod
+    def from_dict(cls: type[T], src_dict: Mapping[str, Any]) -> T:
+        from ..models.problem_error import ProblemError  # noqa: PLC0415
+
+        d = dict(src_dict)
+        code = d.pop("code")
+
+        detail = d.pop("detail")
+
+        retryable = d.pop("retryable")
+
+        status = d.pop("status")
+
+        title = d.pop("title")
+
+        type_ = d.pop("type")
+
+        applied = d.pop("applied", UNSET)
+
+        column = d.pop("column", UNSET)
+
+        _errors = d.pop("errors", UNSET)
+        errors: list[ProblemError] | Unset = UNSET
+        if _errors is not UNSET:
+            errors = []
+            for errors_item_data in _errors:
+                errors_item = ProblemError.from_dict(errors_item_data)
+
+                errors.append(errors_item)
+
+        line = d.pop("line", UNSET)
+
+        oldest = d.pop("oldest", UNSET)
+
+        retry_after_ms = d.pop("retry_after_ms", UNSET)
+
+        problem = cls(
+            code=code,
+            detail=detail,
+            retryable=retryable,
+            status=status,
+            title=title,
+            type_=type_,
+            applied=applied,
+            column=column,
+            errors=errors,
+            line=line,
+            oldest=oldest,
+            retry_after_ms=retry_after_ms,
+        )
+
+        problem.additional_properties = d
+        return problem
+
+    @property
+    def additional_keys(self) -> list[str]:
+        return list(self.additional_properties.keys())
+
+    def __getitem__(self, key: str) -> Any:
+        return self.additional_properties[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.additional_properties[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.additional_properties[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.additional_properties

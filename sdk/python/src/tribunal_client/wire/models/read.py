@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from attrs import define as _attrs_define
+from attrs import field as _attrs_field
+
+from ..types import UNSET, Unset
+
+T = TypeVar("T", bound="Read")
+
+
+@_attrs_define
+class Read:
+    """A row that the transaction observed. Without `version` it observed that the row is absent.
+
+    Attributes:
+        store (str): The row's store. Example: kv.
+        key (str | Unset): The row's key, UTF-8.
+        key_b64 (str | Unset): The row's key in base64, instead of `key`.
+        version (str | Unset): The version seen; absent if the row was. Example: 17.
+    """
+
+    store: str
+    key: str | Unset = UNSET
+    key_b64: str | Unset = UNSET
+    version: str | Unset = UNSET
+    additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        store = self.store
+
+        key = self.key
+
+        key_b64 = self.key_b64
+
+        version = self.version
+
+        field_dict: dict[str, Any] = {}
+        field_dict.update(self.additional_properties)
+        field_dict.update(
+            {
+                "store": store,
+            }
+        )
+        if key is not UNSET:
+            field_dict["key"] = key
+        if key_b64 is not UNSET:
+            field_dict["key_b64"] = key_b64
+        if version is not UNSET:
+            field_dict["version"] = version
+
+        return field_dict
+
+    @classmethod
+    def from_dict(cls: type[T], src_dict: Mapping[str, Any]) -> T:
+        d = dict(src_dict)
+        store = d.pop("store")
+
+        key = d.pop("key", UNSET)
+
+        key_b64 = d.pop("key_b64", UNSET)
+
+        version = d.pop("version", UNSET)
+
+        read = cls(
+            store=store,
+            key=key,
+            key_b64=key_b64,
+            version=version,
+        )
+
+        read.additional_properties = d
+        return read
+
+    @property
+    def additional_keys(self) -> list[str]:
+        return list(self.additional_properties.keys())
+
+    def __getitem__(self, key: str) -> Any:
+        return self.additional_properties[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.additional_properties[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.additional_properties[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.additional_properties

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from attrs import define as _attrs_define
+from attrs import field as _attrs_field
+
+from ..models.store_existence import StoreExistence, check_store_existence
+from ..types import UNSET, Unset
+
+if TYPE_CHECKING:
+    from ..models.store_declaration_adaptor_config import StoreDeclarationAdaptorConfig
+
+
+T = TypeVar("T", bound="StoreDeclaration")
+
+
+@_attrs_define
+class StoreDeclaration:
+    """Declaration of a store.
+
+    Attributes:
+        adaptor (str | Unset): LogAdaptor that writes to the storage; absent for a store that is only its log. Example:
+            redis.
+        adaptor_config (StoreDeclarationAdaptorConfig | Unset): The adaptor's configuration. No credentials.
+        existence (StoreExistence | Unset): Who knows whether a row exists.
+        multi_version (bool | Unset): The engine reads one snapshot of this store itself.
+        transactional (bool | Unset): The storage's watermark moves in the same transaction as the rows; needed by
+            `add`.
+    """
+
+    adaptor: str | Unset = UNSET
+    adaptor_config: StoreDeclarationAdaptorConfig | Unset = UNSET
+    existence: StoreExistence | Unset = UNSET
+    multi_version: bool | Unset = UNSET
+    transactional: bool | Unset = UNSET
+    additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        adaptor = self.adaptor
+
+        adaptor_config: dict[str, Any] | Unset = UNSET
+        if not isinstance(self.adaptor_config, Unset):
+            adaptor_config = self.adaptor_config.to_dict()
+
+        existence: str | Unset = UNSET
+        if not isinstance(self.existence, Unset):
+            existence = self.existence
+
+        multi_version = self.multi_version
+
+        transactional = self.transactional
+
+        field_dict: dict[str, Any] = {}
+        field_dict.update(self.additional_properties)
+        field_dict.update({})
+        if adaptor is not UNSET:
+            field_dict["adaptor"] = adaptor
+        if adaptor_config is not UNSET:
+            field_dict["adaptor_config"] = adaptor_config
+        if existence is not UNSET:
+            field_dict["existence"] = existence
+        if multi_version is not UNSET:
+            field_dict["multi_version"] = multi_version
+        if transactional is not UNSET:
+            field_dict["transactional"] = transactional
+
+        return field_dict
+
+    @classmethod
+    def from_dict(cls: type[T], src_dict: Mapping[str, Any]) -> T:
+        from ..models.store_declaration_adaptor_config import (
+            StoreDeclarationAdaptorConfig,  # noqa: PLC0415
+        )
+
+        d = dict(src_dict)
+        adaptor = d.pop("adaptor", UNSET)
+
+        _adaptor_config = d.pop("adaptor_config", UNSET)
+        adaptor_config: StoreDeclarationAdaptorConfig | Unset
+        if isinstance(_adaptor_config, Unset):
+            adaptor_config = UNSET
+        else:
+            adaptor_config = StoreDeclarationAdaptorConfig.from_dict(_adaptor_config)
+
+        _existence = d.pop("existence", UNSET)
+        existence: StoreExistence | Unset
+        if isinstance(_existence, Unset):
+            existence = UNSET
+        else:
+            existence = check_store_existence(_existence)
+
+        multi_version = d.pop("multi_version", UNSET)
+
+        transactional = d.pop("transactional", UNSET)
+
+        store_declaration = cls(
+            adaptor=adaptor,
+            adaptor_config=adaptor_config,
+            existence=existence,
+            multi_version=multi_version,
+            transactional=transactional,
+        )
+
+        store_declaration.additional_properties = d
+        return store_declaration
+
+    @property
+    def additional_keys(self) -> list[str]:
+        return list(self.additional_properties.keys())
+
+    def __getitem__(self, key: str) -> Any:
+        return self.additional_properties[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.additional_properties[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.additional_properties[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.additional_properties

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from attrs import define as _attrs_define
+from attrs import field as _attrs_field
+
+from ..models.txn_state import TxnState, check_txn_state
+from ..types import UNSET, Unset
+
+if TYPE_CHECKING:
+    from ..models.conflict import Conflict
+    from ..models.problem import Problem
+    from ..models.txn_outcome_lsn import TxnOutcomeLsn
+
+
+T = TypeVar("T", bound="TxnOutcome")
+
+
+@_attrs_define
+class TxnOutcome:
+    """What became of a transaction. Which fields are there follows from `status`.
+
+    Attributes:
+        status (TxnState): State of a transaction.
+        applied (bool | Unset): With `ack: applied`: whether every store had applied it in time.
+        cen (str | Unset): Epoch that decided it. Example: 8842.
+        conflicts (list[Conflict] | Unset): What defeated it.
+        csn (str | Unset): Arrival stamp.
+        lsn (TxnOutcomeLsn | Unset): Position of its record in the log of each store that it wrote.
+        problem (Problem | Unset): Why there is no decision (RFC 9457, `application/problem+json`).
+        read_only (bool | Unset): It wrote nothing, and nothing was stored.
+        reason (str | Unset): Why it aborted: `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`,
+            `row_missing`,
+            `not_a_number`, `snapshot_too_old`, `snapshot_from_the_future`, `order_conflict`, `lock_lost`, `deadlock`,
+            `client_abort`, `fenced` or `plugin:<code>`. Example: read_conflict.
+        retry_after_ms (int | Unset): When trying again makes sense, milliseconds.
+        retryable (bool | Unset): Whether the same work on fresh reads, under a new id, may commit.
+        session (str | Unset): Pass it to a Begin that must see this commit.
+        txn_id (str | Unset): The transaction; absent only for a batch item without a readable id. Example:
+            0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
+        version (str | Unset): Version of every row that it wrote.
+    """
+
+    status: TxnState
+    applied: bool | Unset = UNSET
+    cen: str | Unset = UNSET
+    conflicts: list[Conflict] | Unset = UNSET
+    csn: str | Unset = UNSET
+    lsn: TxnOutcomeLsn | Unset = UNSET
+    problem: Problem | Unset = UNSET
+    read_only: bool | Unset = UNSET
+    reason: str | Unset = UNSET
+    retry_after_ms: int | Unset = UNSET
+    retryable: bool | Unset = UNSET
+    session: str | Unset = UNSET
+    txn_id: str | Unset = UNSET
+    version: str | Unset = UNSET
+    additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        status: str = self.status
+
+        applied = self.applied
+
+        cen = self.cen
+
+        conflicts: list[dict[str, Any]] | Unset = UNSET
+        if not isinstance(self.conflicts, Unset):
+            conflicts = []
+            for conflicts_item_data in self.conflicts:
+                conflicts_item = conflicts_item_data.to_dict()
+                conflicts.append(conflicts_item)
+
+        csn = self.csn
+
+        lsn: dict[str, Any] | Unset = UNSET
+        if not isinstance(self.lsn, Unset):
+            lsn = self.lsn.to_dict()
+
+        problem: dict[str, Any] | Unset = UNSET
+        if not isinstance(self.problem, Unset):
+            problem = self.problem.to_dict()
+
+        read_only = self.read_only
+
+        reason = self.reason
+
+        retry_after_ms = self.retry_after_ms
+
+        retryable = self.retryable
+
+        session = self.session
+
+        txn_id = self.txn_id
+
+        version = self.version
+
+        field_dict: dict[str, Any] = {}
+        field_dict.update(self.additional_properties)
+        field_dict.update(
+            {
+                "status": status,
+            }
+        )
+        if applied is not UNSET:
+            field_dict["applied"] = applied
+        if cen is not UNSET:
+            field_dict["cen"] = cen
+        if conflicts is not UNSET:
+            field_dict["conflicts"] = conflicts
+        if csn is not UNSET:
+            field_dict["csn"] = csn
+        if lsn is not UNSET:
+            field_dict["lsn"] = lsn
+        if problem is not UNSET:
+            field_dict["problem"] = problem
+        if read_only is not UNSET:
+            field_dict["read_only"] = read_only
+        if reason is not UNSET:
+            field_dict["reason"] = reason
+        if retry_after_ms is not UNSET:
+            field_dict["retry_after_ms"] = retry_after_ms
+        if retryable is not UNSET:
+            field_dict["retryable"] = retryable
+        if session is not UNSET:
+            field_dict["session"] = session
+        if txn_id is not UNSET:
+            field_dict["txn_id"] = txn_id
+        if version is not UNSET:
+            field_dict["version"] = version
+
+        return field_dict
+
+    @classmethod
+    def from_dict(cls: type[T], src_dict: Mapping[str, Any]) -> T:
+        from ..models.conflict import Conflict  # noqa: PLC0415
+        from ..models.problem import Problem  # noqa: PLC0415
+        from ..models.txn_outcome_lsn import TxnOutcomeLsn  # noqa: PLC0415
+
+        d = dict(src_dict)
+        status = check_txn_state(d.pop("status"))
+
+        applied = d.pop("applied", UNSET)
+
+        cen = d.pop("cen", UNSET)
+
+        _conflicts = d.pop("conflicts", UNSET)
+        conflicts: list[Conflict] | Unset = UNSET
+        if _conflicts is not UNSET:
+            conflicts = []
+            for conflicts_item_data in _conflicts:
+                conflicts_item = Conflict.from_dict(conflicts_item_data)
+
+                conflicts.append(conflicts_item)
+
+        csn = d.pop("csn", UNSET)
+
+        _lsn = d.pop("lsn", UNSET)
+        lsn: TxnOutcomeLsn | Unset
+        if isinstance(_lsn, Unset):
+            lsn = UNSET
+        else:
+            lsn = TxnOutcomeLsn.from_dict(_lsn)
+
+        _problem = d.pop("problem", UNSET)
+        problem: Problem | Unset
+        if isinstance(_problem, Unset):
+            problem = UNSET
+        else:
+            problem = Problem.from_dict(_problem)
+
+        read_only = d.pop("read_only", UNSET)
+
+        reason = d.pop("reason", UNSET)
+
+        retry_after_ms = d.pop("retry_after_ms", UNSET)
+
+        retryable = d.pop("retryable", UNSET)
+
+        session = d.pop("session", UNSET)
+
+        txn_id = d.pop("txn_id", UNSET)
+
+        version = d.pop("version", UNSET)
+
+        txn_outcome = cls(
+            status=status,
+            applied=applied,
+            cen=cen,
+            conflicts=conflicts,
+            csn=csn,
+            lsn=lsn,
+            problem=problem,
+            read_only=read_only,
+            reason=reason,
+            retry_after_ms=retry_after_ms,
+            retryable=retryable,
+            session=session,
+            txn_id=txn_id,
+            version=version,
+        )
+
+        txn_outcome.additional_properties = d
+        return txn_outcome
+
+    @property
+    def additional_keys(self) -> list[str]:
+        return list(self.additional_properties.keys())
+
+    def __getitem__(self, key: str) -> Any:
+        return self.additional_properties[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.additional_properties[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.additional_properties[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.additional_properties

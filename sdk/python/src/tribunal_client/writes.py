@@ -1,0 +1,75 @@
+"""The write set of one transaction: several operations on one row become one, as the API wants."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .errors import Misuse
+from .wire.models.write_op import WriteOp
+
+JsonValue = None | bool | int | float | str | list[Any] | dict[str, Any]
+"""Any JSON."""
+
+Known = Literal["present", "absent", "unread"]
+"""What is known of a row before the transaction."""
+
+
+class Nothing:
+    """Marks the absence of a value, which is not JSON's `null`."""
+
+    def __repr__(self) -> str:
+        return "NOTHING"
+
+
+NOTHING = Nothing()
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWrite:
+    """The one operation on a row."""
+
+    op: WriteOp
+    value: JsonValue | Nothing = NOTHING
+
+
+def copied(value: Any) -> JsonValue:  # noqa: ANN401
+    """Copy a value as JSON has it, so that later changes to the original do not matter."""
+    try:
+        copy: JsonValue = json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Misuse(f"the value is no JSON: {error}") from error
+    return copy
+
+
+def total(left: object, right: object) -> int:
+    """Add two integers, as the service does."""
+    integers = [n for n in (left, right) if isinstance(n, int) and not isinstance(n, bool)]
+    if len(integers) < 2 or not all(-(2**63) <= n < 2**63 for n in (*integers, sum(integers))):
+        raise Misuse("add needs 64-bit integers whose sum is one, too")
+    return sum(integers)
+
+
+def merge(before: PendingWrite | None, then: PendingWrite, row: Known) -> PendingWrite | None:
+    """Put a further operation behind what the row has so far; `None` means that nothing is left to do."""
+    if before is None:
+        return then
+    if before.op == "delete":
+        if then.op in ("insert", "put"):
+            return PendingWrite("update", then.value)
+        raise Misuse("the transaction changes a row that it deleted before")
+    match then.op:
+        case "insert":
+            raise Misuse("the transaction inserts a row that it wrote before")
+        case "add":
+            return PendingWrite(before.op, total(before.value, then.value))
+        case "put" | "update":
+            return PendingWrite("update" if before.op == "add" else before.op, then.value)
+        case "delete":
+            if before.op in ("insert", "put"):
+                if row == "absent":
+                    return None
+                if before.op == "insert" or row == "unread":
+                    raise Misuse(f"the transaction {before.op}s and deletes a row that it has not read")
+            return PendingWrite("delete")

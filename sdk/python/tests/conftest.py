@@ -1,0 +1,38 @@
+"""The live server under test, and rows of one's own in it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tribunal_client import Client
+
+from .proxy import Proxy
+
+
+@pytest.fixture(scope="session")
+def url() -> str:
+    """The server that tests/clients.sh has started."""
+    return os.environ["TRIBUNAL_URL"]
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    with Client(url) as client:
+        yield client
+
+
+@pytest.fixture
+def proxy(url: str) -> Iterator[Proxy]:
+    proxy = Proxy(url)
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A prefix of keys that no other test uses."""
+    return f"py/{uuid.uuid4()}/"

@@ -1,0 +1,256 @@
+"""The client against a live server: commit, conflict, retry, batch, tail."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tribunal_client import (
+    Aborted,
+    Client,
+    ClientMistake,
+    Committed,
+    Misuse,
+    RetryPolicy,
+    StoreDeclaration,
+    Transaction,
+    TransactionAborted,
+    Unavailable,
+    Verdict,
+)
+
+
+def committed(verdict: Verdict) -> Committed:
+    assert isinstance(verdict, Committed), verdict
+    return verdict
+
+
+def aborted(verdict: Verdict) -> Aborted:
+    assert isinstance(verdict, Aborted), verdict
+    return verdict
+
+
+def put(client: Client, key: str, value: object) -> Committed:
+    txn = client.begin_local()
+    txn.put("kv", key, value)
+    return committed(txn.commit())
+
+
+def read(client: Client, key: str) -> object:
+    row = client.run(lambda txn: txn.get("kv", key), ["kv"]).value
+    return None if row is None else row.value
+
+
+def test_a_commit_writes_rows_that_later_transactions_read(client: Client, prefix: str) -> None:
+    binary = b"\xff" + prefix.encode()
+    first = client.begin(["kv"])
+    assert first.get("kv", prefix + "a") is None
+    first.insert("kv", prefix + "a", {"balance": 100})
+    first.put("kv", binary, [1, "two", None, 2**60])
+    own = first.get("kv", prefix + "a")
+    assert own is not None
+    assert own.value == {"balance": 100}, "own writes are read"
+    won = committed(first.commit())
+    assert won.version is not None
+    assert won.lsn["kv"] > 0
+
+    second = client.begin(["kv"], session=won.session, wait_s=5)
+    assert second.snapshots["kv"] >= won.cen
+    row = second.get("kv", prefix + "a")
+    assert row is not None
+    assert (row.version, row.value) == (won.version, {"balance": 100})
+    found = client.row("kv", binary)
+    assert found is not None
+    assert (found.key, found.value) == (binary, [1, "two", None, 2**60])
+    second.update("kv", prefix + "a", {"balance": 90})
+    second.delete("kv", binary)
+    committed(second.commit())
+
+
+@pytest.mark.parametrize("key", [".", "..", "a/../b", "%2e%2e", "gr\u00fcn ?&#+", b"\xff\x00"])
+def test_keys_that_look_like_something_else_are_only_keys(client: Client, key: str | bytes) -> None:
+    txn = client.begin_local()
+    txn.put("kv", key, "here")
+    session = committed(txn.commit()).session
+    again = client.begin(["kv"], session=session, wait_s=5)
+    row = again.get("kv", key)
+    assert row is not None
+    assert (row.key, row.value) == (key, "here")
+    end = (key if isinstance(key, bytes) else key.encode()) + b"\0"
+    assert [row.key for row in again.scan("kv", key, end)] == [key]
+
+
+def test_a_conflict_is_an_answer_that_says_what_stood_in_the_way(client: Client, prefix: str) -> None:
+    key = prefix + "a"
+    version = put(client, key, 1).version
+    one, two = client.begin_local(), client.begin_local()
+    for txn in (one, two):
+        txn.observe("kv", key, version)
+        txn.update("kv", key, 2)
+    winner = committed(one.commit())
+    assert two.validate().status == "would_abort"
+    loser = aborted(two.commit())
+    assert (loser.reason, loser.retryable) == ("read_conflict", True)
+    [conflict] = loser.conflicts
+    assert (conflict.store, conflict.key) == ("kv", key)
+    assert (conflict.read_version, conflict.current_version) == (version, winner.version)
+
+
+def test_a_phantom_in_a_scanned_range_aborts(client: Client, prefix: str) -> None:
+    txn = client.begin(["kv"])
+    txn.put("kv", prefix + "own", 0)
+    assert [row.key for row in txn.scan("kv", prefix, prefix + "~")] == [prefix + "own"]
+    other = client.begin_local()
+    other.insert("kv", prefix + "phantom", 1)
+    won = committed(other.commit())
+    assert aborted(txn.commit()).reason == "range_conflict"
+    again = client.begin(["kv"], session=won.session, wait_s=5)
+    rows = again.scan("kv", prefix, prefix + "~")
+    assert [(row.key, row.value, row.version) for row in rows] == [(prefix + "phantom", 1, won.version)]
+
+
+def test_run_does_the_work_again_on_fresh_reads_after_a_conflict(client: Client, prefix: str) -> None:
+    key = prefix + "a"
+    session = put(client, key, 1).session
+    seen: list[int] = []
+
+    def work(txn: Transaction) -> int:
+        row = txn.get("kv", key)
+        assert row is not None
+        seen.append(row.value)
+        if len(seen) == 1:
+            put(client, key, 10)  # Somebody else is faster, once.
+        txn.put("kv", key, row.value + 1)
+        return int(row.value) + 1
+
+    assert client.run(work, ["kv"], session=session, wait_s=5).value == 11
+    assert seen[0] == 1
+    assert len(seen) > 1
+    assert read(client, key) == 11
+
+
+def test_no_increment_of_many_concurrent_ones_is_lost(client: Client, prefix: str) -> None:
+    key = prefix + "counter"
+    session = put(client, key, 0).session
+
+    def increment(txn: Transaction) -> None:
+        row = txn.get("kv", key)
+        assert row is not None
+        txn.update("kv", key, row.value + 1)
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(client.run, increment, ["kv"], session=session, wait_s=5) for _ in range(40)]:
+            done.result()
+    assert read(client, key) == 40
+
+
+def test_run_does_not_repeat_what_would_abort_again_nor_what_the_work_raises(client: Client, prefix: str) -> None:
+    key = prefix + "a"
+    put(client, key, "text")
+    attempts: list[str] = []
+
+    def insert(txn: Transaction) -> None:
+        attempts.append("insert")
+        txn.insert("kv", key, 2)
+
+    def add(txn: Transaction) -> None:
+        attempts.append("add")
+        txn.get("kv", prefix + "other")
+        txn.add("kv", key, 2)
+
+    def fail(_: Transaction) -> None:
+        raise LookupError("mine")
+
+    with pytest.raises(TransactionAborted) as exists:
+        client.run(insert)
+    assert exists.value.aborted.reason == "row_exists"
+    with pytest.raises(TransactionAborted) as text:
+        client.run(add)
+    assert text.value.aborted.reason == "not_a_number"
+    with pytest.raises(LookupError, match="mine"):
+        client.run(fail)
+    assert attempts == ["insert", "add"]
+
+
+def test_adds_of_one_row_all_count(client: Client, prefix: str) -> None:
+    key = prefix + "sum"
+    put(client, key, 10)
+
+    def add(delta: int) -> None:
+        txn = client.begin_local()
+        txn.add("kv", key, delta)
+        committed(txn.commit())
+
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(add, range(10)))
+    assert read(client, key) == 55
+
+
+def test_a_batch_gives_each_commit_its_own_answer_in_order(client: Client, prefix: str) -> None:
+    good, blocked, lost = client.begin_local(), client.begin_local(), client.begin_local()
+    good.insert("kv", prefix + "a", 1)
+    blocked.update("kv", prefix + "missing", 1)
+    lost.put("nowhere", "a", 1)
+    first, second, third = client.batch([txn.prepare() for txn in (good, blocked, lost)])
+    assert isinstance(first, Committed)
+    assert isinstance(second, Aborted)
+    assert second.reason == "row_missing"
+    assert isinstance(third, ClientMistake)
+    assert third.code == "unknown_store"
+
+
+def test_the_log_is_read_in_order_from_a_checkpoint_and_waits_for_what_comes(client: Client, prefix: str) -> None:
+    first = put(client, prefix + "a", 1).lsn["kv"]
+    put(client, prefix + "b", 2)
+    seen = []
+    page = client.log("kv", first - 1, follow=False, page_max=1)
+    for record in page:
+        seen += [(write.op, write.key, write.value) for write in record.writes if str(write.key).startswith(prefix)]
+    assert page.checkpoint == page.head
+
+    late = threading.Timer(0.2, put, (client, prefix + "c", 3))
+    late.start()
+    for record in client.log("kv", page.checkpoint):
+        mine = [(write.op, write.key, write.value) for write in record.writes if write.key == prefix + "c"]
+        seen += mine
+        if mine:
+            break
+    late.join()
+    assert seen == [("put", prefix + "a", 1), ("put", prefix + "b", 2), ("put", prefix + "c", 3)]
+    assert client.log("kv", page.head + 1000).next(wait_s=0) is None
+
+
+def test_mistakes_come_with_a_code_and_pointers_and_are_not_repeated(client: Client, prefix: str) -> None:
+    txn = client.begin_local()
+    txn.put("kv", prefix + "a", 1)
+    prepared = txn.prepare()
+    prepared.request.writes[0].key = prepared.request.reads  # type: ignore[index]
+    with pytest.raises(ClientMistake) as mistake:
+        client.commit(prepared)
+    assert not mistake.value.retryable
+    assert any(fault.pointer.startswith("/writes/0") for fault in mistake.value.errors)
+    with pytest.raises(ClientMistake):
+        client.begin(["nowhere"])
+    with pytest.raises(Misuse):
+        txn.put("kv", "a", object())
+    with pytest.raises(Misuse):
+        txn.put("kv", "a", float("nan"))
+    with pytest.raises(Misuse):
+        txn.put("kv", "\ud800", 1)
+    with pytest.raises(Misuse):
+        txn.add("kv", "a", 2**63)
+    with pytest.raises(Misuse):
+        Client("localhost:7420")
+    nobody = Client("http://127.0.0.1:1", retry=RetryPolicy(attempts_max=2))
+    with pytest.raises(Unavailable) as unreachable:
+        nobody.run(lambda _: None)
+    assert unreachable.value.code == "unreachable"
+
+
+def test_stores_say_where_they_stand(client: Client) -> None:
+    assert "kv" in [store.store for store in client.stores()]
+    assert client.store("kv").existence == "tracked"
+    declared = client.declare_store("only-log-py", StoreDeclaration(existence="declared"))
+    assert declared.push.state == "log_only"

@@ -1,0 +1,107 @@
+"""Lost replies, against a live server behind a proxy that cuts connections."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tribunal_client import Aborted, Client, Committed, OutcomeUnknown, Transaction
+
+from .proxy import Proxy
+
+
+def test_a_lost_reply_is_resolved_by_id_the_commit_stands(client: Client, proxy: Proxy, prefix: str) -> None:
+    txn = Client(proxy.url).begin_local()
+    txn.insert("kv", prefix + "a", 1)
+    proxy.lose("reply", "/commit")
+    verdict = txn.commit()
+    assert proxy.lost.acquire(blocking=False)
+    assert isinstance(verdict, Committed)
+    assert verdict.replayed
+    row = client.row("kv", prefix + "a")
+    assert row is not None
+    assert row.version == verdict.version
+
+
+def test_a_lost_request_is_fenced_and_run_does_it_again(client: Client, proxy: Proxy, prefix: str) -> None:
+    behind = Client(proxy.url)
+    txn = behind.begin_local()
+    txn.insert("kv", prefix + "a", 1)
+    proxy.lose("request", "/commit")
+    verdict = txn.commit()
+    assert isinstance(verdict, Aborted)
+    assert verdict.reason == "fenced"
+    late = client.commit(txn.prepare())  # The request itself, late.
+    assert isinstance(late, Aborted)
+    assert late.reason == "fenced"
+
+    ids: list[str] = []
+
+    def work(again: Transaction) -> None:
+        ids.append(again.id)
+        again.insert("kv", prefix + "a", 2)
+
+    proxy.lose("request", "/commit")
+    ran = behind.run(work)
+    assert len(ids) == 2
+    assert ids[1] == ran.committed.txn_id, "under a new id"
+
+
+def test_an_answer_that_never_comes_is_asked_for_when_the_time_is_up(proxy: Proxy, prefix: str) -> None:
+    txn = Client(proxy.url, timeout_s=0.5).begin_local()
+    txn.put("kv", prefix + "a", 1)
+    proxy.lose("silence", "/commit")
+    verdict = txn.commit()
+    assert isinstance(verdict, Committed)
+    assert verdict.replayed
+
+
+def test_each_commit_of_a_lost_batch_is_resolved(proxy: Proxy, prefix: str) -> None:
+    client = Client(proxy.url)
+    txns = [client.begin_local() for _ in range(3)]
+    for n, txn in enumerate(txns):
+        txn.insert("kv", f"{prefix}{n % 2}", n)
+    proxy.lose("reply", "/batch-commit")
+    verdicts = client.batch([txn.prepare() for txn in txns])
+    assert [type(verdict) for verdict in verdicts] == [Committed, Committed, Aborted]
+
+
+def test_the_same_commit_sent_again_gets_the_same_answer_and_is_not_executed_twice(client: Client, prefix: str) -> None:
+    key = prefix + "counter"
+    set_up = client.begin_local()
+    set_up.put("kv", key, 0)
+    set_up.commit()
+    txn = client.begin_local()
+    txn.add("kv", key, 5)
+    prepared = txn.prepare()
+    first, second = client.commit(prepared), client.commit(prepared)
+    assert isinstance(first, Committed)
+    assert isinstance(second, Committed)
+    assert (first.replayed, second.replayed) == (False, True)
+    assert first.version == second.version
+    row = client.run(lambda last: last.get("kv", key)).value
+    assert row is not None
+    assert row.value == 5
+    status = client.status(prepared.txn_id)
+    assert isinstance(status, Committed)
+    assert status.version == first.version
+
+
+def test_what_nobody_can_tell_is_said_to_be_unknown(client: Client, proxy: Proxy, prefix: str) -> None:
+    txn = Client(proxy.url, timeout_s=0.3, resolve_timeout_s=0.3).begin_local()
+    txn.put("kv", prefix + "a", 1)
+    proxy.lose("reply", "/commit")
+
+    def stop_when_lost() -> None:
+        proxy.lost.acquire()
+        proxy.stop()
+
+    stopping = threading.Thread(target=stop_when_lost)
+    stopping.start()
+    with pytest.raises(OutcomeUnknown) as unknown:
+        txn.commit()
+    stopping.join()
+    assert unknown.value.txn_id == txn.id
+    # With the service in reach again the id still tells: it arrived, or never will.
+    assert isinstance(client.status(txn.id, fence=True, wait_s=5), Committed | Aborted)

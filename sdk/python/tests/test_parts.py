@@ -1,0 +1,71 @@
+"""The parts that need no server: merging writes, waits, keys, ids."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from itertools import product
+from typing import get_args
+
+import pytest
+
+from tribunal_client import Misuse, RetryPolicy, WriteOp, uuid7
+from tribunal_client.keys import key_fields, key_of, normal, percent_encoded, readable
+from tribunal_client.writes import NOTHING, PendingWrite, merge
+
+
+def apply(row: int | None, write: PendingWrite) -> int | None:
+    """Apply an operation to a row as a storage does; raises if it must not be applied."""
+    if (row is None) == (write.op in ("update", "delete", "add")) and write.op != "put":
+        raise LookupError("aborts")
+    if write.op == "delete":
+        return None
+    assert isinstance(write.value, int)
+    return write.value + (row or 0) if write.op == "add" else write.value
+
+
+@pytest.mark.parametrize(("first", "second", "row"), list(product(get_args(WriteOp), get_args(WriteOp), (None, 10))))
+def test_the_merged_operation_does_what_the_two_do(first: WriteOp, second: WriteOp, row: int | None) -> None:
+    one = PendingWrite(first, NOTHING if first == "delete" else 3)
+    two = PendingWrite(second, NOTHING if second == "delete" else 4)
+    try:
+        whole, aborts = apply(apply(row, one), two), False
+    except LookupError:
+        whole, aborts = None, True
+    try:
+        both = merge(one, two, "absent" if row is None else "present")
+    except Misuse:
+        assert aborts
+        return
+    if both is None:
+        assert not aborts
+        assert whole == row
+    elif not aborts:
+        # Existence may be checked later than one by one, never differently for a commit.
+        assert apply(row, both) == whole
+
+
+def test_waits_are_random_up_to_a_bound_that_doubles_and_end() -> None:
+    policy = RetryPolicy(attempts_max=20, wait_min_s=0.002, wait_max_s=0.1)
+    for failed in range(1, 20):
+        waits = [policy.wait_s(failed, 7) or 0 for _ in range(200)]
+        bound = min(0.001 * 2**failed, 0.1)
+        assert all(7 <= wait <= 7 + bound for wait in waits)
+        assert max(waits) - min(waits) > bound / 2, "full jitter"
+    assert policy.wait_s(20, 0) is None
+
+
+def test_keys_of_any_bytes_come_back() -> None:
+    for key in ("", "acct/1", 'gr\u00fcn "%"', "\U0001f600", b"\xff\x00\x80"):
+        assert key_of(*key_fields(normal(key))) == normal(key)
+        assert readable(normal(key)) == key
+    assert normal("a") == normal(b"a")
+    assert percent_encoded(b"a/ \xff~") == "a%2F%20%FF~"
+
+
+def test_minted_ids_are_uuid7_of_now() -> None:
+    before = time.time_ns() // 1_000_000
+    minted = uuid.UUID(uuid7())
+    assert (minted.version, minted.variant) == (7, uuid.RFC_4122)
+    assert before <= minted.int >> 80 <= time.time_ns() // 1_000_000
+    assert uuid7() != uuid7()
