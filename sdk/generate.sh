@@ -30,6 +30,13 @@ python() {
     { cat "$fresh/python.log" >&2; return 1; }
 }
 
+# oapi-codegen. It reads 3.0 only.
+golang() {
+  local tools
+  tools="$(go_folder)"
+  (cd go && "$tools/bin/oapi-codegen" -config generator.yaml -o "$1/wire.gen.go" "$specs/openapi-3.0.json")
+}
+
 # usage: generated FUNCTION FOLDER: what it makes, and where that is checked in
 outdated=0
 generated() {
@@ -50,4 +57,5 @@ case "${1:-}" in
 esac
 generated typescript typescript/src/generated
 generated python python/src/tribunal_client/wire
+generated golang go/wire
 exit "$outdated"

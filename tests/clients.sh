@@ -2,7 +2,7 @@
 # Tests a client of sdk/ against a live server: builds and lints it, starts a server of its own on a free port, runs the
 # client's tests and the example of its README, and stops the server by its id.
 #
-#   tests/clients.sh LANGUAGE...    typescript, python
+#   tests/clients.sh LANGUAGE...    typescript, python, go
 #
 # Needs a server binary: $TRIBUNAL_BIN, or the release build. Leaves nothing in the clone; tools are kept in
 # $XDG_CACHE_HOME/tribunal/sdk.
@@ -79,6 +79,24 @@ test_python() {
     "$tools/bin/python" -m mypy --cache-dir "$work/mypy" "$work/readme.py"
     "$tools/bin/python" -m pytest
     "$tools/bin/python" "$work/readme.py" >"$work/readme.log" || { cat "$work/readme.log"; exit 1; }
+    grep -q '^moved in epoch' "$work/readme.log"
+  )
+}
+
+test_go() {
+  local here="$work/go"
+  cp -R sdk/go "$here"
+  mkdir "$here/readme"
+  example "$here/README.md" go >"$here/readme/main.go"
+  (
+    cd "$here"
+    export GOFLAGS=-mod=readonly
+    unformatted="$(gofmt -l .)"
+    [ -z "$unformatted" ] || { echo "gofmt: $unformatted"; exit 1; }
+    go vet ./...
+    # -race needs a C compiler, which the build of the server needs, too.
+    CGO_ENABLED=1 go test -race -count=1 -timeout 300s ./...
+    go run ./readme >"$work/readme.log" || { cat "$work/readme.log"; exit 1; }
     grep -q '^moved in epoch' "$work/readme.log"
   )
 }

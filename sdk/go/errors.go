@@ -1,0 +1,115 @@
+package tribunal
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"tribunal.internal/client/wire"
+)
+
+// Problem is why there is no decision, as the service says it (RFC 9457).
+type Problem = wire.Problem
+
+// ClientMistake says that the request is wrong and will be wrong again: Problem.Errors says where.
+type ClientMistake struct {
+	Problem Problem
+}
+
+func (e *ClientMistake) Error() string {
+	var faults []string
+	if e.Problem.Errors != nil {
+		for _, fault := range *e.Problem.Errors {
+			faults = append(faults, fault.Pointer+": "+fault.Detail)
+		}
+	}
+	text := e.Problem.Code + ": " + e.Problem.Detail
+	if len(faults) > 0 {
+		text += " (" + strings.Join(faults, "; ") + ")"
+	}
+	return text
+}
+
+// Code is what happened, for programs: unknown_store, log_truncated and so on.
+func (e *ClientMistake) Code() string { return e.Problem.Code }
+
+// Unavailable says that nothing was decided; the same request may work later.
+type Unavailable struct {
+	// Problem is what the service said; nil if it could not be reached.
+	Problem *Problem
+	// Err is why it could not be reached.
+	Err error
+}
+
+func (e *Unavailable) Error() string {
+	if e.Problem != nil {
+		return "tribunal is unavailable: " + e.Problem.Code + ": " + e.Problem.Detail
+	}
+	return fmt.Sprintf("tribunal is unavailable: %v", e.Err)
+}
+
+func (e *Unavailable) Unwrap() error { return e.Err }
+
+// RetryAfter is when to try again.
+func (e *Unavailable) RetryAfter() time.Duration {
+	if e.Problem == nil || e.Problem.RetryAfterMs == nil {
+		return 0
+	}
+	return time.Duration(*e.Problem.RetryAfterMs) * time.Millisecond
+}
+
+// OutcomeUnknown says that the transaction may or may not have committed, and nobody could be asked. Ask for its status
+// by its id.
+type OutcomeUnknown struct {
+	TxnID string
+	Err   error
+}
+
+func (e *OutcomeUnknown) Error() string {
+	return fmt.Sprintf("the outcome of transaction %s is unknown: %v", e.TxnID, e.Err)
+}
+
+func (e *OutcomeUnknown) Unwrap() error { return e.Err }
+
+// TransactionAborted is the end of Run: the transaction aborted, for good or once too often.
+type TransactionAborted struct {
+	Aborted *Aborted
+}
+
+func (e *TransactionAborted) Error() string {
+	text := fmt.Sprintf("transaction %s aborted: %s", e.Aborted.TxnID, e.Aborted.Reason)
+	if len(e.Aborted.Conflicts) > 0 {
+		first := e.Aborted.Conflicts[0]
+		text += fmt.Sprintf(" at %s/%q", first.Store, first.Key)
+	}
+	return text
+}
+
+// ServerMisbehaved says that the server's answer makes no sense to this client.
+type ServerMisbehaved struct {
+	Text string
+}
+
+func (e *ServerMisbehaved) Error() string { return "unexpected answer: " + e.Text }
+
+func misbehaved(format string, arguments ...any) error {
+	return &ServerMisbehaved{Text: fmt.Sprintf(format, arguments...)}
+}
+
+// Misuse says that the client was used in a way that cannot work.
+type Misuse struct {
+	Text string
+}
+
+func (e *Misuse) Error() string { return e.Text }
+
+func misuse(format string, arguments ...any) error {
+	return &Misuse{Text: fmt.Sprintf(format, arguments...)}
+}
+
+func errorOf(problem Problem) error {
+	if problem.Retryable || problem.Status >= 500 {
+		return &Unavailable{Problem: &problem}
+	}
+	return &ClientMistake{Problem: problem}
+}

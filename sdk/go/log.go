@@ -1,0 +1,192 @@
+package tribunal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"strconv"
+	"time"
+
+	"tribunal.internal/client/wire"
+)
+
+// LogRecord is one committed transaction's rows in one store.
+type LogRecord struct {
+	// LSN is the dense position.
+	LSN LSN
+	// CEN is the epoch that committed it.
+	CEN CEN
+	// CSN is the arrival stamp.
+	CSN CSN
+	// Version of every row in it.
+	Version Version
+	TxnID   string
+	Store   string
+	// Traceparent is the W3C trace context of the commit request.
+	Traceparent string
+	Writes      []LogWrite
+}
+
+// LogWrite is one row of a record.
+type LogWrite struct {
+	Op  wire.WriteOp
+	Key string
+	// Value is any JSON; the delta of an add; nil for a delete.
+	Value json.RawMessage
+}
+
+// LogOptions says how a log is read.
+type LogOptions struct {
+	// After is the checkpoint: the position of the last record that was dealt with. 0 is before the first.
+	After LSN
+	// Wait is how long one question waits for a record; 0 means 10 s, below 0 does not wait.
+	Wait time.Duration
+	// PageMax bounds the records of one answer; 0 means 1000.
+	PageMax int
+}
+
+// LogReader reads a store's log in order. Keep [LogReader.Checkpoint] with what you made of the records, and pass it as
+// After next time.
+type LogReader struct {
+	client     *Client
+	store      string
+	options    LogOptions
+	checkpoint LSN
+	head       LSN
+	page       []LogRecord
+}
+
+// Log returns a reader of a store's log.
+func (c *Client) Log(store string, options LogOptions) *LogReader {
+	if options.Wait == 0 {
+		options.Wait = 10 * time.Second
+	}
+	if options.PageMax == 0 {
+		options.PageMax = 1000
+	}
+	return &LogReader{client: c, store: store, options: options, checkpoint: options.After}
+}
+
+// Checkpoint is the position of the last record returned.
+func (r *LogReader) Checkpoint() LSN { return r.checkpoint }
+
+// Head is the last position of the log, as of the last question.
+func (r *LogReader) Head() LSN { return r.head }
+
+// Next returns the next record; io.EOF if there was none in time, after which it may be asked again. It waits out a
+// service that is unavailable, within the client's RetryPolicy.
+func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
+	if len(r.page) == 0 {
+		if err := r.fetch(ctx); err != nil {
+			return nil, err
+		}
+		if len(r.page) == 0 {
+			return nil, io.EOF
+		}
+	}
+	record := r.page[0]
+	r.page = r.page[1:]
+	r.checkpoint = record.LSN
+	return &record, nil
+}
+
+// All yields the records up to the end of the log: to where there was none in time.
+func (r *LogReader) All(ctx context.Context) iter.Seq2[*LogRecord, error] {
+	return r.each(ctx, true)
+}
+
+// Follow yields records for ever, until the context ends or an error.
+func (r *LogReader) Follow(ctx context.Context) iter.Seq2[*LogRecord, error] {
+	return r.each(ctx, false)
+}
+
+func (r *LogReader) each(ctx context.Context, ends bool) iter.Seq2[*LogRecord, error] {
+	return func(yield func(*LogRecord, error) bool) {
+		for {
+			record, err := r.Next(ctx)
+			if errors.Is(err, io.EOF) {
+				if ends {
+					return
+				}
+				continue
+			}
+			if !yield(record, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (r *LogReader) fetch(ctx context.Context) error {
+	after := strconv.FormatUint(uint64(r.checkpoint), 10)
+	limit, wait := int32(r.options.PageMax), milliseconds(r.options.Wait)
+	parameters := wire.LogPullParams{Store: r.store, After: &after, Limit: &limit, WaitMs: &wait}
+	for failed := 1; ; failed++ {
+		page, err := settled(ask[wire.LogPage](ctx, r.client, r.options.Wait, func(ctx context.Context) (*response, error) {
+			return r.client.wire.LogPull(ctx, &parameters)
+		}))
+		if err == nil {
+			return r.take(page)
+		}
+		var unavailable *Unavailable
+		if ctx.Err() != nil || !errors.As(err, &unavailable) {
+			return err
+		}
+		pause, again := r.client.options.Retry.wait(failed, unavailable.RetryAfter())
+		if !again {
+			return err
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// take reads records, which must follow each other without a gap.
+func (r *LogReader) take(page *wire.LogPage) error {
+	fields := reader{}
+	r.head = LSN(fields.number(&page.HeadLsn))
+	records := make([]LogRecord, 0, len(page.Records))
+	due := r.checkpoint
+	for _, record := range page.Records {
+		due++
+		if LSN(fields.number(&record.Lsn)) != due || LSN(fields.number(&record.PrevLsn)) != due-1 {
+			return misbehaved("log record %s (behind %s) where %d was due", record.Lsn, record.PrevLsn, due)
+		}
+		writes := make([]LogWrite, 0, len(record.Writes))
+		for _, write := range record.Writes {
+			key, ok, err := keyOf(write.Key, write.KeyB64)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				return misbehaved("log record %d has a row without a key", due)
+			}
+			writes = append(writes, LogWrite{write.Op, key, valueOf(write.Value, write.ValueB64)})
+		}
+		records = append(records, LogRecord{
+			LSN:         due,
+			CEN:         CEN(fields.number(&record.Cen)),
+			CSN:         CSN(fields.number(&record.Csn)),
+			Version:     Version(fields.number(&record.Version)),
+			TxnID:       record.TxnID,
+			Store:       record.Store,
+			Traceparent: given(record.Traceparent),
+			Writes:      writes,
+		})
+	}
+	if fields.err == nil {
+		r.page = records
+	}
+	return fields.err
+}
+
+// valueOf joins the two wire fields of a value; a binary one keeps the form in which it is stored.
+func valueOf(value json.RawMessage, inBase64 *string) json.RawMessage {
+	if inBase64 == nil {
+		return value
+	}
+	return json.RawMessage(`{"$b64":` + strconv.Quote(*inBase64) + `}`)
+}

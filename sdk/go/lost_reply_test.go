@@ -1,0 +1,128 @@
+package tribunal_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	tribunal "tribunal.internal/client"
+)
+
+func TestALostReplyIsResolvedByIDTheCommitStands(t *testing.T) {
+	client, proxy, key := connected(t), startProxy(t), freshPrefix()+"a"
+	txn := connectedTo(t, proxy.url(), tribunal.Options{}).BeginLocal("")
+	txn.Insert("kv", key, 1)
+	proxy.lose(reply, "/commit")
+	verdict, err := txn.Commit(t.Context())
+	won := committed(t, verdict, err)
+	<-proxy.lost
+	equal(t, "replayed", won.Replayed, true)
+	equal(t, "version", must[*tribunal.Row](t)(client.Row(t.Context(), "kv", key)).Version, won.Version)
+}
+
+func TestALostRequestIsFencedAndRunDoesItAgain(t *testing.T) {
+	proxy, key, ctx := startProxy(t), freshPrefix()+"a", t.Context()
+	behind := connectedTo(t, proxy.url(), tribunal.Options{})
+	txn := behind.BeginLocal("")
+	txn.Insert("kv", key, 1)
+	proxy.lose(request, "/commit")
+	verdict, err := txn.Commit(ctx)
+	equal(t, "reason", aborted(t, verdict, err).Reason, "fenced")
+	// The request itself, late.
+	verdict, err = connected(t).Commit(ctx, prepared(t, txn)[0])
+	equal(t, "late", aborted(t, verdict, err).Reason, "fenced")
+
+	var ids []string
+	proxy.lose(request, "/commit")
+	won, err := behind.Run(ctx, tribunal.BeginOptions{}, func(_ context.Context, again *tribunal.Transaction) error {
+		ids = append(ids, again.ID())
+		again.Insert("kv", key, 2)
+		return nil
+	})
+	if err != nil || len(ids) != 2 || ids[1] != won.TxnID {
+		t.Error(won, ids, err)
+	}
+}
+
+func TestAnAnswerThatNeverComesIsAskedForWhenTheTimeIsUp(t *testing.T) {
+	proxy := startProxy(t)
+	txn := connectedTo(t, proxy.url(), tribunal.Options{Timeout: 500 * time.Millisecond}).BeginLocal("")
+	txn.Put("kv", freshPrefix()+"a", 1)
+	proxy.lose(silence, "/commit")
+	verdict, err := txn.Commit(t.Context())
+	equal(t, "replayed", committed(t, verdict, err).Replayed, true)
+}
+
+func TestEachCommitOfALostBatchIsResolved(t *testing.T) {
+	proxy, prefix := startProxy(t), freshPrefix()
+	client := connectedTo(t, proxy.url(), tribunal.Options{})
+	var txns []*tribunal.Transaction
+	for n := range 3 {
+		txn := client.BeginLocal("")
+		txn.Insert("kv", prefix+string(rune('a'+n%2)), n)
+		txns = append(txns, txn)
+	}
+	proxy.lose(reply, "/batch-commit")
+	results := must[[]tribunal.Result](t)(client.Batch(t.Context(), prepared(t, txns...)))
+	committed(t, results[0].Verdict, results[0].Err)
+	committed(t, results[1].Verdict, results[1].Err)
+	aborted(t, results[2].Verdict, results[2].Err)
+}
+
+func TestTheSameCommitSentAgainGetsTheSameAnswerAndIsNotExecutedTwice(t *testing.T) {
+	client, key, ctx := connected(t), freshPrefix()+"counter", t.Context()
+	put(t, client, key, 0)
+	txn := client.BeginLocal("")
+	txn.Add("kv", key, 5)
+	commit := prepared(t, txn)[0]
+	verdict, err := client.Commit(ctx, commit)
+	first := committed(t, verdict, err)
+	verdict, err = client.Commit(ctx, commit)
+	second := committed(t, verdict, err)
+	equal(t, "first", first.Replayed, false)
+	equal(t, "second", second.Replayed, true)
+	equal(t, "version", second.Version, first.Version)
+	equal(t, "value", read(t, client, key), "5")
+	status := must[tribunal.Status](t)(client.Status(ctx, commit.TxnID, false, 0))
+	equal(t, "status", committed(t, status.Verdict, nil).Version, first.Version)
+}
+
+func TestWhatNobodyCanTellIsSaidToBeUnknown(t *testing.T) {
+	proxy := startProxy(t)
+	options := tribunal.Options{Timeout: 300 * time.Millisecond, ResolveTimeout: 300 * time.Millisecond}
+	txn := connectedTo(t, proxy.url(), options).BeginLocal("")
+	txn.Put("kv", freshPrefix()+"a", 1)
+	proxy.lose(silence, "/commit")
+	go func() {
+		<-proxy.lost
+		proxy.stop()
+	}()
+	_, err := txn.Commit(t.Context())
+	var unknown *tribunal.OutcomeUnknown
+	if !errors.As(err, &unknown) || unknown.TxnID != txn.ID() {
+		t.Fatal(err)
+	}
+	// With the service in reach again the id still tells: it arrived, or never will.
+	status := must[tribunal.Status](t)(connected(t).Status(t.Context(), txn.ID(), true, 5*time.Second))
+	if status.Verdict == nil {
+		t.Error(status)
+	}
+}
+
+func TestACancelledCommitIsNotGuessed(t *testing.T) {
+	proxy := startProxy(t)
+	txn := connectedTo(t, proxy.url(), tribunal.Options{}).BeginLocal("")
+	txn.Put("kv", freshPrefix()+"a", 1)
+	proxy.lose(silence, "/commit")
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-proxy.lost
+		cancel()
+	}()
+	_, err := txn.Commit(ctx)
+	var unknown *tribunal.OutcomeUnknown
+	if !errors.As(err, &unknown) || !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,118 @@
+package tribunal
+
+import (
+	"encoding/json"
+	"strconv"
+	"testing"
+	"time"
+
+	"tribunal.internal/client/wire"
+)
+
+var operations = []wire.WriteOp{wire.Insert, wire.Update, wire.Put, wire.Delete, wire.Add}
+
+// apply applies an operation to a row as a storage does; false if it must not be applied.
+func apply(row *int, write pendingWrite) (*int, bool) {
+	value, _ := strconv.Atoi(string(write.value))
+	if write.op == wire.Insert && row != nil || write.op != wire.Insert && write.op != wire.Put && row == nil {
+		return nil, false
+	}
+	switch write.op {
+	case wire.Delete:
+		return nil, true
+	case wire.Add:
+		value += *row
+	}
+	return &value, true
+}
+
+func same(a, b *int) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
+
+func TestTheMergedOperationDoesWhatTheTwoDo(t *testing.T) {
+	ten, checked := 10, 0
+	for _, first := range operations {
+		for _, second := range operations {
+			for _, row := range []*int{nil, &ten} {
+				one, two := pendingWrite{op: first}, pendingWrite{op: second}
+				if first != wire.Delete {
+					one.value = json.RawMessage("3")
+				}
+				if second != wire.Delete {
+					two.value = json.RawMessage("4")
+				}
+				whole, applies := apply(row, one)
+				if applies {
+					whole, applies = apply(whole, two)
+				}
+				known := present
+				if row == nil {
+					known = absent
+				}
+				both, err := merge(&one, two, known)
+				switch {
+				case err != nil:
+					if applies {
+						t.Errorf("%s %s %v: %v", first, second, row, err)
+					}
+				case both == nil:
+					if !applies || !same(whole, row) {
+						t.Errorf("%s %s %v: nothing", first, second, row)
+					}
+				case applies:
+					// Existence may be checked later than one by one, never differently for a commit.
+					if merged, ok := apply(row, *both); !ok || !same(merged, whole) {
+						t.Errorf("%s %s %v: %+v", first, second, row, both)
+					}
+					checked++
+				}
+			}
+		}
+	}
+	if checked < 15 {
+		t.Errorf("only %d pairs can be applied", checked)
+	}
+}
+
+func TestSumsThatOverflowAreRefused(t *testing.T) {
+	for _, pair := range [][2]string{
+		{"9223372036854775807", "1"}, {"-9223372036854775808", "-1"}, {"1.5", "1"}, {"\"1\"", "1"}, {"", "1"},
+	} {
+		if total, err := sum(json.RawMessage(pair[0]), json.RawMessage(pair[1])); err == nil {
+			t.Errorf("%v: %s", pair, total)
+		}
+	}
+	total, err := sum(json.RawMessage("9223372036854775807"), json.RawMessage("-9223372036854775808"))
+	if err != nil || string(total) != "-1" {
+		t.Error(string(total), err)
+	}
+}
+
+func TestWaitsAreRandomUpToABoundThatDoublesAndEnd(t *testing.T) {
+	policy := RetryPolicy{AttemptsMax: 20, WaitMin: 2 * time.Millisecond, WaitMax: 100 * time.Millisecond}
+	for failed := 1; failed < 20; failed++ {
+		bound := min(time.Millisecond<<failed, 100*time.Millisecond)
+		lowest, highest := time.Hour, time.Duration(0)
+		for range 200 {
+			wait, again := policy.wait(failed, 7*time.Second)
+			lowest, highest = min(lowest, wait), max(highest, wait)
+			if !again {
+				t.Fatal(failed)
+			}
+		}
+		if lowest < 7*time.Second || highest > 7*time.Second+bound || highest-lowest < bound/2 {
+			t.Errorf("%d: %v to %v", failed, lowest, highest)
+		}
+	}
+	if _, again := policy.wait(20, 0); again {
+		t.Error("the last attempt was the last")
+	}
+}
+
+func TestKeysOfAnyBytesComeBack(t *testing.T) {
+	for _, key := range []string{"", "acct/1", "grün \"%\"", "\xff\x00\x80"} {
+		back, ok, err := keyOf(keyFields(key))
+		if back != key || !ok || err != nil {
+			t.Errorf("%q: %q %v %v", key, back, ok, err)
+		}
+	}
+}

@@ -1,0 +1,351 @@
+package tribunal
+
+import (
+	"context"
+	"encoding/json"
+	"sort"
+	"strconv"
+
+	"tribunal.internal/client/wire"
+)
+
+// Isolation is an isolation level; empty means Serializable, which is strict.
+type Isolation = wire.IsolationLevel
+
+// The isolation levels, weakest first.
+const (
+	ReadCommitted  = wire.IsolationLevelReadCommitted
+	RepeatableRead = wire.IsolationLevelRepeatableRead
+	Snapshot       = wire.IsolationLevelSnapshot
+	Serializable   = wire.IsolationLevelSerializable
+)
+
+// Ack says when a commit is answered.
+type Ack = wire.Ack
+
+// When a commit is answered: when it is durable, or when every store has applied it, too.
+const (
+	AckDurable = wire.Durable
+	AckApplied = wire.Applied
+)
+
+// Row is a row as it was read.
+type Row struct {
+	Key string
+	// Value is any JSON, as it was written.
+	Value json.RawMessage
+	// Version is 0 for a row that the transaction itself wrote and had not read.
+	Version Version
+}
+
+// Decode reads the value into a variable, as json.Unmarshal does.
+func (r *Row) Decode(into any) error { return json.Unmarshal(r.Value, into) }
+
+// PreparedCommit is a commit that can be sent again, and in a batch: the same id and body get the same answer.
+type PreparedCommit struct {
+	// TxnID names the transaction, and is the idempotency key.
+	TxnID string
+	// Request is the request's body.
+	Request wire.CommitRequest
+}
+
+type rowName struct{ store, key string }
+
+type seen struct {
+	// version is 0 if the row was absent.
+	version Version
+	// value is known only for rows that were read through this transaction.
+	value json.RawMessage
+}
+
+// Transaction collects what was observed and what is to be written, in memory, until it commits. Forgetting it is how
+// to give up: nothing of it exists anywhere else. It is not safe for concurrent use.
+//
+// A write that cannot work (a value that is no JSON, an insert behind an insert) is a *Misuse that [Transaction.Err],
+// [Transaction.Prepare] and [Transaction.Commit] return; the first one is kept.
+type Transaction struct {
+	// Priority is a weight for conflict rules that look at it, 0 to 255; nil is 100.
+	Priority *int32
+	// Ack says when the commit is answered; empty is AckDurable.
+	Ack Ack
+
+	client    *Client
+	id        string
+	isolation Isolation
+	epoch     *string
+	snapshots map[string]string
+	// What was seen first; a second read answers the same. Kept in order of their arrival.
+	reads      map[rowName]seen
+	readOrder  []rowName
+	ranges     []wire.Range
+	rangeNames map[[3]string]bool
+	writes     map[rowName]pendingWrite
+	writeOrder []rowName
+	err        error
+}
+
+func newTransaction(client *Client, id string, isolation Isolation) *Transaction {
+	if isolation == "" {
+		isolation = Serializable
+	}
+	return &Transaction{
+		client: client, id: id, isolation: isolation,
+		reads: map[rowName]seen{}, rangeNames: map[[3]string]bool{}, writes: map[rowName]pendingWrite{},
+	}
+}
+
+// ID is the transaction's id, by which its outcome can be asked for.
+func (t *Transaction) ID() string { return t.id }
+
+// Snapshot returns the snapshot of a store; false if it was not named at Begin.
+func (t *Transaction) Snapshot(store string) (CEN, bool) {
+	text, ok := t.snapshots[store]
+	number, err := strconv.ParseUint(text, 10, 64)
+	return CEN(number), ok && err == nil
+}
+
+// Err returns the first misuse.
+func (t *Transaction) Err() error { return t.err }
+
+// ReadOnly tells whether nothing would be written.
+func (t *Transaction) ReadOnly() bool { return len(t.writes) == 0 }
+
+// Blind tells whether nothing was read: the same work would write the same again.
+func (t *Transaction) Blind() bool { return len(t.reads) == 0 && len(t.ranges) == 0 }
+
+// Get reads a row of an embedded store, own writes included; nil if it is absent. What was read first stays what is
+// read.
+func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) {
+	name := rowName{store, key}
+	own, written := t.writes[name]
+	before, read := t.reads[name]
+	if written && own.op != wire.Add {
+		return row(key, before.version, own.value), nil
+	}
+	if !read || before.version != 0 && before.value == nil {
+		found, err := t.client.Row(ctx, store, key)
+		if err != nil {
+			return nil, err
+		}
+		now := seen{}
+		if found != nil {
+			now = seen{found.Version, found.Value}
+		}
+		if read {
+			// A version observed before is kept: if the row has moved since, the commit must notice.
+			now.version = before.version
+		} else {
+			t.readOrder = append(t.readOrder, name)
+		}
+		t.reads[name] = now
+		before = now
+	}
+	if !written {
+		return row(key, before.version, before.value), nil
+	}
+	value, err := sum(before.value, own.value)
+	return row(key, before.version, value), err
+}
+
+// Scan reads at most limit rows of start..end of an embedded store, own writes included, and observes the range as far
+// as it was read. An empty end goes to the end of the store.
+func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit int) ([]Row, error) {
+	page, err := t.client.Rows(ctx, store, start, end, limit)
+	if err != nil {
+		return nil, err
+	}
+	if page.More && len(page.Rows) > 0 {
+		end = page.Rows[len(page.Rows)-1].Key + "\x00"
+	}
+	t.ObserveRange(store, start, end)
+	rows := map[string]Row{}
+	for _, found := range page.Rows {
+		t.saw(rowName{store, found.Key}, seen{found.Version, found.Value})
+		rows[found.Key] = found
+	}
+	for name, write := range t.writes {
+		if name.store != store || name.key < start || end != "" && name.key >= end {
+			continue
+		}
+		before := rows[name.key]
+		value := write.value
+		if write.op == wire.Add {
+			if value, err = sum(before.Value, write.value); err != nil {
+				return nil, err
+			}
+		}
+		if merged := row(name.key, before.Version, value); merged != nil {
+			rows[name.key] = *merged
+		} else {
+			delete(rows, name.key)
+		}
+	}
+	sorted := make([]Row, 0, len(rows))
+	for _, row := range rows {
+		sorted = append(sorted, row)
+	}
+	sort.Slice(sorted, func(a, b int) bool { return sorted[a].Key < sorted[b].Key })
+	return sorted[:min(len(sorted), limit)], nil
+}
+
+// Observe says that the engine read a row in its own storage, with this version, or that it is not there (0). The first
+// observation of a row counts.
+func (t *Transaction) Observe(store, key string, version Version) {
+	t.saw(rowName{store, key}, seen{version: version})
+}
+
+// ObserveRange says that the engine read the keys start..end in its own storage; empty bounds are the store's.
+func (t *Transaction) ObserveRange(store, start, end string) {
+	if name := [3]string{store, start, end}; !t.rangeNames[name] {
+		t.rangeNames[name] = true
+		read := wire.Range{Store: store}
+		if start != "" {
+			read.Start, read.StartB64 = keyFields(start)
+		}
+		if end != "" {
+			read.End, read.EndB64 = keyFields(end)
+		}
+		t.ranges = append(t.ranges, read)
+	}
+}
+
+// Insert creates a row; the transaction aborts if it exists.
+func (t *Transaction) Insert(store, key string, value any) { t.write(store, key, wire.Insert, value) }
+
+// Update replaces a row's value; the transaction aborts if it is missing.
+func (t *Transaction) Update(store, key string, value any) { t.write(store, key, wire.Update, value) }
+
+// Put creates or replaces a row.
+func (t *Transaction) Put(store, key string, value any) { t.write(store, key, wire.Put, value) }
+
+// Add adds to an integer row; two adds never conflict.
+func (t *Transaction) Add(store, key string, delta int64) { t.write(store, key, wire.Add, delta) }
+
+// Delete removes a row; the transaction aborts if it is missing.
+func (t *Transaction) Delete(store, key string) { t.merge(store, key, pendingWrite{op: wire.Delete}) }
+
+// Commit asks for the verdict. A lost reply is resolved by the transaction's id.
+func (t *Transaction) Commit(ctx context.Context) (Verdict, error) {
+	prepared, err := t.Prepare()
+	if err != nil {
+		return nil, err
+	}
+	return t.client.Commit(ctx, prepared)
+}
+
+// Validate asks whether it would commit now, alone. Changes nothing.
+func (t *Transaction) Validate(ctx context.Context) (*wire.TxnOutcome, error) {
+	prepared, err := t.Prepare()
+	if err != nil {
+		return nil, err
+	}
+	return t.client.Validate(ctx, prepared)
+}
+
+// Abort records at the service that this transaction will never commit, and returns what stands. Not needed to give up.
+func (t *Transaction) Abort(ctx context.Context) (Verdict, error) { return t.client.Abort(ctx, t.id) }
+
+// Prepare makes the commit request, for example for [Client.Batch].
+func (t *Transaction) Prepare() (*PreparedCommit, error) {
+	if t.err != nil {
+		return nil, t.err
+	}
+	reads := make([]wire.Read, 0, len(t.reads))
+	for _, name := range t.readOrder {
+		read := wire.Read{Store: name.store}
+		read.Key, read.KeyB64 = keyFields(name.key)
+		if version := t.reads[name].version; version != 0 {
+			text := strconv.FormatUint(uint64(version), 10)
+			read.Version = &text
+		}
+		reads = append(reads, read)
+	}
+	writes := make([]wire.Write, 0, len(t.writes))
+	for _, name := range t.writeOrder {
+		if pending, ok := t.writes[name]; ok {
+			write := wire.Write{Op: pending.op, Store: name.store, Value: pending.value}
+			write.Key, write.KeyB64 = keyFields(name.key)
+			writes = append(writes, write)
+		}
+	}
+	isolation, ranges := t.isolation, append([]wire.Range{}, t.ranges...)
+	request := wire.CommitRequest{
+		Isolation: &isolation, Priority: t.Priority, Epoch: t.epoch, Reads: &reads, Ranges: &ranges, Writes: &writes,
+	}
+	if len(t.snapshots) > 0 {
+		snapshots := t.snapshots
+		request.Snapshots = &snapshots
+	}
+	if t.Ack != "" {
+		ack := t.Ack
+		request.Ack = &ack
+	}
+	return &PreparedCommit{TxnID: t.id, Request: request}, nil
+}
+
+func (t *Transaction) saw(name rowName, what seen) {
+	if _, known := t.reads[name]; !known {
+		t.reads[name] = what
+		t.readOrder = append(t.readOrder, name)
+	}
+}
+
+func (t *Transaction) write(store, key string, op wire.WriteOp, value any) {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		t.fail(misuse("the value is no JSON: %v", err))
+		return
+	}
+	t.merge(store, key, pendingWrite{op, raw})
+}
+
+func (t *Transaction) merge(store, key string, next pendingWrite) {
+	name := rowName{store, key}
+	row := unread
+	if read, ok := t.reads[name]; ok {
+		row = present
+		if read.version == 0 {
+			row = absent
+		}
+	}
+	var before *pendingWrite
+	if pending, ok := t.writes[name]; ok {
+		before = &pending
+	}
+	merged, err := merge(before, next, row)
+	switch {
+	case err != nil:
+		t.fail(err)
+	case merged == nil:
+		delete(t.writes, name)
+		t.writeOrder = without(t.writeOrder, name)
+	default:
+		if before == nil {
+			t.writeOrder = append(t.writeOrder, name)
+		}
+		t.writes[name] = *merged
+	}
+}
+
+func (t *Transaction) fail(err error) {
+	if t.err == nil {
+		t.err = err
+	}
+}
+
+func without(names []rowName, name rowName) []rowName {
+	kept := names[:0]
+	for _, one := range names {
+		if one != name {
+			kept = append(kept, one)
+		}
+	}
+	return kept
+}
+
+func row(key string, version Version, value json.RawMessage) *Row {
+	if value == nil {
+		return nil
+	}
+	return &Row{Key: key, Value: value, Version: version}
+}
