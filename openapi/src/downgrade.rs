@@ -1,6 +1,7 @@
 //! Derives the OpenAPI 3.0.3 document from the 3.1 one, for client generators that know no 3.1.
 //!
-//! Only what this API uses is translated; [`to_3_0`] refuses the rest, so that nothing is lost in silence.
+//! Only what this API uses is translated; [`to_3_0`] refuses the rest, so that nothing is lost in silence. Where 3.0's
+//! generators stumble over what 3.0 allows, it says less, but nothing else.
 
 use serde_json::{Map, Value};
 
@@ -36,6 +37,7 @@ pub fn to_3_0(document: &Value) -> Result<Value, NotExpressible> {
     }
     check(&twin, &mut String::new())?;
     simplify(&mut twin);
+    narrow(&mut twin);
     Ok(twin)
 }
 
@@ -95,6 +97,27 @@ fn simplify(value: &mut Value) {
     }
 }
 
+const NDJSON: &str = "application/x-ndjson";
+
+/// Leaves out what generators of clients stumble over. A body that may be NDJSON or something else is something else;
+/// `default`, which means problems only, is said as `4XX` and `5XX`, lest it be taken for a success.
+fn narrow(document: &mut Value) {
+    let paths = document.get_mut("paths").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut);
+    for operation in paths.filter_map(Value::as_object_mut).flat_map(Map::values_mut) {
+        if let Some(content) = operation.pointer_mut("/requestBody/content").and_then(Value::as_object_mut)
+            && content.len() > 1
+        {
+            content.remove(NDJSON);
+        }
+        if let Some(responses) = operation.pointer_mut("/responses").and_then(Value::as_object_mut)
+            && let Some(problem) = responses.remove("default")
+        {
+            responses.insert("4XX".into(), problem.clone());
+            responses.insert("5XX".into(), problem);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -105,6 +128,20 @@ mod tests {
     fn refuses_what_3_0_cannot_say() {
         let error = to_3_0(&json!({"openapi": "3.1.0", "x": {"a/b": {"type": ["string", "null"]}}})).unwrap_err();
         assert_eq!((error.pointer.as_str(), error.what.as_str()), ("/x/a~1b", "a list of types"));
+    }
+
+    #[test]
+    fn says_less_where_generators_stumble() {
+        let operation = json!({
+            "requestBody": {"content": {"application/json": {}, "application/x-ndjson": {}}},
+            "responses": {"200": {}, "default": {"description": "a problem"}}
+        });
+        let twin = to_3_0(&json!({"openapi": "3.1.0", "paths": {"/x": {"post": operation}}})).unwrap();
+        let expected = json!({
+            "requestBody": {"content": {"application/json": {}}},
+            "responses": {"200": {}, "4XX": {"description": "a problem"}, "5XX": {"description": "a problem"}}
+        });
+        assert_eq!(twin["paths"]["/x"]["post"], expected);
     }
 
     #[test]

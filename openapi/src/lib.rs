@@ -16,7 +16,7 @@ pub use log::{LogEvent, LogPage, LogRecord, LogWrite, StateKind, StateLine};
 pub use meta::{Health, Readiness, VersionInfo};
 pub use problem::{Problem, ProblemError};
 pub use store::{
-    AttachRequest, ImportLine, ImportResult, Row, RowPage, SkipList, SkipRequest, SkippedRecord, Snapshot,
+    AttachRequest, ImportLine, ImportLines, ImportResult, Row, RowPage, SkipList, SkipRequest, SkippedRecord, Snapshot,
     StoreDeclaration, StoreExistence, StoreInfo, StoreList, StorePush,
 };
 pub use txn::{

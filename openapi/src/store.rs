@@ -203,6 +203,11 @@ pub struct RowPage {
     pub more: bool,
 }
 
+/// An import as bytes: one [`ImportLine`] a line.
+#[derive(Clone, Debug, ToSchema)]
+#[schema(value_type = String, format = Binary)]
+pub struct ImportLines(pub Vec<u8>);
+
 /// One line of an import: the version of an existing row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImportLine {

@@ -58,6 +58,27 @@ func (e IsolationLevel) Valid() bool {
 	}
 }
 
+// Defines values for StateKind.
+const (
+	Log     StateKind = "log"
+	Rows    StateKind = "rows"
+	Storage StateKind = "storage"
+)
+
+// Valid indicates whether the value is a known member of the StateKind enum.
+func (e StateKind) Valid() bool {
+	switch e {
+	case Log:
+		return true
+	case Rows:
+		return true
+	case Storage:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for StoreExistence.
 const (
 	Declared StoreExistence = "declared"
@@ -141,6 +162,14 @@ func (e WriteOp) Valid() bool {
 
 // Ack When a commit is answered.
 type Ack string
+
+// AttachRequest How to go on with a detached store.
+type AttachRequest struct {
+	// LoadedLsn The storage was loaded from elsewhere with everything up to this record. Absent: its own watermark counts.
+	//
+	// Example: 120
+	LoadedLsn *string `json:"loaded_lsn,omitempty"`
+}
 
 // BatchCommitRequest Many commits in one request.
 type BatchCommitRequest struct {
@@ -339,6 +368,43 @@ type ImportResult struct {
 // IsolationLevel Isolation level.
 type IsolationLevel string
 
+// LogEvent What stands between the records of a stream: a heartbeat, or the reason of its end. Has a field `event`, records have
+// none.
+type LogEvent struct {
+	// DurableUpto Last position that is durable.
+	//
+	// Example: 120
+	DurableUpto *string `json:"durable_upto,omitempty"`
+
+	// Event `heartbeat` or `end`.
+	//
+	// Example: heartbeat
+	Event string `json:"event"`
+
+	// HeadLsn Last position of the log.
+	//
+	// Example: 120
+	HeadLsn *string `json:"head_lsn,omitempty"`
+
+	// Next What to pass as `after` to go on from here.
+	//
+	// Example: 120
+	Next string `json:"next"`
+
+	// Oldest Oldest position that is still kept.
+	//
+	// Example: 1
+	Oldest *string `json:"oldest,omitempty"`
+
+	// Problem What went wrong, if something did.
+	Problem *Problem `json:"problem,omitempty"`
+
+	// Reason Why it ends: `limit`, `idle`, `stopping`, or the problem's code.
+	//
+	// Example: stopping
+	Reason *string `json:"reason,omitempty"`
+}
+
 // LogPage A page of a store's committed log.
 type LogPage struct {
 	// DurableUpto Last position that is durable.
@@ -371,6 +437,12 @@ type LogRecord struct {
 	//
 	// Example: 8842
 	Cen string `json:"cen"`
+
+	// Checksum CRC-32C in hex over lsn, cen, csn, version, txn_id, then op, key and value text of every write, each of them
+	// preceded by its length in bytes as 32 bits, little-endian. A `value_b64` counts as `{"$b64":"..."}`.
+	//
+	// Example: 9be3e0a3
+	Checksum *string `json:"checksum,omitempty"`
 
 	// Csn Arrival stamp.
 	//
@@ -457,6 +529,11 @@ type Problem struct {
 
 	// Retryable Whether the same request may work later.
 	Retryable bool `json:"retryable"`
+
+	// StateURL With `log_truncated`: where the state is from which a reader can start over.
+	//
+	// Example: /v1/stores/kv/state
+	StateURL *string `json:"state_url,omitempty"`
 
 	// Status HTTP status code.
 	//
@@ -581,6 +658,41 @@ type RowPage struct {
 	Rows []Row `json:"rows"`
 }
 
+// SkipList Records of a store that were skipped.
+type SkipList struct {
+	// Skips Oldest decision first.
+	Skips []SkippedRecord `json:"skips"`
+}
+
+// SkipRequest A record that a storage is not given.
+type SkipRequest struct {
+	// Lsn The record that the push stopped at.
+	//
+	// Example: 120
+	Lsn string `json:"lsn"`
+}
+
+// SkippedRecord A record that was not given to a storage, and who decided so.
+type SkippedRecord struct {
+	// AtMs When, milliseconds since 1970.
+	//
+	// Example: 1808217543843
+	AtMs string `json:"at_ms"`
+
+	// By Who asked.
+	//
+	// Example: anonymous
+	By string `json:"by"`
+
+	// Lsn The record. It stays in the log.
+	//
+	// Example: 120
+	Lsn string `json:"lsn"`
+
+	// Reason What the storage said to the record.
+	Reason string `json:"reason"`
+}
+
 // Snapshot Watermarks of a store: committed, then durable, then applied.
 type Snapshot struct {
 	// Applied Last epoch whose records in this store are all acknowledged: the snapshot that a Begin gives.
@@ -602,6 +714,58 @@ type Snapshot struct {
 	//
 	// Example: kv
 	Store string `json:"store"`
+}
+
+// StateKind Where a store's state can be had.
+type StateKind string
+
+// StateLine One line of a state image. The first one has `event: state`, the last one `event: end`; those between are rows.
+type StateLine struct {
+	// Detail In the first line: what to do, for people.
+	Detail *string `json:"detail,omitempty"`
+
+	// Event `state`, `end` or `failed`; absent in a row.
+	//
+	// Example: state
+	Event *string `json:"event,omitempty"`
+
+	// Key The row's key, if it is UTF-8.
+	Key *string `json:"key,omitempty"`
+
+	// KeyB64 The row's key in base64, if it is not UTF-8.
+	KeyB64 *string `json:"key_b64,omitempty"`
+
+	// Kind In the first line: where the state is.
+	Kind *StateKind `json:"kind,omitempty"`
+
+	// Lsn In the first line: the position whose state this is. Pull the log behind it.
+	//
+	// Example: 120
+	Lsn *string `json:"lsn,omitempty"`
+
+	// Problem In a line `failed`, which ends the image: why it is not whole.
+	Problem *Problem `json:"problem,omitempty"`
+
+	// Rows In the last line: how many rows there were. An image without a last line is not whole.
+	//
+	// Example: 1000
+	Rows *string `json:"rows,omitempty"`
+
+	// Store In the first line: the store.
+	//
+	// Example: kv
+	Store *string `json:"store,omitempty"`
+
+	// Value The row's value.
+	Value interface{} `json:"value,omitempty"`
+
+	// ValueB64 The row's value, if it was posted as `value_b64`.
+	ValueB64 *string `json:"value_b64,omitempty"`
+
+	// Version The row's version.
+	//
+	// Example: 9271508992
+	Version *string `json:"version,omitempty"`
 }
 
 // StoreDeclaration Declaration of a store.
@@ -676,18 +840,29 @@ type StoreList struct {
 
 // StorePush How a store's push does.
 type StorePush struct {
-	// LagMs Age of the oldest record that is not acknowledged, milliseconds.
+	// Durability What an acknowledgement of the storage is worth, as it says itself: `always` synced first, `everysec`, `none`, or
+	// `unknown`. Absent while there is no storage.
+	//
+	// Example: always
+	Durability *string `json:"durability,omitempty"`
+
+	// LagMs Age of the oldest record that is not acknowledged, milliseconds; 0 while nothing is pushed.
 	//
 	// Example: 0
 	LagMs string `json:"lag_ms"`
 
-	// LastError What the storage last complained about.
+	// LastError What the storage last complained about. Of a detached store: why, and the way out.
 	LastError *string `json:"last_error,omitempty"`
 
-	// State `log_only`, `running`, `backing_off` or `stopped`.
+	// State `log_only`, `running`, `backing_off`, `stopped` or `detached`.
 	//
 	// Example: running
 	State string `json:"state"`
+
+	// StoppedAtLsn The record that the storage can never take, if the push stopped at one.
+	//
+	// Example: 120
+	StoppedAtLsn *string `json:"stopped_at_lsn,omitempty"`
 }
 
 // TxnOutcome What became of a transaction. Which fields are there follows from `status`.
@@ -804,11 +979,17 @@ type LogPullParams struct {
 	// After Position behind which to start; 0 if absent
 	After *string `form:"after,omitempty" json:"after,omitempty"`
 
-	// Limit Most records to return; 1000 if absent
+	// Limit Most records to return: of a page, 1000 if absent; of a stream, no limit if absent
 	Limit *int32 `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// WaitMs How long to wait for the first record
+	// WaitMs How long to wait for the first record of a page; a stream ends when none came for so long, and goes on if it is absent
 	WaitMs *int32 `form:"wait_ms,omitempty" json:"wait_ms,omitempty"`
+
+	// HeartbeatMs Streams only: how often a quiet one shows that it lives; as long as the server's idle time-out allows if absent
+	HeartbeatMs *int32 `form:"heartbeat_ms,omitempty" json:"heartbeat_ms,omitempty"`
+
+	// LastEventID Server-sent events only: overrides `after`
+	LastEventID *string `json:"last-event-id,omitempty"`
 }
 
 // GetSnapshotParams defines parameters for GetSnapshot.
@@ -846,6 +1027,12 @@ type TxnCommitParams struct {
 
 // PutStoreJSONRequestBody defines body for PutStore for application/json ContentType.
 type PutStoreJSONRequestBody = StoreDeclaration
+
+// AttachPushJSONRequestBody defines body for AttachPush for application/json ContentType.
+type AttachPushJSONRequestBody = AttachRequest
+
+// SkipRecordJSONRequestBody defines body for SkipRecord for application/json ContentType.
+type SkipRecordJSONRequestBody = SkipRequest
 
 // BeginJSONRequestBody defines body for Begin for application/json ContentType.
 type BeginJSONRequestBody = BeginRequest
@@ -950,6 +1137,10 @@ type ClientInterface interface {
 
 	// LogPull LogPull: reads a store's committed log, dense in `lsn`.
 	//
+	// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
+	// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
+	// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the reason of its end.
+	//
 	// Corresponds with GET /v1/log (the `LogPull` operationId).
 	LogPull(ctx context.Context, params *LogPullParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -982,6 +1173,48 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/stores/{store} (the `PutStore` operationId).
 	PutStore(ctx context.Context, store string, body PutStoreJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// AttachPushWithBody Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
+	// own watermark or because it was loaded from elsewhere.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
+	AttachPushWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AttachPush Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
+	// own watermark or because it was loaded from elsewhere.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
+	AttachPush(ctx context.Context, store string, body AttachPushJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumePush Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
+	//
+	// Corresponds with POST /v1/stores/{store}/push/resume (the `ResumePush` operationId).
+	ResumePush(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SkipRecordWithBody Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
+	// it stays in the log, and the decision is kept.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/stores/{store}/push/skip (the `SkipRecord` operationId).
+	SkipRecordWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SkipRecord Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
+	// it stays in the log, and the decision is kept.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/stores/{store}/push/skip (the `SkipRecord` operationId).
+	SkipRecord(ctx context.Context, store string, body SkipRecordJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSkips Lists the records of a store that its storages never got.
+	//
+	// Corresponds with GET /v1/stores/{store}/push/skips (the `ListSkips` operationId).
+	ListSkips(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListRows Reads rows of an embedded store in key order (bytewise).
 	//
 	// Corresponds with GET /v1/stores/{store}/rows (the `ListRows` operationId).
@@ -991,6 +1224,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/stores/{store}/rows/{key} (the `GetRow` operationId).
 	GetRow(ctx context.Context, store string, key string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetState The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
+	//
+	// An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store with a storage of
+	// its own says how far that is: read it there. Of a store that is only its log there is no other state: as long as
+	// the log is whole, `lsn` is 0; after that, 410.
+	//
+	// Corresponds with GET /v1/stores/{store}/state (the `GetState` operationId).
+	GetState(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows are never
 	// overwritten. A pointer of a fault begins with the line's number, from 0.
@@ -1125,6 +1367,10 @@ func (c *Client) Readiness(ctx context.Context, reqEditors ...RequestEditorFn) (
 
 // LogPull LogPull: reads a store's committed log, dense in `lsn`.
 //
+// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
+// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
+// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the reason of its end.
+//
 // Corresponds with GET /v1/log (the `LogPull` operationId).
 func (c *Client) LogPull(ctx context.Context, params *LogPullParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewLogPullRequest(c.Server, params)
@@ -1217,6 +1463,108 @@ func (c *Client) PutStore(ctx context.Context, store string, body PutStoreJSONRe
 	return c.Client.Do(req)
 }
 
+// AttachPushWithBody Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
+// own watermark or because it was loaded from elsewhere.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
+func (c *Client) AttachPushWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAttachPushRequestWithBody(c.Server, store, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AttachPush Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
+// own watermark or because it was loaded from elsewhere.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
+func (c *Client) AttachPush(ctx context.Context, store string, body AttachPushJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAttachPushRequest(c.Server, store, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumePush Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
+//
+// Corresponds with POST /v1/stores/{store}/push/resume (the `ResumePush` operationId).
+func (c *Client) ResumePush(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumePushRequest(c.Server, store)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SkipRecordWithBody Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
+// it stays in the log, and the decision is kept.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/stores/{store}/push/skip (the `SkipRecord` operationId).
+func (c *Client) SkipRecordWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSkipRecordRequestWithBody(c.Server, store, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SkipRecord Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
+// it stays in the log, and the decision is kept.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/stores/{store}/push/skip (the `SkipRecord` operationId).
+func (c *Client) SkipRecord(ctx context.Context, store string, body SkipRecordJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSkipRecordRequest(c.Server, store, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSkips Lists the records of a store that its storages never got.
+//
+// Corresponds with GET /v1/stores/{store}/push/skips (the `ListSkips` operationId).
+func (c *Client) ListSkips(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSkipsRequest(c.Server, store)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListRows Reads rows of an embedded store in key order (bytewise).
 //
 // Corresponds with GET /v1/stores/{store}/rows (the `ListRows` operationId).
@@ -1237,6 +1585,25 @@ func (c *Client) ListRows(ctx context.Context, store string, params *ListRowsPar
 // Corresponds with GET /v1/stores/{store}/rows/{key} (the `GetRow` operationId).
 func (c *Client) GetRow(ctx context.Context, store string, key string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetRowRequest(c.Server, store, key)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetState The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
+//
+// An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store with a storage of
+// its own says how far that is: read it there. Of a store that is only its log there is no other state: as long as
+// the log is whole, `lsn` is 0; after that, 410.
+//
+// Corresponds with GET /v1/stores/{store}/state (the `GetState` operationId).
+func (c *Client) GetState(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetStateRequest(c.Server, store)
 	if err != nil {
 		return nil, err
 	}
@@ -1605,6 +1972,18 @@ func NewLogPullRequest(server string, params *LogPullParams) (*http.Request, err
 
 		}
 
+		if params.HeartbeatMs != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "heartbeat_ms", *params.HeartbeatMs, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int32"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -1614,6 +1993,21 @@ func NewLogPullRequest(server string, params *LogPullParams) (*http.Request, err
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+
+		if params.LastEventID != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "last-event-id", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("last-event-id", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -1777,6 +2171,168 @@ func NewPutStoreRequestWithBody(server string, store string, contentType string,
 	return req, nil
 }
 
+// NewAttachPushRequest calls the generic AttachPush builder with application/json body
+func NewAttachPushRequest(server string, store string, body AttachPushJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAttachPushRequestWithBody(server, store, "application/json", bodyReader)
+}
+
+// NewAttachPushRequestWithBody constructs an http.Request for the AttachPush method, with any body, and a specified content type
+func NewAttachPushRequestWithBody(server string, store string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "store", store, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stores/%s/push/attach", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewResumePushRequest constructs an http.Request for the ResumePush method
+func NewResumePushRequest(server string, store string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "store", store, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stores/%s/push/resume", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSkipRecordRequest calls the generic SkipRecord builder with application/json body
+func NewSkipRecordRequest(server string, store string, body SkipRecordJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSkipRecordRequestWithBody(server, store, "application/json", bodyReader)
+}
+
+// NewSkipRecordRequestWithBody constructs an http.Request for the SkipRecord method, with any body, and a specified content type
+func NewSkipRecordRequestWithBody(server string, store string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "store", store, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stores/%s/push/skip", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListSkipsRequest constructs an http.Request for the ListSkips method
+func NewListSkipsRequest(server string, store string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "store", store, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stores/%s/push/skips", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListRowsRequest constructs an http.Request for the ListRows method
 func NewListRowsRequest(server string, store string, params *ListRowsParams) (*http.Request, error) {
 	var err error
@@ -1886,6 +2442,40 @@ func NewGetRowRequest(server string, store string, key string) (*http.Request, e
 	}
 
 	operationPath := fmt.Sprintf("/v1/stores/%s/rows/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetStateRequest constructs an http.Request for the GetState method
+func NewGetStateRequest(server string, store string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "store", store, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stores/%s/state", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -2329,6 +2919,10 @@ type ClientWithResponsesInterface interface {
 
 	// LogPullWithResponse LogPull: reads a store's committed log, dense in `lsn`.
 	//
+	// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
+	// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
+	// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the reason of its end.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/log (the `LogPull` operationId).
@@ -2369,6 +2963,52 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/stores/{store} (the `PutStore` operationId).
 	PutStoreWithResponse(ctx context.Context, store string, body PutStoreJSONRequestBody, reqEditors ...RequestEditorFn) (*PutStoreAnswer, error)
 
+	// AttachPushWithBodyWithResponse Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
+	// own watermark or because it was loaded from elsewhere.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
+	AttachPushWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AttachPushAnswer, error)
+
+	// AttachPushWithResponse Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
+	// own watermark or because it was loaded from elsewhere.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
+	AttachPushWithResponse(ctx context.Context, store string, body AttachPushJSONRequestBody, reqEditors ...RequestEditorFn) (*AttachPushAnswer, error)
+
+	// ResumePushWithResponse Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/stores/{store}/push/resume (the `ResumePush` operationId).
+	ResumePushWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*ResumePushAnswer, error)
+
+	// SkipRecordWithBodyWithResponse Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
+	// it stays in the log, and the decision is kept.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/stores/{store}/push/skip (the `SkipRecord` operationId).
+	SkipRecordWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SkipRecordAnswer, error)
+
+	// SkipRecordWithResponse Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
+	// it stays in the log, and the decision is kept.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/stores/{store}/push/skip (the `SkipRecord` operationId).
+	SkipRecordWithResponse(ctx context.Context, store string, body SkipRecordJSONRequestBody, reqEditors ...RequestEditorFn) (*SkipRecordAnswer, error)
+
+	// ListSkipsWithResponse Lists the records of a store that its storages never got.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/stores/{store}/push/skips (the `ListSkips` operationId).
+	ListSkipsWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*ListSkipsAnswer, error)
+
 	// ListRowsWithResponse Reads rows of an embedded store in key order (bytewise).
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -2382,6 +3022,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/stores/{store}/rows/{key} (the `GetRow` operationId).
 	GetRowWithResponse(ctx context.Context, store string, key string, reqEditors ...RequestEditorFn) (*GetRowAnswer, error)
+
+	// GetStateWithResponse The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
+	//
+	// An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store with a storage of
+	// its own says how far that is: read it there. Of a store that is only its log there is no other state: as long as
+	// the log is whole, `lsn` is 0; after that, 410.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/stores/{store}/state (the `GetState` operationId).
+	GetStateWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*GetStateAnswer, error)
 
 	// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows are never
 	// overwritten. A pointer of a fault begins with the line's number, from 0.
@@ -2607,10 +3258,16 @@ type LogPullAnswer struct {
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON406 the response for an HTTP 406 `application/problem+json` response
+	ApplicationProblemJSON406 *Problem
 	// ApplicationProblemJSON410 the response for an HTTP 410 `application/problem+json` response
 	ApplicationProblemJSON410 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2628,14 +3285,29 @@ func (r LogPullAnswer) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
 }
 
+// GetApplicationProblemJSON406 returns the response for an HTTP 406 `application/problem+json` response
+func (r LogPullAnswer) GetApplicationProblemJSON406() *Problem {
+	return r.ApplicationProblemJSON406
+}
+
 // GetApplicationProblemJSON410 returns the response for an HTTP 410 `application/problem+json` response
 func (r LogPullAnswer) GetApplicationProblemJSON410() *Problem {
 	return r.ApplicationProblemJSON410
 }
 
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r LogPullAnswer) GetApplicationProblemJSONDefault() *Problem {
-	return r.ApplicationProblemJSONDefault
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r LogPullAnswer) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r LogPullAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r LogPullAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
 }
 
 // GetBody returns the raw response body bytes
@@ -2674,8 +3346,10 @@ type GetSnapshotAnswer struct {
 	JSON200 *Snapshot
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2688,9 +3362,14 @@ func (r GetSnapshotAnswer) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
 }
 
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r GetSnapshotAnswer) GetApplicationProblemJSONDefault() *Problem {
-	return r.ApplicationProblemJSONDefault
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r GetSnapshotAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r GetSnapshotAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
 }
 
 // GetBody returns the raw response body bytes
@@ -2727,8 +3406,10 @@ type ListStoresAnswer struct {
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *StoreList
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2736,9 +3417,14 @@ func (r ListStoresAnswer) GetJSON200() *StoreList {
 	return r.JSON200
 }
 
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r ListStoresAnswer) GetApplicationProblemJSONDefault() *Problem {
-	return r.ApplicationProblemJSONDefault
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ListStoresAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ListStoresAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
 }
 
 // GetBody returns the raw response body bytes
@@ -2777,8 +3463,10 @@ type GetStoreAnswer struct {
 	JSON200 *StoreInfo
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2791,9 +3479,14 @@ func (r GetStoreAnswer) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
 }
 
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r GetStoreAnswer) GetApplicationProblemJSONDefault() *Problem {
-	return r.ApplicationProblemJSONDefault
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r GetStoreAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r GetStoreAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
 }
 
 // GetBody returns the raw response body bytes
@@ -2836,8 +3529,10 @@ type PutStoreAnswer struct {
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
 	ApplicationProblemJSON422 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2860,9 +3555,14 @@ func (r PutStoreAnswer) GetApplicationProblemJSON422() *Problem {
 	return r.ApplicationProblemJSON422
 }
 
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r PutStoreAnswer) GetApplicationProblemJSONDefault() *Problem {
-	return r.ApplicationProblemJSONDefault
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r PutStoreAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r PutStoreAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
 }
 
 // GetBody returns the raw response body bytes
@@ -2894,6 +3594,296 @@ func (r PutStoreAnswer) ContentType() string {
 	return ""
 }
 
+type AttachPushAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *StoreInfo
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AttachPushAnswer) GetJSON200() *StoreInfo {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r AttachPushAnswer) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r AttachPushAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r AttachPushAnswer) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r AttachPushAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r AttachPushAnswer) GetApplicationProblemJSON503() *Problem {
+	return r.ApplicationProblemJSON503
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r AttachPushAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r AttachPushAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AttachPushAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AttachPushAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AttachPushAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ResumePushAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *StoreInfo
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ResumePushAnswer) GetJSON200() *StoreInfo {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ResumePushAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r ResumePushAnswer) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ResumePushAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ResumePushAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r ResumePushAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResumePushAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResumePushAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResumePushAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SkipRecordAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *StoreInfo
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SkipRecordAnswer) GetJSON200() *StoreInfo {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r SkipRecordAnswer) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r SkipRecordAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r SkipRecordAnswer) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r SkipRecordAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r SkipRecordAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r SkipRecordAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SkipRecordAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SkipRecordAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SkipRecordAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListSkipsAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SkipList
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSkipsAnswer) GetJSON200() *SkipList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListSkipsAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ListSkipsAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ListSkipsAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSkipsAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSkipsAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSkipsAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSkipsAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListRowsAnswer struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -2903,8 +3893,10 @@ type ListRowsAnswer struct {
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2922,9 +3914,14 @@ func (r ListRowsAnswer) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
 }
 
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r ListRowsAnswer) GetApplicationProblemJSONDefault() *Problem {
-	return r.ApplicationProblemJSONDefault
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ListRowsAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ListRowsAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
 }
 
 // GetBody returns the raw response body bytes
@@ -2967,8 +3964,10 @@ type GetRowAnswer struct {
 	ApplicationProblemJSON414 *Problem
 	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
 	ApplicationProblemJSON422 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -2991,9 +3990,14 @@ func (r GetRowAnswer) GetApplicationProblemJSON422() *Problem {
 	return r.ApplicationProblemJSON422
 }
 
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r GetRowAnswer) GetApplicationProblemJSONDefault() *Problem {
-	return r.ApplicationProblemJSONDefault
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r GetRowAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r GetRowAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
 }
 
 // GetBody returns the raw response body bytes
@@ -3025,6 +4029,82 @@ func (r GetRowAnswer) ContentType() string {
 	return ""
 }
 
+type GetStateAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON406 the response for an HTTP 406 `application/problem+json` response
+	ApplicationProblemJSON406 *Problem
+	// ApplicationProblemJSON410 the response for an HTTP 410 `application/problem+json` response
+	ApplicationProblemJSON410 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetStateAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON406 returns the response for an HTTP 406 `application/problem+json` response
+func (r GetStateAnswer) GetApplicationProblemJSON406() *Problem {
+	return r.ApplicationProblemJSON406
+}
+
+// GetApplicationProblemJSON410 returns the response for an HTTP 410 `application/problem+json` response
+func (r GetStateAnswer) GetApplicationProblemJSON410() *Problem {
+	return r.ApplicationProblemJSON410
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r GetStateAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r GetStateAnswer) GetApplicationProblemJSON503() *Problem {
+	return r.ApplicationProblemJSON503
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r GetStateAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r GetStateAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetStateAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetStateAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetStateAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ImportVersionsAnswer struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -3034,8 +4114,10 @@ type ImportVersionsAnswer struct {
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -3053,9 +4135,14 @@ func (r ImportVersionsAnswer) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
 }
 
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r ImportVersionsAnswer) GetApplicationProblemJSONDefault() *Problem {
-	return r.ApplicationProblemJSONDefault
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ImportVersionsAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ImportVersionsAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
 }
 
 // GetBody returns the raw response body bytes
@@ -3096,10 +4183,12 @@ type BeginAnswer struct {
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
 	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
 	ApplicationProblemJSON503 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
 }
 
 // GetJSON201 returns the response for an HTTP 201 `application/json` response
@@ -3117,14 +4206,19 @@ func (r BeginAnswer) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
 }
 
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r BeginAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
 // GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
 func (r BeginAnswer) GetApplicationProblemJSON503() *Problem {
 	return r.ApplicationProblemJSON503
 }
 
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r BeginAnswer) GetApplicationProblemJSONDefault() *Problem {
-	return r.ApplicationProblemJSONDefault
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r BeginAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
 }
 
 // GetBody returns the raw response body bytes
@@ -3165,10 +4259,12 @@ type BatchCommitAnswer struct {
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
 	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
 	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
 	ApplicationProblemJSON503 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -3186,14 +4282,19 @@ func (r BatchCommitAnswer) GetApplicationProblemJSON413() *Problem {
 	return r.ApplicationProblemJSON413
 }
 
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r BatchCommitAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
 // GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
 func (r BatchCommitAnswer) GetApplicationProblemJSON503() *Problem {
 	return r.ApplicationProblemJSON503
 }
 
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r BatchCommitAnswer) GetApplicationProblemJSONDefault() *Problem {
-	return r.ApplicationProblemJSONDefault
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r BatchCommitAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
 }
 
 // GetBody returns the raw response body bytes
@@ -3237,8 +4338,10 @@ type TxnStatusAnswer struct {
 	JSON200 *TxnOutcome
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
 	ApplicationProblemJSON400 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
 	// Headers200 the parsed response headers for an HTTP 200 response
 	Headers200 *TxnStatusAnswer200Headers
 }
@@ -3253,9 +4356,14 @@ func (r TxnStatusAnswer) GetApplicationProblemJSON400() *Problem {
 	return r.ApplicationProblemJSON400
 }
 
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r TxnStatusAnswer) GetApplicationProblemJSONDefault() *Problem {
-	return r.ApplicationProblemJSONDefault
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r TxnStatusAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r TxnStatusAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
 }
 
 // GetBody returns the raw response body bytes
@@ -3294,8 +4402,10 @@ type TxnAbortAnswer struct {
 	JSON200 *TxnOutcome
 	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
 	ApplicationProblemJSON422 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -3308,9 +4418,14 @@ func (r TxnAbortAnswer) GetApplicationProblemJSON422() *Problem {
 	return r.ApplicationProblemJSON422
 }
 
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r TxnAbortAnswer) GetApplicationProblemJSONDefault() *Problem {
-	return r.ApplicationProblemJSONDefault
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r TxnAbortAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r TxnAbortAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
 }
 
 // GetBody returns the raw response body bytes
@@ -3366,12 +4481,14 @@ type TxnCommitAnswer struct {
 	ApplicationProblemJSON422 *Problem
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
 	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
 	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
 	ApplicationProblemJSON503 *Problem
 	// ApplicationProblemJSON504 the response for an HTTP 504 `application/problem+json` response
 	ApplicationProblemJSON504 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
 	// Headers200 the parsed response headers for an HTTP 200 response
 	Headers200 *TxnCommitAnswer200Headers
 }
@@ -3411,6 +4528,11 @@ func (r TxnCommitAnswer) GetApplicationProblemJSON429() *Problem {
 	return r.ApplicationProblemJSON429
 }
 
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r TxnCommitAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
 // GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
 func (r TxnCommitAnswer) GetApplicationProblemJSON503() *Problem {
 	return r.ApplicationProblemJSON503
@@ -3421,9 +4543,9 @@ func (r TxnCommitAnswer) GetApplicationProblemJSON504() *Problem {
 	return r.ApplicationProblemJSON504
 }
 
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r TxnCommitAnswer) GetApplicationProblemJSONDefault() *Problem {
-	return r.ApplicationProblemJSONDefault
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r TxnCommitAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
 }
 
 // GetBody returns the raw response body bytes
@@ -3462,8 +4584,10 @@ type TxnValidateAnswer struct {
 	JSON200 *TxnOutcome
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
 	ApplicationProblemJSON400 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -3476,9 +4600,14 @@ func (r TxnValidateAnswer) GetApplicationProblemJSON400() *Problem {
 	return r.ApplicationProblemJSON400
 }
 
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r TxnValidateAnswer) GetApplicationProblemJSONDefault() *Problem {
-	return r.ApplicationProblemJSONDefault
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r TxnValidateAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r TxnValidateAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
 }
 
 // GetBody returns the raw response body bytes
@@ -3592,6 +4721,10 @@ func (c *ClientWithResponses) ReadinessWithResponse(ctx context.Context, reqEdit
 
 // LogPullWithResponse LogPull: reads a store's committed log, dense in `lsn`.
 //
+// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
+// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
+// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the reason of its end.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /v1/log (the `LogPull` operationId).
@@ -3668,6 +4801,88 @@ func (c *ClientWithResponses) PutStoreWithResponse(ctx context.Context, store st
 	return ParsePutStoreAnswer(rsp)
 }
 
+// AttachPushWithBodyWithResponse Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
+// own watermark or because it was loaded from elsewhere.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
+func (c *ClientWithResponses) AttachPushWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AttachPushAnswer, error) {
+	rsp, err := c.AttachPushWithBody(ctx, store, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAttachPushAnswer(rsp)
+}
+
+// AttachPushWithResponse Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
+// own watermark or because it was loaded from elsewhere.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
+func (c *ClientWithResponses) AttachPushWithResponse(ctx context.Context, store string, body AttachPushJSONRequestBody, reqEditors ...RequestEditorFn) (*AttachPushAnswer, error) {
+	rsp, err := c.AttachPush(ctx, store, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAttachPushAnswer(rsp)
+}
+
+// ResumePushWithResponse Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/stores/{store}/push/resume (the `ResumePush` operationId).
+func (c *ClientWithResponses) ResumePushWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*ResumePushAnswer, error) {
+	rsp, err := c.ResumePush(ctx, store, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumePushAnswer(rsp)
+}
+
+// SkipRecordWithBodyWithResponse Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
+// it stays in the log, and the decision is kept.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/stores/{store}/push/skip (the `SkipRecord` operationId).
+func (c *ClientWithResponses) SkipRecordWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SkipRecordAnswer, error) {
+	rsp, err := c.SkipRecordWithBody(ctx, store, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSkipRecordAnswer(rsp)
+}
+
+// SkipRecordWithResponse Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
+// it stays in the log, and the decision is kept.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/stores/{store}/push/skip (the `SkipRecord` operationId).
+func (c *ClientWithResponses) SkipRecordWithResponse(ctx context.Context, store string, body SkipRecordJSONRequestBody, reqEditors ...RequestEditorFn) (*SkipRecordAnswer, error) {
+	rsp, err := c.SkipRecord(ctx, store, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSkipRecordAnswer(rsp)
+}
+
+// ListSkipsWithResponse Lists the records of a store that its storages never got.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/stores/{store}/push/skips (the `ListSkips` operationId).
+func (c *ClientWithResponses) ListSkipsWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*ListSkipsAnswer, error) {
+	rsp, err := c.ListSkips(ctx, store, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSkipsAnswer(rsp)
+}
+
 // ListRowsWithResponse Reads rows of an embedded store in key order (bytewise).
 //
 // Returns a wrapper object for the known response body format(s).
@@ -3692,6 +4907,23 @@ func (c *ClientWithResponses) GetRowWithResponse(ctx context.Context, store stri
 		return nil, err
 	}
 	return ParseGetRowAnswer(rsp)
+}
+
+// GetStateWithResponse The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
+//
+// An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store with a storage of
+// its own says how far that is: read it there. Of a store that is only its log there is no other state: as long as
+// the log is whole, `lsn` is 0; after that, 410.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/stores/{store}/state (the `GetState` operationId).
+func (c *ClientWithResponses) GetStateWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*GetStateAnswer, error) {
+	rsp, err := c.GetState(ctx, store, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetStateAnswer(rsp)
 }
 
 // ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows are never
@@ -3967,6 +5199,13 @@ func ParseLogPullAnswer(rsp *http.Response) (*LogPullAnswer, error) {
 		}
 		response.ApplicationProblemJSON404 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 406:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON406 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 410:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -3974,12 +5213,29 @@ func ParseLogPullAnswer(rsp *http.Response) (*LogPullAnswer, error) {
 		}
 		response.ApplicationProblemJSON410 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSONDefault = &dest
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/event-stream) unsupported
 
 	}
 
@@ -4014,12 +5270,19 @@ func ParseGetSnapshotAnswer(rsp *http.Response) (*GetSnapshotAnswer, error) {
 		}
 		response.ApplicationProblemJSON404 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSONDefault = &dest
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
 
 	}
 
@@ -4047,12 +5310,19 @@ func ParseListStoresAnswer(rsp *http.Response) (*ListStoresAnswer, error) {
 		}
 		response.JSON200 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSONDefault = &dest
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
 
 	}
 
@@ -4087,12 +5357,19 @@ func ParseGetStoreAnswer(rsp *http.Response) (*GetStoreAnswer, error) {
 		}
 		response.ApplicationProblemJSON404 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSONDefault = &dest
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
 
 	}
 
@@ -4141,12 +5418,249 @@ func ParsePutStoreAnswer(rsp *http.Response) (*PutStoreAnswer, error) {
 		}
 		response.ApplicationProblemJSON422 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSONDefault = &dest
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAttachPushAnswer parses an HTTP response from a AttachPushWithResponse call
+func ParseAttachPushAnswer(rsp *http.Response) (*AttachPushAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AttachPushAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest StoreInfo
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseResumePushAnswer parses an HTTP response from a ResumePushWithResponse call
+func ParseResumePushAnswer(rsp *http.Response) (*ResumePushAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResumePushAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest StoreInfo
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSkipRecordAnswer parses an HTTP response from a SkipRecordWithResponse call
+func ParseSkipRecordAnswer(rsp *http.Response) (*SkipRecordAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SkipRecordAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest StoreInfo
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListSkipsAnswer parses an HTTP response from a ListSkipsWithResponse call
+func ParseListSkipsAnswer(rsp *http.Response) (*ListSkipsAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSkipsAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SkipList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
 
 	}
 
@@ -4188,12 +5702,19 @@ func ParseListRowsAnswer(rsp *http.Response) (*ListRowsAnswer, error) {
 		}
 		response.ApplicationProblemJSON404 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSONDefault = &dest
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
 
 	}
 
@@ -4242,12 +5763,80 @@ func ParseGetRowAnswer(rsp *http.Response) (*GetRowAnswer, error) {
 		}
 		response.ApplicationProblemJSON422 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSONDefault = &dest
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetStateAnswer parses an HTTP response from a GetStateWithResponse call
+func ParseGetStateAnswer(rsp *http.Response) (*GetStateAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetStateAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 406:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON406 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 410:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON410 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
 
 	}
 
@@ -4289,12 +5878,19 @@ func ParseImportVersionsAnswer(rsp *http.Response) (*ImportVersionsAnswer, error
 		}
 		response.ApplicationProblemJSON404 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSONDefault = &dest
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
 
 	}
 
@@ -4336,6 +5932,13 @@ func ParseBeginAnswer(rsp *http.Response) (*BeginAnswer, error) {
 		}
 		response.ApplicationProblemJSON404 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -4343,12 +5946,12 @@ func ParseBeginAnswer(rsp *http.Response) (*BeginAnswer, error) {
 		}
 		response.ApplicationProblemJSON503 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSONDefault = &dest
+		response.ApplicationProblemJSON5XX = &dest
 
 	}
 
@@ -4390,6 +5993,13 @@ func ParseBatchCommitAnswer(rsp *http.Response) (*BatchCommitAnswer, error) {
 		}
 		response.ApplicationProblemJSON413 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -4397,12 +6007,12 @@ func ParseBatchCommitAnswer(rsp *http.Response) (*BatchCommitAnswer, error) {
 		}
 		response.ApplicationProblemJSON503 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSONDefault = &dest
+		response.ApplicationProblemJSON5XX = &dest
 
 	case rsp.StatusCode == 200:
 		// Content-type (application/x-ndjson) unsupported
@@ -4440,12 +6050,19 @@ func ParseTxnStatusAnswer(rsp *http.Response) (*TxnStatusAnswer, error) {
 		}
 		response.ApplicationProblemJSON400 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSONDefault = &dest
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
 
 	}
 
@@ -4493,12 +6110,19 @@ func ParseTxnAbortAnswer(rsp *http.Response) (*TxnAbortAnswer, error) {
 		}
 		response.ApplicationProblemJSON422 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSONDefault = &dest
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
 
 	}
 
@@ -4568,6 +6192,13 @@ func ParseTxnCommitAnswer(rsp *http.Response) (*TxnCommitAnswer, error) {
 		}
 		response.ApplicationProblemJSON429 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -4582,12 +6213,12 @@ func ParseTxnCommitAnswer(rsp *http.Response) (*TxnCommitAnswer, error) {
 		}
 		response.ApplicationProblemJSON504 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSONDefault = &dest
+		response.ApplicationProblemJSON5XX = &dest
 
 	}
 
@@ -4649,12 +6280,19 @@ func ParseTxnValidateAnswer(rsp *http.Response) (*TxnValidateAnswer, error) {
 		}
 		response.ApplicationProblemJSON400 = &dest
 
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
-		response.ApplicationProblemJSONDefault = &dest
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
 
 	}
 

@@ -52,7 +52,7 @@ pub async fn batch_commit(State(app): State<App>, request: Request) -> Result<Re
     let poster = poster(&parts);
     let batch = match kind {
         MediaType::Json => of_document(text, &catalog, &poster)?,
-        MediaType::NdJson => of_lines(text, &catalog, &poster)?,
+        MediaType::NdJson | MediaType::Bytes => of_lines(text, &catalog, &poster)?,
     };
     let decided = if batch.txns.is_empty() {
         Vec::new()
@@ -62,7 +62,7 @@ pub async fn batch_commit(State(app): State<App>, request: Request) -> Result<Re
     let json = answers(kind, &batch.items, decided, &catalog);
     Ok(match kind {
         MediaType::Json => json_response(StatusCode::OK, json),
-        MediaType::NdJson => typed_response(StatusCode::OK, "application/x-ndjson", json),
+        MediaType::NdJson | MediaType::Bytes => typed_response(StatusCode::OK, "application/x-ndjson", json),
     })
 }
 

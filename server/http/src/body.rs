@@ -19,6 +19,8 @@ pub enum MediaType {
     Json,
     /// One document a line.
     NdJson,
+    /// What only one thing can be: for clients whose generators have no word for it.
+    Bytes,
 }
 
 /// Tells what a request's body is.
@@ -33,6 +35,7 @@ pub fn media_type(headers: &HeaderMap, accepted: &[MediaType]) -> Result<MediaTy
     let names = |kind: &MediaType| match kind {
         MediaType::Json => "application/json",
         MediaType::NdJson => "application/x-ndjson",
+        MediaType::Bytes => "application/octet-stream",
     };
     let given = headers.get(CONTENT_TYPE).map_or("", |value| value.to_str().unwrap_or("?"));
     let (essence, parameters) = given.split_once(';').unwrap_or((given, ""));

@@ -24,7 +24,10 @@ use crate::txn_body::BASE64;
 #[utoipa::path(
     post, path = "/v1/stores/{store}/versions", operation_id = "importVersions", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),
-    request_body(content = String, content_type = "application/x-ndjson", description = "One `ImportLine` a line"),
+    request_body(content(
+        (String = "application/x-ndjson"),
+        (inline(tribunal_api::ImportLines) = "application/octet-stream"),
+    ), description = "One `ImportLine` a line"),
     responses(
         (status = 200, description = "All of them are taken in, durably", body = ImportResult),
         (status = 400, description = "A line cannot be read", body = Problem, content_type = "application/problem+json"),
@@ -37,7 +40,7 @@ pub async fn import_versions(State(app): State<App>, request: Request) -> Result
     let catalog = app.service.catalog();
     let namespace = tenant(&parts);
     let spec = path_store(parts.uri.path(), &catalog, namespace)?;
-    let (_, bytes) = app.body(&parts, body, &[MediaType::NdJson]).await?;
+    let (_, bytes) = app.body(&parts, body, &[MediaType::NdJson, MediaType::Bytes]).await?;
     let versions = read(utf8(&bytes)?, &spec, &catalog)?;
     let accepted = if versions.is_empty() {
         0

@@ -217,7 +217,8 @@ async fn versions_are_imported_whole_or_not_at_all() {
     assert!(server.double.imported().is_empty());
 
     let good = b"{\"key\":\"a\",\"version\":\"5\",\"integer\":true}\n\n{\"key_b64\":\"/w==\",\"version\":\"6\"}";
-    let reply = client.call("POST", path, &headers, good).await;
+    let as_bytes = [("content-type", "application/octet-stream")];
+    let reply = client.call("POST", path, &as_bytes, good).await;
     assert_eq!((reply.status, reply.json()), (200, json!({"accepted": "2"})));
     let imported = server.double.imported();
     assert_eq!(imported[0].row, toy_row(NamespaceId(0), KV, b"a"));

@@ -1937,6 +1937,7 @@ export interface operations {
         /** @description One `ImportLine` a line */
         requestBody: {
             content: {
+                "application/octet-stream": string;
                 "application/x-ndjson": string;
             };
         };

@@ -1,6 +1,7 @@
 """Contains all the data models used in inputs/outputs"""
 
 from .ack import Ack
+from .attach_request import AttachRequest
 from .batch_commit_request import BatchCommitRequest
 from .batch_commit_response import BatchCommitResponse
 from .batch_txn import BatchTxn
@@ -15,6 +16,7 @@ from .health import Health
 from .import_line import ImportLine
 from .import_result import ImportResult
 from .isolation_level import IsolationLevel
+from .log_event import LogEvent
 from .log_page import LogPage
 from .log_record import LogRecord
 from .log_write import LogWrite
@@ -25,7 +27,12 @@ from .read import Read
 from .readiness import Readiness
 from .row import Row
 from .row_page import RowPage
+from .skip_list import SkipList
+from .skip_request import SkipRequest
+from .skipped_record import SkippedRecord
 from .snapshot import Snapshot
+from .state_kind import StateKind
+from .state_line import StateLine
 from .store_declaration import StoreDeclaration
 from .store_declaration_adaptor_config import StoreDeclarationAdaptorConfig
 from .store_existence import StoreExistence
@@ -42,6 +49,7 @@ from .write_op import WriteOp
 
 __all__ = (
     "Ack",
+    "AttachRequest",
     "BatchCommitRequest",
     "BatchCommitResponse",
     "BatchTxn",
@@ -56,6 +64,7 @@ __all__ = (
     "ImportLine",
     "ImportResult",
     "IsolationLevel",
+    "LogEvent",
     "LogPage",
     "LogRecord",
     "LogWrite",
@@ -66,7 +75,12 @@ __all__ = (
     "Readiness",
     "Row",
     "RowPage",
+    "SkipList",
+    "SkippedRecord",
+    "SkipRequest",
     "Snapshot",
+    "StateKind",
+    "StateLine",
     "StoreDeclaration",
     "StoreDeclarationAdaptorConfig",
     "StoreExistence",

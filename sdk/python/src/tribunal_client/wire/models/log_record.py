@@ -28,6 +28,10 @@ class LogRecord:
         txn_id (str): The transaction. Example: 0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
         version (str): Version of every row in the record. Example: 9271508992.
         writes (list[LogWrite]): The rows, in the order in which the transaction posted them.
+        checksum (str | Unset): CRC-32C in hex over lsn, cen, csn, version, txn_id, then op, key and value text of every
+            write, each of them
+            preceded by its length in bytes as 32 bits, little-endian. A `value_b64` counts as `{"$b64":"..."}`. Example:
+            9be3e0a3.
         traceparent (str | Unset): W3C `traceparent` of the commit request.
     """
 
@@ -39,6 +43,7 @@ class LogRecord:
     txn_id: str
     version: str
     writes: list[LogWrite]
+    checksum: str | Unset = UNSET
     traceparent: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
@@ -62,6 +67,8 @@ class LogRecord:
             writes_item = writes_item_data.to_dict()
             writes.append(writes_item)
 
+        checksum = self.checksum
+
         traceparent = self.traceparent
 
         field_dict: dict[str, Any] = {}
@@ -78,6 +85,8 @@ class LogRecord:
                 "writes": writes,
             }
         )
+        if checksum is not UNSET:
+            field_dict["checksum"] = checksum
         if traceparent is not UNSET:
             field_dict["traceparent"] = traceparent
 
@@ -109,6 +118,8 @@ class LogRecord:
 
             writes.append(writes_item)
 
+        checksum = d.pop("checksum", UNSET)
+
         traceparent = d.pop("traceparent", UNSET)
 
         log_record = cls(
@@ -120,6 +131,7 @@ class LogRecord:
             txn_id=txn_id,
             version=version,
             writes=writes,
+            checksum=checksum,
             traceparent=traceparent,
         )
 

@@ -32,6 +32,8 @@ class Problem:
         line (int | Unset): Line of malformed JSON, from 1.
         oldest (str | Unset): With `log_truncated`: the oldest position that is still kept.
         retry_after_ms (int | Unset): When to try again, milliseconds.
+        state_url (str | Unset): With `log_truncated`: where the state is from which a reader can start over. Example:
+            /v1/stores/kv/state.
     """
 
     code: str
@@ -46,6 +48,7 @@ class Problem:
     line: int | Unset = UNSET
     oldest: str | Unset = UNSET
     retry_after_ms: int | Unset = UNSET
+    state_url: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,6 +81,8 @@ class Problem:
 
         retry_after_ms = self.retry_after_ms
 
+        state_url = self.state_url
+
         field_dict: dict[str, Any] = {}
         field_dict.update(self.additional_properties)
         field_dict.update(
@@ -102,6 +107,8 @@ class Problem:
             field_dict["oldest"] = oldest
         if retry_after_ms is not UNSET:
             field_dict["retry_after_ms"] = retry_after_ms
+        if state_url is not UNSET:
+            field_dict["state_url"] = state_url
 
         return field_dict
 
@@ -141,6 +148,8 @@ class Problem:
 
         retry_after_ms = d.pop("retry_after_ms", UNSET)
 
+        state_url = d.pop("state_url", UNSET)
+
         problem = cls(
             code=code,
             detail=detail,
@@ -154,6 +163,7 @@ class Problem:
             line=line,
             oldest=oldest,
             retry_after_ms=retry_after_ms,
+            state_url=state_url,
         )
 
         problem.additional_properties = d

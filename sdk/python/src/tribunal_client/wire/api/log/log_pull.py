@@ -15,7 +15,12 @@ def _get_kwargs(
     after: str | Unset = UNSET,
     limit: int | Unset = UNSET,
     wait_ms: int | Unset = UNSET,
+    heartbeat_ms: int | Unset = UNSET,
+    last_event_id: str | Unset = UNSET,
 ) -> dict[str, Any]:
+    headers: dict[str, Any] = {}
+    if not isinstance(last_event_id, Unset):
+        headers["last-event-id"] = last_event_id
 
     params: dict[str, Any] = {}
 
@@ -27,6 +32,8 @@ def _get_kwargs(
 
     params["wait_ms"] = wait_ms
 
+    params["heartbeat_ms"] = heartbeat_ms
+
     params = {k: v for k, v in params.items() if v is not UNSET and v is not None}
 
     _kwargs: dict[str, Any] = {
@@ -35,6 +42,7 @@ def _get_kwargs(
         "params": params,
     }
 
+    _kwargs["headers"] = headers
     return _kwargs
 
 
@@ -54,10 +62,20 @@ def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 
         return response_404
 
+    if response.status_code == 406:
+        response_406 = Problem.from_dict(response.json())
+
+        return response_406
+
     if response.status_code == 410:
         response_410 = Problem.from_dict(response.json())
 
         return response_410
+
+    if response.status_code == 422:
+        response_422 = Problem.from_dict(response.json())
+
+        return response_422
 
     response_default = Problem.from_dict(response.json())
 
@@ -80,14 +98,25 @@ def sync_detailed(
     after: str | Unset = UNSET,
     limit: int | Unset = UNSET,
     wait_ms: int | Unset = UNSET,
+    heartbeat_ms: int | Unset = UNSET,
+    last_event_id: str | Unset = UNSET,
 ) -> Response[LogPage | Problem]:
     """LogPull: reads a store's committed log, dense in `lsn`.
+
+     `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is
+    a stream of one
+    `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
+    `Last-Event-ID`
+    resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the
+    reason of its end.
 
     Args:
         store (str):
         after (str | Unset):
         limit (int | Unset):
         wait_ms (int | Unset):
+        heartbeat_ms (int | Unset):
+        last_event_id (str | Unset):
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -102,6 +131,8 @@ def sync_detailed(
         after=after,
         limit=limit,
         wait_ms=wait_ms,
+        heartbeat_ms=heartbeat_ms,
+        last_event_id=last_event_id,
     )
 
     response = client.get_httpx_client().request(
@@ -118,14 +149,25 @@ def sync(
     after: str | Unset = UNSET,
     limit: int | Unset = UNSET,
     wait_ms: int | Unset = UNSET,
+    heartbeat_ms: int | Unset = UNSET,
+    last_event_id: str | Unset = UNSET,
 ) -> LogPage | Problem | None:
     """LogPull: reads a store's committed log, dense in `lsn`.
+
+     `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is
+    a stream of one
+    `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
+    `Last-Event-ID`
+    resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the
+    reason of its end.
 
     Args:
         store (str):
         after (str | Unset):
         limit (int | Unset):
         wait_ms (int | Unset):
+        heartbeat_ms (int | Unset):
+        last_event_id (str | Unset):
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -141,6 +183,8 @@ def sync(
         after=after,
         limit=limit,
         wait_ms=wait_ms,
+        heartbeat_ms=heartbeat_ms,
+        last_event_id=last_event_id,
     ).parsed
 
 
@@ -151,14 +195,25 @@ async def asyncio_detailed(
     after: str | Unset = UNSET,
     limit: int | Unset = UNSET,
     wait_ms: int | Unset = UNSET,
+    heartbeat_ms: int | Unset = UNSET,
+    last_event_id: str | Unset = UNSET,
 ) -> Response[LogPage | Problem]:
     """LogPull: reads a store's committed log, dense in `lsn`.
+
+     `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is
+    a stream of one
+    `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
+    `Last-Event-ID`
+    resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the
+    reason of its end.
 
     Args:
         store (str):
         after (str | Unset):
         limit (int | Unset):
         wait_ms (int | Unset):
+        heartbeat_ms (int | Unset):
+        last_event_id (str | Unset):
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -173,6 +228,8 @@ async def asyncio_detailed(
         after=after,
         limit=limit,
         wait_ms=wait_ms,
+        heartbeat_ms=heartbeat_ms,
+        last_event_id=last_event_id,
     )
 
     response = await client.get_async_httpx_client().request(**kwargs)
@@ -187,14 +244,25 @@ async def asyncio(
     after: str | Unset = UNSET,
     limit: int | Unset = UNSET,
     wait_ms: int | Unset = UNSET,
+    heartbeat_ms: int | Unset = UNSET,
+    last_event_id: str | Unset = UNSET,
 ) -> LogPage | Problem | None:
     """LogPull: reads a store's committed log, dense in `lsn`.
+
+     `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is
+    a stream of one
+    `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
+    `Last-Event-ID`
+    resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the
+    reason of its end.
 
     Args:
         store (str):
         after (str | Unset):
         limit (int | Unset):
         wait_ms (int | Unset):
+        heartbeat_ms (int | Unset):
+        last_event_id (str | Unset):
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -211,5 +279,7 @@ async def asyncio(
             after=after,
             limit=limit,
             wait_ms=wait_ms,
+            heartbeat_ms=heartbeat_ms,
+            last_event_id=last_event_id,
         )
     ).parsed
