@@ -361,7 +361,8 @@ func TestTheLogIsReadInOrderFromACheckpointAndWaitsForWhatComes(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for record, err := range client.Log("kv", tribunal.LogOptions{After: page.Checkpoint()}).Follow(ctx) {
+	tail := client.Log("kv", tribunal.LogOptions{After: page.Checkpoint()})
+	for record, err := range tail.Follow(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -373,13 +374,10 @@ func TestTheLogIsReadInOrderFromACheckpointAndWaitsForWhatComes(t *testing.T) {
 	equal(t, "seen", seen, "put a 1; put b 2; put c 3; ")
 	stopped, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer stop()
-	for _, err := range client.Log("kv", tribunal.LogOptions{After: page.Checkpoint() + 1<<40}).Follow(stopped) {
-		if err == nil {
-			t.Fatal("nothing can be there")
+	for record, err := range tail.Follow(stopped) {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(record, err)
 		}
-	}
-	if stopped.Err() == nil {
-		t.Error("it follows until the context ends")
 	}
 }
 

@@ -18,7 +18,9 @@ func TestALostReplyIsResolvedByIDTheCommitStands(t *testing.T) {
 	won := committed(t, verdict, err)
 	<-proxy.lost
 	equal(t, "replayed", won.Replayed, true)
-	equal(t, "version", must[*tribunal.Row](t)(client.Row(t.Context(), "kv", key)).Version, won.Version)
+	begin := tribunal.BeginOptions{Session: won.Session, Wait: 5 * time.Second}
+	again := must[*tribunal.Transaction](t)(client.Begin(t.Context(), begin))
+	equal(t, "version", must[*tribunal.Row](t)(again.Get(t.Context(), "kv", key)).Version, won.Version)
 }
 
 func TestALostRequestIsFencedAndRunDoesItAgain(t *testing.T) {

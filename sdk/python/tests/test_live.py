@@ -212,14 +212,15 @@ def test_the_log_is_read_in_order_from_a_checkpoint_and_waits_for_what_comes(cli
 
     late = threading.Timer(0.2, put, (client, prefix + "c", 3))
     late.start()
-    for record in client.log("kv", page.checkpoint):
+    tail = client.log("kv", page.checkpoint)
+    for record in tail:
         mine = [(write.op, write.key, write.value) for write in record.writes if write.key == prefix + "c"]
         seen += mine
         if mine:
             break
     late.join()
     assert seen == [("put", prefix + "a", 1), ("put", prefix + "b", 2), ("put", prefix + "c", 3)]
-    assert client.log("kv", page.head + 1000).next(wait_s=0) is None
+    assert tail.next(wait_s=0) is None
 
 
 def test_mistakes_come_with_a_code_and_pointers_and_are_not_repeated(client: Client, prefix: str) -> None:

@@ -19,7 +19,7 @@ def test_a_lost_reply_is_resolved_by_id_the_commit_stands(client: Client, proxy:
     assert proxy.lost.acquire(blocking=False)
     assert isinstance(verdict, Committed)
     assert verdict.replayed
-    row = client.row("kv", prefix + "a")
+    row = client.begin(["kv"], session=verdict.session, wait_s=5).get("kv", prefix + "a")
     assert row is not None
     assert row.version == verdict.version
 

@@ -279,14 +279,17 @@ export class Client {
   /** @internal */
   async logPage(store: string, after: string, limit: number, waitMs: number, stop?: AbortSignal): Promise<LogPage> {
     const query = { store: percentEncoded(store), after: percentEncoded(after), limit, wait_ms: waitMs };
-    const ask = (signal: AbortSignal): Promise<Exchanged<LogPage>> =>
-      this.#wire.GET("/v1/log", {
-        params: { query },
-        signal: stop === undefined ? signal : AbortSignal.any([signal, stop]),
-      });
-    const answer = await this.#ask(ask, waitMs);
+    const answer = await this.#ask(
+      (signal) =>
+        this.#wire.GET("/v1/log", {
+          params: { query },
+          signal: stop === undefined ? signal : AbortSignal.any([signal, stop]),
+        }),
+      waitMs,
+    );
     stop?.throwIfAborted();
-    return settled(answer);
+    // The other forms of the answer, streams, come only to those who accept them.
+    return settled(answer) as LogPage;
   }
 
   /** Declares a store, or changes one. */

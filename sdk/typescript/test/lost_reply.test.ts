@@ -20,7 +20,8 @@ test("a lost reply is resolved by id: the commit stands", async () => {
   const verdict = await txn.commit();
   assert.equal(proxy.lost, lost + 1);
   assert.ok(verdict.status === "committed" && verdict.replayed, JSON.stringify(verdict));
-  assert.equal((await client.row("kv", key))?.version, verdict.version);
+  const again = await client.begin({ stores: ["kv"], session: verdict.session, waitMs: 5000 });
+  assert.equal((await again.get("kv", key))?.version, verdict.version);
 });
 
 test("a lost request is fenced: it can never commit, and run does it again", async () => {
