@@ -36,6 +36,18 @@ install_redis() {
   [ "$had_policy" -eq 1 ] || rm -f "$policy"
 }
 
+# The C compiler for WebAssembly that builds plugins in C, from PyPI.
+install_zig() {
+  [ -z "${TRIBUNAL_CC:-}" ] && ! command -v zig >/dev/null || return 0
+  local venv="${XDG_CACHE_HOME:-$HOME/.cache}/tribunal/zig" version=0.17.1
+  if [ "$("$venv/bin/python" -m ziglang version 2>/dev/null)" != "$version" ]; then
+    echo "== installing zig"
+    { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check "ziglang==$version"; } ||
+      { echo "zig could not be installed: the test of plugins in C is skipped"; return 0; }
+  fi
+  export TRIBUNAL_CC="$venv/bin/python -m ziglang cc"
+}
+
 build() {
   echo "== building: $*"
   cargo "$@" || { broken=1; echo "BUILD FAILED: cargo $*"; }
@@ -61,6 +73,7 @@ run_tests() {
 }
 
 install_redis
+install_zig
 # Builds the server as well, which some tests start as a process: it has integration tests of its own.
 # Optimised, like the server itself, so that the largest dependency is compiled once and not once a profile.
 build test --release --workspace --locked --no-run

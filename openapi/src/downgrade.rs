@@ -98,8 +98,9 @@ fn simplify(value: &mut Value) {
 }
 
 const NDJSON: &str = "application/x-ndjson";
+const WASM: &str = "application/wasm";
 
-/// Leaves out what generators of clients stumble over. A body that may be NDJSON or something else is something else;
+/// Leaves out what generators of clients stumble over. A body that may be NDJSON, or a component by its own name, or something else is something else;
 /// `default`, which means problems only, is said as `4XX` and `5XX`, lest it be taken for a success.
 fn narrow(document: &mut Value) {
     let paths = document.get_mut("paths").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut);
@@ -108,6 +109,7 @@ fn narrow(document: &mut Value) {
             && content.len() > 1
         {
             content.remove(NDJSON);
+            content.remove(WASM);
         }
         if let Some(responses) = operation.pointer_mut("/responses").and_then(Value::as_object_mut)
             && let Some(problem) = responses.remove("default")

@@ -7,6 +7,7 @@ pub mod checksum;
 pub mod downgrade;
 pub mod log;
 pub mod meta;
+pub mod plugin;
 pub mod problem;
 pub mod store;
 pub mod txn;
@@ -14,6 +15,10 @@ pub mod txn;
 pub use checksum::RecordChecksum;
 pub use log::{LogEvent, LogPage, LogRecord, LogWrite, StateKind, StateLine};
 pub use meta::{Health, Readiness, VersionInfo};
+pub use plugin::{
+    PluginActivate, PluginActivation, PluginCheck, PluginComponent, PluginFaults, PluginHealth, PluginInfo, PluginList,
+    PluginMiss, PluginRollback, PluginSlot, PluginUpload, PluginVersion,
+};
 pub use problem::{Problem, ProblemError};
 pub use store::{
     AttachRequest, ImportLine, ImportLines, ImportResult, Row, RowPage, SkipList, SkipRequest, SkippedRecord, Snapshot,

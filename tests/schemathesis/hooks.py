@@ -18,6 +18,12 @@ def ndjson(context, value):
     return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
+@schemathesis.serializer("application/wasm")
+def wasm(context, value):
+    """Writes bytes and text as they are, and whatever else is made as text."""
+    return value if isinstance(value, (bytes, str)) else str(value)
+
+
 @schemathesis.hook
 def map_path_parameters(context, path_parameters):
     """Lets good ids be of now, since others are refused as expired, and two of three store names be one that exists."""

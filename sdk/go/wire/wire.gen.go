@@ -499,6 +499,254 @@ type LogWrite struct {
 	ValueB64 *string `json:"value_b64,omitempty"`
 }
 
+// PluginActivate Which version to activate, where, and from when on.
+type PluginActivate struct {
+	// AtEpoch First epoch; the next one if left out. An epoch that has passed counts as the next one.
+	//
+	// Example: 9000
+	AtEpoch *string `json:"at_epoch,omitempty"`
+
+	// Config Configuration of the rule or validator. An adaptor has its store's.
+	Config *map[string]interface{} `json:"config,omitempty"`
+
+	// Digest SHA-256 of the version; the newest one if left out.
+	Digest *string `json:"digest,omitempty"`
+
+	// Slot `rule`, `validator:<level>` or `adaptor:<name>`; may be left out where the plugin's world leaves one choice.
+	//
+	// Example: rule
+	Slot *string `json:"slot,omitempty"`
+}
+
+// PluginActivation An entry of the control log that fills a slot.
+type PluginActivation struct {
+	// By `configuration`, `activate` or `rollback`.
+	//
+	// Example: activate
+	By string `json:"by"`
+
+	// Config Its configuration.
+	Config *map[string]interface{} `json:"config,omitempty"`
+
+	// ConfigDigest SHA-256 of its configuration's text.
+	ConfigDigest string `json:"config_digest"`
+
+	// Control Position in the control log.
+	//
+	// Example: 7
+	Control string `json:"control"`
+
+	// Digest SHA-256 of its component; zeros for a native twin.
+	Digest string `json:"digest"`
+
+	// FromEpoch First epoch at which it may hold; it does from the first one at or after it that carries the entry.
+	//
+	// Example: 9000
+	FromEpoch string `json:"from_epoch"`
+
+	// Name The plugin.
+	//
+	// Example: most-writes-wins
+	Name string `json:"name"`
+
+	// Slot The slot.
+	//
+	// Example: rule
+	Slot string `json:"slot"`
+}
+
+// PluginCheck One check of the conformance kit that a plugin passed.
+type PluginCheck struct {
+	// Cases On how many inputs.
+	//
+	// Example: 150
+	Cases int32 `json:"cases"`
+
+	// Name What was checked.
+	//
+	// Example: shuffled batches
+	Name string `json:"name"`
+}
+
+// PluginFaults Faults of one kind.
+type PluginFaults struct {
+	// Count How many.
+	//
+	// Example: 3
+	Count string `json:"count"`
+
+	// Kind `out_of_fuel`, `stack_overflow`, `trap`, `convention`, `returned` or `wrong_answer`.
+	//
+	// Example: out_of_fuel
+	Kind string `json:"kind"`
+}
+
+// PluginHealth How the plugin in a slot does, since this process runs it there.
+type PluginHealth struct {
+	// Calls Calls.
+	//
+	// Example: 1200
+	Calls string `json:"calls"`
+
+	// Fallbacks Epochs that its stand-in decided, because it failed.
+	//
+	// Example: 0
+	Fallbacks string `json:"fallbacks"`
+
+	// Faults Its faults by kind.
+	Faults []PluginFaults `json:"faults"`
+
+	// FuelPerItem Fuel of an item, on the average.
+	//
+	// Example: 310
+	FuelPerItem string `json:"fuel_per_item"`
+
+	// Items Transactions or records in them.
+	//
+	// Example: 34000
+	Items string `json:"items"`
+
+	// LastFault What the last fault said.
+	LastFault *string `json:"last_fault,omitempty"`
+
+	// NsPerItem Time of an item, nanoseconds, on the average.
+	//
+	// Example: 140
+	NsPerItem string `json:"ns_per_item"`
+}
+
+// PluginInfo A plugin with its versions.
+type PluginInfo struct {
+	// Builtin It came with the program.
+	Builtin bool `json:"builtin"`
+
+	// Name Its name.
+	//
+	// Example: most-writes-wins
+	Name string `json:"name"`
+
+	// Slots Slots that it fills.
+	Slots []PluginSlot `json:"slots"`
+
+	// Versions Versions, newest first.
+	Versions []PluginVersion `json:"versions"`
+
+	// World `conflict-rule`, `isolation-validator` or `log-adaptor`.
+	//
+	// Example: conflict-rule
+	World string `json:"world"`
+}
+
+// PluginList All plugins and slots.
+type PluginList struct {
+	// Plugins Plugins by name.
+	Plugins []PluginInfo `json:"plugins"`
+
+	// Slots Slots by name.
+	Slots []PluginSlot `json:"slots"`
+}
+
+// PluginMiss A level whose anomalies a validator does not all reject.
+type PluginMiss struct {
+	// Anomaly The first anomaly that the validator accepts.
+	//
+	// Example: phantom (PMP, G2): a scanned range has changed
+	Anomaly string `json:"anomaly"`
+
+	// Level The level.
+	//
+	// Example: serializable
+	Level string `json:"level"`
+}
+
+// PluginRollback Which slot to roll back.
+type PluginRollback struct {
+	// Slot The slot; may be left out if the plugin fills one only.
+	//
+	// Example: rule
+	Slot *string `json:"slot,omitempty"`
+}
+
+// PluginSlot A slot and what fills it.
+type PluginSlot struct {
+	// Active What is in force.
+	Active PluginActivation `json:"active"`
+
+	// Health How it does.
+	Health PluginHealth `json:"health"`
+
+	// History The newest entries of the control log for this slot, newest first.
+	History []PluginActivation `json:"history"`
+
+	// Pending What will be, from its epoch on.
+	Pending *PluginActivation `json:"pending,omitempty"`
+
+	// SinceEpoch The epoch since which it is; absent if that lies before the newest state image.
+	SinceEpoch *string `json:"since_epoch,omitempty"`
+
+	// Slot `rule`, `validator:<level>` or `adaptor:<name>`.
+	//
+	// Example: rule
+	Slot string `json:"slot"`
+}
+
+// PluginUpload An upload that was taken in.
+type PluginUpload struct {
+	// Checks What was checked.
+	Checks []PluginCheck `json:"checks"`
+
+	// Name The plugin's name.
+	Name string `json:"name"`
+
+	// Version The version.
+	Version PluginVersion `json:"version"`
+
+	// World Its world.
+	//
+	// Example: conflict-rule
+	World string `json:"world"`
+}
+
+// PluginVersion One version of a plugin: a component, identified by its bytes.
+type PluginVersion struct {
+	// About What it says of itself.
+	About string `json:"about"`
+
+	// Behaviour SHA-256 over its answers to the golden vectors: equal for versions that behave alike on them.
+	Behaviour *string `json:"behaviour,omitempty"`
+
+	// BudgetPerItem Fuel that the limits grant for each.
+	BudgetPerItem *string `json:"budget_per_item,omitempty"`
+
+	// Bytes Size, bytes.
+	//
+	// Example: 10240
+	Bytes string `json:"bytes"`
+
+	// Digest SHA-256 of the component's bytes, hexadecimal.
+	Digest string `json:"digest"`
+
+	// FuelPerCall Fuel of a call that does next to nothing; absent for built-in ones, which are not measured here.
+	FuelPerCall *string `json:"fuel_per_call,omitempty"`
+
+	// FuelPerItem Fuel of each further transaction or record.
+	FuelPerItem *string `json:"fuel_per_item,omitempty"`
+
+	// Levels A validator's levels, whose anomalies it all rejects.
+	Levels *[]string `json:"levels,omitempty"`
+
+	// Misses A validator's other levels.
+	Misses *[]PluginMiss `json:"misses,omitempty"`
+
+	// UploadedMs When it was uploaded, Unix milliseconds; absent for built-in ones.
+	UploadedMs *string `json:"uploaded_ms,omitempty"`
+
+	// Version The version that the plugin gives itself.
+	//
+	// Example: 0.1.0
+	Version string `json:"version"`
+}
+
 // Problem Why there is no decision (RFC 9457, `application/problem+json`).
 type Problem struct {
 	// Applied With `row_missing`: the snapshot in which there is no such row.
@@ -971,6 +1219,15 @@ type Write struct {
 // WriteOp What a write does to its row.
 type WriteOp string
 
+// PutPluginParams defines parameters for PutPlugin.
+type PutPluginParams struct {
+	// World The world that it is of; a component of another one is refused
+	World *string `form:"world,omitempty" json:"world,omitempty"`
+
+	// Config Configuration to check it with, a JSON object
+	Config *string `form:"config,omitempty" json:"config,omitempty"`
+}
+
 // LogPullParams defines parameters for LogPull.
 type LogPullParams struct {
 	// Store Whose log
@@ -1024,6 +1281,12 @@ type TxnCommitParams struct {
 	// TribunalClient Name of the client, for rules that are fair between clients
 	TribunalClient *string `json:"tribunal-client,omitempty"`
 }
+
+// ActivatePluginJSONRequestBody defines body for ActivatePlugin for application/json ContentType.
+type ActivatePluginJSONRequestBody = PluginActivate
+
+// RollBackPluginJSONRequestBody defines body for RollBackPlugin for application/json ContentType.
+type RollBackPluginJSONRequestBody = PluginRollback
 
 // PutStoreJSONRequestBody defines body for PutStore for application/json ContentType.
 type PutStoreJSONRequestBody = StoreDeclaration
@@ -1134,6 +1397,64 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /readyz (the `Readiness` operationId).
 	Readiness(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListPlugins Lists plugins, built-in ones included, and what fills each slot.
+	//
+	// Corresponds with GET /v1/admin/plugins (the `ListPlugins` operationId).
+	ListPlugins(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPlugin Shows a plugin: its versions, the slots that it fills, and how it does there.
+	//
+	// Corresponds with GET /v1/admin/plugins/{name} (the `GetPlugin` operationId).
+	GetPlugin(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutPluginWithBody Uploads a version of a plugin: a component, which is checked and kept, not activated.
+	//
+	// It must be of one of the worlds of `tribunal:plugin@1.0.0`, import nothing, keep the limits and pass the conformance
+	// kit. The same bytes again change nothing.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/admin/plugins/{name} (the `PutPlugin` operationId).
+	PutPluginWithBody(ctx context.Context, name string, params *PutPluginParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ActivatePluginWithBody Fills a slot with a version of a plugin, from an epoch on.
+	//
+	// Epochs before it are decided by what was there, all later ones by this; the control log records it. Whoever waits for
+	// its epoch gives way to the next activation of the slot.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/admin/plugins/{name}/activate (the `ActivatePlugin` operationId).
+	ActivatePluginWithBody(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ActivatePlugin Fills a slot with a version of a plugin, from an epoch on.
+	//
+	// Epochs before it are decided by what was there, all later ones by this; the control log records it. Whoever waits for
+	// its epoch gives way to the next activation of the slot.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/admin/plugins/{name}/activate (the `ActivatePlugin` operationId).
+	ActivatePlugin(ctx context.Context, name string, body ActivatePluginJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RollBackPluginWithBody Takes the last activation of a slot back.
+	//
+	// One that still waits for its epoch is dropped; otherwise the slot goes back to what filled it before.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/admin/plugins/{name}/rollback (the `RollBackPlugin` operationId).
+	RollBackPluginWithBody(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RollBackPlugin Takes the last activation of a slot back.
+	//
+	// One that still waits for its epoch is dropped; otherwise the slot goes back to what filled it before.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/admin/plugins/{name}/rollback (the `RollBackPlugin` operationId).
+	RollBackPlugin(ctx context.Context, name string, body RollBackPluginJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// LogPull LogPull: reads a store's committed log, dense in `lsn`.
 	//
@@ -1355,6 +1676,134 @@ func (c *Client) Metrics(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 // Corresponds with GET /readyz (the `Readiness` operationId).
 func (c *Client) Readiness(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReadinessRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListPlugins Lists plugins, built-in ones included, and what fills each slot.
+//
+// Corresponds with GET /v1/admin/plugins (the `ListPlugins` operationId).
+func (c *Client) ListPlugins(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPluginsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPlugin Shows a plugin: its versions, the slots that it fills, and how it does there.
+//
+// Corresponds with GET /v1/admin/plugins/{name} (the `GetPlugin` operationId).
+func (c *Client) GetPlugin(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPluginRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutPluginWithBody Uploads a version of a plugin: a component, which is checked and kept, not activated.
+//
+// It must be of one of the worlds of `tribunal:plugin@1.0.0`, import nothing, keep the limits and pass the conformance
+// kit. The same bytes again change nothing.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/admin/plugins/{name} (the `PutPlugin` operationId).
+func (c *Client) PutPluginWithBody(ctx context.Context, name string, params *PutPluginParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutPluginRequestWithBody(c.Server, name, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ActivatePluginWithBody Fills a slot with a version of a plugin, from an epoch on.
+//
+// Epochs before it are decided by what was there, all later ones by this; the control log records it. Whoever waits for
+// its epoch gives way to the next activation of the slot.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/admin/plugins/{name}/activate (the `ActivatePlugin` operationId).
+func (c *Client) ActivatePluginWithBody(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewActivatePluginRequestWithBody(c.Server, name, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ActivatePlugin Fills a slot with a version of a plugin, from an epoch on.
+//
+// Epochs before it are decided by what was there, all later ones by this; the control log records it. Whoever waits for
+// its epoch gives way to the next activation of the slot.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/admin/plugins/{name}/activate (the `ActivatePlugin` operationId).
+func (c *Client) ActivatePlugin(ctx context.Context, name string, body ActivatePluginJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewActivatePluginRequest(c.Server, name, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RollBackPluginWithBody Takes the last activation of a slot back.
+//
+// One that still waits for its epoch is dropped; otherwise the slot goes back to what filled it before.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/admin/plugins/{name}/rollback (the `RollBackPlugin` operationId).
+func (c *Client) RollBackPluginWithBody(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRollBackPluginRequestWithBody(c.Server, name, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RollBackPlugin Takes the last activation of a slot back.
+//
+// One that still waits for its epoch is dropped; otherwise the slot goes back to what filled it before.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/admin/plugins/{name}/rollback (the `RollBackPlugin` operationId).
+func (c *Client) RollBackPlugin(ctx context.Context, name string, body RollBackPluginJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRollBackPluginRequest(c.Server, name, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1896,6 +2345,236 @@ func NewReadinessRequest(server string) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewListPluginsRequest constructs an http.Request for the ListPlugins method
+func NewListPluginsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/plugins")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetPluginRequest constructs an http.Request for the GetPlugin method
+func NewGetPluginRequest(server string, name string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/plugins/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutPluginRequestWithBody constructs an http.Request for the PutPlugin method, with any body, and a specified content type
+func NewPutPluginRequestWithBody(server string, name string, params *PutPluginParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/plugins/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.World != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "world", *params.World, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Config != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "config", *params.Config, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewActivatePluginRequest calls the generic ActivatePlugin builder with application/json body
+func NewActivatePluginRequest(server string, name string, body ActivatePluginJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewActivatePluginRequestWithBody(server, name, "application/json", bodyReader)
+}
+
+// NewActivatePluginRequestWithBody constructs an http.Request for the ActivatePlugin method, with any body, and a specified content type
+func NewActivatePluginRequestWithBody(server string, name string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/plugins/%s/activate", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRollBackPluginRequest calls the generic RollBackPlugin builder with application/json body
+func NewRollBackPluginRequest(server string, name string, body RollBackPluginJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRollBackPluginRequestWithBody(server, name, "application/json", bodyReader)
+}
+
+// NewRollBackPluginRequestWithBody constructs an http.Request for the RollBackPlugin method, with any body, and a specified content type
+func NewRollBackPluginRequestWithBody(server string, name string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/plugins/%s/rollback", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -2917,6 +3596,68 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /readyz (the `Readiness` operationId).
 	ReadinessWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReadinessAnswer, error)
 
+	// ListPluginsWithResponse Lists plugins, built-in ones included, and what fills each slot.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/plugins (the `ListPlugins` operationId).
+	ListPluginsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListPluginsAnswer, error)
+
+	// GetPluginWithResponse Shows a plugin: its versions, the slots that it fills, and how it does there.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/plugins/{name} (the `GetPlugin` operationId).
+	GetPluginWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*GetPluginAnswer, error)
+
+	// PutPluginWithBodyWithResponse Uploads a version of a plugin: a component, which is checked and kept, not activated.
+	//
+	// It must be of one of the worlds of `tribunal:plugin@1.0.0`, import nothing, keep the limits and pass the conformance
+	// kit. The same bytes again change nothing.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/admin/plugins/{name} (the `PutPlugin` operationId).
+	PutPluginWithBodyWithResponse(ctx context.Context, name string, params *PutPluginParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutPluginAnswer, error)
+
+	// ActivatePluginWithBodyWithResponse Fills a slot with a version of a plugin, from an epoch on.
+	//
+	// Epochs before it are decided by what was there, all later ones by this; the control log records it. Whoever waits for
+	// its epoch gives way to the next activation of the slot.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/plugins/{name}/activate (the `ActivatePlugin` operationId).
+	ActivatePluginWithBodyWithResponse(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ActivatePluginAnswer, error)
+
+	// ActivatePluginWithResponse Fills a slot with a version of a plugin, from an epoch on.
+	//
+	// Epochs before it are decided by what was there, all later ones by this; the control log records it. Whoever waits for
+	// its epoch gives way to the next activation of the slot.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/plugins/{name}/activate (the `ActivatePlugin` operationId).
+	ActivatePluginWithResponse(ctx context.Context, name string, body ActivatePluginJSONRequestBody, reqEditors ...RequestEditorFn) (*ActivatePluginAnswer, error)
+
+	// RollBackPluginWithBodyWithResponse Takes the last activation of a slot back.
+	//
+	// One that still waits for its epoch is dropped; otherwise the slot goes back to what filled it before.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/plugins/{name}/rollback (the `RollBackPlugin` operationId).
+	RollBackPluginWithBodyWithResponse(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RollBackPluginAnswer, error)
+
+	// RollBackPluginWithResponse Takes the last activation of a slot back.
+	//
+	// One that still waits for its epoch is dropped; otherwise the slot goes back to what filled it before.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/admin/plugins/{name}/rollback (the `RollBackPlugin` operationId).
+	RollBackPluginWithResponse(ctx context.Context, name string, body RollBackPluginJSONRequestBody, reqEditors ...RequestEditorFn) (*RollBackPluginAnswer, error)
+
 	// LogPullWithResponse LogPull: reads a store's committed log, dense in `lsn`.
 	//
 	// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
@@ -3243,6 +3984,365 @@ func (r ReadinessAnswer) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ReadinessAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListPluginsAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PluginList
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListPluginsAnswer) GetJSON200() *PluginList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ListPluginsAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ListPluginsAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r ListPluginsAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListPluginsAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListPluginsAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListPluginsAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetPluginAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PluginInfo
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetPluginAnswer) GetJSON200() *PluginInfo {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetPluginAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r GetPluginAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r GetPluginAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r GetPluginAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPluginAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPluginAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPluginAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutPluginAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PluginUpload
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *PluginUpload
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutPluginAnswer) GetJSON200() *PluginUpload {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutPluginAnswer) GetJSON201() *PluginUpload {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PutPluginAnswer) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PutPluginAnswer) GetApplicationProblemJSON413() *Problem {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PutPluginAnswer) GetApplicationProblemJSON415() *Problem {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PutPluginAnswer) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r PutPluginAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r PutPluginAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r PutPluginAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutPluginAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutPluginAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutPluginAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ActivatePluginAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PluginActivation
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ActivatePluginAnswer) GetJSON200() *PluginActivation {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ActivatePluginAnswer) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ActivatePluginAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r ActivatePluginAnswer) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ActivatePluginAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ActivatePluginAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r ActivatePluginAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ActivatePluginAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ActivatePluginAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ActivatePluginAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RollBackPluginAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PluginActivation
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RollBackPluginAnswer) GetJSON200() *PluginActivation {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r RollBackPluginAnswer) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RollBackPluginAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r RollBackPluginAnswer) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r RollBackPluginAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r RollBackPluginAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r RollBackPluginAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RollBackPluginAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RollBackPluginAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RollBackPluginAnswer) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4719,6 +5819,110 @@ func (c *ClientWithResponses) ReadinessWithResponse(ctx context.Context, reqEdit
 	return ParseReadinessAnswer(rsp)
 }
 
+// ListPluginsWithResponse Lists plugins, built-in ones included, and what fills each slot.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/plugins (the `ListPlugins` operationId).
+func (c *ClientWithResponses) ListPluginsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListPluginsAnswer, error) {
+	rsp, err := c.ListPlugins(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListPluginsAnswer(rsp)
+}
+
+// GetPluginWithResponse Shows a plugin: its versions, the slots that it fills, and how it does there.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/plugins/{name} (the `GetPlugin` operationId).
+func (c *ClientWithResponses) GetPluginWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*GetPluginAnswer, error) {
+	rsp, err := c.GetPlugin(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPluginAnswer(rsp)
+}
+
+// PutPluginWithBodyWithResponse Uploads a version of a plugin: a component, which is checked and kept, not activated.
+//
+// It must be of one of the worlds of `tribunal:plugin@1.0.0`, import nothing, keep the limits and pass the conformance
+// kit. The same bytes again change nothing.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/admin/plugins/{name} (the `PutPlugin` operationId).
+func (c *ClientWithResponses) PutPluginWithBodyWithResponse(ctx context.Context, name string, params *PutPluginParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutPluginAnswer, error) {
+	rsp, err := c.PutPluginWithBody(ctx, name, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutPluginAnswer(rsp)
+}
+
+// ActivatePluginWithBodyWithResponse Fills a slot with a version of a plugin, from an epoch on.
+//
+// Epochs before it are decided by what was there, all later ones by this; the control log records it. Whoever waits for
+// its epoch gives way to the next activation of the slot.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/plugins/{name}/activate (the `ActivatePlugin` operationId).
+func (c *ClientWithResponses) ActivatePluginWithBodyWithResponse(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ActivatePluginAnswer, error) {
+	rsp, err := c.ActivatePluginWithBody(ctx, name, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseActivatePluginAnswer(rsp)
+}
+
+// ActivatePluginWithResponse Fills a slot with a version of a plugin, from an epoch on.
+//
+// Epochs before it are decided by what was there, all later ones by this; the control log records it. Whoever waits for
+// its epoch gives way to the next activation of the slot.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/plugins/{name}/activate (the `ActivatePlugin` operationId).
+func (c *ClientWithResponses) ActivatePluginWithResponse(ctx context.Context, name string, body ActivatePluginJSONRequestBody, reqEditors ...RequestEditorFn) (*ActivatePluginAnswer, error) {
+	rsp, err := c.ActivatePlugin(ctx, name, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseActivatePluginAnswer(rsp)
+}
+
+// RollBackPluginWithBodyWithResponse Takes the last activation of a slot back.
+//
+// One that still waits for its epoch is dropped; otherwise the slot goes back to what filled it before.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/plugins/{name}/rollback (the `RollBackPlugin` operationId).
+func (c *ClientWithResponses) RollBackPluginWithBodyWithResponse(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RollBackPluginAnswer, error) {
+	rsp, err := c.RollBackPluginWithBody(ctx, name, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRollBackPluginAnswer(rsp)
+}
+
+// RollBackPluginWithResponse Takes the last activation of a slot back.
+//
+// One that still waits for its epoch is dropped; otherwise the slot goes back to what filled it before.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/admin/plugins/{name}/rollback (the `RollBackPlugin` operationId).
+func (c *ClientWithResponses) RollBackPluginWithResponse(ctx context.Context, name string, body RollBackPluginJSONRequestBody, reqEditors ...RequestEditorFn) (*RollBackPluginAnswer, error) {
+	rsp, err := c.RollBackPlugin(ctx, name, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRollBackPluginAnswer(rsp)
+}
+
 // LogPullWithResponse LogPull: reads a store's committed log, dense in `lsn`.
 //
 // `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
@@ -5158,6 +6362,290 @@ func ParseReadinessAnswer(rsp *http.Response) (*ReadinessAnswer, error) {
 			return nil, err
 		}
 		response.JSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListPluginsAnswer parses an HTTP response from a ListPluginsWithResponse call
+func ParseListPluginsAnswer(rsp *http.Response) (*ListPluginsAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListPluginsAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PluginList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetPluginAnswer parses an HTTP response from a GetPluginWithResponse call
+func ParseGetPluginAnswer(rsp *http.Response) (*GetPluginAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPluginAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PluginInfo
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutPluginAnswer parses an HTTP response from a PutPluginWithResponse call
+func ParsePutPluginAnswer(rsp *http.Response) (*PutPluginAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutPluginAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PluginUpload
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest PluginUpload
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseActivatePluginAnswer parses an HTTP response from a ActivatePluginWithResponse call
+func ParseActivatePluginAnswer(rsp *http.Response) (*ActivatePluginAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ActivatePluginAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PluginActivation
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRollBackPluginAnswer parses an HTTP response from a RollBackPluginWithResponse call
+func ParseRollBackPluginAnswer(rsp *http.Response) (*RollBackPluginAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RollBackPluginAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PluginActivation
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
 
 	}
 

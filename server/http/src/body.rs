@@ -53,18 +53,46 @@ pub fn media_type(headers: &HeaderMap, accepted: &[MediaType]) -> Result<MediaTy
     }
 }
 
+/// Checks that a request's body is WebAssembly.
+///
+/// # Errors
+/// 415 if it is said to be anything else, or is compressed.
+pub fn wasm_type(headers: &HeaderMap) -> Result<(), Refusal> {
+    let is_plain = headers.get(CONTENT_ENCODING).is_none_or(|coding| coding == "identity");
+    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default().trim();
+    if is_plain && ["application/wasm", "application/octet-stream"].iter().any(|kind| given.eq_ignore_ascii_case(kind))
+    {
+        return Ok(());
+    }
+    let detail = "content-type must be application/wasm or application/octet-stream, without an encoding";
+    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
+}
+
 /// Collects a body.
 ///
 /// # Errors
 /// 413 above the limit, 408 when it takes longer than `timeout`, 400 when the connection breaks.
 pub async fn collect(headers: &HeaderMap, body: Body, timeout: Duration) -> Result<Bytes, Refusal> {
+    collect_within(headers, body, timeout, BODY_BYTES_MAX).await
+}
+
+/// Collects a body of at most `bytes_max`.
+///
+/// # Errors
+/// As for [`collect`].
+pub async fn collect_within(
+    headers: &HeaderMap,
+    body: Body,
+    timeout: Duration,
+    bytes_max: usize,
+) -> Result<Bytes, Refusal> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
-        return Err(too_large());
+    if announced.is_some_and(|length| length > bytes_max as u64) {
+        return Err(too_large(bytes_max));
     }
-    match tokio::time::timeout(timeout, Limited::new(body, BODY_BYTES_MAX).collect()).await {
+    match tokio::time::timeout(timeout, Limited::new(body, bytes_max).collect()).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
         Ok(Err(error)) => {
             Err(Refusal::new(StatusCode::BAD_REQUEST, "body_incomplete", format!("the body broke off: {error}")))
         }
@@ -75,8 +103,8 @@ pub async fn collect(headers: &HeaderMap, body: Body, timeout: Duration) -> Resu
     }
 }
 
-fn too_large() -> Refusal {
-    let detail = format!("{BODY_BYTES_MAX} bytes is the limit of a body");
+fn too_large(bytes_max: usize) -> Refusal {
+    let detail = format!("{bytes_max} bytes is the limit of a body");
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
 }
 

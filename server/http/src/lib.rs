@@ -19,6 +19,8 @@ pub mod json;
 pub mod log_pull;
 pub mod log_stream;
 pub mod meta;
+pub mod plugin_service;
+pub mod plugins;
 pub mod poster;
 pub mod query;
 pub mod refusal;

@@ -15,7 +15,9 @@ use utoipa_axum::routes;
 use crate::app::{App, RouterOptions, Streamed};
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::{batch_commit, begin, commit, log_pull, meta, rows, store_push, store_state, stores, txn_status, versions};
+use crate::{
+    batch_commit, begin, commit, log_pull, meta, plugins, rows, store_push, store_state, stores, txn_status, versions,
+};
 
 /// The document without its paths.
 #[derive(OpenApi)]
@@ -34,6 +36,7 @@ use crate::{batch_commit, begin, commit, log_pull, meta, rows, store_push, store
         (name = "transactions", description = "Begin, commit, abort, status"),
         (name = "log", description = "Committed writes, in order"),
         (name = "stores", description = "Stores, their rows and versions"),
+        (name = "plugins", description = "Conflict rules, isolation validators and LogAdaptors"),
         (name = "service", description = "The service itself"),
     )
 )]
@@ -48,6 +51,7 @@ fn long_answers() -> OpenApiRouter<App> {
         .routes(routes!(batch_commit::batch_commit))
         .routes(routes!(log_pull::log_pull))
         .routes(routes!(stores::list_stores))
+        .routes(routes!(plugins::list_plugins))
         .routes(routes!(rows::list_rows))
         .routes(routes!(rows::get_row))
         .routes(routes!(meta::metrics))
@@ -78,6 +82,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(store_push::attach_push))
         .routes(routes!(store_state::get_state))
         .routes(routes!(versions::import_versions))
+        .routes(routes!(plugins::put_plugin, plugins::get_plugin))
+        .routes(routes!(plugins::activate_plugin))
+        .routes(routes!(plugins::roll_back_plugin))
         .routes(routes!(meta::health))
         .routes(routes!(meta::ready))
         .routes(routes!(meta::version))

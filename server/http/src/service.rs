@@ -14,6 +14,7 @@ use tribunal_types::{
 };
 
 use crate::feeds::Feeds;
+use crate::plugin_service::Plugins;
 
 /// A future of an answer. Boxed, so that [`Service`] can be a trait object.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + Send + 'a>>;
@@ -127,6 +128,9 @@ pub trait Service: Feeds + Send + Sync + 'static {
     /// # Errors
     /// [`ServiceError::Overloaded`], [`ServiceError::ClientMistake`] if a version is not below the current epoch.
     fn import(&self, namespace: NamespaceId, versions: Vec<ImportedVersion>) -> Answer<'_, u64>;
+
+    /// Returns what there is to ask about plugins.
+    fn plugins(&self) -> &dyn Plugins;
 
     /// Returns all metrics in the Prometheus text format.
     fn metrics(&self) -> String;

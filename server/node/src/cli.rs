@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{EpochLength, PolicyHost};
+use crate::plugin_flags::PluginCommand;
 
 /// Concurrency control as a service: engines post read and write sets, and get a durable verdict.
 #[derive(Debug, Parser)]
@@ -36,6 +37,22 @@ pub enum Command {
     /// Shows stores of a running service, and mends their pushes.
     #[command(subcommand)]
     Store(StoreCommand),
+    /// Writes, builds, tests, uploads and activates plugins.
+    #[command(subcommand)]
+    Plugin(PluginCommand),
+    /// Checks an uploaded component in a limited process: for the service itself.
+    #[command(name = crate::plugin_check::COMMAND, hide = true)]
+    CheckPlugin {
+        /// The component.
+        #[arg(long)]
+        file: PathBuf,
+        /// The world that it is said to be of.
+        #[arg(long)]
+        world: Option<String>,
+        /// Configuration.
+        #[arg(long, default_value = "")]
+        config: String,
+    },
     /// Shows the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -1,5 +1,6 @@
 //! The `tribunal` binary: it parses the command line, runs one command and says on failure what to do.
 
+mod artefacts;
 mod cli;
 mod commands;
 mod config;
@@ -8,7 +9,12 @@ mod epoch_cache;
 mod feeds;
 mod log_thread;
 mod metrics;
+mod modules;
 mod node;
+mod plugin_admin;
+mod plugin_check;
+mod plugin_flags;
+mod plugin_health;
 mod plugins;
 mod policies;
 mod published;
@@ -18,6 +24,7 @@ mod recovery;
 mod sequencer;
 mod service;
 mod shards;
+mod slots;
 mod stores;
 mod waiting;
 mod watchers;

@@ -8,6 +8,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use tribunal_http::plugin_service::Health;
+use tribunal_types::PluginSlot;
 
 /// Label of aborts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -28,6 +30,15 @@ pub struct StoreLabel {
 pub struct SlotLabel {
     /// `rule`, or the validator's level.
     pub slot: String,
+}
+
+/// Label of what a plugin did in its slot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct FaultLabel {
+    /// `rule`, `validator:<level>` or `adaptor:<name>`.
+    pub slot: String,
+    /// Kind of fault.
+    pub kind: String,
 }
 
 type Level = Gauge<u64, AtomicU64>;
@@ -61,6 +72,18 @@ pub struct Metrics {
     pub resolve_seconds: Histogram,
     /// Deterministic plugin faults that made an epoch fall back.
     pub plugin_faults: Family<SlotLabel, Counter>,
+    /// Calls of the plugin in a slot.
+    pub plugin_calls: Family<SlotLabel, Counter>,
+    /// Transactions or records in them.
+    pub plugin_items: Family<SlotLabel, Counter>,
+    /// Fuel that they took.
+    pub plugin_fuel: Family<SlotLabel, Counter>,
+    /// Time that they took, nanoseconds.
+    pub plugin_nanos: Family<SlotLabel, Counter>,
+    /// Epochs that the stand-in of a slot's plugin decided.
+    pub plugin_fallbacks: Family<SlotLabel, Counter>,
+    /// Faults of a slot's plugin by kind.
+    pub plugin_call_faults: Family<FaultLabel, Counter>,
     /// Last complete epoch.
     pub epoch: Level,
     /// Oldest snapshot that can be judged.
@@ -101,6 +124,12 @@ impl Metrics {
             log_file_bytes: Level::default(),
             resolve_seconds: seconds(),
             plugin_faults: Family::default(),
+            plugin_calls: Family::default(),
+            plugin_items: Family::default(),
+            plugin_fuel: Family::default(),
+            plugin_nanos: Family::default(),
+            plugin_fallbacks: Family::default(),
+            plugin_call_faults: Family::default(),
             epoch: Level::default(),
             floor: Level::default(),
             rows: Level::default(),
@@ -125,6 +154,12 @@ impl Metrics {
         registry.register("log_file_bytes", "Bytes of the log's files", metrics.log_file_bytes.clone());
         registry.register("resolve_seconds", "Time to resolve an epoch", metrics.resolve_seconds.clone());
         registry.register("plugin_faults", "Epochs that fell back to a native twin", metrics.plugin_faults.clone());
+        registry.register("plugin_calls", "Calls of the plugin in a slot", metrics.plugin_calls.clone());
+        registry.register("plugin_items", "Transactions or records in calls", metrics.plugin_items.clone());
+        registry.register("plugin_fuel", "Fuel of calls", metrics.plugin_fuel.clone());
+        registry.register("plugin_nanoseconds", "Time of calls", metrics.plugin_nanos.clone());
+        registry.register("plugin_fallbacks", "Epochs decided by a stand-in", metrics.plugin_fallbacks.clone());
+        registry.register("plugin_call_faults", "Faults by kind", metrics.plugin_call_faults.clone());
         registry.register("epoch", "Last complete epoch", metrics.epoch.clone());
         registry.register("floor", "Oldest snapshot that can be judged", metrics.floor.clone());
         registry.register("rows", "Rows in the version map", metrics.rows.clone());
@@ -144,6 +179,26 @@ impl Metrics {
         self.log_mark_fdatasyncs.inner().store(stats.mark_fdatasyncs, Ordering::Relaxed);
         self.log_appended_bytes.inner().store(stats.appended_bytes, Ordering::Relaxed);
         self.log_file_bytes.set(stats.file_bytes);
+    }
+
+    /// Takes over the counters of what fills the slots. They begin anew when another plugin does.
+    pub fn set_plugins(&self, slots: &[(PluginSlot, Health)]) {
+        for (slot, health) in slots {
+            let label = SlotLabel { slot: slot.to_string() };
+            for (family, value) in [
+                (&self.plugin_calls, health.calls),
+                (&self.plugin_items, health.items),
+                (&self.plugin_fuel, health.fuel),
+                (&self.plugin_nanos, health.nanos),
+                (&self.plugin_fallbacks, health.fallbacks),
+            ] {
+                family.get_or_create(&label).inner().store(value, Ordering::Relaxed);
+            }
+            for (kind, count) in &health.faults {
+                let label = FaultLabel { slot: slot.to_string(), kind: (*kind).to_owned() };
+                self.plugin_call_faults.get_or_create(&label).inner().store(*count, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Renders everything as OpenMetrics text.

@@ -13,12 +13,14 @@ use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tribunal_http::{RouterOptions, ServerOptions, Service};
 use tribunal_log::HoldBack;
-use tribunal_types::{ControlChange, Existence, NamespaceId, StoreSpec};
+use tribunal_types::{ControlChange, Existence, NamespaceId, PluginSlot, StoreSpec};
 
 use crate::config::Config;
 use crate::epoch_cache::EpochCache;
 use crate::log_thread;
 use crate::metrics::Metrics;
+use crate::modules::Modules;
+use crate::plugin_admin::PluginAdmin;
 use crate::published::Published;
 use crate::pushes::Pushes;
 use crate::recovery::{Recovered, recover};
@@ -75,8 +77,9 @@ impl Node {
             .block_on(tokio::net::TcpListener::bind(config.listen))
             .map_err(|error| NodeError::Start(format!("cannot listen on {}: {error}", config.listen)))?;
         let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
-        let recovered = recover(config).map_err(NodeError::Start)?;
-        let mut node = Node::assemble(config, runtime, address, recovered)?;
+        let modules = Modules::open(config).map(Arc::new).map_err(NodeError::Start)?;
+        let recovered = recover(config, Arc::clone(&modules)).map_err(NodeError::Start)?;
+        let mut node = Node::assemble(config, runtime, address, recovered, modules)?;
         if with_kv {
             node.ensure_kv()?;
         }
@@ -89,6 +92,7 @@ impl Node {
         runtime: Runtime,
         address: SocketAddr,
         recovered: Recovered,
+        modules: Arc<Modules>,
     ) -> Result<Node, NodeError> {
         let (messages, inbox) = unbounded();
         let (jobs, log_jobs) = unbounded();
@@ -106,7 +110,8 @@ impl Node {
             log: recovered.reader,
             published: Arc::clone(&shared.published),
         };
-        let pushes = Pushes::new(config, records.clone(), messages.clone(), runtime.handle().clone())
+        let handle = runtime.handle().clone();
+        let pushes = Pushes::new(config, records.clone(), messages.clone(), handle, Arc::clone(&modules))
             .map(Arc::new)
             .map_err(NodeError::Start)?;
         let quota =
@@ -136,7 +141,16 @@ impl Node {
                 Box::new(move |store| pushes.status(store).last_error)
             },
             quota,
+            on_slot: {
+                let pushes = Arc::clone(&pushes);
+                Box::new(move |slot| {
+                    if let PluginSlot::Adaptor(name) = slot {
+                        pushes.adaptor_changed(name);
+                    }
+                })
+            },
         };
+        let slots = start.policies.slots();
         let sequencer = Sequencer::new(start, shared.clone(), jobs.clone());
         // Only now, when progress is published, may storages be asked for their watermarks.
         declared.iter().for_each(|store| pushes.declare(store.clone()));
@@ -165,6 +179,7 @@ impl Node {
             stopping: Arc::new(AtomicBool::new(false)),
             images: Arc::new(tokio::sync::Semaphore::new(crate::feeds::STATE_IMAGES_MAX)),
             declaring: tokio::sync::Mutex::new(()),
+            plugins: PluginAdmin::new(modules, slots, messages.clone(), runtime.handle().clone()),
         });
         let node = Node {
             runtime,
@@ -176,8 +191,8 @@ impl Node {
             http_stop: None,
             http_done: None,
         };
-        for choice in recovered.activations {
-            let from = node.service.shared.published.last().next();
+        for (choice, from) in recovered.activations {
+            let from = from.max(node.service.shared.published.last().next());
             node.control(ControlChange::ActivatePlugin { choice, from })?;
         }
         if let Some(bounds) = recovered.bounds {

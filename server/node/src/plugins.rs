@@ -1,10 +1,12 @@
-//! The Wasm engine of the process, and the built-in modules in it.
+//! The Wasm engine of the process, and LogAdaptors in it as the push knows them.
 
 use std::sync::{Arc, OnceLock};
 
 use tribunal_push::{Adaptor, AdaptorFault};
-use tribunal_types::{Ack, Lsn, PushRequest, RecordBatch, StorageReply};
-use tribunal_wasm::{Builtin, PluginEngine, PluginLimits, WasmAdaptor, World};
+use tribunal_types::{Ack, Command, Lsn, PushRequest, RecordBatch, StorageReply};
+use tribunal_wasm::{Fault, PluginEngine, PluginLimits, WasmAdaptor};
+
+use crate::plugin_health::SlotHealth;
 
 /// Returns the engine, which is made at the first call.
 ///
@@ -21,47 +23,65 @@ pub fn engine() -> Result<&'static Arc<PluginEngine>, String> {
     engine.as_ref().map_err(Clone::clone)
 }
 
-/// Returns a built-in module by world and name.
-///
-/// # Errors
-/// Says which ones there are.
-pub fn builtin(world: World, name: &str) -> Result<&'static Builtin, String> {
-    Builtin::find(world, name).ok_or_else(|| {
-        let names = tribunal_wasm::BUILTINS.iter().filter(|b| b.world == world).map(|b| b.name);
-        format!("there is no {} `{name}`; built in are {}", world.name(), names.collect::<Vec<_>>().join(", "))
-    })
+/// A LogAdaptor in Wasm whose calls are counted.
+pub struct LogAdaptor {
+    adaptor: WasmAdaptor,
+    health: Arc<SlotHealth>,
 }
 
-/// A LogAdaptor in Wasm, as the push knows it.
-pub struct LogAdaptor(WasmAdaptor);
+/// The language in which an adaptor speaks to its storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// RESP commands.
+    Resp,
+    /// SQL statements.
+    Sql,
+    /// HTTP requests.
+    Http,
+    /// The embedded store's own format.
+    Raw,
+}
 
-/// Makes the LogAdaptor `name` for the store `store`.
-///
-/// # Errors
-/// If there is none of that name, or it refuses the configuration.
-pub fn adaptor(name: &str, store: &str, config: &str) -> Result<LogAdaptor, String> {
-    let module = builtin(World::LogAdaptor, name)?.load(engine()?, config).map_err(|error| error.to_string())?;
-    WasmAdaptor::new(module, store).map(LogAdaptor).map_err(|error| error.to_string())
+impl LogAdaptor {
+    /// Wraps an adaptor.
+    #[must_use]
+    pub fn new(adaptor: WasmAdaptor, health: Arc<SlotHealth>) -> LogAdaptor {
+        LogAdaptor { adaptor, health }
+    }
+
+    /// Tells which language it speaks: the one in which it asks for the watermark. The transport follows from it.
+    ///
+    /// # Errors
+    /// The adaptor failed.
+    pub fn language(&self) -> Result<Language, String> {
+        let ask = self.adaptor.watermark().map_err(|fault| fault.text)?;
+        Ok(match ask.command {
+            Command::Resp(_) => Language::Resp,
+            Command::Sql(_) => Language::Sql,
+            Command::Http(_) => Language::Http,
+            Command::Raw(_) => Language::Raw,
+        })
+    }
 }
 
 impl Adaptor for LogAdaptor {
     fn watermark(&self) -> Result<PushRequest, AdaptorFault> {
-        self.0.watermark().map_err(fault)
+        self.adaptor.watermark().map_err(said)
     }
 
     fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, AdaptorFault> {
-        self.0.read_watermark(reply).map_err(fault)
+        self.adaptor.read_watermark(reply).map_err(said)
     }
 
     fn encode(&self, records: &RecordBatch) -> Result<Vec<PushRequest>, AdaptorFault> {
-        self.0.encode(records).map_err(fault)
+        self.health.count(records.records.len(), || self.adaptor.encode_metered(records)).map_err(said)
     }
 
     fn classify(&self, reply: &StorageReply) -> Ack {
-        self.0.classify(reply)
+        self.adaptor.classify(reply)
     }
 }
 
-fn fault(fault: tribunal_wasm::AdaptorFault) -> AdaptorFault {
-    AdaptorFault::new(fault.0)
+fn said(fault: Fault) -> AdaptorFault {
+    AdaptorFault::new(fault.text)
 }

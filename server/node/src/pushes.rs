@@ -24,7 +24,8 @@ use tribunal_types::{Lsn, StoreId, StoreSpec};
 
 use crate::config::Config;
 use crate::declared::DeclaredStore;
-use crate::plugins;
+use crate::modules::Modules;
+use crate::plugins::Language;
 use crate::sequencer::Message;
 use crate::stores::{Acks, Records};
 
@@ -34,7 +35,7 @@ const EMBEDDED_CACHE_BYTES: u64 = 1 << 30;
 /// How long to wait for readers of an embedded store that is to be opened anew.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the `redis` adaptor's configuration says to the host; the adaptor reads the rest.
+/// What the configuration of an adaptor that speaks RESP says to the host; the adaptor reads the rest.
 #[derive(Debug, Deserialize)]
 struct RespEndpoint {
     endpoint: String,
@@ -92,6 +93,7 @@ pub struct Pushes {
     /// Wakes whoever waits for a push to be made.
     settled: watch::Sender<()>,
     embedded: Mutex<HashMap<StoreId, Arc<EmbeddedStore>>>,
+    modules: Arc<Modules>,
 }
 
 impl Pushes {
@@ -104,6 +106,7 @@ impl Pushes {
         records: Records,
         messages: Sender<Message>,
         runtime: Handle,
+        modules: Arc<Modules>,
     ) -> Result<Pushes, String> {
         let allowed = config
             .push
@@ -119,6 +122,7 @@ impl Pushes {
             slots: Mutex::default(),
             settled: watch::Sender::new(()),
             embedded: Mutex::default(),
+            modules,
         })
     }
 
@@ -127,12 +131,14 @@ impl Pushes {
     ///
     /// # Errors
     /// A JSON pointer into the declaration, and what is wrong there.
-    pub fn check(spec: &StoreSpec) -> Result<bool, (String, String)> {
+    pub fn check(&self, spec: &StoreSpec) -> Result<bool, (String, String)> {
         let Some(name) = &spec.adaptor else { return Ok(true) };
-        plugins::adaptor(name, &spec.name, &spec.adaptor_config).map_err(|e| ("/adaptor".to_owned(), e))?;
-        if name == "redis" {
-            serde_json::from_str::<RespEndpoint>(&spec.adaptor_config)
-                .map_err(|e| ("/adaptor_config".to_owned(), format!("needs \"endpoint\": \"host:port\": {e}")))?;
+        let at = |pointer: &'static str| move |e| (pointer.to_owned(), e);
+        let adaptor = self.modules.adaptor(name, &spec.name, &spec.adaptor_config).map_err(at("/adaptor"))?;
+        match adaptor.language().map_err(at("/adaptor"))? {
+            Language::Raw => {}
+            Language::Resp => drop(resp_endpoint(spec).map_err(at("/adaptor_config"))?),
+            language @ (Language::Sql | Language::Http) => return Err(at("/adaptor")(no_transport(language))),
         }
         Ok(true)
     }
@@ -157,6 +163,19 @@ impl Pushes {
             let this = Arc::clone(self);
             self.runtime.spawn_blocking(move || this.start(store));
         }
+    }
+
+    /// Begins the pushes anew whose adaptor is another one now. Those of detached stores rest.
+    pub fn adaptor_changed(self: &Arc<Self>, name: &str) {
+        let concerned: Vec<DeclaredStore> = {
+            let slots = self.slots.lock();
+            let stores = slots.values().map(|slot| &slot.store);
+            stores
+                .filter(|store| store.spec.adaptor.as_deref() == Some(name) && store.detached.is_none())
+                .cloned()
+                .collect()
+        };
+        concerned.into_iter().for_each(|store| self.declare(store));
     }
 
     /// Makes what the push needs, and starts it unless it was replaced meanwhile.
@@ -211,14 +230,11 @@ impl Pushes {
     /// Makes what speaks a storage's language, and what carries it there; `None` for a store that is only its log.
     fn make(&self, spec: &StoreSpec) -> Result<Option<Outlet>, String> {
         let Some(name) = &spec.adaptor else { return Ok(None) };
-        let adaptor = plugins::adaptor(name, &spec.name, &spec.adaptor_config)?;
-        let transport: Arc<dyn Transport> = match name.as_str() {
-            "kv" => Arc::new(EmbeddedTransport::new(self.open_embedded(spec)?)),
-            _ => {
-                let config: RespEndpoint =
-                    serde_json::from_str(&spec.adaptor_config).map_err(|error| error.to_string())?;
-                Arc::new(RespTransport::new(RespOptions::new(config.endpoint, self.egress.clone())))
-            }
+        let adaptor = self.modules.adaptor(name, &spec.name, &spec.adaptor_config)?;
+        let transport: Arc<dyn Transport> = match adaptor.language()? {
+            Language::Raw => Arc::new(EmbeddedTransport::new(self.open_embedded(spec)?)),
+            Language::Resp => Arc::new(RespTransport::new(RespOptions::new(resp_endpoint(spec)?, self.egress.clone()))),
+            language @ (Language::Sql | Language::Http) => return Err(no_transport(language)),
         };
         Ok(Some(Outlet { adaptor: Arc::new(adaptor), transport }))
     }
@@ -380,4 +396,14 @@ impl Pushes {
             let _ = push.task.await;
         }
     }
+}
+
+fn resp_endpoint(spec: &StoreSpec) -> Result<String, String> {
+    serde_json::from_str::<RespEndpoint>(&spec.adaptor_config)
+        .map(|config| config.endpoint)
+        .map_err(|e| format!("needs \"endpoint\": \"host:port\": {e}"))
+}
+
+fn no_transport(language: Language) -> String {
+    format!("the adaptor speaks {language:?}, for which this version has no transport; it has Resp and Raw")
 }

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use tribunal_core::batcher::Batcher;
@@ -14,13 +15,15 @@ use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_core::visibility::{Delivery, Visibility};
 use tribunal_log::{DiskLog, DurableLog, LogOptions, LogReader};
-use tribunal_types::{Bounds, ControlChange, ControlIndex, GroupId, Lsn, PluginChoice, limits};
+use tribunal_types::{Bounds, Cen, ControlChange, ControlIndex, GroupId, Lsn, PluginChoice, limits};
 
 use crate::config::Config;
 use crate::declared::Declarations;
+use crate::modules::Modules;
 use crate::policies::PolicySet;
-use crate::sequencer::{CONTROL_COLUMN, delivery};
+use crate::sequencer::{CONTROL_COLUMN, SLOTS_COLUMN, delivery};
 use crate::shards::{BySize, Workers};
+use crate::slots::Slots;
 
 /// A node before its threads start.
 pub struct Recovered {
@@ -48,8 +51,8 @@ pub struct Recovered {
     pub control: ControlIndex,
     /// Threads for the shards.
     pub workers: Workers,
-    /// Plugins that the configuration asks for and the control log does not say yet.
-    pub activations: Vec<PluginChoice>,
+    /// What shall hold and the control log does not say yet.
+    pub activations: Vec<(PluginChoice, Cen)>,
     /// Bounds that the configuration asks for and the control log does not say yet.
     pub bounds: Option<Bounds>,
 }
@@ -62,7 +65,7 @@ const DEFAULT_BOUNDS: Bounds =
 ///
 /// # Errors
 /// In words: what is wrong and what to do about it.
-pub fn recover(config: &Config) -> Result<Recovered, String> {
+pub fn recover(config: &Config, modules: Arc<Modules>) -> Result<Recovered, String> {
     let start = Instant::now();
     let options = LogOptions {
         cache_bytes: config.log.cache_bytes,
@@ -78,6 +81,7 @@ pub fn recover(config: &Config) -> Result<Recovered, String> {
     // The bounds are the control log's, like all that decides verdicts; the defaults hold until it says others.
     let resolver_config = ResolverConfig { shards: config.shards, ..ResolverConfig::default() };
     let image_control = found.image.as_ref().and_then(|image| image.words(CONTROL_COLUMN)?.first().copied());
+    let image_slots = found.image.as_ref().and_then(|image| image.words(SLOTS_COLUMN)).map(<[u64]>::to_vec);
     let resolver = match found.image {
         Some(image) => Resolver::restore(resolver_config, image)
             .map_err(|error| format!("the state image cannot be used: {error:?}"))?,
@@ -85,24 +89,25 @@ pub fn recover(config: &Config) -> Result<Recovered, String> {
     };
     let mut replay = Replay {
         resolver,
-        policies: PolicySet::builtin(config)?,
+        policies: PolicySet::new(config, modules)?,
         controls: found.control.into(),
         control: ControlIndex(0),
         declared: Declarations::default(),
     };
-    replay.apply_controls(ControlIndex(image_control.unwrap_or(0)));
+    replay.restore(ControlIndex(image_control.unwrap_or(0)), image_slots.as_deref());
     let workers = Workers::start(usize::from(config.shards))?;
     let mut replayed = 0_u64;
     for entry in reader.entries_from(replay.resolver.last().next()) {
         let (input, recorded) = entry.map_err(|error| error.to_string())?;
         let upto = input.batches.iter().map(|batch| batch.control).max().unwrap_or_default();
         replay.apply_controls(upto);
+        replay.policies.advance(input.cen);
         let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
         let executor = BySize { workers: &workers, operations };
         match recorded {
             Some(outcome) => replay.resolver.replay(&input, &outcome, &executor),
             None => {
-                replay.policies.check_effective()?;
+                replay.policies.load_for_replay()?;
                 let outcome = replay.resolver.resolve(&input, &replay.policies.policies(), &executor);
                 log.append_outcome(&outcome).map_err(|error| error.to_string())?;
             }
@@ -112,7 +117,8 @@ pub fn recover(config: &Config) -> Result<Recovered, String> {
     // Entries that no epoch carried yet.
     replay.apply_controls(ControlIndex(u64::MAX));
     log.sync().map_err(|error| error.to_string())?;
-    let Replay { resolver, policies, control, declared, .. } = replay;
+    let Replay { resolver, mut policies, control, declared, .. } = replay;
+    let activations = policies.go_live()?;
     let mut visibility = Visibility::new(resolver.last());
     for store in declared.stores() {
         visibility.track(store.spec.id, delivery(&store.spec), resolver.head_lsn(store.spec.id));
@@ -144,7 +150,7 @@ pub fn recover(config: &Config) -> Result<Recovered, String> {
         visibility,
         declared,
         bounds: (in_force != wanted).then_some(wanted),
-        activations: policies.missing_activations(),
+        activations,
         policies,
         control,
         workers,
@@ -166,13 +172,27 @@ struct Replay {
 }
 
 impl Replay {
+    /// Takes over what a state image says of the entries up to `upto`.
+    fn restore(&mut self, upto: ControlIndex, slots: Option<&[u64]>) {
+        let included = self.controls.iter().take_while(|(index, _)| *index <= upto);
+        let activations = included.filter_map(|(index, change)| match change {
+            ControlChange::ActivatePlugin { choice, from } => Some((*index, choice.clone(), *from)),
+            _ => None,
+        });
+        let slots = Slots::restore(slots, &activations.collect::<Vec<_>>(), self.resolver.last().next());
+        self.apply_controls(upto);
+        self.policies.restore(slots);
+    }
+
     fn apply_controls(&mut self, upto: ControlIndex) {
         while self.controls.front().is_some_and(|(index, _)| *index <= upto) {
             let Some((index, change)) = self.controls.pop_front() else { break };
             self.declared.apply(index, &change);
             match change {
                 ControlChange::DeclareStore(spec) => self.resolver.declare_store(spec),
-                ControlChange::ActivatePlugin { choice, .. } => self.policies.activate(&choice),
+                ControlChange::ActivatePlugin { choice, from } => {
+                    self.policies.activate(index, &choice, from, self.resolver.last().next());
+                }
                 ControlChange::SetBounds(bounds) => self.resolver.set_bounds(bounds),
                 ControlChange::DetachPush(_) | ControlChange::AttachPush { .. } | ControlChange::SkipRecord(_) => {}
             }

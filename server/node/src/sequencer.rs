@@ -21,7 +21,7 @@ use tribunal_core::visibility::{Delivery, Visibility};
 use tribunal_log::HoldBack;
 use tribunal_types::{
     Batch, Cen, ControlChange, ControlIndex, Decision, Detachment, EpochInput, FenceItem, FenceResult, Given, GroupId,
-    ImportedVersion, Lsn, NamespaceId, Reason, StoreId, StoreSpec, TxnId, TxnRequest, Verdict, VerdictAt,
+    ImportedVersion, Lsn, NamespaceId, PluginSlot, Reason, StoreId, StoreSpec, TxnId, TxnRequest, Verdict, VerdictAt,
 };
 
 use crate::config::EpochLength;
@@ -135,6 +135,8 @@ pub struct Start {
     pub complaint: Box<dyn Fn(StoreId) -> Option<String> + Send>,
     /// How much of the log a store may hold back.
     pub quota: HoldBack,
+    /// Hears of every slot that another plugin fills from now on. Must not wait for anything.
+    pub on_slot: Box<dyn FnMut(&PluginSlot) + Send>,
 }
 
 /// Who waits for the items of one batch.
@@ -186,6 +188,9 @@ const WATERMARK_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Column of a state image with the last control entry that it includes; the resolver's own columns lie below.
 pub const CONTROL_COLUMN: u16 = 0xff00;
+
+/// Column of a state image with what fills the slots of plugins.
+pub const SLOTS_COLUMN: u16 = 0xff01;
 
 /// Messages taken from the queue before the seal is considered again.
 const MESSAGES_AT_ONCE: usize = 1024;
@@ -500,6 +505,7 @@ impl Sequencer {
             let waiters = waiters.take().unwrap_or_default();
             let control = input.batches.iter().map(|batch| batch.control).max().unwrap_or_default();
             self.apply_controls(control);
+            self.start.policies.advance(input.cen).iter().for_each(&mut self.start.on_slot);
             self.resolve(input, waiters, sealed_at, durable_at);
         }
         if self.sealed.is_empty() {
@@ -548,6 +554,7 @@ impl Sequencer {
             metrics.aborted.get_or_create(&ReasonLabel { reason: reason.to_string() }).inc_by(count);
         }
         for fallback in &outcome.fallbacks {
+            self.start.policies.fell_back(fallback.level);
             let slot = fallback.level.map_or("rule", |level| level.name());
             metrics.plugin_faults.get_or_create(&SlotLabel { slot: slot.to_owned() }).inc();
             tracing::error!(slot, epoch = outcome.cen.0, fault = %fallback.fault, "a plugin failed; its native twin decided this epoch");
@@ -609,7 +616,11 @@ impl Sequencer {
                     let _ = self.log.send(Job::Truncate { below: self.image_at, applied: self.applied() });
                 }
                 ControlChange::SetBounds(bounds) => self.start.resolver.set_bounds(*bounds),
-                ControlChange::ActivatePlugin { choice, .. } => self.start.policies.activate(choice),
+                ControlChange::ActivatePlugin { choice, from } => {
+                    let next = self.start.resolver.last().next();
+                    let changed = self.start.policies.activate(index, choice, *from, next);
+                    changed.iter().for_each(&mut self.start.on_slot);
+                }
                 ControlChange::AttachPush { .. } | ControlChange::DetachPush(_) | ControlChange::SkipRecord(_) => {}
             }
             self.publish_stores();
@@ -668,6 +679,7 @@ impl Sequencer {
         self.image_at = self.start.resolver.last();
         let mut image = Box::new(self.start.resolver.image());
         image.push_words(CONTROL_COLUMN, vec![self.applied_control().0]);
+        image.push_words(SLOTS_COLUMN, self.start.policies.slots().read().image());
         let _ = self.log.send(Job::Image { image, applied: self.applied(), last });
     }
 

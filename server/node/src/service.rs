@@ -11,6 +11,7 @@ use crossbeam_channel::Sender;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout_at;
 use tribunal_core::verdicts::item_verdict;
+use tribunal_http::plugin_service::Plugins;
 use tribunal_http::service::{
     AckMode, Answer as Reply, Begin, Begun, Catalog, Decided, Declared, LogPage, LogQuery, Phases, Readiness,
     RowAnswer, RowsAnswer, RowsQuery, Service, ServiceError, SkipRequest, StatusQuery, StoreStatus, StoredRow,
@@ -23,6 +24,7 @@ use tribunal_types::{
 
 use crate::config::EpochLength;
 use crate::metrics::StoreLabel;
+use crate::plugin_admin::PluginAdmin;
 use crate::pushes::Pushes;
 use crate::sequencer::{KnownNow, Message, Shared};
 use crate::stores::{Records, Stores};
@@ -57,6 +59,8 @@ pub struct NodeService {
     pub images: Arc<Semaphore>,
     /// One declaration at a time, so that two of one name get one id.
     pub declaring: tokio::sync::Mutex<()>,
+    /// Plugins.
+    pub plugins: PluginAdmin,
 }
 
 impl NodeService {
@@ -266,7 +270,7 @@ impl NodeService {
     async fn declare(&self, mut spec: StoreSpec) -> Result<Declared, ServiceError> {
         let _one_at_a_time = self.declaring.lock().await;
         // Compiles the adaptor.
-        let checked = tokio::task::block_in_place(|| Pushes::check(&spec));
+        let checked = tokio::task::block_in_place(|| self.pushes.check(&spec));
         spec.transactional = checked.map_err(|(pointer, detail)| ServiceError::ClientMistake {
             code: "adaptor_invalid",
             pointer,
@@ -467,7 +471,12 @@ impl Service for NodeService {
         })
     }
 
+    fn plugins(&self) -> &dyn Plugins {
+        &self.plugins
+    }
+
     fn metrics(&self) -> String {
+        self.shared.metrics.set_plugins(&self.plugins.health());
         for store in self.stores.all() {
             let Some(progress) = self.shared.published.store(store.spec.id) else { continue };
             let label = StoreLabel { store: store.spec.name };

@@ -1,8 +1,11 @@
 //! Changes of configuration. They take effect at epoch boundaries only, through the control log.
 
+use alloc::borrow::ToOwned;
 use alloc::string::String;
+use core::fmt;
 
 use crate::ids::{Cen, Lsn, StoreId};
+use crate::limits::NAME_BYTES_MAX;
 use crate::store::StoreSpec;
 use crate::txn::Isolation;
 
@@ -19,6 +22,33 @@ pub enum PluginSlot {
     Validator(Isolation),
     /// The LogAdaptor of this name.
     Adaptor(String),
+}
+
+impl PluginSlot {
+    /// Returns the slot of this name: `rule`, `validator:<level>` or `adaptor:<name>`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<PluginSlot> {
+        match name.split_once(':') {
+            None => (name == "rule").then_some(PluginSlot::Rule),
+            Some(("validator", level)) => {
+                Isolation::ALL.into_iter().find(|known| known.name() == level).map(PluginSlot::Validator)
+            }
+            Some(("adaptor", name)) if (1..=NAME_BYTES_MAX).contains(&name.len()) => {
+                Some(PluginSlot::Adaptor(name.to_owned()))
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for PluginSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PluginSlot::Rule => f.write_str("rule"),
+            PluginSlot::Validator(level) => write!(f, "validator:{}", level.name()),
+            PluginSlot::Adaptor(name) => write!(f, "adaptor:{name}"),
+        }
+    }
 }
 
 /// Which module fills a slot.

@@ -26,6 +26,12 @@ pub const BATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Length of a store's, consumer's or plugin's name.
 pub const NAME_BYTES_MAX: usize = 64;
+/// Size of a plugin's component, bytes.
+pub const PLUGIN_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Bytes of a plugin's configuration.
+pub const PLUGIN_CONFIG_BYTES_MAX: usize = 64 * 1024;
+/// Versions of plugins that a node keeps.
+pub const PLUGIN_VERSIONS_MAX: usize = 1024;
 /// How far a transaction id's time may lie from `epoch_time`, milliseconds.
 pub const ID_WINDOW_MS: u64 = 10 * 60 * 1000;
 /// How long history above the floor is kept, milliseconds of `epoch_time`.

@@ -8,19 +8,9 @@ use tribunal_types::{
 use wasmtime::component::ComponentExportIndex;
 
 use crate::abi;
-use crate::call::{Fault, shortened};
+use crate::call::shortened;
+use crate::fault::Fault;
 use crate::module::{LoadError, Module, returned};
-
-/// An adaptor trapped, ran out of fuel, answered nonsense or refused its input. The same input fails again.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct AdaptorFault(pub String);
-
-impl From<Fault> for AdaptorFault {
-    fn from(fault: Fault) -> Self {
-        AdaptorFault(fault.0)
-    }
-}
 
 /// A LogAdaptor of one store.
 #[derive(Clone)]
@@ -65,7 +55,7 @@ impl WasmAdaptor {
     ///
     /// # Errors
     /// The adaptor failed.
-    pub fn watermark(&self) -> Result<PushRequest, AdaptorFault> {
+    pub fn watermark(&self) -> Result<PushRequest, Fault> {
         let mut call = self.module.start(self.module.engine.limits.fuel_per_call)?;
         let (answer,) = call.call::<_, (Result<abi::Request, String>,)>(&self.exports.watermark, ())?;
         request_of(answer.map_err(|text| returned(text, &self.module.engine))?)
@@ -75,7 +65,7 @@ impl WasmAdaptor {
     ///
     /// # Errors
     /// The adaptor failed, or the answer holds none.
-    pub fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, AdaptorFault> {
+    pub fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, Fault> {
         let mut call = self.module.start(self.fuel_for(reply))?;
         let params = (reply_of(reply),);
         let (answer,) = call.call::<_, (Result<u64, String>,)>(&self.exports.read_watermark, params)?;
@@ -86,9 +76,17 @@ impl WasmAdaptor {
     ///
     /// # Errors
     /// The adaptor failed, refused a record, or its requests do not cover the records.
-    pub fn encode(&self, records: &RecordBatch) -> Result<Vec<PushRequest>, AdaptorFault> {
+    pub fn encode(&self, records: &RecordBatch) -> Result<Vec<PushRequest>, Fault> {
+        self.encode_metered(records).map(|(requests, _)| requests)
+    }
+
+    /// Makes the requests, and tells the fuel that it took.
+    ///
+    /// # Errors
+    /// See [`WasmAdaptor::encode`].
+    pub fn encode_metered(&self, records: &RecordBatch) -> Result<(Vec<PushRequest>, u64), Fault> {
         if records.records.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), 0));
         }
         let columns = Columns::of(records);
         let limits = &self.module.engine.limits;
@@ -101,7 +99,7 @@ impl WasmAdaptor {
         let requests = answer.map_err(|text| returned(text, &self.module.engine))?;
         let requests = requests.into_iter().map(request_of).collect::<Result<Vec<_>, _>>()?;
         check_cover(&requests, records)?;
-        Ok(requests)
+        Ok((requests, call.fuel_used()))
     }
 
     /// Says what the answer to an encoded request means. An adaptor that fails here is fatal for the store's push.
@@ -117,7 +115,7 @@ impl WasmAdaptor {
             Ok((abi::Ack::Retry(text),)) => Ack::Retry(cut(text)),
             Ok((abi::Ack::Moved(text),)) => Ack::Moved(cut(text)),
             Ok((abi::Ack::Fatal(text),)) => Ack::Fatal(cut(text)),
-            Err(fault) => Ack::Fatal(format!("the adaptor failed: {}", fault.0)),
+            Err(fault) => Ack::Fatal(format!("the adaptor failed: {fault}")),
         }
     }
 
@@ -202,20 +200,20 @@ impl Columns {
 }
 
 /// Checks that the requests cover the records exactly, in order: otherwise records would be lost or sent twice.
-fn check_cover(requests: &[PushRequest], records: &RecordBatch) -> Result<(), AdaptorFault> {
+fn check_cover(requests: &[PushRequest], records: &RecordBatch) -> Result<(), Fault> {
     let Some((first, last)) = records.bounds() else { return Ok(()) };
     let mut next = first;
     for request in requests {
         if request.first != next || request.last < request.first || request.last > last {
             let (from, to) = (request.first, request.last);
-            return Err(AdaptorFault(format!("it encoded records {from}..={to} where {next} comes next of {last}")));
+            return Err(Fault::wrong(format!("it encoded records {from}..={to} where {next} comes next of {last}")));
         }
         next = request.last.next();
     }
-    if next == last.next() { Ok(()) } else { Err(AdaptorFault(format!("it left out the records from {next}"))) }
+    if next == last.next() { Ok(()) } else { Err(Fault::wrong(format!("it left out the records from {next}"))) }
 }
 
-fn request_of(request: abi::Request) -> Result<PushRequest, AdaptorFault> {
+fn request_of(request: abi::Request) -> Result<PushRequest, Fault> {
     let command = match request.command {
         abi::Command::Resp(pipeline) => Command::Resp(pipeline_of(pipeline)?),
         abi::Command::Sql(statements) => {
@@ -231,14 +229,14 @@ fn request_of(request: abi::Request) -> Result<PushRequest, AdaptorFault> {
 }
 
 /// Checks that every end lies within its column and none goes back.
-fn pipeline_of(pipeline: abi::RespPipeline) -> Result<RespPipeline, AdaptorFault> {
+fn pipeline_of(pipeline: abi::RespPipeline) -> Result<RespPipeline, Fault> {
     let abi::RespPipeline { args, arg_ends, command_ends } = pipeline;
     let ends_fit =
         |ends: &[u32], len: usize| ends.is_sorted() && ends.last().map_or(len == 0, |&last| last as usize == len);
     if ends_fit(&arg_ends, args.len()) && ends_fit(&command_ends, arg_ends.len()) {
         Ok(RespPipeline { args, arg_ends, command_ends })
     } else {
-        Err(AdaptorFault("its RESP columns do not fit together".to_owned()))
+        Err(Fault::wrong("its RESP columns do not fit together"))
     }
 }
 

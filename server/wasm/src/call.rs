@@ -7,14 +7,11 @@ use wasmtime::component::{ComponentExportIndex, ComponentNamedList, Instance, In
 use wasmtime::{OutOfMemory, PoolConcurrencyLimitError, ResourceLimiter, Store, Trap};
 
 use crate::engine::{PluginEngine, TABLE_ELEMENTS_MAX};
+use crate::fault::{Fault, FaultKind};
 use crate::limits::PluginLimits;
 use crate::slots::Slot;
 use crate::trouble;
 use crate::world::World;
-
-/// A deterministic failure, in words. Becomes `PolicyFault` or `AdaptorFault`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault(pub String);
 
 /// What the host keeps beside an instance.
 pub(crate) struct HostState {
@@ -109,7 +106,7 @@ impl<'e> Call<'e> {
         let function = self
             .instance
             .get_typed_func::<P, R>(&mut self.store, export)
-            .map_err(|e| Fault(format!("the export is of another type: {e}")))?;
+            .map_err(|e| Fault::new(FaultKind::Convention, format!("the export is of another type: {e}")))?;
         function.call(&mut self.store, params).map_err(|e| failure(&e, &self.store, &self.engine.limits))
     }
 
@@ -130,14 +127,16 @@ fn failure(error: &wasmtime::Error, store: &Store<HostState>, limits: &PluginLim
     {
         trouble::stop(&format!("{error:#}"));
     }
-    let text = match error.downcast_ref::<Trap>() {
-        Some(Trap::OutOfFuel) => "it ran out of fuel".to_owned(),
-        Some(Trap::StackOverflow) => "its stack overflowed".to_owned(),
-        Some(Trap::UnreachableCodeReached) => "it trapped: unreachable code, as after a panic".to_owned(),
-        Some(trap) => format!("it trapped: {trap}"),
-        None => format!("it broke the calling convention: {}", error.root_cause()),
+    let (kind, text) = match error.downcast_ref::<Trap>() {
+        Some(Trap::OutOfFuel) => (FaultKind::OutOfFuel, "it ran out of fuel".to_owned()),
+        Some(Trap::StackOverflow) => (FaultKind::StackOverflow, "its stack overflowed".to_owned()),
+        Some(Trap::UnreachableCodeReached) => {
+            (FaultKind::Trap, "it trapped: unreachable code, as after a panic".to_owned())
+        }
+        Some(trap) => (FaultKind::Trap, format!("it trapped: {trap}")),
+        None => (FaultKind::Convention, format!("it broke the calling convention: {}", error.root_cause())),
     };
-    Fault(shortened(text, limits.fault_bytes_max))
+    Fault::new(kind, shortened(text, limits.fault_bytes_max))
 }
 
 /// Cuts a text at a character's boundary.

@@ -7,8 +7,9 @@ use sha2::{Digest, Sha256};
 use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
 
 use crate::abi;
-use crate::call::{Call, Fault, HostState, shortened};
+use crate::call::{Call, HostState, shortened};
 use crate::engine::PluginEngine;
+use crate::fault::{Fault, FaultKind};
 use crate::gate::{self, Refusal};
 use crate::world::World;
 
@@ -67,7 +68,8 @@ impl Module {
         let plugin = Linker::new(&engine.wasmtime).instantiate_pre(&component).map_err(compile_error)?;
         let export = |name| export(&component, LIFECYCLE, name);
         let (describe, init) = (export("describe")?, export("init")?);
-        let description = describe_by(engine, world, &plugin, &describe).map_err(|fault| LoadError::Start(fault.0))?;
+        let description =
+            describe_by(engine, world, &plugin, &describe).map_err(|fault| LoadError::Start(fault.text))?;
         let digest = Sha256::digest(bytes).into();
         let module = Module {
             engine: Arc::clone(engine),
@@ -136,7 +138,7 @@ impl Module {
     }
 
     fn check_config(&self) -> Result<(), LoadError> {
-        self.start(self.engine.limits.fuel_per_call).map(drop).map_err(|fault| LoadError::Config(fault.0))
+        self.start(self.engine.limits.fuel_per_call).map(drop).map_err(|fault| LoadError::Config(fault.text))
     }
 }
 
@@ -152,7 +154,8 @@ impl fmt::Debug for Module {
 
 /// A fault that the plugin returned by itself.
 pub(crate) fn returned(text: String, engine: &PluginEngine) -> Fault {
-    Fault(shortened(format!("it returned a fault: {text}"), engine.limits.fault_bytes_max))
+    let text = shortened(format!("it returned a fault: {text}"), engine.limits.fault_bytes_max);
+    Fault::new(FaultKind::Returned, text)
 }
 
 fn export(component: &Component, interface: &str, name: &str) -> Result<ComponentExportIndex, LoadError> {

@@ -9,13 +9,13 @@ use tribunal_types::{Isolation, Reason};
 use wasmtime::component::ComponentExportIndex;
 
 use crate::abi::{self, Groups, RuleColumns};
-use crate::call::Fault;
 use crate::chunk::{Piece, pieces, rule_txns_max};
+use crate::fault::Fault;
 use crate::module::{LoadError, Module, returned};
 
 impl From<Fault> for PolicyFault {
     fn from(fault: Fault) -> Self {
-        PolicyFault(fault.0)
+        PolicyFault(fault.text)
     }
 }
 
@@ -35,7 +35,7 @@ impl WasmRule {
     pub fn new(module: Module) -> Result<Self, LoadError> {
         let (needs, rank) = (module.function("needs")?, module.function("rank")?);
         let needs = module.start_bare().and_then(|mut call| call.call::<_, (RuleColumns,)>(&needs, ()));
-        let (needs,) = needs.map_err(|fault| LoadError::Start(fault.0))?;
+        let (needs,) = needs.map_err(|fault| LoadError::Start(fault.text))?;
         Ok(WasmRule { module, needs, rank })
     }
 
@@ -49,7 +49,7 @@ impl WasmRule {
     ///
     /// # Errors
     /// See [`ConflictRule::rank`].
-    pub fn rank_metered(&self, columns: &TxnColumns) -> Result<(Ranks, u64), PolicyFault> {
+    pub fn rank_metered(&self, columns: &TxnColumns) -> Result<(Ranks, u64), Fault> {
         let n = columns.csn.len();
         let most = rule_txns_max(self.module.engine.limits.columns_bytes_max);
         let mut answer = Ranks::default();
@@ -66,7 +66,7 @@ impl WasmRule {
         Ok((answer, fuel))
     }
 
-    fn rank_piece(&self, columns: &TxnColumns, txns: Range<usize>) -> Result<(Ranks, u64), PolicyFault> {
+    fn rank_piece(&self, columns: &TxnColumns, txns: Range<usize>) -> Result<(Ranks, u64), Fault> {
         let count = txns.len();
         let pick = Pick { needs: self.needs, txns };
         let batch = abi::RuleTxns {
@@ -85,7 +85,7 @@ impl WasmRule {
         let ranks = answer.map_err(|text| returned(text, &self.module.engine))?;
         if ranks.hi.len() != count || ranks.lo.len() != count {
             let (hi, lo) = (ranks.hi.len(), ranks.lo.len());
-            return Err(PolicyFault(format!("it gave {hi} high and {lo} low ranks for {count} transactions")));
+            return Err(Fault::wrong(format!("it gave {hi} high and {lo} low ranks for {count} transactions")));
         }
         Ok((Ranks { hi: ranks.hi, lo: ranks.lo }, call.fuel_used()))
     }
@@ -93,7 +93,7 @@ impl WasmRule {
 
 impl ConflictRule for WasmRule {
     fn rank(&self, columns: &TxnColumns) -> Result<Ranks, PolicyFault> {
-        self.rank_metered(columns).map(|(ranks, _)| ranks)
+        self.rank_metered(columns).map(|(ranks, _)| ranks).map_err(PolicyFault::from)
     }
 }
 
@@ -125,7 +125,7 @@ impl WasmValidator {
     pub fn new(module: Module) -> Result<Self, LoadError> {
         let (needs, validate) = (module.function("needs")?, module.function("validate")?);
         let needs = module.start_bare().and_then(|mut call| call.call::<_, (Groups,)>(&needs, ()));
-        let (needs,) = needs.map_err(|fault| LoadError::Start(fault.0))?;
+        let (needs,) = needs.map_err(|fault| LoadError::Start(fault.text))?;
         Ok(WasmValidator { module, needs, validate })
     }
 
@@ -139,7 +139,7 @@ impl WasmValidator {
     ///
     /// # Errors
     /// See [`Validator::validate`].
-    pub fn validate_metered(&self, columns: &ValidatorColumns) -> Result<(Validation, u64), PolicyFault> {
+    pub fn validate_metered(&self, columns: &ValidatorColumns) -> Result<(Validation, u64), Fault> {
         let mut answer = Validation::default();
         let mut fuel = 0;
         if columns.txns.csn.is_empty() {
@@ -159,7 +159,7 @@ impl WasmValidator {
         Ok((answer, fuel))
     }
 
-    fn validate_piece(&self, columns: &ValidatorColumns, piece: &Piece<'_>) -> Result<(Validation, u64), PolicyFault> {
+    fn validate_piece(&self, columns: &ValidatorColumns, piece: &Piece<'_>) -> Result<(Validation, u64), Fault> {
         let count = piece.txns.len();
         let evidence = evidence(columns, piece, self.needs);
         let mut call = self.module.start(self.module.engine.limits.fuel(count, piece.ops()))?;
@@ -232,22 +232,22 @@ fn evidence<'a>(columns: &'a ValidatorColumns, piece: &'a Piece<'_>, needs: Grou
 }
 
 /// Checks what the resolver relies on: one row per transaction, reasons that exist, operations that exist.
-fn check_validation(judged: &Validation, piece: &Piece<'_>) -> Result<(), PolicyFault> {
+fn check_validation(judged: &Validation, piece: &Piece<'_>) -> Result<(), Fault> {
     let count = piece.txns.len();
     if judged.code.len() != count || judged.witness.len() != count {
         let (codes, witnesses) = (judged.code.len(), judged.witness.len());
-        return Err(PolicyFault(format!("it gave {codes} codes and {witnesses} witnesses for {count} transactions")));
+        return Err(Fault::wrong(format!("it gave {codes} codes and {witnesses} witnesses for {count} transactions")));
     }
     for (t, (&code, &witness)) in judged.code.iter().zip(&judged.witness).enumerate() {
         if code == 0 {
             continue;
         }
         if Reason::from_code(code).is_none() {
-            return Err(PolicyFault(format!("it gave code {code}, which no reason has")));
+            return Err(Fault::wrong(format!("it gave code {code}, which no reason has")));
         }
         if witness != NO_WITNESS && witness >= piece.ops_of(t) {
             let ops = piece.ops_of(t);
-            return Err(PolicyFault(format!("it blamed operation {witness} of a transaction that has {ops}")));
+            return Err(Fault::wrong(format!("it blamed operation {witness} of a transaction that has {ops}")));
         }
     }
     Ok(())
@@ -282,6 +282,6 @@ impl WasmValidators {
 
 impl Validator for WasmValidators {
     fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
-        self.of(level).validate_metered(columns).map(|(judged, _)| judged)
+        self.of(level).validate_metered(columns).map(|(judged, _)| judged).map_err(PolicyFault::from)
     }
 }

@@ -2,15 +2,16 @@
 
 use std::sync::OnceLock;
 
+use wasmparser::{Parser, Payload};
 use wit_parser::{Resolve, WorldId};
 
-/// The whole package; `lifecycle.wit` comes first because it names the package.
-const WIT: &str = concat!(
-    include_str!("../../../plugins/wit/lifecycle.wit"),
-    include_str!("../../../plugins/wit/rule.wit"),
-    include_str!("../../../plugins/wit/validator.wit"),
-    include_str!("../../../plugins/wit/adaptor.wit"),
-);
+/// Names and texts of the package's files; `lifecycle.wit` comes first because it names the package.
+pub const WIT_FILES: [(&str, &str); 4] = [
+    ("lifecycle.wit", include_str!("../../../plugins/wit/lifecycle.wit")),
+    ("rule.wit", include_str!("../../../plugins/wit/rule.wit")),
+    ("validator.wit", include_str!("../../../plugins/wit/validator.wit")),
+    ("adaptor.wit", include_str!("../../../plugins/wit/adaptor.wit")),
+];
 
 /// A world of the package `tribunal:plugin@1.0.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +25,39 @@ pub enum World {
 }
 
 impl World {
+    /// All worlds.
+    pub const ALL: [World; 3] = [World::ConflictRule, World::IsolationValidator, World::LogAdaptor];
+
+    /// Returns the world of this name in WIT.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<World> {
+        World::ALL.into_iter().find(|world| world.name() == name)
+    }
+
+    /// Returns the world whose own interface a component exports, by name alone: whether it keeps what the name
+    /// promises is for the gate to find out. `None` if it exports none of them.
+    #[must_use]
+    pub fn claimed_by(component: &[u8]) -> Option<World> {
+        let mut depth = 0_u32;
+        for payload in Parser::new(0).parse_all(component) {
+            match payload.ok()? {
+                Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+                Payload::End(_) => depth = depth.saturating_sub(1),
+                Payload::ComponentExportSection(exports) if depth == 0 => {
+                    let found = exports
+                        .into_iter()
+                        .flatten()
+                        .find_map(|export| World::ALL.into_iter().find(|world| world.interface() == export.name.name));
+                    if found.is_some() {
+                        return found;
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
     /// Returns the world's name in WIT.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -54,9 +88,9 @@ impl World {
 fn parse() -> (Resolve, [WorldId; 3]) {
     let mut resolve = Resolve::default();
     let package = resolve
-        .push_source("plugin.wit", WIT)
+        .push_source("plugin.wit", &WIT_FILES.map(|(_, text)| text).concat())
         .unwrap_or_else(|e| panic!("plugins/wit is part of this program and parses: {e:#}"));
-    let worlds = [World::ConflictRule, World::IsolationValidator, World::LogAdaptor]
+    let worlds = World::ALL
         .map(|world| resolve.select_world(&[package], Some(world.name())).expect("plugins/wit defines every world"));
     (resolve, worlds)
 }

@@ -5,9 +5,13 @@ mod hostile;
 
 use std::sync::Arc;
 
-use hostile::{Hostile, engine_with};
+use hostile::Hostile;
 use tribunal_core::policy::{ConflictRule, Ranks, TxnColumns};
 use tribunal_wasm::{BUILTINS, Builtin, LoadError, Module, PluginEngine, PluginLimits, Refusal, WasmRule, World};
+
+fn engine_with(limits: PluginLimits) -> Arc<PluginEngine> {
+    PluginEngine::new(limits).expect("the engine starts")
+}
 
 fn engine() -> Arc<PluginEngine> {
     engine_with(PluginLimits { instances_max: 2, ..PluginLimits::default() })

@@ -4,90 +4,12 @@
 use std::sync::Arc;
 
 use tribunal_core::native::{NativeRule, NativeValidator};
-use tribunal_core::policy::{
-    ConflictRule, RangeColumns, ReadColumns, TxnColumns, Validator, ValidatorColumns, WriteColumns,
-};
+use tribunal_core::policy::{ConflictRule, Validator};
 use tribunal_types::Isolation;
+use tribunal_wasm::conformance::random::Random;
 use tribunal_wasm::{PluginEngine, PluginLimits, builtin};
 
 const ROUNDS: u64 = 1_000;
-
-/// SplitMix64 (Steele, Lea and Flood, 2014): the same sequence on every machine.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    /// A column of `n` values below `end`, now and then of any.
-    fn column(&mut self, n: usize, end: u64) -> Vec<u64> {
-        (0..n).map(|_| if self.below(20) == 0 { self.next() } else { self.below(end) }).collect()
-    }
-
-    fn bytes(&mut self, n: usize, end: u64) -> Vec<u8> {
-        (0..n).map(|_| self.below(end) as u8).collect()
-    }
-
-    /// Ends of up to `most` rows for each of `n` transactions.
-    fn ends(&mut self, n: usize, most: u64) -> Vec<u32> {
-        let mut end = 0;
-        (0..n)
-            .map(|_| {
-                end += self.below(most + 1) as u32;
-                end
-            })
-            .collect()
-    }
-
-    fn txns(&mut self, n: usize) -> TxnColumns {
-        let small = |random: &mut Random| (0..n).map(|_| random.below(9) as u32).collect::<Vec<_>>();
-        TxnColumns {
-            csn: self.column(n, 1 << 40),
-            cen: 2 + self.below(50),
-            start: self.column(n, 50),
-            origin: (0..n).map(|_| self.next()).collect(),
-            priority: self.bytes(n, 256),
-            reads: small(self),
-            writes: small(self),
-        }
-    }
-
-    fn columns(&mut self, n: usize) -> ValidatorColumns {
-        let (reads, writes, ranges) = (self.ends(n, 4), self.ends(n, 4), self.ends(n, 2));
-        let rows = |ends: &[u32]| ends.last().map_or(0, |&end| end as usize);
-        ValidatorColumns {
-            txns: self.txns(n),
-            snapshot: self.column(n, 40),
-            current_from: self.column(n, 40),
-            current_until: self.column(n, 60),
-            multi_version: self.bytes(n, 2),
-            reads: ReadColumns {
-                seen: self.column(rows(&reads), 2),
-                latest: self.column(rows(&reads), 2),
-                ends: reads,
-            },
-            writes: WriteColumns {
-                kind: self.bytes(rows(&writes), 5),
-                flags: self.bytes(rows(&writes), 16),
-                latest: self.column(rows(&writes), 50),
-                ends: writes,
-            },
-            ranges: RangeColumns {
-                changed: (0..rows(&ranges)).map(|_| u8::from(self.below(6) == 0)).collect(),
-                ends: ranges,
-            },
-        }
-    }
-}
 
 fn engine(columns_bytes_max: usize) -> Arc<PluginEngine> {
     let limits = PluginLimits { instances_max: 2, columns_bytes_max, ..PluginLimits::default() };
@@ -134,7 +56,7 @@ fn validators_judge_as_their_twins() {
     for level in Isolation::ALL {
         for round in 0..ROUNDS {
             let n = random.below(40) as usize;
-            let columns = random.columns(n);
+            let columns = random.evidence(n);
             let expected = NativeValidator.validate(level, &columns).expect("natives never fail");
             reasons.extend(expected.code.iter().copied());
             let (judged, fuel) = whole.of(level).validate_metered(&columns).expect("no fault");
@@ -154,7 +76,7 @@ fn large_batches_fit() {
     let validators = builtin::validators(&engine).expect("load");
     let rule = builtin::rule(&engine, "first-writer-wins", "").expect("is built in").expect("loads");
     let mut random = Random(3);
-    let columns = random.columns(70_000);
+    let columns = random.evidence(70_000);
     for level in Isolation::ALL {
         let expected = NativeValidator.validate(level, &columns).expect("natives never fail");
         assert_eq!(validators.validate(level, &columns), Ok(expected));

@@ -55,6 +55,86 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/admin/plugins": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists plugins, built-in ones included, and what fills each slot. */
+        get: operations["listPlugins"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/admin/plugins/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Shows a plugin: its versions, the slots that it fills, and how it does there. */
+        get: operations["getPlugin"];
+        /**
+         * Uploads a version of a plugin: a component, which is checked and kept, not activated.
+         * @description It must be of one of the worlds of `tribunal:plugin@1.0.0`, import nothing, keep the limits and pass the conformance
+         *     kit. The same bytes again change nothing.
+         */
+        put: operations["putPlugin"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/admin/plugins/{name}/activate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Fills a slot with a version of a plugin, from an epoch on.
+         * @description Epochs before it are decided by what was there, all later ones by this; the control log records it. Whoever waits for
+         *     its epoch gives way to the next activation of the slot.
+         */
+        post: operations["activatePlugin"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/admin/plugins/{name}/rollback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Takes the last activation of a slot back.
+         * @description One that still waits for its epoch is dropped; otherwise the slot goes back to what filled it before.
+         */
+        post: operations["rollBackPlugin"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/log": {
         parameters: {
             query?: never;
@@ -731,6 +811,226 @@ export interface components {
             /** @description The value, if it was posted as `value_b64`. */
             value_b64?: string;
         };
+        /** @description Which version to activate, where, and from when on. */
+        PluginActivate: {
+            /**
+             * @description First epoch; the next one if left out. An epoch that has passed counts as the next one.
+             * @example 9000
+             */
+            at_epoch?: string;
+            /** @description Configuration of the rule or validator. An adaptor has its store's. */
+            config?: Record<string, never>;
+            /** @description SHA-256 of the version; the newest one if left out. */
+            digest?: string;
+            /**
+             * @description `rule`, `validator:<level>` or `adaptor:<name>`; may be left out where the plugin's world leaves one choice.
+             * @example rule
+             */
+            slot?: string;
+        };
+        /** @description An entry of the control log that fills a slot. */
+        PluginActivation: {
+            /**
+             * @description `configuration`, `activate` or `rollback`.
+             * @example activate
+             */
+            by: string;
+            /** @description Its configuration. */
+            config?: Record<string, never>;
+            /** @description SHA-256 of its configuration's text. */
+            config_digest: string;
+            /**
+             * @description Position in the control log.
+             * @example 7
+             */
+            control: string;
+            /** @description SHA-256 of its component; zeros for a native twin. */
+            digest: string;
+            /**
+             * @description First epoch at which it may hold; it does from the first one at or after it that carries the entry.
+             * @example 9000
+             */
+            from_epoch: string;
+            /**
+             * @description The plugin.
+             * @example most-writes-wins
+             */
+            name: string;
+            /**
+             * @description The slot.
+             * @example rule
+             */
+            slot: string;
+        };
+        /** @description One check of the conformance kit that a plugin passed. */
+        PluginCheck: {
+            /**
+             * Format: int32
+             * @description On how many inputs.
+             * @example 150
+             */
+            cases: number;
+            /**
+             * @description What was checked.
+             * @example shuffled batches
+             */
+            name: string;
+        };
+        /** @description Faults of one kind. */
+        PluginFaults: {
+            /**
+             * @description How many.
+             * @example 3
+             */
+            count: string;
+            /**
+             * @description `out_of_fuel`, `stack_overflow`, `trap`, `convention`, `returned` or `wrong_answer`.
+             * @example out_of_fuel
+             */
+            kind: string;
+        };
+        /** @description How the plugin in a slot does, since this process runs it there. */
+        PluginHealth: {
+            /**
+             * @description Calls.
+             * @example 1200
+             */
+            calls: string;
+            /**
+             * @description Epochs that its stand-in decided, because it failed.
+             * @example 0
+             */
+            fallbacks: string;
+            /** @description Its faults by kind. */
+            faults: components["schemas"]["PluginFaults"][];
+            /**
+             * @description Fuel of an item, on the average.
+             * @example 310
+             */
+            fuel_per_item: string;
+            /**
+             * @description Transactions or records in them.
+             * @example 34000
+             */
+            items: string;
+            /** @description What the last fault said. */
+            last_fault?: string;
+            /**
+             * @description Time of an item, nanoseconds, on the average.
+             * @example 140
+             */
+            ns_per_item: string;
+        };
+        /** @description A plugin with its versions. */
+        PluginInfo: {
+            /** @description It came with the program. */
+            builtin: boolean;
+            /**
+             * @description Its name.
+             * @example most-writes-wins
+             */
+            name: string;
+            /** @description Slots that it fills. */
+            slots: components["schemas"]["PluginSlot"][];
+            /** @description Versions, newest first. */
+            versions: components["schemas"]["PluginVersion"][];
+            /**
+             * @description `conflict-rule`, `isolation-validator` or `log-adaptor`.
+             * @example conflict-rule
+             */
+            world: string;
+        };
+        /** @description All plugins and slots. */
+        PluginList: {
+            /** @description Plugins by name. */
+            plugins: components["schemas"]["PluginInfo"][];
+            /** @description Slots by name. */
+            slots: components["schemas"]["PluginSlot"][];
+        };
+        /** @description A level whose anomalies a validator does not all reject. */
+        PluginMiss: {
+            /**
+             * @description The first anomaly that the validator accepts.
+             * @example phantom (PMP, G2): a scanned range has changed
+             */
+            anomaly: string;
+            /**
+             * @description The level.
+             * @example serializable
+             */
+            level: string;
+        };
+        /** @description Which slot to roll back. */
+        PluginRollback: {
+            /**
+             * @description The slot; may be left out if the plugin fills one only.
+             * @example rule
+             */
+            slot?: string;
+        };
+        /** @description A slot and what fills it. */
+        PluginSlot: {
+            /** @description What is in force. */
+            active: components["schemas"]["PluginActivation"];
+            /** @description How it does. */
+            health: components["schemas"]["PluginHealth"];
+            /** @description The newest entries of the control log for this slot, newest first. */
+            history: components["schemas"]["PluginActivation"][];
+            /** @description What will be, from its epoch on. */
+            pending?: components["schemas"]["PluginActivation"];
+            /** @description The epoch since which it is; absent if that lies before the newest state image. */
+            since_epoch?: string;
+            /**
+             * @description `rule`, `validator:<level>` or `adaptor:<name>`.
+             * @example rule
+             */
+            slot: string;
+        };
+        /** @description An upload that was taken in. */
+        PluginUpload: {
+            /** @description What was checked. */
+            checks: components["schemas"]["PluginCheck"][];
+            /** @description The plugin's name. */
+            name: string;
+            /** @description The version. */
+            version: components["schemas"]["PluginVersion"];
+            /**
+             * @description Its world.
+             * @example conflict-rule
+             */
+            world: string;
+        };
+        /** @description One version of a plugin: a component, identified by its bytes. */
+        PluginVersion: {
+            /** @description What it says of itself. */
+            about: string;
+            /** @description SHA-256 over its answers to the golden vectors: equal for versions that behave alike on them. */
+            behaviour?: string;
+            /** @description Fuel that the limits grant for each. */
+            budget_per_item?: string;
+            /**
+             * @description Size, bytes.
+             * @example 10240
+             */
+            bytes: string;
+            /** @description SHA-256 of the component's bytes, hexadecimal. */
+            digest: string;
+            /** @description Fuel of a call that does next to nothing; absent for built-in ones, which are not measured here. */
+            fuel_per_call?: string;
+            /** @description Fuel of each further transaction or record. */
+            fuel_per_item?: string;
+            /** @description A validator's levels, whose anomalies it all rejects. */
+            levels?: string[];
+            /** @description A validator's other levels. */
+            misses?: components["schemas"]["PluginMiss"][];
+            /** @description When it was uploaded, Unix milliseconds; absent for built-in ones. */
+            uploaded_ms?: string;
+            /**
+             * @description The version that the plugin gives itself.
+             * @example 0.1.0
+             */
+            version: string;
+        };
         /** @description Why there is no decision (RFC 9457, `application/problem+json`). */
         Problem: {
             /** @description With `row_missing`: the snapshot in which there is no such row. */
@@ -1241,6 +1541,292 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Readiness"];
+                };
+            };
+        };
+    };
+    listPlugins: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All plugins and slots */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PluginList"];
+                };
+            };
+            /** @description Not known now */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getPlugin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the plugin */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The plugin */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PluginInfo"];
+                };
+            };
+            /** @description No such plugin */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not known now */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putPlugin: {
+        parameters: {
+            query?: {
+                /** @description The world that it is of; a component of another one is refused */
+                world?: string;
+                /** @description Configuration to check it with, a JSON object */
+                config?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Name: lower-case letters, digits and `-`; at most 64 bytes */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** @description The component */
+        requestBody: {
+            content: {
+                "application/octet-stream": string;
+                "application/wasm": string;
+            };
+        };
+        responses: {
+            /** @description It was there already */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PluginUpload"];
+                };
+            };
+            /** @description It was checked and is kept */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PluginUpload"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not application/wasm */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Refused; `detail` says why */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nothing was changed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    activatePlugin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the plugin */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** @description Which version, where, from when on */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PluginActivate"];
+            };
+        };
+        responses: {
+            /** @description The entry is durable */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PluginActivation"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such plugin or version */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not fit the slot, or refuses the configuration */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nothing was changed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    rollBackPlugin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the plugin that fills, or will fill, the slot */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** @description Which slot */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PluginRollback"];
+            };
+        };
+        responses: {
+            /** @description The entry is durable: what fills the slot now */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PluginActivation"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such plugin */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It fills no slot, or there is nothing to go back to */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nothing was changed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };

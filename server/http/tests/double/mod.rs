@@ -4,6 +4,7 @@
 #![expect(dead_code, reason = "each test file uses its part of the double")]
 
 pub mod client;
+mod plugins;
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::ready;
@@ -354,6 +355,10 @@ impl Service for Double {
         let count = versions.len() as u64;
         self.state.lock().unwrap().imported.extend(versions);
         soon(Ok(count))
+    }
+
+    fn plugins(&self) -> &dyn tribunal_http::plugin_service::Plugins {
+        self
     }
 
     fn metrics(&self) -> String {

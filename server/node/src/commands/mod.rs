@@ -3,6 +3,7 @@
 mod config;
 mod demo_bank;
 mod log;
+mod plugin;
 mod serve;
 mod store;
 
@@ -29,6 +30,8 @@ pub fn run(command: Command) -> Result<(), String> {
         Command::Store(StoreCommand::Attach { target, store, loaded_lsn }) => {
             store::attach(&target, &store, loaded_lsn)
         }
+        Command::Plugin(command) => plugin::run(command),
+        Command::CheckPlugin { file, world, config } => crate::plugin_check::run(&file, world.as_deref(), &config),
         Command::Config(ConfigCommand::Print { config, json }) => config::print(config.as_deref(), json),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tribunal", &mut std::io::stdout());

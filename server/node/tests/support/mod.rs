@@ -123,6 +123,12 @@ impl Node {
         read(request.send(body.to_string()).expect("the node answers")).expect("the node answers")
     }
 
+    /// Puts a component.
+    pub fn put_wasm(&self, path: &str, bytes: &[u8]) -> Response {
+        let request = self.agent.put(format!("{}{path}", self.url)).header("content-type", "application/wasm");
+        read(request.send(bytes).expect("the node answers")).expect("the node answers")
+    }
+
     /// Commits under a fresh id.
     pub fn commit(&self, body: &Value) -> Response {
         self.post(&format!("/v1/txns/{}/commit", new_id()), body)
@@ -133,6 +139,20 @@ impl Node {
         let response = self.commit(&json!({"writes": [{"op": "put", "store": "kv", "key": key, "value": value}]}));
         assert_eq!(response.status, 200, "{}", response.body);
         response.body
+    }
+
+    /// Two transactions of one request contend for a row: the first writes one row, the second three. Returns the epoch and
+    /// whether the second one won.
+    pub fn contest(&self, key: &str) -> (u64, bool) {
+        let put = |key: String| json!({"op": "insert", "store": "kv", "key": key, "value": 1});
+        let small = json!({"txn_id": new_id(), "writes": [put(key.to_owned())]});
+        let large = json!({"txn_id": new_id(),
+            "writes": [put(key.to_owned()), put(format!("{key}/a")), put(format!("{key}/b"))]});
+        let reply = self.post("/v1/txns/batch-commit", &json!({"txns": [small, large]})).body;
+        let of = |at: usize| &reply["results"][at];
+        assert_ne!(of(0)["status"], of(1)["status"], "exactly one of them wins: {reply}");
+        let cen = of(0)["cen"].as_str().and_then(|cen| cen.parse().ok()).expect("an epoch");
+        (cen, of(1)["status"] == "committed")
     }
 
     /// Reads all records of a store's log.

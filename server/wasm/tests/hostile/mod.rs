@@ -1,11 +1,6 @@
 //! A conflict rule in WebAssembly text whose parts can be replaced by hostile ones.
 
-use std::path::Path;
-use std::sync::Arc;
-
-use tribunal_wasm::{PluginEngine, PluginLimits};
-use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
-use wit_parser::Resolve;
+use tribunal_wasm::{World, encode};
 
 /// Parts of a module. By default it ranks by CSN, in both halves.
 pub struct Hostile {
@@ -21,6 +16,8 @@ pub struct Hostile {
     pub config_free: bool,
     /// Initial pages of memory.
     pub pages: u32,
+    /// Where `cabi_realloc` starts to take memory.
+    pub top: u32,
 }
 
 impl Default for Hostile {
@@ -34,6 +31,7 @@ impl Default for Hostile {
             realloc: "",
             config_free: false,
             pages: 2,
+            top: 4096,
         }
     }
 }
@@ -43,20 +41,18 @@ const BUMP: &str = "(local.set $at (i32.and (i32.add (global.get $top) (i32.cons
                     (local.get $at)";
 
 impl Hostile {
+    /// Assembles the core module.
+    pub fn module(&self) -> Vec<u8> {
+        wat::parse_str(self.text()).expect("the template parses")
+    }
+
     /// Encodes the module as a component of the world `conflict-rule`.
     pub fn component(&self) -> Vec<u8> {
-        let mut module = wat::parse_str(self.text()).expect("the template parses");
-        let mut resolve = Resolve::default();
-        let wit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/wit");
-        let (package, _) = resolve.push_dir(&wit).expect("the WIT parses");
-        let world = resolve.select_world(&[package], Some("conflict-rule")).expect("the world exists");
-        embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).expect("takes the metadata");
-        let mut encoder = ComponentEncoder::default();
-        encoder.module(&module).expect("is a module of the world").encode().expect("becomes a component")
+        encode::encode(&self.module(), World::ConflictRule).expect("becomes a component")
     }
 
     fn text(&self) -> String {
-        let Hostile { rank, init, start, realloc, config_free, pages } = self;
+        let Hostile { rank, init, start, realloc, config_free, pages, top } = self;
         let start = if start.is_empty() { String::new() } else { format!("(func $start {start}) (start $start)") };
         let realloc = match (realloc.is_empty(), config_free) {
             (true, _) => BUMP.to_owned(),
@@ -68,7 +64,7 @@ impl Hostile {
         format!(
             r#"(module
                 (memory (export "memory") {pages})
-                (global $top (mut i32) (i32.const 4096))
+                (global $top (mut i32) (i32.const {top}))
                 (data (i32.const 16) "\40\00\00\00\04\00\00\00\40\00\00\00\04\00\00\00\40\00\00\00\04\00\00\00")
                 (data (i32.const 64) "evil")
                 (func $recurse (param i32)
@@ -85,9 +81,4 @@ impl Hostile {
                     (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32) {rank}))"#
         )
     }
-}
-
-/// Starts an engine.
-pub fn engine_with(limits: PluginLimits) -> Arc<PluginEngine> {
-    PluginEngine::new(limits).expect("the engine starts")
 }

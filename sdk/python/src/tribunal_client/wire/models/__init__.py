@@ -20,6 +20,20 @@ from .log_event import LogEvent
 from .log_page import LogPage
 from .log_record import LogRecord
 from .log_write import LogWrite
+from .plugin_activate import PluginActivate
+from .plugin_activate_config import PluginActivateConfig
+from .plugin_activation import PluginActivation
+from .plugin_activation_config import PluginActivationConfig
+from .plugin_check import PluginCheck
+from .plugin_faults import PluginFaults
+from .plugin_health import PluginHealth
+from .plugin_info import PluginInfo
+from .plugin_list import PluginList
+from .plugin_miss import PluginMiss
+from .plugin_rollback import PluginRollback
+from .plugin_slot import PluginSlot
+from .plugin_upload import PluginUpload
+from .plugin_version import PluginVersion
 from .problem import Problem
 from .problem_error import ProblemError
 from .range_ import Range
@@ -68,6 +82,20 @@ __all__ = (
     "LogPage",
     "LogRecord",
     "LogWrite",
+    "PluginActivate",
+    "PluginActivateConfig",
+    "PluginActivation",
+    "PluginActivationConfig",
+    "PluginCheck",
+    "PluginFaults",
+    "PluginHealth",
+    "PluginInfo",
+    "PluginList",
+    "PluginMiss",
+    "PluginRollback",
+    "PluginSlot",
+    "PluginUpload",
+    "PluginVersion",
     "Problem",
     "ProblemError",
     "Range",

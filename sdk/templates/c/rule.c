@@ -1,0 +1,35 @@
+/* {{name}}: a conflict rule. It says who wins a contended row: each contended transaction gets a rank from its own
+ * columns, the lowest rank wins, equal ranks go to the first arrival. */
+#include "conflict_rule.h"
+#include <stdlib.h>
+
+void exports_tribunal_plugin_lifecycle_describe(exports_tribunal_plugin_lifecycle_description_t *ret) {
+  conflict_rule_string_dup(&ret->name, "{{name}}");
+  conflict_rule_string_dup(&ret->version, "0.1.0");
+  conflict_rule_string_dup(&ret->about, "The transaction that arrived first wins.");
+}
+
+/* Takes the configuration, JSON text. Returning false refuses it, with the reason in `err`. */
+bool exports_tribunal_plugin_lifecycle_init(conflict_rule_string_t *config, conflict_rule_string_t *err) {
+  if (config->len > 2) {
+    conflict_rule_string_dup(err, "configuration: this plugin takes none");
+    return false;
+  }
+  return true;
+}
+
+/* Columns that are not named here arrive empty. */
+exports_tribunal_plugin_rule_columns_t exports_tribunal_plugin_rule_needs(void) {
+  return EXPORTS_TRIBUNAL_PLUGIN_RULE_COLUMNS_CSN;
+}
+
+bool exports_tribunal_plugin_rule_rank(
+    exports_tribunal_plugin_rule_txns_t *batch, exports_tribunal_plugin_rule_ranks_t *ret, conflict_rule_string_t *err) {
+  (void)err;
+  ret->hi.len = ret->lo.len = batch->count;
+  ret->hi.ptr = calloc(batch->count, sizeof(uint64_t));
+  ret->lo.ptr = batch->csn.ptr;
+  batch->csn.ptr = NULL;
+  batch->csn.len = 0;
+  return true;
+}

@@ -1,0 +1,115 @@
+//! {{name}}: a LogAdaptor. It turns records of the log into a storage's own language; the host sends them. This one
+//! writes to Redis: each row becomes the string `<prefix><key>` with the row's JSON, in one script that also moves the
+//! watermark, so that a replay changes nothing. An `add` needs a number to add to, so it is refused here.
+
+use serde::Deserialize;
+use tribunal_plugin_sdk::adaptor::{Ack, Command, LogBatch, Reply, Request, RespPipeline, RespValue, kind};
+use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
+
+/// Bytes of rows in one request, unless a single record is larger.
+const REQUEST_BYTES_MAX: usize = 256 * 1024;
+
+/// KEYS: the watermark, then a key per row. ARGV: the watermark before and after, then `p` or `d` and a value per row.
+const APPLY: &str = r"
+local at = redis.call('GET', KEYS[1]) or '0'
+if at ~= ARGV[1] then return redis.error_reply('MOVED ' .. at) end
+for i = 2, #KEYS do
+  if ARGV[2 * i - 1] == 'd' then redis.call('DEL', KEYS[i]) else redis.call('SET', KEYS[i], ARGV[2 * i]) end
+end
+redis.call('SET', KEYS[1], ARGV[2])
+return redis.status_reply('OK')";
+
+/// The adaptor, and what it reads of the store's configuration. The host reads `endpoint`.
+#[derive(Debug, Deserialize)]
+pub struct {{Name}} {
+    /// What every row's key starts with.
+    #[serde(default)]
+    prefix: String,
+}
+
+impl Plugin for {{Name}} {
+    const NAME: &'static str = "{{name}}";
+    const ABOUT: &'static str = "Writes rows to Redis as strings, with their watermark in one script.";
+
+    fn init(text: &str) -> Result<Self, Fault> {
+        config::parse(text)
+    }
+}
+
+/// One command.
+fn command(arguments: &[Vec<u8>]) -> Command {
+    let mut pipeline = RespPipeline { args: Vec::new(), arg_ends: Vec::new(), command_ends: Vec::new() };
+    for argument in arguments {
+        pipeline.args.extend_from_slice(argument);
+        pipeline.arg_ends.push(pipeline.args.len() as u32);
+    }
+    pipeline.command_ends.push(arguments.len() as u32);
+    Command::Resp(pipeline)
+}
+
+impl {{Name}} {
+    fn watermark_key(&self) -> Vec<u8> {
+        format!("#watermark:{}", self.prefix).into_bytes()
+    }
+
+    fn request(&self, batch: &LogBatch, records: core::ops::Range<usize>) -> Result<Request, Fault> {
+        let (first, last) = (batch.lsn[records.start], batch.lsn[records.end - 1]);
+        let mut keys = vec![self.watermark_key()];
+        let mut values = vec![(first - 1).to_string().into_bytes(), last.to_string().into_bytes()];
+        for record in records {
+            for row in batch.rows_of(record).map(|row| batch.row(record, row)) {
+                keys.push([self.prefix.as_bytes(), row.key].concat());
+                values.push(match row.kind {
+                    kind::DELETE => b"d".to_vec(),
+                    kind::INSERT | kind::UPDATE | kind::PUT => b"p".to_vec(),
+                    _ => return Err("this adaptor takes no `add`".into()),
+                });
+                values.push(row.value.to_vec());
+            }
+        }
+        let mut call = vec![b"EVAL".to_vec(), APPLY.as_bytes().to_vec(), keys.len().to_string().into_bytes()];
+        call.append(&mut keys);
+        call.append(&mut values);
+        let idempotency_key = format!("{}:{first}-{last}", batch.store);
+        Ok(Request { first, last, idempotency_key, command: command(&call) })
+    }
+}
+
+impl Adaptor for {{Name}} {
+    fn watermark(&self) -> Result<Request, Fault> {
+        let command = command(&[b"GET".to_vec(), self.watermark_key()]);
+        Ok(Request { first: 0, last: 0, idempotency_key: "watermark".into(), command })
+    }
+
+    fn read_watermark(&self, reply: Reply) -> Result<u64, Fault> {
+        let Reply::Resp(values) = reply else { return Err("not an answer of Redis".into()) };
+        match values.first() {
+            Some(RespValue::Nil) => Ok(0),
+            Some(RespValue::Text(text)) => {
+                let number = core::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+                number.ok_or_else(|| "no watermark".into())
+            }
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    fn encode(&self, batch: LogBatch) -> Result<Vec<Request>, Fault> {
+        let groups = batch.groups(REQUEST_BYTES_MAX, |row| row.key.len() + row.value.len() + 16);
+        groups.into_iter().map(|records| self.request(&batch, records)).collect()
+    }
+
+    fn classify(&self, reply: Reply) -> Ack {
+        let Reply::Resp(values) = reply else { return Ack::Fatal("not an answer of Redis".into()) };
+        match values.first() {
+            Some(RespValue::Text(text)) if text == b"OK" => Ack::Ok,
+            // `MOVED` is this script's own word: the watermark is elsewhere.
+            Some(RespValue::Error(error)) if error.starts_with("MOVED ") => Ack::Moved(error.clone()),
+            Some(RespValue::Error(error)) if ["BUSY", "LOADING", "OOM", "READONLY"].iter().any(|w| error.starts_with(w)) => {
+                Ack::Retry(error.clone())
+            }
+            other => Ack::Fatal(format!("{other:?}")),
+        }
+    }
+}
+
+tribunal_plugin_sdk::export_adaptor!({{Name}});

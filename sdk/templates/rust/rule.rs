@@ -1,0 +1,50 @@
+//! {{name}}: a conflict rule. It says who wins a contended row: each contended transaction gets a rank from its own
+//! columns, the lowest rank wins, equal ranks go to the first arrival.
+
+use tribunal_plugin_sdk::rule::{Columns, Ranks, Txns};
+use tribunal_plugin_sdk::{Fault, Plugin, Rule, config};
+
+/// The rule.
+#[derive(Debug)]
+pub struct {{Name}};
+
+impl Plugin for {{Name}} {
+    const NAME: &'static str = "{{name}}";
+    const ABOUT: &'static str = "The transaction that arrived first wins.";
+
+    fn init(config: &str) -> Result<Self, Fault> {
+        config::none(config).map(|()| {{Name}})
+    }
+}
+
+impl Rule for {{Name}} {
+    // Columns that are not named here arrive empty.
+    const NEEDS: Columns = Columns::CSN;
+
+    fn rank(&self, txns: Txns) -> Result<Ranks, Fault> {
+        Ok(Ranks { hi: vec![0; txns.csn.len()], lo: txns.csn })
+    }
+}
+
+tribunal_plugin_sdk::export_rule!({{Name}});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_arrival_wins() {
+        let txns = Txns {
+            count: 2,
+            cen: 9,
+            csn: vec![7, 3],
+            start: vec![],
+            origin: vec![],
+            priority: vec![],
+            reads: vec![],
+            writes: vec![],
+        };
+        let ranks = {{Name}}.rank(txns).unwrap();
+        assert!((ranks.hi[1], ranks.lo[1]) < (ranks.hi[0], ranks.lo[0]));
+    }
+}

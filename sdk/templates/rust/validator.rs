@@ -1,0 +1,37 @@
+//! {{name}}: an isolation validator. It replaces the validator of a level and must reject at least what that level
+//! forbids; this one keeps repeatable read: whatever was read must still be there.
+
+use tribunal_plugin_sdk::validator::{Evidence, Groups, READ_CONFLICT, Validation, judge_each};
+use tribunal_plugin_sdk::{Fault, Plugin, Validator, config};
+
+/// The validator.
+#[derive(Debug)]
+pub struct {{Name}};
+
+impl Plugin for {{Name}} {
+    const NAME: &'static str = "{{name}}";
+    const ABOUT: &'static str = "Rejects a transaction if a row that it read has changed.";
+
+    fn init(config: &str) -> Result<Self, Fault> {
+        config::none(config).map(|()| {{Name}})
+    }
+}
+
+impl Validator for {{Name}} {
+    // Lists of groups that are not named here arrive empty.
+    const NEEDS: Groups = Groups::READS;
+
+    fn validate(&self, evidence: Evidence) -> Result<Validation, Fault> {
+        let reads = &evidence.reads;
+        let mut start = 0;
+        // Each transaction by itself; a reason of one's own is a code from 1 to 127.
+        Ok(judge_each(evidence.count, |t| {
+            let end = reads.ends[t] as usize;
+            let mut own = reads.seen[start..end].iter().zip(&reads.latest[start..end]);
+            start = end;
+            own.position(|(seen, latest)| seen != latest).map(|i| (READ_CONFLICT, i as u32))
+        }))
+    }
+}
+
+tribunal_plugin_sdk::export_validator!({{Name}});

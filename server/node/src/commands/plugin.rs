@@ -1,0 +1,132 @@
+//! `tribunal plugin`: from a template to a plugin that decides.
+
+mod build;
+mod remote;
+mod storage;
+mod template;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tribunal_wasm::World;
+
+use crate::plugin_check::{self, CheckError, Found};
+use crate::plugin_flags::{PluginCommand, Test};
+
+/// `plugin.toml`: what the commands know of a plugin's folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    name: String,
+    world: String,
+    lang: String,
+}
+
+impl Manifest {
+    fn read(folder: &Path) -> Result<Manifest, String> {
+        let path = folder.join("plugin.toml");
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            format!("{}: {error}; name the folder that `tribunal plugin new` has made", path.display())
+        })?;
+        toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    fn world(&self) -> Result<World, String> {
+        world(&self.world)
+    }
+
+    /// Where the component lies.
+    fn component(&self, folder: &Path) -> PathBuf {
+        folder.join(format!("{}.wasm", self.name))
+    }
+}
+
+fn world(name: &str) -> Result<World, String> {
+    World::by_name(name)
+        .ok_or_else(|| format!("there is no world `{name}`, but {}", World::ALL.map(World::name).join(", ")))
+}
+
+/// A component as a command's argument names it: a file, or a folder with its manifest.
+struct Component {
+    path: PathBuf,
+    name: String,
+    world: Option<World>,
+}
+
+impl Component {
+    fn at(path: &Path) -> Result<Component, String> {
+        if path.is_dir() {
+            let manifest = Manifest::read(path)?;
+            let component = manifest.component(path);
+            if !component.is_file() {
+                return Err(format!("{} is not there; run `tribunal plugin build` first", component.display()));
+            }
+            return Ok(Component { path: component, world: Some(manifest.world()?), name: manifest.name });
+        }
+        let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
+        Ok(Component { path: path.to_owned(), name, world: None })
+    }
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// In words for the person at the terminal.
+pub fn run(command: PluginCommand) -> Result<(), String> {
+    match command {
+        PluginCommand::New(flags) => template::write(&flags),
+        PluginCommand::Build { folder } => build::build(&folder),
+        PluginCommand::Test(flags) => test(&flags),
+        PluginCommand::Push(flags) => remote::push(&flags),
+        PluginCommand::Activate(flags) => remote::activate(&flags),
+        PluginCommand::Rollback { target, name, slot } => remote::roll_back(&target, &name, slot),
+        PluginCommand::Ls { target } => remote::ls(&target),
+    }
+}
+
+/// Checks a component in a limited process of its own, exactly as an upload does.
+fn test(flags: &Test) -> Result<(), String> {
+    let component = Component::at(&flags.path)?;
+    let path = component.path.canonicalize().map_err(|error| format!("{}: {error}", component.path.display()))?;
+    let found = plugin_check::check(&path, component.world, &flags.config).map_err(|error| match error {
+        CheckError::Refused(why) => format!("it does not pass: {why}"),
+        CheckError::Unavailable(why) => why,
+    })?;
+    let replayed = match &flags.storage {
+        Some(endpoint) => Some(storage::try_on(&path, &flags.config, endpoint)?),
+        None => None,
+    };
+    if flags.json {
+        let replayed = replayed.map(|steps| steps.len());
+        println!("{}", serde_json::json!({ "found": found, "storage_steps": replayed }));
+        return Ok(());
+    }
+    print(&found);
+    for step in replayed.into_iter().flatten() {
+        println!("  passed  on the storage: {step}");
+    }
+    if found.world == World::LogAdaptor.name() && flags.storage.is_none() {
+        println!("  note: give --storage to see that a replay changes nothing in the storage");
+    }
+    Ok(())
+}
+
+fn print(found: &Found) {
+    let Found { world, name, version, about, checked } = found;
+    println!("{name} {version} ({world}): {about}");
+    for (check, cases) in &checked.checks {
+        println!("  passed  {check} ({cases})");
+    }
+    let percent = checked.fuel_per_item * 100 / checked.budget_per_item.max(1);
+    println!(
+        "  fuel    {} a call, {} an item ({percent} % of the budget)",
+        checked.fuel_per_call, checked.fuel_per_item
+    );
+    println!("  behaves {}", &checked.behaviour[..checked.behaviour.len().min(16)]);
+    if !checked.levels.is_empty() {
+        println!("  levels  {}", checked.levels.join(", "));
+    }
+    for (level, why) in &checked.misses {
+        println!("  not     {level}: accepts {why}");
+    }
+}

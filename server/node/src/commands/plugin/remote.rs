@@ -1,0 +1,182 @@
+//! `tribunal plugin push`, `activate`, `rollback` and `ls`: over the API of a running service.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tribunal_api::{
+    PluginActivate, PluginActivation, PluginInfo, PluginList, PluginRollback, PluginUpload, Problem, VersionInfo,
+};
+use ureq::Agent;
+use ureq::http::Response;
+
+use super::Component;
+use crate::cli::Target;
+use crate::plugin_flags::{Activate, Push};
+
+/// A check may compile for minutes.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+fn agent() -> Agent {
+    let config = Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
+    config.build().new_agent()
+}
+
+/// Reads an answer, or why there is none.
+fn read<T: DeserializeOwned>(url: &str, response: Result<Response<ureq::Body>, ureq::Error>) -> Result<T, String> {
+    let mut response = response.map_err(|error| format!("{url}: {error}; is the service running there?"))?;
+    let text = response.body_mut().read_to_string().map_err(|error| format!("{url}: {error}"))?;
+    if response.status().is_success() {
+        return serde_json::from_str(&text).map_err(|error| format!("{url} answers something else: {error}"));
+    }
+    match serde_json::from_str::<Problem>(&text) {
+        Ok(problem) => Err(format!("refused ({}): {}", problem.code, problem.detail)),
+        Err(_) => Err(format!("{url} answers {}", response.status())),
+    }
+}
+
+fn get<T: DeserializeOwned>(target: &Target, path: &str) -> Result<T, String> {
+    read(&target.url, agent().get(format!("{}{path}", target.url.trim_end_matches('/'))).call())
+}
+
+fn post<T: DeserializeOwned>(target: &Target, path: &str, body: &impl serde::Serialize) -> Result<T, String> {
+    let body = serde_json::to_string(body).map_err(|error| error.to_string())?;
+    let request = agent().post(format!("{}{path}", target.url.trim_end_matches('/')));
+    read(&target.url, request.header("content-type", "application/json").send(body))
+}
+
+/// Prints a wire type as one line of JSON.
+fn print_json(wire: &impl serde::Serialize) -> Result<(), String> {
+    println!("{}", serde_json::to_string(wire).map_err(|error| error.to_string())?);
+    Ok(())
+}
+
+/// Uploads a component.
+///
+/// # Errors
+/// If it is not there, or refused.
+pub fn push(flags: &Push) -> Result<(), String> {
+    let component = Component::at(&flags.path)?;
+    let bytes = std::fs::read(&component.path).map_err(|error| format!("{}: {error}", component.path.display()))?;
+    let name = flags.name.as_ref().unwrap_or(&component.name);
+    let mut request = agent().put(format!("{}/v1/admin/plugins/{name}", flags.target.url.trim_end_matches('/')));
+    if let Some(world) = component.world {
+        request = request.query("world", world.name());
+    }
+    if !flags.config.is_empty() {
+        request = request.query("config", &flags.config);
+    }
+    let done: PluginUpload =
+        read(&flags.target.url, request.header("content-type", "application/wasm").send(&bytes[..]))?;
+    if flags.target.json {
+        return print_json(&done);
+    }
+    println!("{} {} ({}) is kept as {}", done.name, done.version.version, done.world, done.version.digest);
+    if !done.version.levels.is_empty() {
+        println!("it may fill validator:{}", done.version.levels.join(", validator:"));
+    }
+    println!("next: tribunal plugin activate {}", done.name);
+    Ok(())
+}
+
+/// Activates a version.
+///
+/// # Errors
+/// If there is none such, or it does not fit.
+pub fn activate(flags: &Activate) -> Result<(), String> {
+    let at_epoch = match flags.at_epoch.as_deref().map(|text| (text, text.strip_prefix('+'))) {
+        Some((_, Some(more))) => {
+            let more: u64 = more.parse().map_err(|_| format!("`+{more}` is no number of epochs"))?;
+            let version: VersionInfo = get(&flags.target, "/version")?;
+            let now: u64 = version.epoch.parse().map_err(|_| "the service does not say its epoch".to_owned())?;
+            Some(now.saturating_add(more).to_string())
+        }
+        Some((text, None)) => Some(text.to_owned()),
+        None => None,
+    };
+    let config = match flags.config.as_str() {
+        "" => None,
+        text => Some(RawValue::from_string(text.to_owned()).map_err(|error| format!("--config is no JSON: {error}"))?),
+    };
+    let body = PluginActivate { slot: flags.slot.clone(), digest: flags.digest.clone(), at_epoch, config };
+    let done: PluginActivation = post(&flags.target, &format!("/v1/admin/plugins/{}/activate", flags.name), &body)?;
+    said(&flags.target, &done)
+}
+
+/// Rolls a slot back.
+///
+/// # Errors
+/// If there is nothing to go back to.
+pub fn roll_back(target: &Target, name: &str, slot: Option<String>) -> Result<(), String> {
+    let done: PluginActivation = post(target, &format!("/v1/admin/plugins/{name}/rollback"), &PluginRollback { slot })?;
+    said(target, &done)
+}
+
+fn said(target: &Target, done: &PluginActivation) -> Result<(), String> {
+    if target.json {
+        return print_json(done);
+    }
+    let from = if done.from_epoch == "0" { "the next epoch".to_owned() } else { format!("epoch {}", done.from_epoch) };
+    println!("slot {}: {} ({}) from {from} on", done.slot, done.name, short(&done.digest));
+    Ok(())
+}
+
+fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}
+
+/// Lists plugins and slots.
+///
+/// # Errors
+/// If the service cannot be reached.
+pub fn ls(target: &Target) -> Result<(), String> {
+    let list: PluginList = get(target, "/v1/admin/plugins")?;
+    if target.json {
+        return print_json(&list);
+    }
+    println!(
+        "{:<28} {:<20} {:<13} {:>9} {:>9} {:>9} {:>9}  faults",
+        "slot", "plugin", "version", "calls", "fuel/item", "ns/item", "fallbacks"
+    );
+    for slot in &list.slots {
+        let health = &slot.health;
+        let faults = health.faults.iter().map(|fault| format!("{} {}", fault.count, fault.kind)).collect::<Vec<_>>();
+        println!(
+            "{:<28} {:<20} {:<13} {:>9} {:>9} {:>9} {:>9}  {}{}",
+            slot.slot,
+            slot.active.name,
+            short(&slot.active.digest),
+            health.calls,
+            health.fuel_per_item,
+            health.ns_per_item,
+            health.fallbacks,
+            if faults.is_empty() { "none".to_owned() } else { faults.join(", ") },
+            health.last_fault.as_ref().map(|text| format!(": {text}")).unwrap_or_default(),
+        );
+        if let Some(pending) = &slot.pending {
+            println!("  then {} ({}) from epoch {} on", pending.name, short(&pending.digest), pending.from_epoch);
+        }
+    }
+    println!();
+    for plugin in list.plugins.iter().filter(|plugin| !plugin.builtin) {
+        versions(plugin);
+    }
+    let built_in = list.plugins.iter().filter(|plugin| plugin.builtin).map(|plugin| plugin.name.as_str());
+    println!("built in: {}", built_in.collect::<Vec<_>>().join(", "));
+    Ok(())
+}
+
+fn versions(plugin: &PluginInfo) {
+    println!("{} ({})", plugin.name, plugin.world);
+    for version in &plugin.versions {
+        let (fuel, budget) = (version.fuel_per_item.as_deref(), version.budget_per_item.as_deref());
+        println!(
+            "  {} {:<10} {:>9} bytes, {} of {} fuel an item",
+            short(&version.digest),
+            version.version,
+            version.bytes,
+            fuel.unwrap_or("?"),
+            budget.unwrap_or("?")
+        );
+    }
+}

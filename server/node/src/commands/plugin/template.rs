@@ -1,0 +1,180 @@
+//! `tribunal plugin new`: sources that stand alone. The interfaces and the guest SDK lie inside, so that a build needs
+//! nothing but the registry's crates, at the versions that this program itself was built with.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tribunal_types::limits::NAME_BYTES_MAX;
+use tribunal_wasm::World;
+use tribunal_wasm::world::WIT_FILES;
+
+use super::{Manifest, world};
+use crate::plugin_flags::{Language, New};
+
+/// The guest SDK's sources.
+const SDK: [(&str, &str); 8] = [
+    ("adaptor.rs", include_str!("../../../../../sdk/plugin/src/adaptor.rs")),
+    ("allocator.rs", include_str!("../../../../../sdk/plugin/src/allocator.rs")),
+    ("bindings.rs", include_str!("../../../../../sdk/plugin/src/bindings.rs")),
+    ("config.rs", include_str!("../../../../../sdk/plugin/src/config.rs")),
+    ("instance.rs", include_str!("../../../../../sdk/plugin/src/instance.rs")),
+    ("lib.rs", include_str!("../../../../../sdk/plugin/src/lib.rs")),
+    ("rule.rs", include_str!("../../../../../sdk/plugin/src/rule.rs")),
+    ("validator.rs", include_str!("../../../../../sdk/plugin/src/validator.rs")),
+];
+/// Where the SDK looks for the interfaces: in this repository, and in a plugin's folder.
+const WIT_PATH: (&str, &str) = ("path: \"../../plugins/wit\"", "path: \"../wit\"");
+
+const SDK_MANIFEST: &str = include_str!("../../../../../sdk/templates/rust/sdk.toml");
+const MANIFEST: &str = include_str!("../../../../../sdk/templates/rust/Cargo.toml.in");
+const CARGO_CONFIG: &str = include_str!("../../../../../sdk/templates/rust/config.toml");
+/// The versions of the registry's crates. Cargo drops those that a plugin does not need.
+const LOCK: &str = include_str!("../../../../../Cargo.lock");
+const RULE: &str = include_str!("../../../../../sdk/templates/rust/rule.rs");
+const VALIDATOR: &str = include_str!("../../../../../sdk/templates/rust/validator.rs");
+const ADAPTOR: &str = include_str!("../../../../../sdk/templates/rust/adaptor.rs");
+
+/// A C library of a few functions, and the bindings that `wit-bindgen c` makes of the interfaces.
+const C_RUNTIME: [(&str, &str); 3] = [
+    ("runtime.c", include_str!("../../../../../sdk/templates/c/runtime/runtime.c")),
+    ("stdlib.h", include_str!("../../../../../sdk/templates/c/runtime/stdlib.h")),
+    ("string.h", include_str!("../../../../../sdk/templates/c/runtime/string.h")),
+];
+const C_RULE: [&str; 3] = [
+    include_str!("../../../../../sdk/templates/c/rule.c"),
+    include_str!("../../../../../sdk/templates/c/bindings/conflict_rule.c"),
+    include_str!("../../../../../sdk/templates/c/bindings/conflict_rule.h"),
+];
+const C_VALIDATOR: [&str; 3] = [
+    include_str!("../../../../../sdk/templates/c/validator.c"),
+    include_str!("../../../../../sdk/templates/c/bindings/isolation_validator.c"),
+    include_str!("../../../../../sdk/templates/c/bindings/isolation_validator.h"),
+];
+
+/// A file to write: path below the plugin's folder, and text.
+type File = (PathBuf, String);
+
+/// Writes a new plugin.
+///
+/// # Errors
+/// If the name or world is none, or the folder exists.
+pub fn write(flags: &New) -> Result<(), String> {
+    let world = world(&flags.world)?;
+    let name = &flags.name;
+    let fits = (1..=NAME_BYTES_MAX).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && !name.ends_with('-');
+    if !fits {
+        return Err(format!(
+            "`{name}` must be lower-case letters, digits and `-`, begin with a letter and not end with `-`"
+        ));
+    }
+    let folder = flags.folder.clone().unwrap_or_else(|| PathBuf::from(name));
+    if folder.exists() {
+        return Err(format!("{} is there already", folder.display()));
+    }
+    let manifest = Manifest { name: name.clone(), world: world.name().to_owned(), lang: flags.lang.name().to_owned() };
+    let mut files = match flags.lang {
+        Language::Rust => rust(name, world),
+        Language::C => c(name, world)?,
+    };
+    let manifest = toml::to_string(&manifest).map_err(|error| error.to_string())?;
+    files.push(("plugin.toml".into(), manifest));
+    for (file, text) in WIT_FILES {
+        files.push((Path::new("wit").join(file), text.to_owned()));
+    }
+    for (path, text) in &files {
+        let path = folder.join(path);
+        let parent = path.parent().unwrap_or(&folder);
+        fs::create_dir_all(parent)
+            .and_then(|()| fs::write(&path, text))
+            .map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    let at = folder.display();
+    println!("{at}: a {} in {}. What next:\n", world.name(), flags.lang.name());
+    println!("  edit {at}/src\n  tribunal plugin build {at}\n  tribunal plugin test {at}");
+    println!("  tribunal plugin push {at}\n  tribunal plugin activate {name}");
+    Ok(())
+}
+
+/// Replaces `{{name}}` and its forms.
+fn filled(text: &str, name: &str) -> String {
+    let camel: String = name
+        .split('-')
+        .filter_map(|word| {
+            let mut letters = word.chars();
+            letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str())
+        })
+        .collect();
+    text.replace("{{name}}", name).replace("{{Name}}", &camel)
+}
+
+fn rust(name: &str, world: World) -> Vec<File> {
+    let source = match world {
+        World::ConflictRule => RULE,
+        World::IsolationValidator => VALIDATOR,
+        World::LogAdaptor => ADAPTOR,
+    };
+    let mut files: Vec<File> = vec![
+        ("Cargo.toml".into(), filled(MANIFEST, name)),
+        ("Cargo.lock".into(), LOCK.to_owned()),
+        (".cargo/config.toml".into(), CARGO_CONFIG.to_owned()),
+        (".gitignore".into(), "/target\n*.wasm\n".to_owned()),
+        ("src/lib.rs".into(), filled(source, name)),
+        ("sdk/Cargo.toml".into(), SDK_MANIFEST.to_owned()),
+    ];
+    for (file, text) in SDK {
+        files.push((Path::new("sdk/src").join(file), text.replace(WIT_PATH.0, WIT_PATH.1)));
+    }
+    files
+}
+
+fn c(name: &str, world: World) -> Result<Vec<File>, String> {
+    let ([source, bindings, header], prefix) = match world {
+        World::ConflictRule => (C_RULE, "conflict_rule"),
+        World::IsolationValidator => (C_VALIDATOR, "isolation_validator"),
+        World::LogAdaptor => return Err("there is no C template of log-adaptor; --lang rust has one".to_owned()),
+    };
+    let mut files: Vec<File> = vec![
+        ("src/plugin.c".into(), filled(source, name)),
+        (format!("bindings/{prefix}.c").into(), bindings.to_owned()),
+        (format!("bindings/{prefix}.h").into(), header.to_owned()),
+        (".gitignore".into(), "*.wasm\n".to_owned()),
+    ];
+    for (file, text) in C_RUNTIME {
+        files.push((Path::new("runtime").join(file), text.replace("{{world}}", prefix)));
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_types() {
+        assert_eq!(filled("{{name}} {{Name}}", "most-writes-2"), "most-writes-2 MostWrites2");
+    }
+
+    #[test]
+    fn the_sdk_looks_for_the_interfaces_where_they_lie() {
+        let (_, bindings) = SDK.iter().find(|(file, _)| *file == "bindings.rs").expect("is there");
+        assert_eq!(bindings.matches(WIT_PATH.0).count(), 4);
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/plugin/src");
+        let sources = fs::read_dir(folder).expect("is there").count();
+        assert_eq!(sources, SDK.len(), "every source of the SDK belongs to the template");
+    }
+
+    #[test]
+    fn the_sdk_asks_for_the_crates_of_this_workspace() {
+        let root: toml::Table = toml::from_str(include_str!("../../../../../Cargo.toml")).expect("is TOML");
+        let sdk: toml::Table = toml::from_str(SDK_MANIFEST).expect("is TOML");
+        assert_eq!(sdk["dependencies"]["wit-bindgen"], root["workspace"]["dependencies"]["wit-bindgen"]);
+        let own: toml::Table = toml::from_str(include_str!("../../../../../sdk/plugin/Cargo.toml")).expect("is TOML");
+        for name in ["serde", "serde_json"] {
+            assert_eq!(sdk["dependencies"][name], own["dependencies"][name], "{name}");
+        }
+        assert_eq!(sdk["features"], own["features"]);
+    }
+}

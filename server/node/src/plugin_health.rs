@@ -1,0 +1,152 @@
+//! How the plugin in a slot does: calls, items, fuel, time and faults. Counted where plugins are called, read by the API.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::{Mutex, RwLock};
+use tribunal_core::native::NativeRule;
+use tribunal_core::policy::{ConflictRule, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns};
+use tribunal_http::plugin_service::Health;
+use tribunal_types::{Isolation, PluginSlot};
+use tribunal_wasm::{Fault, FaultKind, WasmRule, WasmValidator};
+
+/// Counters of one plugin in one slot.
+#[derive(Debug, Default)]
+pub struct SlotHealth {
+    calls: AtomicU64,
+    items: AtomicU64,
+    fuel: AtomicU64,
+    nanos: AtomicU64,
+    fallbacks: AtomicU64,
+    faults: Mutex<Faults>,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    by_kind: BTreeMap<FaultKind, u64>,
+    last: Option<String>,
+}
+
+impl SlotHealth {
+    /// Runs a call and counts it. The call tells its fuel.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn count<T>(&self, items: usize, call: impl FnOnce() -> Result<(T, u64), Fault>) -> Result<T, Fault> {
+        let start = Instant::now();
+        let answer = call();
+        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.items.fetch_add(items as u64, Ordering::Relaxed);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+        match answer {
+            Ok((answer, fuel)) => {
+                self.fuel.fetch_add(fuel, Ordering::Relaxed);
+                Ok(answer)
+            }
+            Err(fault) => {
+                let mut faults = self.faults.lock();
+                *faults.by_kind.entry(fault.kind).or_default() += 1;
+                faults.last = Some(fault.text.clone());
+                Err(fault)
+            }
+        }
+    }
+
+    /// Notes an epoch that the plugin's stand-in decided.
+    pub fn fell_back(&self) {
+        self.fallbacks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub fn read(&self) -> Health {
+        let at = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let faults = self.faults.lock();
+        Health {
+            calls: at(&self.calls),
+            items: at(&self.items),
+            fuel: at(&self.fuel),
+            nanos: at(&self.nanos),
+            fallbacks: at(&self.fallbacks),
+            faults: faults.by_kind.iter().map(|(kind, count)| (kind.name(), *count)).collect(),
+            last_fault: faults.last.clone(),
+        }
+    }
+}
+
+/// The counters of what is in force, by slot.
+#[derive(Debug, Default)]
+pub struct HealthBoard(RwLock<BTreeMap<PluginSlot, Arc<SlotHealth>>>);
+
+impl HealthBoard {
+    /// Shows other counters for a slot from now on.
+    pub fn show(&self, slot: PluginSlot, health: Arc<SlotHealth>) {
+        self.0.write().insert(slot, health);
+    }
+
+    /// Returns a slot's counters; new ones if nothing has been called there.
+    pub fn of(&self, slot: &PluginSlot) -> Arc<SlotHealth> {
+        if let Some(health) = self.0.read().get(slot) {
+            return Arc::clone(health);
+        }
+        Arc::clone(self.0.write().entry(slot.clone()).or_default())
+    }
+
+    /// Returns all counters.
+    pub fn all(&self) -> Vec<(PluginSlot, Health)> {
+        self.0.read().iter().map(|(slot, health)| (slot.clone(), health.read())).collect()
+    }
+}
+
+/// A rule in Wasm whose calls are counted.
+pub struct CountedRule {
+    /// The rule.
+    pub rule: WasmRule,
+    /// Its counters.
+    pub health: Arc<SlotHealth>,
+}
+
+impl ConflictRule for CountedRule {
+    fn rank(&self, columns: &TxnColumns) -> Result<Ranks, PolicyFault> {
+        self.health.count(columns.csn.len(), || self.rule.rank_metered(columns)).map_err(PolicyFault::from)
+    }
+}
+
+/// A validator in Wasm whose calls are counted.
+pub struct CountedValidator {
+    /// The validator.
+    pub validator: WasmValidator,
+    /// Its counters.
+    pub health: Arc<SlotHealth>,
+}
+
+impl Validator for CountedValidator {
+    fn validate(&self, _: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
+        let judge = || self.validator.validate_metered(columns);
+        self.health.count(columns.txns.csn.len(), judge).map_err(PolicyFault::from)
+    }
+}
+
+/// A native twin whose calls are counted. It takes no fuel.
+pub struct CountedTwin<T> {
+    /// The twin.
+    pub twin: T,
+    /// Its counters.
+    pub health: Arc<SlotHealth>,
+}
+
+impl ConflictRule for CountedTwin<NativeRule> {
+    fn rank(&self, columns: &TxnColumns) -> Result<Ranks, PolicyFault> {
+        self.health.count(columns.csn.len(), || Ok((self.twin.rank(columns), 0))).map_err(PolicyFault::from)?
+    }
+}
+
+impl Validator for CountedTwin<tribunal_core::native::NativeValidator> {
+    fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
+        let judge = || Ok((self.twin.validate(level, columns), 0));
+        self.health.count(columns.txns.csn.len(), judge).map_err(PolicyFault::from)?
+    }
+}

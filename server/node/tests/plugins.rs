@@ -1,0 +1,259 @@
+//! Plugins from outside, on real processes: written by `tribunal plugin new` in a temporary folder, edited, built, tested,
+//! uploaded and activated in each slot. The sources that are edited in lie in `tests/outside`.
+
+mod redis;
+mod support;
+#[path = "support/plugin.rs"]
+mod tool;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redis::Redis;
+use serde_json::{Value, json};
+use support::{Node, eventually};
+use tool::{done, plugin};
+
+/// Builds the three plugins in `folder`, one after the other.
+fn build(folder: &Path) {
+    for (world, name, source, crates) in [
+        ("conflict-rule", "most-writes-wins", include_str!("outside/most_writes_wins.rs"), ""),
+        ("isolation-validator", "bounded-staleness", include_str!("outside/bounded_staleness.rs"), ""),
+        ("log-adaptor", "redis-hash", include_str!("outside/redis_hash.rs"), "serde_json = \"1\"\n"),
+    ] {
+        done(folder, &["new", "--world", world, "--lang", "rust", name]);
+        // The template itself builds and passes before anybody edits it.
+        assert!(done(folder, &["build", name]).contains("imports: none"));
+        assert!(done(folder, &["test", name]).contains("passed"));
+        std::fs::write(folder.join(name).join("src/lib.rs"), source).expect("writes");
+        let manifest = folder.join(name).join("Cargo.toml");
+        let text = std::fs::read_to_string(&manifest).expect("reads");
+        std::fs::write(&manifest, text.replace("[dependencies]\n", &format!("[dependencies]\n{crates}")))
+            .expect("writes");
+        assert!(done(folder, &["build", name]).contains("imports: none"));
+    }
+}
+
+/// One test, because all stories need the same three builds.
+#[test]
+fn plugins_from_outside_fill_every_slot() {
+    let folder = tempfile::tempdir().expect("a folder");
+    build(folder.path());
+    std::thread::scope(|scope| {
+        for story in [
+            a_rule_decides_from_its_epoch_on_under_load_and_back,
+            what_is_active_survives_a_stop_and_a_kill,
+            a_validator_adds_a_bound_to_its_level,
+            an_adaptor_writes_another_data_model,
+        ] {
+            let folder = folder.path();
+            scope.spawn(move || story(folder));
+        }
+    });
+}
+
+fn slot(node: &Node, name: &str) -> Value {
+    let list = node.get("/v1/admin/plugins").body;
+    let slots = list["slots"].as_array().expect("slots").clone();
+    slots.into_iter().find(|slot| slot["slot"] == name).unwrap_or(Value::Null)
+}
+
+fn epoch(node: &Node) -> u64 {
+    node.get("/version").body["epoch"].as_str().and_then(|cen| cen.parse().ok()).expect("an epoch")
+}
+
+fn a_rule_decides_from_its_epoch_on_under_load_and_back(folder: &Path) {
+    assert!(done(folder, &["test", "most-writes-wins"]).contains("subsets of a batch"));
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let url = node.url.clone();
+    let pushed = done(folder, &["push", "--url", &url, "most-writes-wins"]);
+    assert!(pushed.contains("is kept as"), "{pushed}");
+    assert!(!node.contest("before").1, "an upload changes nothing");
+
+    let stop = AtomicBool::new(false);
+    let contests = std::thread::scope(|scope| {
+        let load: Vec<_> = (0..4)
+            .map(|thread| {
+                let (node, stop) = (&node, &stop);
+                scope.spawn(move || {
+                    let mut seen = Vec::new();
+                    while !stop.load(Ordering::Relaxed) {
+                        seen.push(node.contest(&format!("k/{thread}/{}", seen.len())));
+                    }
+                    seen
+                })
+            })
+            .collect();
+        let from = epoch(&node) + 150;
+        let said = done(folder, &["activate", "--url", &url, "--at-epoch", &from.to_string(), "most-writes-wins"]);
+        assert!(said.contains(&format!("from epoch {from} on")), "{said}");
+        assert_eq!(slot(&node, "rule")["pending"]["name"], "most-writes-wins");
+        eventually("the epoch to come", || (epoch(&node) > from + 100).then_some(()));
+        stop.store(true, Ordering::Relaxed);
+        let contests: Vec<_> = load.into_iter().flat_map(|thread| thread.join().expect("the load runs")).collect();
+        (from, contests)
+    });
+    let (from, contests) = contests;
+    for &(cen, second_won) in &contests {
+        assert_eq!(second_won, cen >= from, "epoch {cen}, activated from {from} on");
+    }
+    assert!(contests.iter().any(|(cen, _)| *cen < from) && contests.iter().any(|(cen, _)| *cen >= from));
+
+    let rule = slot(&node, "rule");
+    assert_eq!((&rule["active"]["name"], &rule["since_epoch"]), (&json!("most-writes-wins"), &json!(from.to_string())));
+    let number = |name: &str| rule["health"][name].as_str().and_then(|n| n.parse::<u64>().ok()).expect("a number");
+    assert!(number("calls") > 0 && number("items") >= 2 * number("calls"), "{rule}");
+    assert!(number("fuel_per_item") > 0 && number("ns_per_item") > 0, "{rule}");
+    let listed = done(folder, &["ls", "--url", &url]);
+    assert!(listed.contains("most-writes-wins") && listed.contains("built in: "), "{listed}");
+    let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
+    assert!(metrics.contains("plugin_calls_total{slot=\"rule\"}"), "{metrics}");
+
+    let back = done(folder, &["rollback", "--url", &url, "most-writes-wins"]);
+    assert!(back.contains("first-writer-wins"), "{back}");
+    assert!(!node.contest("after").1);
+    let history = slot(&node, "rule")["history"].clone();
+    let by: Vec<_> = history.as_array().expect("a list").iter().map(|entry| entry["by"].as_str().unwrap()).collect();
+    assert_eq!(by, ["rollback", "activate", "configuration"]);
+    let (ok, again) = plugin(folder, &["rollback", "--url", &url, "first-writer-wins"]);
+    assert!(!ok && again.contains("nothing is known to have filled rule before"), "{again}");
+}
+
+fn what_is_active_survives_a_stop_and_a_kill(folder: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    done(folder, &["push", "--url", &node.url, "most-writes-wins"]);
+    done(folder, &["activate", "--url", &node.url, "most-writes-wins"]);
+    assert!(node.contest("a").1);
+    let log = node.log_of("kv");
+    // Some epochs whose outcomes may not have been recorded.
+    node.kill();
+    let node = Node::start(dir.path());
+    assert_eq!(node.log_of("kv"), log);
+    assert!(node.contest("b").1, "the rule came back");
+    assert!(node.stop().success());
+    // From the image this time; what waits for its epoch waits on.
+    let node = Node::start(dir.path());
+    let waiting = json!({"at_epoch": "1000000"});
+    assert_eq!(node.post("/v1/admin/plugins/priority/activate", &waiting).status, 200);
+    node.put_row("x", 1);
+    assert!(node.stop().success());
+    let node = Node::start(dir.path());
+    let rule = slot(&node, "rule");
+    assert_eq!((&rule["active"]["name"], &rule["pending"]["name"]), (&json!("most-writes-wins"), &json!("priority")));
+    assert!(node.contest("c").1);
+    let dropped = node.post("/v1/admin/plugins/priority/rollback", &json!({}));
+    assert_eq!((dropped.status, &dropped.body["name"]), (200, &json!("most-writes-wins")), "{}", dropped.body);
+    assert!(slot(&node, "rule").get("pending").is_none());
+    let back = node.post("/v1/admin/plugins/most-writes-wins/rollback", &json!({}));
+    assert_eq!(back.body["name"], "first-writer-wins", "{}", back.body);
+    assert!(!node.contest("d").1);
+    // Without its component a node does not improvise; the way out is said.
+    done(folder, &["activate", "--url", &node.url, "most-writes-wins"]);
+    assert!(node.contest("e").1);
+    assert!(node.stop().success());
+    for file in std::fs::read_dir(dir.path().join("plugins")).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "wasm") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let refusal = Node::try_start(dir.path(), &[]).err().expect("must not start");
+    assert!(refusal.contains("`most-writes-wins`") && refusal.contains("native"), "{refusal}");
+    let node = Node::try_start(dir.path(), &["--plugins", "native"]).expect("starts with the twins");
+    assert!(!node.contest("f").1);
+}
+
+fn a_validator_adds_a_bound_to_its_level(folder: &Path) {
+    let tested = done(folder, &["test", "bounded-staleness"]);
+    assert!(tested.contains("levels  read-committed, snapshot"), "{tested}");
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    done(folder, &["push", "--url", &node.url, "bounded-staleness"]);
+    let old = node.put_row("x", 1)["cen"].clone();
+    for n in 0..6 {
+        node.put_row("other", n);
+    }
+    // Reads of an old snapshot in which everything read is still current.
+    let body = |n: i64| {
+        json!({"isolation": "snapshot", "snapshots": {"kv": old}, "reads": [{"store": "kv", "key": "none"}],
+            "writes": [{"op": "put", "store": "kv", "key": format!("new{n}"), "value": n}]})
+    };
+    assert_eq!(node.commit(&body(1)).body["status"], "committed");
+    let activate = |wish: Value| node.post("/v1/admin/plugins/bounded-staleness/activate", &wish);
+    let missing = activate(json!({}));
+    assert_eq!((missing.status, &missing.body["code"]), (422, &json!("slot_required")), "{}", missing.body);
+    let weak = activate(json!({"slot": "validator:serializable"}));
+    assert_eq!((weak.status, &weak.body["code"]), (422, &json!("too_weak")), "{}", weak.body);
+    assert!(weak.body["detail"].as_str().unwrap().contains("write skew"), "{}", weak.body);
+    let bad = activate(json!({"slot": "validator:snapshot", "config": {"epochs": 3}}));
+    assert_eq!((bad.status, &bad.body["code"]), (422, &json!("plugin_refused")), "{}", bad.body);
+    assert!(bad.body["detail"].as_str().unwrap().contains("unknown field"), "{}", bad.body);
+    let rule = activate(json!({"slot": "rule"}));
+    assert_eq!((rule.status, &rule.body["code"]), (422, &json!("slot_misfit")), "{}", rule.body);
+    assert_eq!(activate(json!({"slot": "validator:snapshot", "config": {"epochs_max": 3}})).status, 200);
+    let verdict = node.commit(&body(2)).body;
+    assert_eq!((&verdict["status"], &verdict["reason"]), (&json!("aborted"), &json!("plugin:1")), "{verdict}");
+    let fresh = node.get("/v1/snapshot?store=kv").body["committed"].clone();
+    let mut body = body(3);
+    body["snapshots"]["kv"] = fresh;
+    assert_eq!(node.commit(&body).body["status"], "committed");
+    // Lost updates are defeated as before.
+    let seen = node.put_row("x", 2);
+    node.put_row("x", 3);
+    let stale = json!({"isolation": "snapshot", "snapshots": {"kv": seen["cen"]},
+        "reads": [{"store": "kv", "key": "x", "version": seen["version"]}],
+        "writes": [{"op": "put", "store": "kv", "key": "x", "value": 9}]});
+    assert_eq!(node.commit(&stale).body["reason"], "write_conflict");
+}
+
+fn an_adaptor_writes_another_data_model(folder: &Path) {
+    let Some(redis) = Redis::start() else { return };
+    let tested =
+        done(folder, &["test", "redis-hash", "--storage", &redis.endpoint(), "--config", r#"{"prefix": "kit:"}"#]);
+    assert!(tested.contains("a replay is answered as moved and moves nothing"), "{tested}");
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    done(folder, &["push", "--url", &node.url, "redis-hash"]);
+    let store = json!({"adaptor": "redis-hash", "adaptor_config": {"endpoint": redis.endpoint(), "prefix": "p:"}});
+    let early = node.put("/v1/stores/people", &store);
+    assert_eq!(early.status, 422, "{}", early.body);
+    assert!(early.body["detail"].as_str().unwrap().contains("activate it first"), "{}", early.body);
+    done(folder, &["activate", "--url", &node.url, "redis-hash"]);
+    assert_eq!(node.put("/v1/stores/people", &store).status, 201);
+    let put = |node: &Node, key: &str, value: Value| {
+        let write = json!({"op": "put", "store": "people", "key": key, "value": value});
+        node.commit(&json!({"writes": [write]})).body
+    };
+    let first = put(&node, "ada", json!({"name": "Ada", "born": 1815}));
+    put(&node, "bob", json!({"name": "Bob"}));
+    let gone = json!({"writes": [{"op": "delete", "store": "people", "key": "bob"}]});
+    assert_eq!(node.commit(&gone).body["status"], "committed");
+    let hash = |key: &str| redis.hash(&format!("p:{key}"));
+    eventually("the watermark", || (redis.text("#watermark:p:").as_deref() == Some("3")).then_some(()));
+    let version = first["version"].as_str().unwrap();
+    assert_eq!(
+        hash("ada"),
+        [("_version", version), ("born", "1815"), ("name", "Ada")].map(|(f, v)| (f.into(), v.into()))
+    );
+    assert!(hash("bob").is_empty());
+    let health = slot(&node, "adaptor:redis-hash")["health"].clone();
+    assert!(health["items"].as_str().unwrap().parse::<u64>().unwrap() >= 3, "{health}");
+
+    // It is there again after a stop, and goes on from the storage's own watermark.
+    assert!(node.stop().success());
+    let node = Node::start(dir.path());
+    put(&node, "cyd", json!({"name": "Cyd", "tags": ["a", 1]}));
+    eventually("the next hash", || (redis.text("#watermark:p:").as_deref() == Some("4")).then_some(()));
+    assert_eq!(hash("cyd")[2], ("tags".to_owned(), "[\"a\",1]".to_owned()));
+    // A row that is no hash stops this store's push, and says which it was.
+    put(&node, "eve", json!("text"));
+    let stopped = eventually("the push to stop", || {
+        let push = node.get("/v1/stores/people").body["push"].clone();
+        (push["state"] == "stopped").then_some(push)
+    });
+    let why = stopped["last_error"].as_str().unwrap();
+    assert!(why.contains("row eve: a hash needs an object") && why.contains('5'), "{why}");
+    assert_eq!(put(&node, "fay", json!({}))["status"], "committed", "commits go on");
+}

@@ -1,0 +1,185 @@
+//! Checks of LogAdaptors that need no storage: the same records make the same requests, and an error is no success.
+//! That a replay changes nothing in the storage itself is for a storage to show (`tribunal plugin test --storage`).
+
+use tribunal_types::{
+    Ack, Cen, Command, Csn, Lsn, PushRequest, RecordBatch, RecordHead, RecordWrite, RespValue, Span, StorageReply,
+    StoreId, TxnId, Version, WriteKind,
+};
+
+use super::{Cost, Failure, Findings, Kit, broken, failed};
+use crate::adaptor::WasmAdaptor;
+use crate::fault::{Fault, FaultKind};
+use crate::module::Module;
+
+const GOLDEN: &str = "golden vectors";
+const REPLAY: &str = "the same records again";
+const ERRORS: &str = "errors of the storage";
+const FUEL: &str = "fuel";
+const SIZES: [u64; 3] = [1, 100, 1000];
+
+/// Name of the store in all records of the kit.
+const STORE: &str = "kit";
+
+/// A row of a sample.
+type Row = (WriteKind, &'static [u8], &'static [u8]);
+
+/// Kinds of records that a storage may or may not take. Objects first: what most data models map.
+const SAMPLES: [(&str, &[Row]); 5] = [
+    (
+        "objects",
+        &[
+            (WriteKind::Insert, b"a", br#"{"n":1,"text":"one"}"#),
+            (WriteKind::Put, b"b/2", br#"{"n":2,"text":"two"}"#),
+            (WriteKind::Update, b"a", br#"{"n":3,"text":"three"}"#),
+        ],
+    ),
+    ("deletes", &[(WriteKind::Delete, b"a", b""), (WriteKind::Delete, b"never-there", b"")]),
+    ("integers", &[(WriteKind::Put, b"n", b"41"), (WriteKind::Add, b"n", b"1"), (WriteKind::Add, b"n", b"-9")]),
+    ("texts and nulls", &[(WriteKind::Put, "ä ö".as_bytes(), r#""ü""#.as_bytes()), (WriteKind::Put, b"z", b"null")]),
+    ("binary keys", &[(WriteKind::Put, b"\x00\xff\r\n", b"{}")]),
+];
+
+pub(super) fn check(module: Module, kit: &mut Kit) -> Result<Findings, Failure> {
+    let limits = module.engine.limits;
+    let adaptor = WasmAdaptor::new(module, STORE)?;
+    let ask = adaptor.watermark().map_err(failed(GOLDEN))?;
+    let taken = golden(&adaptor, kit)?;
+    replay(&adaptor, kit, taken)?;
+    errors(&adaptor, kit, &ask, taken)?;
+    let mut fuel = Vec::new();
+    for size in SIZES {
+        fuel.push(adaptor.encode_metered(&batch(1, size, &taken[..1])).map_err(failed(FUEL))?.1);
+    }
+    kit.passed(FUEL, SIZES.len() as u32);
+    let row = taken[0];
+    let budget = limits.fuel_per_txn + limits.fuel_per_row + limits.fuel_per_byte * (row.1.len() + row.2.len()) as u64;
+    let per_item = fuel[2].saturating_sub(fuel[0]) / (SIZES[2] - SIZES[0]);
+    Ok(Findings {
+        cost: Cost { fuel_per_call: fuel[0], fuel_per_item: per_item, budget_per_item: budget },
+        ..Findings::default()
+    })
+}
+
+/// Makes `count` records from LSN `first` on, each with all of `rows`.
+fn batch(first: u64, count: u64, rows: &[Row]) -> RecordBatch {
+    let mut batch = RecordBatch { store: StoreId(1), ..RecordBatch::default() };
+    for lsn in first..first + count {
+        for &(kind, key, value) in rows {
+            let key = Span::push(&mut batch.bytes, key);
+            let value = Span::push(&mut batch.bytes, value);
+            batch.writes.push(RecordWrite { kind, key, value });
+        }
+        let Some(version) = Version::new(Cen(lsn), 1) else { break };
+        batch.records.push(RecordHead {
+            lsn: Lsn(lsn),
+            cen: Cen(lsn),
+            csn: Csn(lsn),
+            version,
+            txn_id: TxnId([7; 16]),
+            // The kit's batches are small.
+            writes_end: batch.writes.len() as u32,
+            traceparent: Span::default(),
+        });
+    }
+    batch
+}
+
+/// Encodes records of every sample; returns the first sample that the adaptor takes. A storage need not take all of
+/// them, but a record that it does not take is refused by a fault that says so, not by a trap.
+fn golden(adaptor: &WasmAdaptor, kit: &mut Kit) -> Result<&'static [Row], Failure> {
+    let mut taken = None;
+    let mut last = None;
+    for (name, rows) in SAMPLES {
+        match adaptor.encode(&batch(1, 3, rows)) {
+            Ok(requests) => {
+                taken = taken.or(Some(rows));
+                kit.note(format!("{requests:?}").as_bytes());
+            }
+            Err(Fault { kind: FaultKind::Returned, text }) => {
+                kit.note(text.as_bytes());
+                last = Some(format!("{name}: {text}"));
+            }
+            Err(fault) => return Err(failed(GOLDEN)(fault)),
+        }
+    }
+    kit.passed(GOLDEN, SAMPLES.len() as u32);
+    taken.ok_or_else(|| {
+        broken(GOLDEN, format!("it takes no record of any kind; the last was {}", last.unwrap_or_default()))
+    })
+}
+
+fn replay(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Failure> {
+    let mut cases = 0;
+    for (first, count) in [(1, 1), (1, 50), (u64::MAX >> 22, 7)] {
+        let records = batch(first, count, rows);
+        let once = adaptor.encode_metered(&records).map_err(failed(REPLAY))?;
+        let again = adaptor.encode_metered(&records).map_err(failed(REPLAY))?;
+        if once != again {
+            return Err(broken(REPLAY, "the same records make other requests, or take other fuel, the second time"));
+        }
+        let mut keys: Vec<_> = once.0.iter().map(|request| &request.idempotency_key).collect();
+        if keys.iter().any(|key| key.is_empty()) {
+            return Err(broken(REPLAY, "a request has no idempotency key"));
+        }
+        keys.sort();
+        keys.dedup();
+        if keys.len() != once.0.len() {
+            return Err(broken(REPLAY, "two requests of one batch share an idempotency key"));
+        }
+        cases += 1;
+    }
+    let key_of = |first| {
+        let requests = adaptor.encode(&batch(first, 1, rows)).map_err(failed(REPLAY))?;
+        Ok::<_, Failure>(requests.into_iter().next().map(|request| request.idempotency_key))
+    };
+    if key_of(1)? == key_of(2)? {
+        return Err(broken(REPLAY, "different records share an idempotency key"));
+    }
+    kit.passed(REPLAY, cases + 1);
+    Ok(())
+}
+
+fn errors(adaptor: &WasmAdaptor, kit: &mut Kit, ask: &PushRequest, rows: &[Row]) -> Result<(), Failure> {
+    let requests = adaptor.encode(&batch(1, 1, rows)).map_err(failed(ERRORS))?;
+    let mut cases = 0;
+    for (request, is_ask) in [(Some(ask), true), (requests.first(), false)] {
+        let Some(request) = request else { continue };
+        for reply in refusals(&request.command) {
+            cases += 1;
+            if is_ask && let Ok(watermark) = adaptor.read_watermark(&reply) {
+                return Err(broken(ERRORS, format!("it reads the watermark {watermark} out of {reply:?}")));
+            }
+            if !is_ask && adaptor.classify(&reply) == Ack::Ok {
+                return Err(broken(ERRORS, format!("it takes {reply:?} for a success: records would be lost")));
+            }
+        }
+    }
+    kit.passed(ERRORS, cases);
+    Ok(())
+}
+
+/// What a storage answers when it did not do what it was asked to.
+fn refusals(command: &Command) -> Vec<StorageReply> {
+    match command {
+        Command::Resp(pipeline) => {
+            let answers = |text: &str| vec![RespValue::Error(text.to_owned()); pipeline.command_ends.len()];
+            ["ERR unknown command", "OOM command not allowed when used memory > 'maxmemory'.", "READONLY replica"]
+                .into_iter()
+                .map(|text| StorageReply::Resp(answers(text)))
+                .collect()
+        }
+        Command::Sql(_) => ["40001", "53100", "42P01"]
+            .into_iter()
+            .map(|state| StorageReply::Sql {
+                affected: 0,
+                cell: None,
+                error: Some((state.to_owned(), "refused".to_owned())),
+            })
+            .collect(),
+        Command::Http(_) => {
+            [400, 429, 500, 503].into_iter().map(|status| StorageReply::Http { status, body: Vec::new() }).collect()
+        }
+        // The embedded store's format is its own.
+        Command::Raw(_) => Vec::new(),
+    }
+}

@@ -1,0 +1,142 @@
+//! Checks of conflict rules: the order of two transactions follows from their own columns and the epoch alone.
+
+use tribunal_core::policy::{Ranks, TxnColumns};
+
+use super::random::Random;
+use super::{Cost, Failure, Findings, Kit, broken, failed};
+use crate::module::Module;
+use crate::policy::WasmRule;
+
+const ROUNDS: u32 = 150;
+const GOLDEN: &str = "golden vectors";
+const SHUFFLES: &str = "shuffled batches";
+const SUBSETS: &str = "subsets of a batch";
+const FRESH: &str = "fresh instances";
+const FUEL: &str = "fuel";
+/// Sizes of batches whose fuel is measured.
+const SIZES: [usize; 4] = [1, 64, 1024, 8192];
+
+pub(super) fn check(module: Module, kit: &mut Kit) -> Result<Findings, Failure> {
+    let limits = module.engine.limits;
+    let rule = WasmRule::new(module)?;
+    golden(&rule, kit)?;
+    shuffles(&rule, kit)?;
+    subsets(&rule, kit)?;
+    fresh(&rule, kit)?;
+    let mut random = Random(5);
+    let mut fuel = Vec::new();
+    for size in SIZES {
+        let txns = random.txns(size);
+        fuel.push(rule.rank_metered(&txns).map_err(failed(FUEL))?.1);
+    }
+    kit.passed(FUEL, SIZES.len() as u32);
+    let per_item = fuel[3].saturating_sub(fuel[0]) / (SIZES[3] - SIZES[0]) as u64;
+    let cost = Cost { fuel_per_call: fuel[0], fuel_per_item: per_item, budget_per_item: limits.fuel_per_txn };
+    Ok(Findings { cost, ..Findings::default() })
+}
+
+/// Arrival stamps in the order of the ranks.
+fn order(txns: &TxnColumns, ranks: &Ranks) -> Vec<u64> {
+    let mut order: Vec<_> = (0..txns.csn.len()).collect();
+    order.sort_by_key(|&t| (ranks.hi[t], ranks.lo[t], txns.csn[t]));
+    order.into_iter().map(|t| txns.csn[t]).collect()
+}
+
+/// The transactions `picked`, in that order.
+pub(super) fn select(txns: &TxnColumns, picked: &[usize]) -> TxnColumns {
+    fn of<T: Copy>(column: &[T], picked: &[usize]) -> Vec<T> {
+        picked.iter().map(|&t| column[t]).collect()
+    }
+    TxnColumns {
+        csn: of(&txns.csn, picked),
+        cen: txns.cen,
+        start: of(&txns.start, picked),
+        origin: of(&txns.origin, picked),
+        priority: of(&txns.priority, picked),
+        reads: of(&txns.reads, picked),
+        writes: of(&txns.writes, picked),
+    }
+}
+
+/// Edges: nobody, one, all alike, the smallest and the largest of everything.
+fn golden(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
+    let alike = |n: usize, value: u64, byte: u8, count: u32| TxnColumns {
+        csn: (0..n as u64).map(|i| if value == 0 { i } else { value - i }).collect(),
+        cen: value.max(1),
+        start: vec![value; n],
+        origin: vec![value; n],
+        priority: vec![byte; n],
+        reads: vec![count; n],
+        writes: vec![count; n],
+    };
+    let mut vectors =
+        vec![alike(0, 7, 100, 1), alike(1, 7, 100, 1), alike(3, 0, 0, 0), alike(4, u64::MAX, u8::MAX, u32::MAX)];
+    let mut random = Random(1);
+    vectors.extend((2..40).map(|n| random.txns(n)));
+    for txns in &vectors {
+        let (ranks, _) = rule.rank_metered(txns).map_err(failed(GOLDEN))?;
+        let order: Vec<u8> = order(txns, &ranks).into_iter().flat_map(u64::to_le_bytes).collect();
+        kit.note(&order);
+    }
+    kit.passed(GOLDEN, vectors.len() as u32);
+    Ok(())
+}
+
+fn shuffles(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
+    let mut random = Random(2);
+    for _ in 0..ROUNDS {
+        let n = 2 + random.below(40) as usize;
+        let txns = random.txns(n);
+        let mut places: Vec<_> = (0..n).collect();
+        random.shuffle(&mut places);
+        let shuffled = select(&txns, &places);
+        let (before, _) = rule.rank_metered(&txns).map_err(failed(SHUFFLES))?;
+        let (after, _) = rule.rank_metered(&shuffled).map_err(failed(SHUFFLES))?;
+        if order(&txns, &before) != order(&shuffled, &after) {
+            let why =
+                format!("{n} transactions in another arrangement come out in another order: nodes would disagree");
+            return Err(broken(SHUFFLES, why));
+        }
+    }
+    kit.passed(SHUFFLES, ROUNDS);
+    Ok(())
+}
+
+fn subsets(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
+    let mut random = Random(3);
+    for _ in 0..ROUNDS {
+        let n = 2 + random.below(30) as usize;
+        let txns = random.txns(n);
+        let picked: Vec<_> = (0..n).filter(|_| random.below(2) == 0).collect();
+        let part = select(&txns, &picked);
+        let (all, _) = rule.rank_metered(&txns).map_err(failed(SUBSETS))?;
+        let (some, _) = rule.rank_metered(&part).map_err(failed(SUBSETS))?;
+        let mut expected = order(&txns, &all);
+        expected.retain(|csn| part.csn.contains(csn));
+        if expected != order(&part, &some) {
+            let of = picked.len();
+            let why = format!(
+                "{of} of {n} transactions are ordered otherwise when the rest is not in the batch: the order of two \
+                 must follow from their own columns and `cen` alone"
+            );
+            return Err(broken(SUBSETS, why));
+        }
+    }
+    kit.passed(SUBSETS, ROUNDS);
+    Ok(())
+}
+
+fn fresh(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
+    let mut random = Random(4);
+    for _ in 0..20 {
+        let n = random.below(64) as usize;
+        let txns = random.txns(n);
+        let first = rule.rank_metered(&txns).map_err(failed(FRESH))?;
+        let second = rule.rank_metered(&txns).map_err(failed(FRESH))?;
+        if first != second {
+            return Err(broken(FRESH, "the same batch gets another answer, or takes other fuel, the second time"));
+        }
+    }
+    kit.passed(FRESH, 20);
+    Ok(())
+}

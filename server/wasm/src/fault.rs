@@ -1,0 +1,70 @@
+//! What a plugin did wrong: a kind for counting, a text for people. The same on every replica.
+
+use std::fmt;
+
+/// Kinds of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FaultKind {
+    /// It used up its fuel.
+    OutOfFuel,
+    /// Its stack overflowed.
+    StackOverflow,
+    /// It trapped otherwise: a panic, an address outside its memory, a division by zero.
+    Trap,
+    /// Its answer is not of the type that its world promises.
+    Convention,
+    /// It said by itself that it cannot go on.
+    Returned,
+    /// Its answer has the right type and makes no sense: a wrong length, a code that no reason has.
+    WrongAnswer,
+}
+
+impl FaultKind {
+    /// All kinds.
+    pub const ALL: [FaultKind; 6] = [
+        FaultKind::OutOfFuel,
+        FaultKind::StackOverflow,
+        FaultKind::Trap,
+        FaultKind::Convention,
+        FaultKind::Returned,
+        FaultKind::WrongAnswer,
+    ];
+
+    /// Returns the kind's name in the API and in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            FaultKind::OutOfFuel => "out_of_fuel",
+            FaultKind::StackOverflow => "stack_overflow",
+            FaultKind::Trap => "trap",
+            FaultKind::Convention => "convention",
+            FaultKind::Returned => "returned",
+            FaultKind::WrongAnswer => "wrong_answer",
+        }
+    }
+}
+
+/// A deterministic failure of a plugin. The same input fails again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Fault {
+    /// What kind it is.
+    pub kind: FaultKind,
+    /// What happened, for people.
+    pub text: String,
+}
+
+impl Fault {
+    pub(crate) fn new(kind: FaultKind, text: impl Into<String>) -> Fault {
+        Fault { kind, text: text.into() }
+    }
+
+    pub(crate) fn wrong(text: impl Into<String>) -> Fault {
+        Fault::new(FaultKind::WrongAnswer, text)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
