@@ -7,12 +7,11 @@ use alloc::sync::Arc;
 
 use tribunal_types::{Batch, Cen, EpochInput, StoreId, Version, Write, WriteKind};
 
-use crate::epoch_rows::NONE;
 use crate::history::{OpenRun, RowState};
 use crate::map::{NO_SLOT, VersionMap, row_flag};
-use crate::shard::{Shard, ShardState};
+use crate::shard::{Shard, ShardPlace, ShardScratch, ShardState};
 use crate::stores::Stores;
-use crate::txns::TxnTable;
+use crate::txns::{BatchBase, TxnTable};
 
 /// What an epoch changes.
 #[derive(Clone, Copy)]
@@ -26,7 +25,17 @@ pub(crate) struct Changes<'a> {
     pub(crate) joined: bool,
 }
 
-/// How many writes ahead a row's cache line is asked for.
+/// A committed write of one shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    version: Version,
+    /// Index in its batch.
+    write: u32,
+    /// Where its row may be in the map.
+    slot: u32,
+}
+
+/// How many committed writes ahead a row's entry is asked for.
 const LOOKAHEAD: usize = 12;
 
 /// Applies the epoch to one shard.
@@ -35,62 +44,55 @@ pub(crate) fn run(shard: &mut Shard, changes: Changes<'_>) {
     let writes = changes.txns.writes.div_ceil(shard.place.count as usize);
     shard.state.history.open(changes.input.cen, writes);
     shard.state.window.open(changes.input.cen, writes);
-    for (batch, base) in changes.input.batches.iter().zip(&changes.txns.bases) {
-        let writes_end = base.write + batch.writes.len();
-        if changes.joined {
-            let rows = &shard.scratch.write_rows[base.write..writes_end];
-            let slots = &shard.scratch.write_slots[base.write..writes_end];
-            apply_batch(&mut shard.state, batch, base.txn, changes, |map, w| {
-                if let (Some(ahead), Some(&slot)) = (batch.writes.get(w + LOOKAHEAD), slots.get(w + LOOKAHEAD)) {
-                    map.prefetch_at(ahead.row, slot);
-                }
-                (rows[w] != NONE).then_some(slots[w])
-            });
-        } else {
-            let place = shard.place;
-            apply_batch(&mut shard.state, batch, base.txn, changes, |map, w| {
-                if let Some(ahead) = batch.writes.get(w + LOOKAHEAD) {
-                    map.prefetch(ahead.row);
-                }
-                place.owns(batch.writes[w].row).then_some(NO_SLOT)
-            });
+    if !changes.joined {
+        shard.scratch.write_slots.clear();
+        shard.scratch.write_slots.resize(changes.txns.writes, NO_SLOT);
+    }
+    for (batch, &base) in changes.input.batches.iter().zip(&changes.txns.bases) {
+        let versions = &changes.versions[base.txn..base.txn + batch.txns.len()];
+        if versions.iter().all(|&bits| bits == 0) {
+            continue; // its keys need not be kept
         }
+        collect(&mut shard.scratch, shard.place, batch, base, versions);
+        apply_batch(&mut shard.state, batch, &shard.scratch.due, changes);
     }
     shard.scratch.applied_bytes = shard.state.history.close() + shard.state.window.close();
     let imported = import(shard, changes);
     shard.scratch.imported = imported;
 }
 
-/// Applies a batch's committed writes; `slot_of` tells where a write's row may be in the map, and `None` if it is of
-/// another shard.
-#[inline(always)]
-fn apply_batch(
-    state: &mut ShardState,
-    batch: &Arc<Batch>,
-    base: usize,
-    changes: Changes<'_>,
-    slot_of: impl Fn(&VersionMap, usize) -> Option<u32>,
-) {
-    let versions = &changes.versions[base..base + batch.txns.len()];
-    if versions.iter().all(|&bits| bits == 0) {
-        return; // its keys need not be kept
-    }
-    let ShardState { map, history, window } = state;
-    window.share(changes.input.cen, &batch.keys);
-    let mut keys = window.open_run();
-    let mut past = history.open_run();
-    let mut rules = StoreRules { stores: changes.stores, last: None };
+/// Lists the shard's committed writes of a batch.
+fn collect(scratch: &mut ShardScratch, place: ShardPlace, batch: &Batch, base: BatchBase, versions: &[u64]) {
+    let ShardScratch { due, write_slots, .. } = scratch;
+    let slots = &write_slots[base.write..base.write + batch.writes.len()];
+    due.clear();
+    due.reserve(batch.writes.len());
     let mut first = 0;
     for (txn, &bits) in batch.txns.iter().zip(versions) {
         let writes = first..txn.writes_end as usize;
         first = writes.end;
         let Some(version) = Version::from_bits(bits) else { continue };
-        for w in writes {
-            let Some(slot) = slot_of(map, w) else { continue };
-            let write = &batch.writes[w];
-            keys.note(write.store, write.key);
-            put(map, &mut past, write, slot, version, rules.is_declared(write.store));
+        let own = (writes.start as u32..).zip(&slots[writes.clone()]).zip(&batch.writes[writes]);
+        let own = own.filter(|(_, write)| place.owns(write.row));
+        due.extend(own.map(|((write, &slot), _)| Due { version, write, slot }));
+    }
+}
+
+/// Applies a batch's committed writes.
+fn apply_batch(state: &mut ShardState, batch: &Batch, due: &[Due], changes: Changes<'_>) {
+    let ShardState { map, history, window } = state;
+    window.share(changes.input.cen, &batch.keys);
+    let mut keys = window.open_run();
+    let mut past = history.open_run();
+    let mut rules = StoreRules { stores: changes.stores, last: None };
+    let mut ahead = due.get(LOOKAHEAD..).unwrap_or(&[]).iter();
+    for one in due {
+        if let Some(next) = ahead.next() {
+            map.prefetch_at(batch.writes[next.write as usize].row, next.slot);
         }
+        let write = &batch.writes[one.write as usize];
+        keys.note(write.store, write.key);
+        put(map, &mut past, write, one.slot, one.version, rules.is_declared(write.store));
     }
 }
 

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use tribunal_types::{RowKey, Version};
+use tribunal_types::{RowKey, Version, limits};
 
 use crate::map::{Entry, NO_SLOT, VersionMap, row_flag};
 use crate::prefetch::prefetch;
@@ -22,8 +22,8 @@ pub(crate) struct EpochRow {
     pub(crate) entry: Entry,
     /// Where it was found in the map.
     pub(crate) slot: u32,
-    /// The last transaction that reads it, with two bits: see [`EpochRow::note_read`].
-    reader: u32,
+    /// The last transaction that touches it, above three bits: it reads it, that read is current, it saw a row.
+    toucher: u32,
 }
 
 impl EpochRow {
@@ -56,18 +56,36 @@ impl EpochRow {
         if self.is_live() { self.entry.version } else { 0 }
     }
 
-    /// Notes that transaction `t` reads the row: whether it saw the newest state, and whether it saw a row at all.
+    /// Notes that transaction `t` reads the row, whether it saw the newest state, and whether it saw a row at all.
+    /// Returns whether another transaction has touched the row before.
     #[inline(always)]
-    pub(crate) fn note_read(&mut self, t: u32, current: bool, present: bool) {
-        self.reader = t << 2 | u32::from(current) << 1 | u32::from(present);
+    pub(crate) fn note_read(&mut self, t: u32, current: bool, present: bool) -> bool {
+        let shared = self.is_touched_by_other(t);
+        self.toucher = t << 3 | 4 | u32::from(current) << 1 | u32::from(present);
+        shared
     }
 
-    /// What transaction `t` itself read here: (current, present).
+    /// What transaction `t` itself, which touched the row last, read here: (current, present).
     #[inline(always)]
     pub(crate) fn read_by(&self, t: u32) -> Option<(bool, bool)> {
-        (self.reader >> 2 == t).then_some((self.reader & 2 != 0, self.reader & 1 != 0))
+        (self.toucher >> 2 == t << 1 | 1).then_some((self.toucher & 2 != 0, self.toucher & 1 != 0))
+    }
+
+    /// Notes that transaction `t` writes the row. Returns whether another one has touched it before.
+    #[inline(always)]
+    pub(crate) fn note_write(&mut self, t: u32) -> bool {
+        let shared = self.is_touched_by_other(t);
+        self.toucher = t << 3;
+        shared
+    }
+
+    #[inline(always)]
+    fn is_touched_by_other(&self, t: u32) -> bool {
+        self.toucher != NONE && self.toucher >> 3 != t
     }
 }
+
+const _: () = assert!(limits::TXNS_PER_EPOCH_MAX < 1 << 29, "a transaction's number fits above three bits");
 
 /// 32 bits of a key, of those that the map looks at.
 #[inline(always)]
@@ -75,7 +93,7 @@ fn tag_of(key: RowKey) -> u64 {
     key.lo >> 8 & 0xffff_ffff
 }
 
-/// How many operations ahead a row's cache lines are asked for.
+/// How many operations ahead a row's cache lines are asked for. The processor forgets requests beyond some twenty.
 const LOOKAHEAD: usize = 12;
 
 /// Rows of one epoch by key.
@@ -84,6 +102,8 @@ pub(crate) struct EpochRows {
     /// 32 bits of key above the position in `rows`, counted from 1; at most half full.
     index: Vec<u64>,
     pub(crate) rows: Vec<EpochRow>,
+    /// A bit for each row that more than one transaction touches, whether they are live in the end or not.
+    pub(crate) shared: Vec<u64>,
 }
 
 impl EpochRows {
@@ -94,45 +114,50 @@ impl EpochRows {
         self.index.resize(size, 0);
         self.rows.clear();
         self.rows.reserve(rows_max);
+        self.shared.clear();
     }
 
-    /// Looks up the rows of `ops[which]`, of which this shard owns some, and writes their positions.
+    /// Makes room for the rows that are looked up so far in the set of shared ones.
+    pub(crate) fn cover_shared(&mut self) {
+        self.shared.resize(self.rows.len().div_ceil(64), 0);
+    }
+
+    /// Tells whether more than one transaction touches the row at `position`; never of a row of another shard.
+    #[inline(always)]
+    pub(crate) fn is_shared(&self, position: u32) -> bool {
+        self.shared.get(position as usize / 64).is_some_and(|word| word >> (position % 64) & 1 != 0)
+    }
+
+    /// Looks up the rows of `ops[which]`, of which this shard owns some, and writes their positions, [`NONE`] for
+    /// those of other shards.
+    ///
+    /// A loop that does nothing else: then the processor works on several rows at a time.
     #[inline(always)]
     pub(crate) fn look_up<T>(
         &mut self,
         place: ShardPlace,
         map: &VersionMap,
-        ops: &[T],
-        which: Range<usize>,
+        (ops, which): (&[T], Range<usize>),
         key_of: impl Fn(&T) -> RowKey,
         positions: &mut [u32],
     ) {
-        let ahead = ops.get(which.start + LOOKAHEAD..).unwrap_or(&[]);
-        let mut ahead = ahead.iter();
-        let own = &ops[which.clone()];
-        for (op, position) in own.iter().zip(&mut positions[which]) {
+        let mut ahead = ops.get(which.start + LOOKAHEAD..).unwrap_or(&[]).iter();
+        for (op, position) in ops[which.clone()].iter().zip(&mut positions[which]) {
             if let Some(next) = ahead.next() {
                 let next = key_of(next);
                 if place.owns(next) {
-                    self.prefetch(next);
+                    prefetch(&self.index, self.home(next));
                     map.prefetch(next);
                 }
             }
             let key = key_of(op);
-            if place.owns(key) {
-                *position = self.position_of(key, map);
-            }
+            *position = if place.owns(key) { self.position_of(key, map) } else { NONE };
         }
     }
 
     #[inline(always)]
     fn home(&self, key: RowKey) -> usize {
         key.hi as usize & (self.index.len() - 1)
-    }
-
-    #[inline(always)]
-    fn prefetch(&self, key: RowKey) {
-        prefetch(&self.index, self.home(key));
     }
 
     /// Returns the row's position, looking it up in the map when it is new.
@@ -160,7 +185,7 @@ impl EpochRows {
         }
         self.index[at] = tag << 32 | u64::from(position + 1);
         let (slot, entry) = map.find(key).unwrap_or_else(|| (NO_SLOT, Entry::unknown(key)));
-        self.rows.push(EpochRow { entry, slot, reader: NONE });
+        self.rows.push(EpochRow { entry, slot, toucher: NONE });
         position
     }
 
@@ -203,7 +228,7 @@ mod tests {
         rows.reset(1);
         let mut positions = alloc::vec![NONE; twice.len()];
         let place = ShardPlace { index: 0, count: 1 };
-        rows.look_up(place, &map, &twice, 0..twice.len(), |key| *key, &mut positions);
+        rows.look_up(place, &map, (&twice, 0..twice.len()), |key| *key, &mut positions);
         assert_eq!(rows.rows.len(), keys.len());
         let expected: Vec<u32> = (0..3_000).chain(0..3_000).collect();
         assert_eq!(positions, expected);

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Cen, RowKey, Version};
+use tribunal_types::{Batch, Cen, RowKey, Version};
 
 use crate::history::{Before, History, RowState};
 use crate::policy::{PolicyFault, Validation, ValidatorColumns};
@@ -39,28 +39,78 @@ pub(crate) struct LevelEvidence {
     pub(crate) txns: Vec<u32>,
     /// The validator's answer.
     pub(crate) answer: Option<Result<Validation, PolicyFault>>,
+    /// Rows of the read columns that are filled so far.
+    pub(crate) reads: usize,
+    /// The same of the write columns.
+    pub(crate) writes: usize,
 }
 
 impl LevelEvidence {
-    /// Empties the columns; their memory is kept.
-    pub(crate) fn reset(&mut self, cen: Cen) {
-        let ValidatorColumns { txns, snapshot, current_from, current_until, multi_version, reads, writes, ranges } =
-            &mut self.columns;
+    /// Empties the columns and makes room for as many operations; until [`LevelEvidence::close`], those of operations
+    /// have that length, whatever lies there. Their memory is kept.
+    pub(crate) fn open(&mut self, cen: Cen, reads: usize, writes: usize) {
+        let ValidatorColumns { txns, snapshot, current_from, current_until, multi_version, .. } = &mut self.columns;
         txns.cen = cen.0;
         for column in [&mut txns.csn, &mut txns.start, &mut txns.origin, snapshot, current_from, current_until] {
             column.clear();
         }
-        for column in [&mut reads.seen, &mut reads.latest, &mut writes.latest] {
-            column.clear();
-        }
-        for column in [&mut txns.reads, &mut txns.writes, &mut reads.ends, &mut writes.ends, &mut ranges.ends] {
-            column.clear();
-        }
-        for column in [&mut txns.priority, multi_version, &mut writes.kind, &mut writes.flags, &mut ranges.changed] {
-            column.clear();
-        }
+        [&mut txns.reads, &mut txns.writes].into_iter().for_each(Vec::clear);
+        [&mut txns.priority, multi_version].into_iter().for_each(Vec::clear);
+        let ValidatorColumns { reads: read, writes: write, ranges, .. } = &mut self.columns;
+        [&mut read.ends, &mut write.ends, &mut ranges.ends].into_iter().for_each(Vec::clear);
+        ranges.changed.clear();
+        read.seen.resize(reads, 0);
+        read.latest.resize(reads, 0);
+        write.kind.resize(writes, 0);
+        write.flags.resize(writes, 0);
+        write.latest.resize(writes, 0);
+        (self.reads, self.writes) = (0, 0);
         self.txns.clear();
         self.answer = None;
+    }
+
+    /// Ends a transaction whose operations are in the columns; nothing if it has none here.
+    #[inline(always)]
+    pub(crate) fn end_txn(&mut self, t: u32) {
+        let ValidatorColumns { reads, writes, ranges, .. } = &mut self.columns;
+        let ends = [self.reads as u32, self.writes as u32, ranges.changed.len() as u32];
+        let last = |ends: &[u32]| ends.last().map_or(0, |&end| end);
+        if ends == [last(&reads.ends), last(&writes.ends), last(&ranges.ends)] {
+            return;
+        }
+        reads.ends.push(ends[0]);
+        writes.ends.push(ends[1]);
+        ranges.ends.push(ends[2]);
+        self.txns.push(t);
+    }
+
+    /// Fills the columns of transactions for those of one batch, which begins at `base`, from the `first` on.
+    pub(crate) fn describe(&mut self, batch: &Batch, base: usize, first: usize, newest: &[u64]) {
+        let ValidatorColumns { txns, snapshot, current_from, current_until, multi_version, .. } = &mut self.columns;
+        let added = &self.txns[first..];
+        let header = |&t: &u32| &batch.txns[t as usize - base];
+        txns.csn.extend(added.iter().map(header).map(|txn| txn.csn.0));
+        txns.start.extend(added.iter().map(header).map(|txn| txn.start.map_or(txns.cen, |start| start.0)));
+        txns.origin.extend(added.iter().map(header).map(|txn| txn.origin));
+        txns.priority.extend(added.iter().map(header).map(|txn| txn.priority));
+        let reads = |txn: usize| batch.reads_of(txn).len() + batch.ranges_of(txn).len();
+        txns.reads.extend(added.iter().map(|&t| reads(t as usize - base) as u32));
+        txns.writes.extend(added.iter().map(|&t| batch.writes_of(t as usize - base).len() as u32));
+        snapshot.extend(added.iter().map(|&t| newest[t as usize]));
+        // What the snapshot level has not set already.
+        current_from.resize(self.txns.len(), 0);
+        current_until.resize(self.txns.len(), u64::MAX);
+        multi_version.resize(self.txns.len(), 0);
+    }
+
+    /// Cuts the columns of operations to what is filled.
+    pub(crate) fn close(&mut self) {
+        let ValidatorColumns { reads, writes, .. } = &mut self.columns;
+        reads.seen.truncate(self.reads);
+        reads.latest.truncate(self.reads);
+        writes.kind.truncate(self.writes);
+        writes.flags.truncate(self.writes);
+        writes.latest.truncate(self.writes);
     }
 }
 

@@ -103,9 +103,15 @@ impl Bucket {
         (folded as u64 ^ (folded >> 64) as u64 ^ u64::from(id.namespace.0)).wrapping_mul(0xd6e8_feb8_6659_fd93)
     }
 
+    /// A word of the index: the upper half of the hash, by whose top bits it is placed.
+    #[inline]
+    fn word(hash: u64, position: usize) -> u64 {
+        hash & 0xffff_ffff_0000_0000 | position as u64
+    }
+
     #[inline]
     fn home(&self, hash: u64) -> usize {
-        (hash >> 32) as usize & (self.index.len() - 1)
+        (hash >> 32 << self.index.len().trailing_zeros() >> 32) as usize
     }
 
     #[inline]
@@ -120,7 +126,7 @@ impl Bucket {
             if word == 0 {
                 return None;
             }
-            if (word >> 32) as u32 == hash as u32 {
+            if word >> 32 == hash >> 32 {
                 let entry = &self.entries[word as u32 as usize - 1];
                 if entry.is(id) {
                     return Some(entry);
@@ -134,7 +140,7 @@ impl Bucket {
         self.reserve_one();
         self.entries.push(entry);
         let hash = self.hash(id);
-        self.link(hash, self.entries.len() - 1);
+        self.link(Self::word(hash, self.entries.len()));
     }
 
     /// Returns the entry of a known id, or files an unknown one: one walk for both.
@@ -147,10 +153,10 @@ impl Bucket {
             let word = self.index[at];
             if word == 0 {
                 self.entries.push(entry);
-                self.index[at] = hash << 32 | self.entries.len() as u64;
+                self.index[at] = Self::word(hash, self.entries.len());
                 return None;
             }
-            if (word >> 32) as u32 == hash as u32 {
+            if word >> 32 == hash >> 32 {
                 let position = word as u32 as usize - 1;
                 if self.entries[position].is(id) {
                     return Some(&self.entries[position]);
@@ -168,22 +174,22 @@ impl Bucket {
         }
     }
 
+    /// Words lie nearly in the order of their hashes, before and after: one sweep, and no entry is looked at.
     #[cold]
     fn grow(&mut self) {
         let size = (self.index.len() * 2).max(16);
-        self.index = alloc::vec![0; size];
-        for i in 0..self.entries.len() {
-            let hash = self.hash(&self.entries[i].scoped());
-            self.link(hash, i);
+        let old = core::mem::replace(&mut self.index, alloc::vec![0; size]);
+        for word in old.into_iter().filter(|&word| word != 0) {
+            self.link(word);
         }
     }
 
-    fn link(&mut self, hash: u64, position: usize) {
-        let mut at = self.home(hash);
+    fn link(&mut self, word: u64) {
+        let mut at = self.home(word);
         while self.index[at] != 0 {
             at = (at + 1) & (self.index.len() - 1);
         }
-        self.index[at] = hash << 32 | (position as u64 + 1);
+        self.index[at] = word;
     }
 }
 

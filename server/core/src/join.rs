@@ -7,10 +7,10 @@ use tribunal_types::{Batch, Cen, Isolation, OpKind, Read, Reason, Txn, Version, 
 
 use crate::access;
 use crate::epoch_rows::{EpochRow, NONE};
-use crate::evidence::{Absences, Interval, Past, RowNow};
+use crate::evidence::{Absences, Interval, LevelEvidence, Past, RowNow};
 use crate::history::RowState;
 use crate::planted::{Bug, planted};
-use crate::policy::write_flag;
+use crate::policy::{WriteColumns, write_flag};
 use crate::shard::{Shard, ShardPlace, ShardScratch, ShardState};
 use crate::txns::{BatchBase, EpochView, Fate, is_multi_version, snapshot_of};
 use crate::window::KeyRange;
@@ -31,38 +31,50 @@ pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>) {
 
 /// Looks the rows up and fills the columns; [`place`] completes them.
 pub(crate) fn join(place: ShardPlace, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
-    let txns = view.txns;
-    let ops = (txns.reads + txns.writes).div_ceil(place.count as usize);
-    scratch.rows.reset(ops);
-    let ShardScratch { read_rows, write_rows, write_slots, .. } = scratch;
-    for (column, len) in [(read_rows, txns.reads), (write_rows, txns.writes), (write_slots, txns.writes)] {
-        column.clear();
-        column.resize(len, NONE);
-    }
-    scratch.write_access.clear();
-    scratch.write_access.resize(txns.writes, 0);
-    scratch.levels.iter_mut().for_each(|level| level.reset(view.input.cen));
-    scratch.rejected.clear();
-    scratch.absences.clear();
-    scratch.unplaced.clear();
-    for (batch, base) in view.input.batches.iter().zip(&txns.bases) {
+    open(place, scratch, view);
+    for (batch, base) in view.input.batches.iter().zip(&view.txns.bases) {
+        let described = scratch.levels.each_ref().map(|level| level.txns.len());
         let mut start = Starts::default();
         for (n, chunk) in batch.txns.chunks(CHUNK).enumerate() {
             let stop = chunk.last().map_or(start, Starts::behind);
             let ShardScratch { rows, read_rows, write_rows, .. } = &mut *scratch;
-            let (reads, writes) = (start.reads..stop.reads, start.writes..stop.writes);
-            rows.look_up(place, &state.map, &batch.reads, reads, |r| r.row, &mut read_rows[base.read..]);
-            rows.look_up(place, &state.map, &batch.writes, writes, |w| w.row, &mut write_rows[base.write..]);
+            let reads = (&*batch.reads, start.reads..stop.reads);
+            let writes = (&*batch.writes, start.writes..stop.writes);
+            rows.look_up(place, &state.map, reads, |r| r.row, &mut read_rows[base.read..]);
+            rows.look_up(place, &state.map, writes, |w| w.row, &mut write_rows[base.write..]);
+            rows.cover_shared();
             for (i, txn) in chunk.iter().enumerate() {
                 let i = n * CHUNK + i;
-                if txns.fates[base.txn + i].is_live() {
+                if view.txns.fates[base.txn + i].is_live() {
                     let one = OneTxn { batch, base: *base, txn, i, t: base.txn + i, start };
                     one.join(state, scratch, view);
                 }
                 start = Starts::behind(txn);
             }
         }
+        for (level, first) in scratch.levels.iter_mut().zip(described) {
+            level.describe(batch, base.txn, first, &view.txns.newest);
+        }
     }
+    scratch.levels.iter_mut().for_each(LevelEvidence::close);
+}
+
+/// Sizes the columns of the epoch's operations.
+fn open(place: ShardPlace, scratch: &mut ShardScratch, view: EpochView<'_>) {
+    let txns = view.txns;
+    scratch.rows.reset((txns.reads + txns.writes).div_ceil(place.count as usize));
+    // Nothing of the last epoch is read: rows are all looked up, and the rest is written before.
+    scratch.read_rows.resize(txns.reads, NONE);
+    scratch.write_rows.resize(txns.writes, NONE);
+    scratch.write_slots.resize(txns.writes, NONE);
+    scratch.write_access.resize(txns.writes, 0);
+    for (level, occurs) in scratch.levels.iter_mut().zip(txns.levels) {
+        let (reads, writes) = if occurs { (txns.reads, txns.writes) } else { (0, 0) };
+        level.open(view.input.cen, reads, writes);
+    }
+    scratch.rejected.clear();
+    scratch.absences.clear();
+    scratch.unplaced.clear();
 }
 
 /// Where a transaction's operations begin in its batch's columns.
@@ -97,54 +109,45 @@ struct OneTxn<'a> {
 }
 
 impl OneTxn<'_> {
+    #[inline(always)]
     fn join(&self, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
         let at_snapshot = self.txn.isolation == Isolation::Snapshot;
         let current_from = self.join_reads(scratch, view, at_snapshot);
         self.join_writes(scratch, view);
-        let columns = &mut scratch.levels[self.txn.isolation as usize].columns;
+        let level = &mut scratch.levels[self.txn.isolation as usize];
         if self.start.ranges < self.txn.ranges_end as usize {
-            self.join_ranges(state, &mut columns.ranges.changed, view.floor);
+            self.join_ranges(state, &mut level.columns.ranges.changed, view.floor);
         }
-        let ends = [columns.reads.seen.len(), columns.writes.kind.len(), columns.ranges.changed.len()];
-        let last = |ends: &[u32]| ends.last().map_or(0, |&end| end as usize);
-        if ends == [last(&columns.reads.ends), last(&columns.writes.ends), last(&columns.ranges.ends)] {
-            return; // takes no part in this shard
+        level.end_txn(self.t as u32);
+        if at_snapshot && level.columns.current_from.len() < level.txns.len() {
+            level.columns.current_from.push(current_from);
+            level.columns.multi_version.push(u8::from(is_multi_version(self.batch, self.i, view.stores)));
         }
-        columns.reads.ends.push(ends[0] as u32);
-        columns.writes.ends.push(ends[1] as u32);
-        columns.ranges.ends.push(ends[2] as u32);
-        let reads = self.txn.reads_end as usize - self.start.reads + self.txn.ranges_end as usize - self.start.ranges;
-        columns.txns.csn.push(self.txn.csn.0);
-        columns.txns.start.push(self.txn.start.unwrap_or(view.input.cen).0);
-        columns.txns.origin.push(self.txn.origin);
-        columns.txns.priority.push(self.txn.priority);
-        columns.txns.reads.push(reads as u32);
-        columns.txns.writes.push((self.txn.writes_end as usize - self.start.writes) as u32);
-        columns.snapshot.push(view.txns.newest[self.t]);
-        columns.current_from.push(current_from);
-        columns.current_until.push(u64::MAX);
-        columns.multi_version.push(u8::from(at_snapshot && is_multi_version(self.batch, self.i, view.stores)));
-        scratch.levels[self.txn.isolation as usize].txns.push(self.t as u32);
     }
 
     /// Returns the first epoch at which all reads that are current now were current.
+    #[inline(always)]
     fn join_reads(&self, scratch: &mut ShardScratch, view: EpochView<'_>, at_snapshot: bool) -> u64 {
         let ShardScratch { rows, read_rows, levels, unplaced, .. } = scratch;
         let level = &mut levels[self.txn.isolation as usize];
         let at = level.txns.len() as u32;
-        let columns = &mut level.columns.reads;
+        let (all_seen, all_latest) = (&mut *level.columns.reads.seen, &mut *level.columns.reads.latest);
+        let (rows, shared) = (&mut *rows.rows, &mut *rows.shared);
+        let mut filled = level.reads;
         let mut from = 0;
         let (start, end) = (self.start.reads, self.txn.reads_end as usize);
         let positions = &read_rows[self.base.read + start..self.base.read + end];
         for (read, &position) in self.batch.reads[start..end].iter().zip(positions) {
             // Rows of other shards have no position.
-            let Some(row) = rows.rows.get_mut(position as usize) else { continue };
+            let Some(row) = rows.get_mut(position as usize) else { continue };
             let seen = read.seen.map_or(0, |v| v.bits());
             let latest = if row.is_known() { row.live_version() } else { unknown_latest(read, view) };
             let latest = if planted(Bug::IgnoreReadSet) { seen } else { latest };
-            row.note_read(self.t as u32, seen == latest, read.seen.is_some());
-            columns.seen.push(seen);
-            columns.latest.push(latest);
+            let others = row.note_read(self.t as u32, seen == latest, read.seen.is_some());
+            shared[position as usize / 64] |= u64::from(others) << (position % 64);
+            all_seen[filled] = seen;
+            all_latest[filled] = latest;
+            filled += 1;
             if !at_snapshot || planted(Bug::IgnoreReadSet) {
                 continue;
             }
@@ -160,12 +163,18 @@ impl OneTxn<'_> {
                 }),
             }
         }
+        level.reads = filled;
         from
     }
 
+    #[inline(always)]
     fn join_writes(&self, scratch: &mut ShardScratch, view: EpochView<'_>) {
         let ShardScratch { rows, write_rows, write_slots, write_access, levels, rejected, .. } = scratch;
-        let columns = &mut levels[self.txn.isolation as usize].columns.writes;
+        let level = &mut levels[self.txn.isolation as usize];
+        let WriteColumns { kind, flags, latest, .. } = &mut level.columns.writes;
+        let (kinds, all_flags, all_latest) = (&mut **kind, &mut **flags, &mut **latest);
+        let (rows, shared) = (&mut *rows.rows, &mut *rows.shared);
+        let mut filled = level.writes;
         let snapshots = &self.batch.snapshots[self.start.snapshots..self.txn.snapshots_end as usize];
         let mut failed = false;
         let (start, end) = (self.start.writes, self.txn.writes_end as usize);
@@ -173,20 +182,24 @@ impl OneTxn<'_> {
         let (slots, classes) = (&mut write_slots[own.clone()], &mut write_access[own.clone()]);
         let ops = self.batch.writes[start..end].iter().zip(&write_rows[own]).zip(slots.iter_mut().zip(classes));
         for (w, ((write, &position), (slot, class))) in ops.enumerate() {
-            let Some(row) = rows.rows.get(position as usize) else { continue };
+            let Some(row) = rows.get_mut(position as usize) else { continue };
             *slot = row.slot;
             let own = row.read_by(self.t as u32);
+            let others = row.note_write(self.t as u32);
+            shared[position as usize / 64] |= u64::from(others) << (position % 64);
             let exists = exists(write, row, own, view);
             *class = access::of_write(write.kind, write.integer, exists, own.is_some());
-            columns.kind.push(write.kind as u8);
-            columns.flags.push(flags_of(row, exists, own, snapshot_of(snapshots, write.store)));
-            columns.latest.push(row.live_version());
+            kinds[filled] = write.kind as u8;
+            all_flags[filled] = flags_of(row, exists, own, snapshot_of(snapshots, write.store));
+            all_latest[filled] = row.live_version();
+            filled += 1;
             if !failed && let Some(reason) = forbidden(write.kind, row, exists) {
                 failed = true;
                 let op = (OpKind::Write, w as u32);
                 rejected.push((self.t as u32, Fate::at_join(Some(op), reason)));
             }
         }
+        level.writes = filled;
     }
 
     fn join_ranges(&self, state: &ShardState, changed: &mut Vec<u8>, floor: Cen) {

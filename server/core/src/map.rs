@@ -218,10 +218,14 @@ impl VersionMap {
         prefetch(&segment.slots, home + 3);
     }
 
-    /// Starts loading a slot that was found before.
+    /// Starts loading a row's slot; `hint` is where it was found before.
     #[inline(always)]
-    pub(crate) fn prefetch_at(&self, key: RowKey, slot: u32) {
-        prefetch(&self.segment(key.lo).slots, slot as usize);
+    pub(crate) fn prefetch_at(&self, key: RowKey, hint: u32) {
+        if hint == NO_SLOT {
+            return self.prefetch(key);
+        }
+        let slots = &self.segment(key.lo).slots;
+        prefetch(slots, hint as usize);
     }
 
     /// Returns a row's slot (within its segment, valid until the next insertion) and what is known of it.

@@ -90,14 +90,17 @@ fn rows(ends: &[u32], t: usize) -> core::ops::Range<usize> {
 }
 
 fn first_stale_read(columns: &ValidatorColumns, t: usize) -> Rejection {
-    let reads = &columns.reads;
-    let mut at = rows(&reads.ends, t);
-    let start = at.start;
-    at.find(|&i| reads.seen[i] != reads.latest[i]).map(|i| (Reason::ReadConflict, (i - start) as u32))
+    let at = rows(&columns.reads.ends, t);
+    let (seen, latest) = (&columns.reads.seen[at.clone()], &columns.reads.latest[at]);
+    let stale = seen.iter().zip(latest).position(|(seen, latest)| seen != latest)?;
+    Some((Reason::ReadConflict, stale as u32))
 }
 
 fn first_changed_range(columns: &ValidatorColumns, t: usize) -> Rejection {
     let ranges = &columns.ranges;
+    if ranges.changed.is_empty() {
+        return None;
+    }
     let mut at = rows(&ranges.ends, t);
     let start = at.start;
     let reads = rows(&columns.reads.ends, t).len();

@@ -13,7 +13,7 @@ use crate::txns::{EpochView, Fate, is_serializable};
 /// An access to a contended row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    /// Number among the shard's contended rows.
+    /// Number among the shard's contended rows; while they are being found, position among the epoch's.
     pub(crate) row: u32,
     /// Reads count from 0, writes from [`Part::WRITES_FROM`]: the index within the transaction.
     pub(crate) op: u32,
@@ -45,8 +45,8 @@ pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>, fates: &[Fate]) {
     scratch.parts.clear();
     scratch.part_ends.clear();
     scratch.held.clear();
-    mark(scratch, view, fates);
     gather(scratch, view, fates);
+    keep_contended(scratch);
     scratch.ranges.reset();
     if view.txns.oldest_range.is_some() {
         scratch.ranges.build(place, view, fates);
@@ -81,77 +81,62 @@ impl VoteRow {
     }
 }
 
-fn mark(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
-    let ShardScratch { rows, votes, read_rows, write_rows, write_access, .. } = scratch;
+/// Collects the parts in rows that more than one transaction touches, by position of the row, and votes for them. All
+/// other rows are those of one transaction: of most operations only a bit is looked at.
+fn gather(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
+    let ShardScratch { rows, votes, read_rows, write_rows, write_access, parts, part_ends, .. } = scratch;
     votes.clear();
     votes.resize(rows.rows.len(), VoteRow::UNTOUCHED);
+    let mut part = |parts: &mut Vec<Part>, t: usize, part: Part| {
+        votes[part.row as usize].take_part(t as u32, part.class);
+        parts.push(part);
+    };
     for (batch, base) in view.input.batches.iter().zip(&view.txns.bases) {
         let (mut read, mut write) = (base.read, base.write);
-        for (i, txn) in batch.txns.iter().enumerate() {
+        for (t, txn) in (base.txn..).zip(&batch.txns) {
             let (reads_end, writes_end) = (base.read + txn.reads_end as usize, base.write + txn.writes_end as usize);
-            let t = base.txn + i;
             if fates[t].is_live() {
                 if is_serializable(txn.isolation) {
-                    for &position in &read_rows[read..reads_end] {
-                        if position != NONE {
-                            votes[position as usize].take_part(t as u32, class::READ_VALUE);
+                    for (op, &row) in (0..).zip(&read_rows[read..reads_end]) {
+                        if rows.is_shared(row) {
+                            part(parts, t, Part { row, op, class: class::READ_VALUE });
                         }
                     }
                 }
-                for w in write..writes_end {
-                    let position = write_rows[w];
-                    if position != NONE {
-                        votes[position as usize].take_part(t as u32, write_access[w]);
+                let classes = &write_access[write..writes_end];
+                for (op, (&row, &class)) in (Part::WRITES_FROM..).zip(write_rows[write..writes_end].iter().zip(classes))
+                {
+                    if rows.is_shared(row) {
+                        part(parts, t, Part { row, op, class });
                     }
                 }
             }
             (read, write) = (reads_end, writes_end);
+            part_ends.push(parts.len() as u32);
         }
     }
 }
 
-/// Collects the parts of contended rows.
-struct Gatherer<'a> {
-    votes: &'a mut [VoteRow],
-    parts: &'a mut Vec<Part>,
-    held: &'a mut Vec<HeldRow>,
-}
-
-impl Gatherer<'_> {
-    #[inline(always)]
-    fn part(&mut self, position: u32, op: u32, class: u8) {
-        // Rows of other shards have no position here.
-        let Some(vote) = self.votes.get_mut(position as usize) else { return };
-        if !vote.is_contended() {
-            return;
-        }
-        if !vote.numbered {
-            *vote = VoteRow { who: self.held.len() as u32, numbered: true, ..*vote };
-            self.held.push(FREE);
-        }
-        self.parts.push(Part { row: vote.who, op, class });
-    }
-}
-
-fn gather(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
-    let ShardScratch { votes, read_rows, write_rows, write_access, parts, part_ends, held, .. } = scratch;
-    let mut gatherer = Gatherer { votes, parts, held };
-    for (batch, base) in view.input.batches.iter().zip(&view.txns.bases) {
-        let (mut read, mut write) = (base.read, base.write);
-        for (i, txn) in batch.txns.iter().enumerate() {
-            let (reads_end, writes_end) = (base.read + txn.reads_end as usize, base.write + txn.writes_end as usize);
-            if fates[base.txn + i].is_live() {
-                if is_serializable(txn.isolation) {
-                    for (op, &position) in read_rows[read..reads_end].iter().enumerate() {
-                        gatherer.part(position, op as u32, class::READ_VALUE);
-                    }
-                }
-                for w in write..writes_end {
-                    gatherer.part(write_rows[w], Part::WRITES_FROM + (w - write) as u32, write_access[w]);
-                }
+/// Keeps the parts in contended rows only, and numbers those rows.
+fn keep_contended(scratch: &mut ShardScratch) {
+    let ShardScratch { votes, parts, part_ends, held, .. } = scratch;
+    let (mut start, mut kept) = (0, 0);
+    for end in part_ends {
+        for at in start..*end as usize {
+            let part = parts[at];
+            let vote = &mut votes[part.row as usize];
+            if !vote.is_contended() {
+                continue;
             }
-            (read, write) = (reads_end, writes_end);
-            part_ends.push(gatherer.parts.len() as u32);
+            if !vote.numbered {
+                *vote = VoteRow { who: held.len() as u32, numbered: true, ..*vote };
+                held.push(FREE);
+            }
+            parts[kept] = Part { row: vote.who, ..part };
+            kept += 1;
         }
+        start = *end as usize;
+        *end = kept as u32;
     }
+    parts.truncate(kept);
 }

@@ -64,34 +64,54 @@ fn row_key(row: usize) -> RowKey {
     RowKey { hi: mix(2 * row as u64 + 1), lo: mix(2 * row as u64 + 2) }
 }
 
-/// Draws rows by popularity.
+/// Draws rows by popularity, without a table: that would push the resolver's memory out of the caches between epochs,
+/// which no server does (Hörmann, Derflinger, "Rejection-inversion to generate variates from monotone discrete
+/// distributions").
 struct Popularity {
-    rows: usize,
-    /// Cumulated weights; empty if uniform.
-    cumulated: Vec<f64>,
+    rows: f64,
+    skew: f64,
+    /// Bounds of the uniform numbers that are drawn.
+    from: f64,
+    until: f64,
+    /// A number that lies nearer to its rank than this is never rejected.
+    accepted: f64,
 }
 
 impl Popularity {
     fn new(rows: usize, skew: f64) -> Popularity {
-        let mut sum = 0.0;
-        let weight = |rank: usize| 1.0 / ((rank + 1) as f64).powf(skew);
-        let cumulated = if skew == 0.0 {
-            Vec::new()
-        } else {
-            (0..rows)
-                .map(|rank| {
-                    sum += weight(rank);
-                    sum
-                })
-                .collect()
-        };
-        Popularity { rows, cumulated }
+        assert!(skew != 1.0, "the integral below is of another form at exponent 1");
+        let mut popularity = Popularity { rows: rows as f64, skew, from: 0.0, until: 0.0, accepted: 0.0 };
+        popularity.from = popularity.integral(1.5) - 1.0;
+        popularity.until = popularity.integral(popularity.rows + 0.5);
+        popularity.accepted = 2.0 - popularity.inverse(popularity.integral(2.5) - popularity.weight(2.0));
+        popularity
+    }
+
+    fn weight(&self, rank: f64) -> f64 {
+        rank.powf(-self.skew)
+    }
+
+    fn integral(&self, rank: f64) -> f64 {
+        rank.powf(1.0 - self.skew) / (1.0 - self.skew)
+    }
+
+    fn inverse(&self, area: f64) -> f64 {
+        (area * (1.0 - self.skew)).powf(1.0 / (1.0 - self.skew))
     }
 
     fn draw(&self, rng: &mut Rng) -> usize {
-        let Some(total) = self.cumulated.last() else { return rng.next() as usize % self.rows };
-        let at = (rng.next() >> 11) as f64 / (1_u64 << 53) as f64 * total;
-        self.cumulated.partition_point(|&c| c < at).min(self.rows - 1)
+        if self.skew == 0.0 {
+            return rng.next() as usize % self.rows as usize;
+        }
+        loop {
+            let uniform = (rng.next() >> 11) as f64 / (1_u64 << 53) as f64;
+            let area = self.from + uniform * (self.until - self.from);
+            let at = self.inverse(area);
+            let rank = at.round().clamp(1.0, self.rows);
+            if rank - at <= self.accepted || area >= self.integral(rank + 0.5) - self.weight(rank) {
+                return rank as usize - 1;
+            }
+        }
     }
 }
 
