@@ -4,7 +4,6 @@
 //! often it is touched. Emptied for each epoch, its memory is kept.
 
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use tribunal_types::{RowKey, Version, limits};
 
@@ -93,8 +92,21 @@ fn tag_of(key: RowKey) -> u64 {
     key.lo >> 8 & 0xffff_ffff
 }
 
-/// How many operations ahead a row's cache lines are asked for. The processor forgets requests beyond some twenty.
-const LOOKAHEAD: usize = 12;
+/// Operations that are asked for at a time. A request for memory retires only when its address is translated: next to
+/// each other the walks through the page tables overlap, one by one between other work each is waited for.
+const GROUP: usize = 8;
+/// How many operations ahead a row's slot is asked for. The processor forgets requests beyond some twenty at a time.
+const SLOT_LOOKAHEAD: usize = 16;
+/// How many operations ahead a row's tags are asked for, which tell the slot.
+const TAGS_LOOKAHEAD: usize = 32;
+
+/// How far one column's rows are looked up, and being loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    rows: usize,
+    slots: usize,
+    tags: usize,
+}
 
 /// Rows of one epoch by key.
 #[derive(Clone, Debug, Default)]
@@ -128,30 +140,36 @@ impl EpochRows {
         self.shared.get(position as usize / 64).is_some_and(|word| word >> (position % 64) & 1 != 0)
     }
 
-    /// Looks up the rows of `ops[which]`, of which this shard owns some, and writes their positions, [`NONE`] for
-    /// those of other shards.
+    /// Looks up the rows of a column's operations from where `progress` stands up to `end`, and writes their positions,
+    /// [`NONE`] for those of other shards. Until then, `positions` hold likely slots of the map.
     ///
-    /// A loop that does nothing else: then the processor works on several rows at a time.
+    /// Loops that do nothing else: then the processor works on several rows at a time.
     #[inline(always)]
     pub(crate) fn look_up<T>(
         &mut self,
         place: ShardPlace,
         map: &VersionMap,
-        (ops, which): (&[T], Range<usize>),
-        key_of: impl Fn(&T) -> RowKey,
+        (ops, key_of): (&[T], impl Fn(&T) -> RowKey + Copy),
         positions: &mut [u32],
+        (progress, end): (&mut Progress, usize),
     ) {
-        let mut ahead = ops.get(which.start + LOOKAHEAD..).unwrap_or(&[]).iter();
-        for (op, position) in ops[which.clone()].iter().zip(&mut positions[which]) {
-            if let Some(next) = ahead.next() {
-                let next = key_of(next);
-                if place.owns(next) {
-                    prefetch(&self.index, self.home(next));
-                    map.prefetch(next);
+        while progress.rows < end {
+            let group = progress.rows..end.min(progress.rows + GROUP);
+            let tags = progress.tags..ops.len().min(group.end + TAGS_LOOKAHEAD);
+            let slots = progress.slots..ops.len().min(group.end + SLOT_LOOKAHEAD);
+            *progress = Progress { rows: group.end, slots: slots.end, tags: tags.end };
+            for key in ops[tags].iter().map(key_of) {
+                prefetch(&self.index, self.home(key));
+                map.prefetch_tags(key);
+            }
+            for (key, likely) in ops[slots.clone()].iter().map(key_of).zip(&mut positions[slots]) {
+                if place.owns(key) {
+                    *likely = map.prefetch_likely(key);
                 }
             }
-            let key = key_of(op);
-            *position = if place.owns(key) { self.position_of(key, map) } else { NONE };
+            for (key, position) in ops[group.clone()].iter().map(key_of).zip(&mut positions[group]) {
+                *position = if place.owns(key) { self.position_of(key, map, *position) } else { NONE };
+            }
         }
     }
 
@@ -162,7 +180,7 @@ impl EpochRows {
 
     /// Returns the row's position, looking it up in the map when it is new.
     #[inline(always)]
-    fn position_of(&mut self, key: RowKey, map: &VersionMap) -> u32 {
+    fn position_of(&mut self, key: RowKey, map: &VersionMap, likely: u32) -> u32 {
         let mask = self.index.len() - 1;
         let mut at = self.home(key) & mask;
         let tag = tag_of(key);
@@ -184,8 +202,10 @@ impl EpochRows {
             at = self.grow(key);
         }
         self.index[at] = tag << 32 | u64::from(position + 1);
-        let (slot, entry) = map.find(key).unwrap_or_else(|| (NO_SLOT, Entry::unknown(key)));
-        self.rows.push(EpochRow { entry, slot, toucher: NONE });
+        self.rows.push(match map.find_at(key, likely) {
+            Some((slot, entry)) => EpochRow { entry: *entry, slot, toucher: NONE },
+            None => EpochRow { entry: Entry::unknown(key), slot: NO_SLOT, toucher: NONE },
+        });
         position
     }
 
@@ -228,7 +248,8 @@ mod tests {
         rows.reset(1);
         let mut positions = alloc::vec![NONE; twice.len()];
         let place = ShardPlace { index: 0, count: 1 };
-        rows.look_up(place, &map, (&twice, 0..twice.len()), |key| *key, &mut positions);
+        let mut progress = Progress::default();
+        rows.look_up(place, &map, (&twice, |key| *key), &mut positions, (&mut progress, twice.len()));
         assert_eq!(rows.rows.len(), keys.len());
         let expected: Vec<u32> = (0..3_000).chain(0..3_000).collect();
         assert_eq!(positions, expected);

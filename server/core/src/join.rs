@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use tribunal_types::{Batch, Cen, Isolation, OpKind, Read, Reason, Txn, Version, Write, WriteKind};
 
 use crate::access;
-use crate::epoch_rows::{EpochRow, NONE};
+use crate::epoch_rows::{EpochRow, NONE, Progress};
 use crate::evidence::{Absences, Interval, LevelEvidence, Past, RowNow};
 use crate::history::RowState;
 use crate::planted::{Bug, planted};
@@ -35,13 +35,13 @@ pub(crate) fn join(place: ShardPlace, state: &ShardState, scratch: &mut ShardScr
     for (batch, base) in view.input.batches.iter().zip(&view.txns.bases) {
         let described = scratch.levels.each_ref().map(|level| level.txns.len());
         let mut start = Starts::default();
+        let (mut reads_done, mut writes_done) = (Progress::default(), Progress::default());
         for (n, chunk) in batch.txns.chunks(CHUNK).enumerate() {
             let stop = chunk.last().map_or(start, Starts::behind);
             let ShardScratch { rows, read_rows, write_rows, .. } = &mut *scratch;
-            let reads = (&*batch.reads, start.reads..stop.reads);
-            let writes = (&*batch.writes, start.writes..stop.writes);
-            rows.look_up(place, &state.map, reads, |r| r.row, &mut read_rows[base.read..]);
-            rows.look_up(place, &state.map, writes, |w| w.row, &mut write_rows[base.write..]);
+            let (reads, writes) = (&mut read_rows[base.read..], &mut write_rows[base.write..]);
+            rows.look_up(place, &state.map, (&batch.reads, |r| r.row), reads, (&mut reads_done, stop.reads));
+            rows.look_up(place, &state.map, (&batch.writes, |w| w.row), writes, (&mut writes_done, stop.writes));
             rows.cover_shared();
             for (i, txn) in chunk.iter().enumerate() {
                 let i = n * CHUNK + i;

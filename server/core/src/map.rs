@@ -1,12 +1,13 @@
 //! The version map of one shard: row -> newest version, for every row that is known.
 //!
 //! Open addressing with linear probing in 256 segments that grow one by one, so no growth stops the epoch for long.
-//! An entry takes 24 bytes; a segment is at least 53 % and at most 75 % full once it has grown beyond its first few
-//! rows, so a tracked row costs 32 to 45 bytes in every fill state. Rows are named by keyed hashes, so a client
-//! cannot aim at a probe chain. Never iterated except for images.
+//! A byte of tag for each slot lies apart, so that a row's slot is found in the tags, which are small enough for the
+//! caches, and one entry is loaded from memory, not all those on the way to it. An entry takes 24 bytes and its tag
+//! one; a segment is at least 59 % and at most 82 % full once it has grown beyond its first few rows, so a tracked row
+//! costs 31 to 43 bytes in every fill state. Rows are named by keyed hashes, so a client cannot aim at a probe chain.
+//! Never iterated except for images.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use tribunal_types::{RowKey, Version};
 
@@ -83,11 +84,44 @@ impl Entry {
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 const SEGMENT_BITS: u32 = 8;
-const SEGMENT_SLOTS_MIN: usize = 4;
+const SEGMENT_SLOTS_MIN: usize = TAGS;
+
+/// Tags that are looked at together: those of one word.
+const TAGS: usize = 8;
+
+/// The tag of a row's slot: bits of the key that choose neither segment nor home, and one against 0, the tag of an
+/// empty slot.
+#[inline(always)]
+fn tag_of(lo: u64) -> u8 {
+    (lo >> 8) as u8 | 1
+}
+
+/// The tags of [`TAGS`] slots, the first in the low byte.
+#[derive(Clone, Copy)]
+struct Tags(u64);
+
+impl Tags {
+    const ONES: u64 = u64::MAX / 0xff;
+
+    /// Returns the high bits of the bytes that equal `tag`; behind the first of them, maybe some of other bytes.
+    #[inline(always)]
+    fn equal(self, tag: u8) -> u64 {
+        let differing = self.0 ^ (u64::from(tag) * Self::ONES);
+        differing.wrapping_sub(Self::ONES) & !differing & (Self::ONES << 7)
+    }
+}
+
+/// Position of the first slot in what [`Tags::equal`] returned; [`TAGS`] if there is none.
+#[inline(always)]
+fn first(equal: u64) -> usize {
+    equal.trailing_zeros() as usize / 8
+}
 
 #[derive(Clone, Debug, Default)]
 struct Segment {
-    slots: Vec<Entry>,
+    /// By slot, then the first ones again, so that a word of them can be read at any slot.
+    tags: Box<[u8]>,
+    slots: Box<[Entry]>,
     rows: usize,
 }
 
@@ -99,25 +133,53 @@ impl Segment {
         ((spread * self.slots.len() as u64) >> 32) as usize
     }
 
+    /// Behind the last slot the chain goes on at the first.
+    #[inline(always)]
+    fn wrapped(&self, at: usize) -> usize {
+        if at >= self.slots.len() { at - self.slots.len() } else { at }
+    }
+
+    /// The tags from slot `at` on; a segment without slots looks like an empty one.
+    #[inline(always)]
+    fn tags_at(&self, at: usize) -> Tags {
+        let word = self.tags.get(at..).and_then(|tags| tags.first_chunk());
+        Tags(word.map_or(0, |word| u64::from_le_bytes(*word)))
+    }
+
+    /// Returns the slot of the first tag that fits: nearly always the row's, if the row is known.
+    #[inline(always)]
+    fn likely(&self, lo: u64) -> usize {
+        let home = self.home(lo);
+        self.wrapped(home + first(self.tags_at(home).equal(tag_of(lo))))
+    }
+
     #[inline(always)]
     fn find(&self, key: RowKey) -> Option<usize> {
         let mut at = self.home(key.lo);
         loop {
-            // Behind the last slot the chain goes on at the first; a segment without slots has none there either.
-            let entry = match self.slots.get(at) {
-                Some(entry) => entry,
-                None => {
-                    at = 0;
-                    self.slots.first()?
+            let tags = self.tags_at(at);
+            let mut fitting = tags.equal(tag_of(key.lo));
+            while fitting != 0 {
+                let slot = self.wrapped(at + first(fitting));
+                if self.slots[slot].is(key) {
+                    return Some(slot);
                 }
-            };
-            if entry.is(key) {
-                return Some(at);
+                fitting &= fitting - 1;
             }
-            if entry.is_empty() {
+            if tags.equal(0) != 0 {
                 return None;
             }
-            at += 1;
+            at = self.wrapped(at + TAGS);
+        }
+    }
+
+    /// Fills or empties a slot.
+    fn set(&mut self, at: usize, entry: Entry) {
+        let tag = if entry.is_empty() { 0 } else { tag_of(entry.lo_flags) };
+        self.slots[at] = entry;
+        self.tags[at] = tag;
+        if at < TAGS - 1 {
+            self.tags[self.slots.len() + at] = tag;
         }
     }
 
@@ -129,34 +191,35 @@ impl Segment {
     }
 
     /// Adds an entry whose row is not there yet. One that lies nearer to its home makes room (Celis, "Robin Hood
-    /// hashing"): hardly any row then lies behind the lines that [`VersionMap::prefetch`] asks for.
+    /// hashing"): hardly any row's tag then lies outside of its home's word.
     fn place(&mut self, mut entry: Entry) {
-        let size = self.slots.len();
         let mut at = self.home(entry.lo_flags);
         let mut distance = 0;
-        while !self.slots[at].is_empty() {
-            let theirs = self.distance(self.slots[at].lo_flags, at);
+        loop {
+            let there = self.slots[at];
+            if there.is_empty() {
+                return self.set(at, entry);
+            }
+            let theirs = self.distance(there.lo_flags, at);
             if theirs < distance {
-                core::mem::swap(&mut self.slots[at], &mut entry);
+                self.set(at, entry);
+                entry = there;
                 distance = theirs;
             }
             distance += 1;
-            at += 1;
-            if at == size {
-                at = 0;
-            }
+            at = self.wrapped(at + 1);
         }
-        self.slots[at] = entry;
     }
 
-    /// Grows by two fifths when three quarters are full.
+    /// Grows by three eighths when thirteen sixteenths are full.
     fn reserve_one(&mut self) {
         let size = self.slots.len();
-        if (self.rows + 1) * 4 <= size * 3 {
+        if (self.rows + 1) * 16 <= size * 13 {
             return;
         }
-        let grown = (size + size * 2 / 5).max(size + 2).max(SEGMENT_SLOTS_MIN);
-        let old = core::mem::replace(&mut self.slots, alloc::vec![Entry::default(); grown]);
+        let grown = (size + size * 3 / 8).max(SEGMENT_SLOTS_MIN);
+        let old = core::mem::replace(&mut self.slots, alloc::vec![Entry::default(); grown].into());
+        self.tags = alloc::vec![0; grown + TAGS - 1].into();
         for entry in old {
             if !entry.is_empty() {
                 self.place(entry);
@@ -166,22 +229,17 @@ impl Segment {
 
     /// Empties a slot and moves the chain behind it up, so no deletion marks are left.
     fn remove_at(&mut self, hole: usize) {
-        let size = self.slots.len();
-        let distance = |from: usize, to: usize| if to >= from { to - from } else { to + size - from };
         let mut hole = hole;
-        let mut at = hole;
         loop {
-            at = if at + 1 == size { 0 } else { at + 1 };
-            let entry = self.slots[at];
-            if entry.is_empty() {
+            let next = self.wrapped(hole + 1);
+            let entry = self.slots[next];
+            if entry.is_empty() || self.distance(entry.lo_flags, next) == 0 {
                 break;
             }
-            if distance(self.home(entry.lo_flags), at) >= distance(hole, at) {
-                self.slots[hole] = entry;
-                hole = at;
-            }
+            self.set(hole, entry);
+            hole = next;
         }
-        self.slots[hole] = Entry::default();
+        self.set(hole, Entry::default());
         self.rows -= 1;
     }
 }
@@ -208,24 +266,38 @@ impl VersionMap {
         &mut self.segments[usize::from((lo >> (64 - SEGMENT_BITS)) as u8)]
     }
 
-    /// Starts loading the row's slot.
+    /// Starts loading the row's tags.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, key: RowKey) {
+    pub(crate) fn prefetch_tags(&self, key: RowKey) {
         let segment = self.segment(key.lo);
-        let home = segment.home(key.lo);
-        prefetch(&segment.slots, home);
-        // A chain is a few entries long, so it often reaches into the next line.
-        prefetch(&segment.slots, home + 3);
+        prefetch(&segment.tags, segment.home(key.lo));
+    }
+
+    /// Returns the slot where the row lies in all likelihood, if it is known, and starts loading it.
+    #[inline(always)]
+    pub(crate) fn prefetch_likely(&self, key: RowKey) -> u32 {
+        let segment = self.segment(key.lo);
+        let slot = segment.likely(key.lo);
+        prefetch(&segment.slots, slot);
+        slot as u32
     }
 
     /// Starts loading a row's slot; `hint` is where it was found before.
     #[inline(always)]
     pub(crate) fn prefetch_at(&self, key: RowKey, hint: u32) {
-        if hint == NO_SLOT {
-            return self.prefetch(key);
+        let segment = self.segment(key.lo);
+        let slot = if hint == NO_SLOT { segment.likely(key.lo) } else { hint as usize };
+        prefetch(&segment.slots, slot);
+    }
+
+    /// The same as [`VersionMap::find`], by what [`VersionMap::prefetch_likely`] returned.
+    #[inline(always)]
+    pub(crate) fn find_at(&self, key: RowKey, likely: u32) -> Option<(u32, &Entry)> {
+        let segment = self.segment(key.lo);
+        match segment.slots.get(likely as usize) {
+            Some(entry) if entry.is(key) => Some((likely, entry)),
+            _ => segment.find(key).map(|at| (at as u32, &segment.slots[at])),
         }
-        let slots = &self.segment(key.lo).slots;
-        prefetch(slots, hint as usize);
     }
 
     /// Returns a row's slot (within its segment, valid until the next insertion) and what is known of it.
@@ -272,7 +344,7 @@ impl VersionMap {
 
     /// Bytes of all slots, full and empty.
     pub(crate) fn bytes(&self) -> usize {
-        self.segments.iter().map(|s| s.slots.capacity() * size_of::<Entry>()).sum()
+        self.segments.iter().map(|s| size_of_val(&*s.slots) + s.tags.len()).sum()
     }
 
     /// All rows, in the order of the slots: only for images, whose order means nothing.

@@ -469,12 +469,18 @@ impl Resolver {
     #[doc(hidden)]
     #[must_use]
     pub fn probe(&self, rows: &[RowKey]) -> u64 {
+        let map = |row: RowKey| &self.shard_of(row).state.map;
         let mut sum = 0_u64;
-        for (i, &row) in rows.iter().enumerate() {
-            if let Some(&ahead) = rows.get(i + 2 * LOOKAHEAD) {
-                self.shard_of(ahead).state.map.prefetch(ahead);
+        let mut likely = alloc::vec![0; rows.len()];
+        for at in (0..rows.len()).step_by(LOOKAHEAD) {
+            rows.iter().skip(at + 4 * LOOKAHEAD).take(LOOKAHEAD).for_each(|&row| map(row).prefetch_tags(row));
+            let soon = at + 2 * LOOKAHEAD;
+            for (&row, likely) in rows.iter().zip(&mut likely).skip(soon).take(LOOKAHEAD) {
+                *likely = map(row).prefetch_likely(row);
             }
-            sum = sum.wrapping_add(self.shard_of(row).state.map.find(row).map_or(0, |(_, entry)| entry.version));
+            for (&row, &likely) in rows.iter().zip(&likely).skip(at).take(LOOKAHEAD) {
+                sum = sum.wrapping_add(map(row).find_at(row, likely).map_or(0, |(_, entry)| entry.version));
+            }
         }
         sum
     }
