@@ -38,5 +38,5 @@ pub mod versions;
 pub use app::RouterOptions;
 pub use feeds::Feeds;
 pub use router::router;
-pub use server::{ServerOptions, serve};
+pub use server::{ServerOptions, listen, serve};
 pub use service::Service;

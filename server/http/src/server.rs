@@ -1,9 +1,10 @@
-//! The server loop: HTTP/1.1 and HTTP/2 with prior knowledge on a listener that somebody else bound.
+//! The listener and the server loop: HTTP/1.1 and HTTP/2 with prior knowledge.
 //!
 //! Everything that a client can hold is bounded: connections, the time to send a head, the time to idle, streams and
 //! header bytes. `axum::serve` sets none of these.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
@@ -27,6 +28,8 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 const STREAMS_MAX: u32 = 256;
 /// How often an HTTP/2 peer is asked whether it is alive, and how long it may take to answer.
 const PING: Duration = Duration::from_secs(20);
+/// Connections that wait to be accepted; the kernel has a limit of its own, usually as high.
+const BACKLOG: u32 = 4096;
 /// How long to wait when the process has no descriptors left.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
 
@@ -60,6 +63,22 @@ enum Station {
     Open,
     Draining,
     Closed,
+}
+
+/// Listens, with room for the clients of a whole service that come at once after a restart: with the usual room for 128
+/// the others would wait a second each for the next try of their kernel.
+///
+/// # Errors
+/// If the address is taken or not ours.
+///
+/// # Panics
+/// Outside of a runtime.
+pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // As a listener of the standard library: a restart need not wait for what is left of old connections.
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
 }
 
 /// Serves until `shutdown` completes, then lets requests in flight end within the grace period.

@@ -74,7 +74,7 @@ impl Node {
     pub fn start(config: &Config, with_kv: bool) -> Result<Node, NodeError> {
         let runtime = runtime(config).map_err(NodeError::Start)?;
         let listener = runtime
-            .block_on(tokio::net::TcpListener::bind(config.listen))
+            .block_on(async { tribunal_http::listen(config.listen) })
             .map_err(|error| NodeError::Start(format!("cannot listen on {}: {error}", config.listen)))?;
         let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
         let modules = Modules::open(config).map(Arc::new).map_err(NodeError::Start)?;
