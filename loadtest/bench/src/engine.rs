@@ -20,6 +20,11 @@ use crate::wire::{ReplyHead, read_head};
 const DRAIN: Duration = Duration::from_secs(30);
 const READ_BYTES: usize = 16 * 1024;
 
+/// Connections made without a pause: as many as a listener of the usual size has room for while its process is busy.
+/// More would be dropped, and the kernel tries again after a second.
+const CONNECT_AT_ONCE: usize = 64;
+const CONNECT_PAUSE: Duration = Duration::from_millis(2);
+
 /// What is sent, and what becomes of the replies.
 pub trait Traffic {
     /// What must be remembered until the reply.
@@ -215,6 +220,9 @@ impl<'t, T: Traffic> Engine<'t, T> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let mut connections = Vec::with_capacity(count);
         for index in 0..count {
+            if index > 0 && index.is_multiple_of(CONNECT_AT_ONCE) {
+                std::thread::sleep(CONNECT_PAUSE);
+            }
             let stream = TcpStream::connect(addr).map_err(BenchError::io(format!("connect to {addr}")))?;
             let set_up = stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true));
             set_up.map_err(BenchError::io("set up a connection"))?;
