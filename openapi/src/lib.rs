@@ -9,6 +9,7 @@ pub mod log;
 pub mod meta;
 pub mod plugin;
 pub mod problem;
+pub mod reader;
 pub mod store;
 pub mod txn;
 
@@ -20,6 +21,9 @@ pub use plugin::{
     PluginMiss, PluginRollback, PluginSlot, PluginUpload, PluginVersion,
 };
 pub use problem::{Problem, ProblemError};
+pub use reader::{
+    CheckpointRequest, Consumer, ConsumerList, ConsumerPosition, PushBody, PushInfo, PushKind, PushRequest,
+};
 pub use store::{
     AttachRequest, ImportLine, ImportLines, ImportResult, Row, RowPage, SkipList, SkipRequest, SkippedRecord, Snapshot,
     StoreDeclaration, StoreExistence, StoreInfo, StoreList, StorePush,

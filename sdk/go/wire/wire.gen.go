@@ -58,6 +58,21 @@ func (e IsolationLevel) Valid() bool {
 	}
 }
 
+// Defines values for PushKind.
+const (
+	Webhook PushKind = "webhook"
+)
+
+// Valid indicates whether the value is a known member of the PushKind enum.
+func (e PushKind) Valid() bool {
+	switch e {
+	case Webhook:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for StateKind.
 const (
 	Log     StateKind = "log"
@@ -259,6 +274,19 @@ type BeginResponse struct {
 	TxnID string `json:"txn_id"`
 }
 
+// CheckpointRequest How far a consumer is.
+type CheckpointRequest struct {
+	// Lsn Last record that the consumer is done with; 0 is none.
+	//
+	// Example: 120
+	Lsn string `json:"lsn"`
+
+	// Store Whose log.
+	//
+	// Example: kv
+	Store string `json:"store"`
+}
+
 // CommitRequest A commit: what the transaction observed and what it wants to write.
 type CommitRequest struct {
 	// Ack When to answer.
@@ -330,6 +358,56 @@ type Conflict struct {
 	//
 	// Example: kv
 	Store string `json:"store"`
+}
+
+// Consumer A consumer and its checkpoints.
+type Consumer struct {
+	// Checkpoints One per store that it reads, by the store's name.
+	Checkpoints []ConsumerPosition `json:"checkpoints"`
+
+	// Name Its name.
+	//
+	// Example: search-index
+	Name string `json:"name"`
+}
+
+// ConsumerList All consumers of the namespace.
+type ConsumerList struct {
+	// Consumers By name.
+	Consumers []Consumer `json:"consumers"`
+}
+
+// ConsumerPosition A consumer's position in one store's log.
+type ConsumerPosition struct {
+	// HeadLsn Last position of the log.
+	//
+	// Example: 150
+	HeadLsn string `json:"head_lsn"`
+
+	// LagMs Age of the oldest of them, milliseconds; 0 if there is none.
+	//
+	// Example: 250
+	LagMs string `json:"lag_ms"`
+
+	// LagRecords Records that the consumer is not done with.
+	//
+	// Example: 30
+	LagRecords string `json:"lag_records"`
+
+	// Lsn Last record that the consumer is done with: pull behind it.
+	//
+	// Example: 120
+	Lsn string `json:"lsn"`
+
+	// Store Whose log.
+	//
+	// Example: kv
+	Store string `json:"store"`
+
+	// UpdatedAtMs When the checkpoint was set, milliseconds since 1970.
+	//
+	// Example: 1795268000000
+	UpdatedAtMs string `json:"updated_at_ms"`
 }
 
 // Health The process is alive.
@@ -815,6 +893,109 @@ type ProblemError struct {
 	Pointer string `json:"pointer"`
 }
 
+// PushBody Body of a request to a receiver.
+type PushBody struct {
+	// FirstLsn First record.
+	FirstLsn string `json:"first_lsn"`
+
+	// LastLsn Last record.
+	LastLsn string `json:"last_lsn"`
+
+	// Records The records, dense in `lsn`.
+	Records []LogRecord `json:"records"`
+
+	// Store The store.
+	Store string `json:"store"`
+}
+
+// PushInfo A registered receiver and where it stands. Its secret is not shown.
+type PushInfo struct {
+	// AckedLsn Last record that the receiver acknowledged.
+	//
+	// Example: 120
+	AckedLsn string `json:"acked_lsn"`
+
+	// Attempts Attempts that failed since the last progress.
+	Attempts int32 `json:"attempts"`
+
+	// BytesMax Most bytes of keys and values of one request.
+	BytesMax int32 `json:"bytes_max"`
+
+	// HeadLsn Last position of the log.
+	//
+	// Example: 150
+	HeadLsn string `json:"head_lsn"`
+
+	// Kind How it is pushed.
+	Kind PushKind `json:"kind"`
+
+	// LagMs How long there has been a lag, milliseconds.
+	//
+	// Example: 250
+	LagMs string `json:"lag_ms"`
+
+	// LagRecords Records that are not acknowledged.
+	//
+	// Example: 30
+	LagRecords string `json:"lag_records"`
+
+	// LastError Last trouble, until it is over.
+	LastError *string `json:"last_error,omitempty"`
+
+	// RecordsMax Most records of one request.
+	RecordsMax int32 `json:"records_max"`
+
+	// State `connecting`, `pushing`, `idle`, `backing_off` or `stopped`.
+	//
+	// Example: idle
+	State string `json:"state"`
+
+	// Store The store.
+	//
+	// Example: kv
+	Store string `json:"store"`
+
+	// TimeoutMs How long one request may take, milliseconds.
+	TimeoutMs int32 `json:"timeout_ms"`
+
+	// URL Where it is posted to.
+	//
+	// Example: https://receiver.example/hook
+	URL string `json:"url"`
+}
+
+// PushKind How a store's log is pushed.
+type PushKind string
+
+// PushRequest A receiver to register.
+type PushRequest struct {
+	// After Position behind which to start. If absent: where the last registration of this store stands, or 0.
+	//
+	// Example: 0
+	After *string `json:"after,omitempty"`
+
+	// BytesMax Most bytes of keys and values of one request, above which no further record is added; 1 MiB if absent.
+	BytesMax *int32 `json:"bytes_max,omitempty"`
+
+	// Kind How it is pushed.
+	Kind PushKind `json:"kind"`
+
+	// RecordsMax Most records of one request; 500 if absent.
+	RecordsMax *int32 `json:"records_max,omitempty"`
+
+	// Secret What bodies are signed with, 16 to 256 characters. It is never shown again.
+	Secret string `json:"secret"`
+
+	// TimeoutMs How long one request may take, milliseconds; 10000 if absent.
+	TimeoutMs *int32 `json:"timeout_ms,omitempty"`
+
+	// URL Where to post: `https://` or `http://`, without user information. Addresses of the inside must be allowed by the
+	// operator.
+	//
+	// Example: https://receiver.example/hook
+	URL string `json:"url"`
+}
+
 // Range A key range that the transaction scanned.
 type Range struct {
 	// End Key behind the last one; absent goes to the end of the store.
@@ -1228,6 +1409,12 @@ type PutPluginParams struct {
 	Config *string `form:"config,omitempty" json:"config,omitempty"`
 }
 
+// DeleteConsumerParams defines parameters for DeleteConsumer.
+type DeleteConsumerParams struct {
+	// Store Forget its checkpoint in this store only
+	Store *string `form:"store,omitempty" json:"store,omitempty"`
+}
+
 // LogPullParams defines parameters for LogPull.
 type LogPullParams struct {
 	// Store Whose log
@@ -1288,8 +1475,14 @@ type ActivatePluginJSONRequestBody = PluginActivate
 // RollBackPluginJSONRequestBody defines body for RollBackPlugin for application/json ContentType.
 type RollBackPluginJSONRequestBody = PluginRollback
 
+// PutConsumerJSONRequestBody defines body for PutConsumer for application/json ContentType.
+type PutConsumerJSONRequestBody = CheckpointRequest
+
 // PutStoreJSONRequestBody defines body for PutStore for application/json ContentType.
 type PutStoreJSONRequestBody = StoreDeclaration
+
+// LogPushRegisterJSONRequestBody defines body for LogPushRegister for application/json ContentType.
+type LogPushRegisterJSONRequestBody = PushRequest
 
 // AttachPushJSONRequestBody defines body for AttachPush for application/json ContentType.
 type AttachPushJSONRequestBody = AttachRequest
@@ -1456,6 +1649,41 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/admin/plugins/{name}/rollback (the `RollBackPlugin` operationId).
 	RollBackPlugin(ctx context.Context, name string, body RollBackPluginJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListConsumers Lists the consumers with their lag.
+	//
+	// Corresponds with GET /v1/consumers (the `ListConsumers` operationId).
+	ListConsumers(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteConsumer Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
+	//
+	// Corresponds with DELETE /v1/consumers/{name} (the `DeleteConsumer` operationId).
+	DeleteConsumer(ctx context.Context, name string, params *DeleteConsumerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetConsumer Shows a consumer's checkpoints and its lag.
+	//
+	// Corresponds with GET /v1/consumers/{name} (the `GetConsumer` operationId).
+	GetConsumer(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutConsumerWithBody Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+	//
+	// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
+	// size.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/consumers/{name} (the `PutConsumer` operationId).
+	PutConsumerWithBody(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutConsumer Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+	//
+	// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
+	// size.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/consumers/{name} (the `PutConsumer` operationId).
+	PutConsumer(ctx context.Context, name string, body PutConsumerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// LogPull LogPull: reads a store's committed log, dense in `lsn`.
 	//
 	// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
@@ -1493,6 +1721,38 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /v1/stores/{store} (the `PutStore` operationId).
 	PutStore(ctx context.Context, store string, body PutStoreJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// LogPushRemove Ends a push and forgets its receiver.
+	//
+	// Corresponds with DELETE /v1/stores/{store}/push (the `LogPushRemove` operationId).
+	LogPushRemove(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// LogPushStatus Shows the registered receiver and where its push stands. The secret is not shown.
+	//
+	// Corresponds with GET /v1/stores/{store}/push (the `LogPushStatus` operationId).
+	LogPushStatus(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// LogPushRegisterWithBody LogPush: registers a receiver of the store's log, or changes the one that is registered.
+	//
+	// Records are posted in order, as `PushBody`, at least once; a 2xx acknowledges them, and its header
+	// `tribunal-watermark` may name another LSN that the receiver holds. Each request carries `tribunal-signature:
+	// t=SECONDS,v1=HEX`, where HEX is HMAC-SHA256 with the secret over `SECONDS`, a full stop, and the body.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/stores/{store}/push (the `LogPushRegister` operationId).
+	LogPushRegisterWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// LogPushRegister LogPush: registers a receiver of the store's log, or changes the one that is registered.
+	//
+	// Records are posted in order, as `PushBody`, at least once; a 2xx acknowledges them, and its header
+	// `tribunal-watermark` may name another LSN that the receiver holds. Each request carries `tribunal-signature:
+	// t=SECONDS,v1=HEX`, where HEX is HMAC-SHA256 with the secret over `SECONDS`, a full stop, and the body.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/stores/{store}/push (the `LogPushRegister` operationId).
+	LogPushRegister(ctx context.Context, store string, body LogPushRegisterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// AttachPushWithBody Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
 	// own watermark or because it was loaded from elsewhere.
@@ -1814,6 +2074,91 @@ func (c *Client) RollBackPlugin(ctx context.Context, name string, body RollBackP
 	return c.Client.Do(req)
 }
 
+// ListConsumers Lists the consumers with their lag.
+//
+// Corresponds with GET /v1/consumers (the `ListConsumers` operationId).
+func (c *Client) ListConsumers(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListConsumersRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteConsumer Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
+//
+// Corresponds with DELETE /v1/consumers/{name} (the `DeleteConsumer` operationId).
+func (c *Client) DeleteConsumer(ctx context.Context, name string, params *DeleteConsumerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteConsumerRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetConsumer Shows a consumer's checkpoints and its lag.
+//
+// Corresponds with GET /v1/consumers/{name} (the `GetConsumer` operationId).
+func (c *Client) GetConsumer(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetConsumerRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutConsumerWithBody Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+//
+// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
+// size.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/consumers/{name} (the `PutConsumer` operationId).
+func (c *Client) PutConsumerWithBody(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutConsumerRequestWithBody(c.Server, name, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutConsumer Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+//
+// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
+// size.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/consumers/{name} (the `PutConsumer` operationId).
+func (c *Client) PutConsumer(ctx context.Context, name string, body PutConsumerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutConsumerRequest(c.Server, name, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // LogPull LogPull: reads a store's committed log, dense in `lsn`.
 //
 // `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
@@ -1902,6 +2247,78 @@ func (c *Client) PutStoreWithBody(ctx context.Context, store string, contentType
 // Corresponds with PUT /v1/stores/{store} (the `PutStore` operationId).
 func (c *Client) PutStore(ctx context.Context, store string, body PutStoreJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPutStoreRequest(c.Server, store, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// LogPushRemove Ends a push and forgets its receiver.
+//
+// Corresponds with DELETE /v1/stores/{store}/push (the `LogPushRemove` operationId).
+func (c *Client) LogPushRemove(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLogPushRemoveRequest(c.Server, store)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// LogPushStatus Shows the registered receiver and where its push stands. The secret is not shown.
+//
+// Corresponds with GET /v1/stores/{store}/push (the `LogPushStatus` operationId).
+func (c *Client) LogPushStatus(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLogPushStatusRequest(c.Server, store)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// LogPushRegisterWithBody LogPush: registers a receiver of the store's log, or changes the one that is registered.
+//
+// Records are posted in order, as `PushBody`, at least once; a 2xx acknowledges them, and its header
+// `tribunal-watermark` may name another LSN that the receiver holds. Each request carries `tribunal-signature:
+// t=SECONDS,v1=HEX`, where HEX is HMAC-SHA256 with the secret over `SECONDS`, a full stop, and the body.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/stores/{store}/push (the `LogPushRegister` operationId).
+func (c *Client) LogPushRegisterWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLogPushRegisterRequestWithBody(c.Server, store, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// LogPushRegister LogPush: registers a receiver of the store's log, or changes the one that is registered.
+//
+// Records are posted in order, as `PushBody`, at least once; a 2xx acknowledges them, and its header
+// `tribunal-watermark` may name another LSN that the receiver holds. Each request carries `tribunal-signature:
+// t=SECONDS,v1=HEX`, where HEX is HMAC-SHA256 with the secret over `SECONDS`, a full stop, and the body.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/stores/{store}/push (the `LogPushRegister` operationId).
+func (c *Client) LogPushRegister(ctx context.Context, store string, body LogPushRegisterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLogPushRegisterRequest(c.Server, store, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2579,6 +2996,175 @@ func NewRollBackPluginRequestWithBody(server string, name string, contentType st
 	return req, nil
 }
 
+// NewListConsumersRequest constructs an http.Request for the ListConsumers method
+func NewListConsumersRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/consumers")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteConsumerRequest constructs an http.Request for the DeleteConsumer method
+func NewDeleteConsumerRequest(server string, name string, params *DeleteConsumerParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/consumers/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Store != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "store", *params.Store, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetConsumerRequest constructs an http.Request for the GetConsumer method
+func NewGetConsumerRequest(server string, name string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/consumers/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutConsumerRequest calls the generic PutConsumer builder with application/json body
+func NewPutConsumerRequest(server string, name string, body PutConsumerJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutConsumerRequestWithBody(server, name, "application/json", bodyReader)
+}
+
+// NewPutConsumerRequestWithBody constructs an http.Request for the PutConsumer method, with any body, and a specified content type
+func NewPutConsumerRequestWithBody(server string, name string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/consumers/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewLogPullRequest constructs an http.Request for the LogPull method
 func NewLogPullRequest(server string, params *LogPullParams) (*http.Request, error) {
 	var err error
@@ -2831,6 +3417,121 @@ func NewPutStoreRequestWithBody(server string, store string, contentType string,
 	}
 
 	operationPath := fmt.Sprintf("/v1/stores/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewLogPushRemoveRequest constructs an http.Request for the LogPushRemove method
+func NewLogPushRemoveRequest(server string, store string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "store", store, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stores/%s/push", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewLogPushStatusRequest constructs an http.Request for the LogPushStatus method
+func NewLogPushStatusRequest(server string, store string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "store", store, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stores/%s/push", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewLogPushRegisterRequest calls the generic LogPushRegister builder with application/json body
+func NewLogPushRegisterRequest(server string, store string, body LogPushRegisterJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewLogPushRegisterRequestWithBody(server, store, "application/json", bodyReader)
+}
+
+// NewLogPushRegisterRequestWithBody constructs an http.Request for the LogPushRegister method, with any body, and a specified content type
+func NewLogPushRegisterRequestWithBody(server string, store string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "store", store, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stores/%s/push", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -3658,6 +4359,47 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/admin/plugins/{name}/rollback (the `RollBackPlugin` operationId).
 	RollBackPluginWithResponse(ctx context.Context, name string, body RollBackPluginJSONRequestBody, reqEditors ...RequestEditorFn) (*RollBackPluginAnswer, error)
 
+	// ListConsumersWithResponse Lists the consumers with their lag.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/consumers (the `ListConsumers` operationId).
+	ListConsumersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListConsumersAnswer, error)
+
+	// DeleteConsumerWithResponse Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/consumers/{name} (the `DeleteConsumer` operationId).
+	DeleteConsumerWithResponse(ctx context.Context, name string, params *DeleteConsumerParams, reqEditors ...RequestEditorFn) (*DeleteConsumerAnswer, error)
+
+	// GetConsumerWithResponse Shows a consumer's checkpoints and its lag.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/consumers/{name} (the `GetConsumer` operationId).
+	GetConsumerWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*GetConsumerAnswer, error)
+
+	// PutConsumerWithBodyWithResponse Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+	//
+	// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
+	// size.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/consumers/{name} (the `PutConsumer` operationId).
+	PutConsumerWithBodyWithResponse(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutConsumerAnswer, error)
+
+	// PutConsumerWithResponse Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+	//
+	// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
+	// size.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/consumers/{name} (the `PutConsumer` operationId).
+	PutConsumerWithResponse(ctx context.Context, name string, body PutConsumerJSONRequestBody, reqEditors ...RequestEditorFn) (*PutConsumerAnswer, error)
+
 	// LogPullWithResponse LogPull: reads a store's committed log, dense in `lsn`.
 	//
 	// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
@@ -3703,6 +4445,42 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PUT /v1/stores/{store} (the `PutStore` operationId).
 	PutStoreWithResponse(ctx context.Context, store string, body PutStoreJSONRequestBody, reqEditors ...RequestEditorFn) (*PutStoreAnswer, error)
+
+	// LogPushRemoveWithResponse Ends a push and forgets its receiver.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/stores/{store}/push (the `LogPushRemove` operationId).
+	LogPushRemoveWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*LogPushRemoveAnswer, error)
+
+	// LogPushStatusWithResponse Shows the registered receiver and where its push stands. The secret is not shown.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/stores/{store}/push (the `LogPushStatus` operationId).
+	LogPushStatusWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*LogPushStatusAnswer, error)
+
+	// LogPushRegisterWithBodyWithResponse LogPush: registers a receiver of the store's log, or changes the one that is registered.
+	//
+	// Records are posted in order, as `PushBody`, at least once; a 2xx acknowledges them, and its header
+	// `tribunal-watermark` may name another LSN that the receiver holds. Each request carries `tribunal-signature:
+	// t=SECONDS,v1=HEX`, where HEX is HMAC-SHA256 with the secret over `SECONDS`, a full stop, and the body.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/stores/{store}/push (the `LogPushRegister` operationId).
+	LogPushRegisterWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*LogPushRegisterAnswer, error)
+
+	// LogPushRegisterWithResponse LogPush: registers a receiver of the store's log, or changes the one that is registered.
+	//
+	// Records are posted in order, as `PushBody`, at least once; a 2xx acknowledges them, and its header
+	// `tribunal-watermark` may name another LSN that the receiver holds. Each request carries `tribunal-signature:
+	// t=SECONDS,v1=HEX`, where HEX is HMAC-SHA256 with the secret over `SECONDS`, a full stop, and the body.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/stores/{store}/push (the `LogPushRegister` operationId).
+	LogPushRegisterWithResponse(ctx context.Context, store string, body LogPushRegisterJSONRequestBody, reqEditors ...RequestEditorFn) (*LogPushRegisterAnswer, error)
 
 	// AttachPushWithBodyWithResponse Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
 	// own watermark or because it was loaded from elsewhere.
@@ -4349,6 +5127,254 @@ func (r RollBackPluginAnswer) ContentType() string {
 	return ""
 }
 
+type ListConsumersAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ConsumerList
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListConsumersAnswer) GetJSON200() *ConsumerList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ListConsumersAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ListConsumersAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r ListConsumersAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListConsumersAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListConsumersAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListConsumersAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteConsumerAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DeleteConsumerAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r DeleteConsumerAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r DeleteConsumerAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteConsumerAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteConsumerAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteConsumerAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteConsumerAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetConsumerAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Consumer
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetConsumerAnswer) GetJSON200() *Consumer {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetConsumerAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r GetConsumerAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r GetConsumerAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r GetConsumerAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetConsumerAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetConsumerAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetConsumerAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutConsumerAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Consumer
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutConsumerAnswer) GetJSON200() *Consumer {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PutConsumerAnswer) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PutConsumerAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PutConsumerAnswer) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r PutConsumerAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r PutConsumerAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r PutConsumerAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutConsumerAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutConsumerAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutConsumerAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type LogPullAnswer struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -4688,6 +5714,206 @@ func (r PutStoreAnswer) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r PutStoreAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type LogPushRemoveAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r LogPushRemoveAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r LogPushRemoveAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r LogPushRemoveAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r LogPushRemoveAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r LogPushRemoveAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r LogPushRemoveAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r LogPushRemoveAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type LogPushStatusAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PushInfo
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r LogPushStatusAnswer) GetJSON200() *PushInfo {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r LogPushStatusAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r LogPushStatusAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r LogPushStatusAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r LogPushStatusAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r LogPushStatusAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r LogPushStatusAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r LogPushStatusAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type LogPushRegisterAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PushInfo
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON410 the response for an HTTP 410 `application/problem+json` response
+	ApplicationProblemJSON410 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r LogPushRegisterAnswer) GetJSON200() *PushInfo {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r LogPushRegisterAnswer) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r LogPushRegisterAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON410 returns the response for an HTTP 410 `application/problem+json` response
+func (r LogPushRegisterAnswer) GetApplicationProblemJSON410() *Problem {
+	return r.ApplicationProblemJSON410
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r LogPushRegisterAnswer) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r LogPushRegisterAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r LogPushRegisterAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r LogPushRegisterAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r LogPushRegisterAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r LogPushRegisterAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r LogPushRegisterAnswer) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5923,6 +7149,77 @@ func (c *ClientWithResponses) RollBackPluginWithResponse(ctx context.Context, na
 	return ParseRollBackPluginAnswer(rsp)
 }
 
+// ListConsumersWithResponse Lists the consumers with their lag.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/consumers (the `ListConsumers` operationId).
+func (c *ClientWithResponses) ListConsumersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListConsumersAnswer, error) {
+	rsp, err := c.ListConsumers(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListConsumersAnswer(rsp)
+}
+
+// DeleteConsumerWithResponse Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/consumers/{name} (the `DeleteConsumer` operationId).
+func (c *ClientWithResponses) DeleteConsumerWithResponse(ctx context.Context, name string, params *DeleteConsumerParams, reqEditors ...RequestEditorFn) (*DeleteConsumerAnswer, error) {
+	rsp, err := c.DeleteConsumer(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteConsumerAnswer(rsp)
+}
+
+// GetConsumerWithResponse Shows a consumer's checkpoints and its lag.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/consumers/{name} (the `GetConsumer` operationId).
+func (c *ClientWithResponses) GetConsumerWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*GetConsumerAnswer, error) {
+	rsp, err := c.GetConsumer(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetConsumerAnswer(rsp)
+}
+
+// PutConsumerWithBodyWithResponse Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+//
+// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
+// size.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/consumers/{name} (the `PutConsumer` operationId).
+func (c *ClientWithResponses) PutConsumerWithBodyWithResponse(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutConsumerAnswer, error) {
+	rsp, err := c.PutConsumerWithBody(ctx, name, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutConsumerAnswer(rsp)
+}
+
+// PutConsumerWithResponse Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+//
+// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
+// size.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/consumers/{name} (the `PutConsumer` operationId).
+func (c *ClientWithResponses) PutConsumerWithResponse(ctx context.Context, name string, body PutConsumerJSONRequestBody, reqEditors ...RequestEditorFn) (*PutConsumerAnswer, error) {
+	rsp, err := c.PutConsumer(ctx, name, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutConsumerAnswer(rsp)
+}
+
 // LogPullWithResponse LogPull: reads a store's committed log, dense in `lsn`.
 //
 // `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
@@ -6003,6 +7300,66 @@ func (c *ClientWithResponses) PutStoreWithResponse(ctx context.Context, store st
 		return nil, err
 	}
 	return ParsePutStoreAnswer(rsp)
+}
+
+// LogPushRemoveWithResponse Ends a push and forgets its receiver.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/stores/{store}/push (the `LogPushRemove` operationId).
+func (c *ClientWithResponses) LogPushRemoveWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*LogPushRemoveAnswer, error) {
+	rsp, err := c.LogPushRemove(ctx, store, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLogPushRemoveAnswer(rsp)
+}
+
+// LogPushStatusWithResponse Shows the registered receiver and where its push stands. The secret is not shown.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/stores/{store}/push (the `LogPushStatus` operationId).
+func (c *ClientWithResponses) LogPushStatusWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*LogPushStatusAnswer, error) {
+	rsp, err := c.LogPushStatus(ctx, store, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLogPushStatusAnswer(rsp)
+}
+
+// LogPushRegisterWithBodyWithResponse LogPush: registers a receiver of the store's log, or changes the one that is registered.
+//
+// Records are posted in order, as `PushBody`, at least once; a 2xx acknowledges them, and its header
+// `tribunal-watermark` may name another LSN that the receiver holds. Each request carries `tribunal-signature:
+// t=SECONDS,v1=HEX`, where HEX is HMAC-SHA256 with the secret over `SECONDS`, a full stop, and the body.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/stores/{store}/push (the `LogPushRegister` operationId).
+func (c *ClientWithResponses) LogPushRegisterWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*LogPushRegisterAnswer, error) {
+	rsp, err := c.LogPushRegisterWithBody(ctx, store, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLogPushRegisterAnswer(rsp)
+}
+
+// LogPushRegisterWithResponse LogPush: registers a receiver of the store's log, or changes the one that is registered.
+//
+// Records are posted in order, as `PushBody`, at least once; a 2xx acknowledges them, and its header
+// `tribunal-watermark` may name another LSN that the receiver holds. Each request carries `tribunal-signature:
+// t=SECONDS,v1=HEX`, where HEX is HMAC-SHA256 with the secret over `SECONDS`, a full stop, and the body.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/stores/{store}/push (the `LogPushRegister` operationId).
+func (c *ClientWithResponses) LogPushRegisterWithResponse(ctx context.Context, store string, body LogPushRegisterJSONRequestBody, reqEditors ...RequestEditorFn) (*LogPushRegisterAnswer, error) {
+	rsp, err := c.LogPushRegister(ctx, store, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLogPushRegisterAnswer(rsp)
 }
 
 // AttachPushWithBodyWithResponse Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
@@ -6652,6 +8009,197 @@ func ParseRollBackPluginAnswer(rsp *http.Response) (*RollBackPluginAnswer, error
 	return response, nil
 }
 
+// ParseListConsumersAnswer parses an HTTP response from a ListConsumersWithResponse call
+func ParseListConsumersAnswer(rsp *http.Response) (*ListConsumersAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListConsumersAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ConsumerList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteConsumerAnswer parses an HTTP response from a DeleteConsumerWithResponse call
+func ParseDeleteConsumerAnswer(rsp *http.Response) (*DeleteConsumerAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteConsumerAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetConsumerAnswer parses an HTTP response from a GetConsumerWithResponse call
+func ParseGetConsumerAnswer(rsp *http.Response) (*GetConsumerAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetConsumerAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Consumer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutConsumerAnswer parses an HTTP response from a PutConsumerWithResponse call
+func ParsePutConsumerAnswer(rsp *http.Response) (*PutConsumerAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutConsumerAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Consumer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseLogPullAnswer parses an HTTP response from a LogPullWithResponse call
 func ParseLogPullAnswer(rsp *http.Response) (*LogPullAnswer, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -6898,6 +8446,164 @@ func ParsePutStoreAnswer(rsp *http.Response) (*PutStoreAnswer, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseLogPushRemoveAnswer parses an HTTP response from a LogPushRemoveWithResponse call
+func ParseLogPushRemoveAnswer(rsp *http.Response) (*LogPushRemoveAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &LogPushRemoveAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseLogPushStatusAnswer parses an HTTP response from a LogPushStatusWithResponse call
+func ParseLogPushStatusAnswer(rsp *http.Response) (*LogPushStatusAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &LogPushStatusAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PushInfo
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseLogPushRegisterAnswer parses an HTTP response from a LogPushRegisterWithResponse call
+func ParseLogPushRegisterAnswer(rsp *http.Response) (*LogPushRegisterAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &LogPushRegisterAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PushInfo
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 410:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON410 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest Problem

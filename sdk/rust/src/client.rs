@@ -448,7 +448,7 @@ impl Client {
         read(&self.ask(Method::POST, &path, Some(&request), 0).await?)
     }
 
-    async fn ask(
+    pub(crate) async fn ask(
         &self,
         method: Method,
         path: &str,
@@ -482,7 +482,7 @@ fn is_settled(answer: &Answer) -> bool {
         && !matches!(status, StatusCode::GATEWAY_TIMEOUT | StatusCode::BAD_GATEWAY | StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
+pub(crate) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
     if answer.status.is_success() {
         return serde_json::from_slice(&answer.body).map_err(Error::misbehaved);
     }

@@ -37,6 +37,7 @@
 
 mod client;
 mod connection;
+mod consumers;
 mod error;
 mod log;
 mod outcome;

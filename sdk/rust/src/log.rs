@@ -99,6 +99,12 @@ impl LogReader {
         self.after
     }
 
+    /// Tells whether every record of the last page was returned: a good moment to note the checkpoint.
+    #[must_use]
+    pub fn is_page_over(&self) -> bool {
+        self.page.is_empty()
+    }
+
     /// Returns the last position of the log, as of the last page.
     #[must_use]
     pub fn head(&self) -> Lsn {

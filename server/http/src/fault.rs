@@ -42,6 +42,10 @@ pub enum Code {
     UnknownParameter,
     /// A name that no store may have.
     BadName,
+    /// Not the URL of a receiver.
+    BadUrl,
+    /// A secret that is too short or too long.
+    BadSecret,
     /// Snapshots may not be left out here.
     SnapshotRequired,
     /// Nested too deep.
@@ -89,6 +93,8 @@ impl Code {
             Code::BadParameter => ("bad_parameter", 400),
             Code::UnknownParameter => ("unknown_parameter", 400),
             Code::BadName => ("bad_name", 400),
+            Code::BadUrl => ("bad_url", 400),
+            Code::BadSecret => ("bad_secret", 400),
             Code::SnapshotRequired => ("snapshot_required", 400),
             Code::TooDeep => ("too_deep", 400),
             Code::UnknownStore => ("unknown_store", 404),

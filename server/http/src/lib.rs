@@ -12,6 +12,7 @@ pub mod body;
 pub mod body_hash;
 pub mod commit;
 pub mod connection;
+pub mod consumers;
 pub mod counters;
 pub mod fault;
 pub mod feeds;
@@ -34,6 +35,7 @@ pub mod stores;
 pub mod txn_body;
 pub mod txn_status;
 pub mod versions;
+pub mod webhooks;
 
 pub use app::RouterOptions;
 pub use feeds::Feeds;

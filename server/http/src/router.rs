@@ -16,7 +16,8 @@ use crate::app::{App, RouterOptions, Streamed};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::{
-    batch_commit, begin, commit, log_pull, meta, plugins, rows, store_push, store_state, stores, txn_status, versions,
+    batch_commit, begin, commit, consumers, log_pull, meta, plugins, rows, store_push, store_state, stores, txn_status,
+    versions, webhooks,
 };
 
 /// The document without its paths.
@@ -31,7 +32,7 @@ use crate::{
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     servers((url = "/", description = "This server")),
-    components(schemas(tribunal_api::ImportLine, tribunal_api::LogEvent, tribunal_api::StateLine)),
+    components(schemas(tribunal_api::ImportLine, tribunal_api::LogEvent, tribunal_api::PushBody, tribunal_api::StateLine)),
     tags(
         (name = "transactions", description = "Begin, commit, abort, status"),
         (name = "log", description = "Committed writes, in order"),
@@ -80,7 +81,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(store_push::skip_record))
         .routes(routes!(store_push::list_skips))
         .routes(routes!(store_push::attach_push))
+        .routes(routes!(webhooks::put_push, webhooks::get_push, webhooks::delete_push))
         .routes(routes!(store_state::get_state))
+        .routes(routes!(consumers::list_consumers))
+        .routes(routes!(consumers::put_consumer, consumers::get_consumer, consumers::delete_consumer))
         .routes(routes!(versions::import_versions))
         .routes(routes!(plugins::put_plugin, plugins::get_plugin))
         .routes(routes!(plugins::activate_plugin))

@@ -53,6 +53,9 @@ pub enum Command {
         #[arg(long, default_value = "")]
         config: String,
     },
+    /// Shows who reads logs with checkpoints.
+    #[command(subcommand)]
+    Consumer(ConsumerCommand),
     /// Shows the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -144,6 +147,9 @@ pub enum LogCommand {
         /// Go on as records arrive.
         #[arg(long, short)]
         follow: bool,
+        /// Start behind this consumer's checkpoint, and move it as records are printed.
+        #[arg(long, value_name = "NAME", conflicts_with = "after")]
+        consumer: Option<String>,
     },
     /// Rebuilds a damaged log from what can be proved in it, and says what is lost.
     Salvage {
@@ -213,6 +219,25 @@ pub enum StoreCommand {
         /// The storage was loaded from elsewhere with everything up to this record.
         #[arg(long)]
         loaded_lsn: Option<u64>,
+    },
+}
+
+/// Consumers.
+#[derive(Debug, Subcommand)]
+pub enum ConsumerCommand {
+    /// Lists consumers with their checkpoints and lag.
+    Ls {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Forgets a consumer: the log is no longer held for it.
+    Rm {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+        /// Its name.
+        name: String,
     },
 }
 

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout_at;
-use tribunal_http::feeds::{Feeds, StateRows, StoreState};
+use tribunal_http::feeds::{ConsumerStatus, Feeds, Registration, StateRows, StoreState, WebhookStatus};
 use tribunal_http::service::{Answer, LogPage, LogQuery, ServiceError, StoredRow};
 use tribunal_push::{EmbeddedImage, EmbeddedStore};
-use tribunal_types::{Lsn, StoreId, limits};
+use tribunal_types::{Lsn, NamespaceId, StoreId, limits};
 
 use crate::service::{NodeService, unreadable};
 use crate::stores::NoRecords;
@@ -38,7 +38,7 @@ impl NodeService {
             let records = self.records.near_or_far(query.store, query.after, read).map_err(no_records)?;
             let next = records.bounds().map_or(query.after, |(_, last)| last);
             if query.after > head && (ending || Instant::now() >= deadline) {
-                return Err(beyond_head(query.after, head));
+                return Err(beyond_head("?after", query.after, head));
             }
             if !records.records.is_empty() || ending || Instant::now() >= deadline {
                 let oldest = self.records.oldest(query.store);
@@ -81,6 +81,36 @@ impl Feeds for NodeService {
             }
         })
     }
+
+    fn set_checkpoint(
+        &self,
+        namespace: NamespaceId,
+        name: String,
+        store: StoreId,
+        lsn: Lsn,
+    ) -> Answer<'_, ConsumerStatus> {
+        Box::pin(self.set_checkpoint_of(namespace, name, store, lsn))
+    }
+
+    fn consumers(&self, namespace: NamespaceId, name: Option<String>) -> Answer<'_, Vec<ConsumerStatus>> {
+        Box::pin(async move { Ok(self.consumers_of(namespace, name.as_deref())) })
+    }
+
+    fn forget_consumer(&self, namespace: NamespaceId, name: String, store: Option<StoreId>) -> Answer<'_, bool> {
+        Box::pin(async move { self.forget_consumer_of(namespace, &name, store).await })
+    }
+
+    fn register_webhook(&self, store: StoreId, registration: Registration) -> Answer<'_, WebhookStatus> {
+        Box::pin(self.register_webhook_of(store, registration))
+    }
+
+    fn webhook(&self, store: StoreId) -> Option<WebhookStatus> {
+        self.webhook_of(store)
+    }
+
+    fn remove_webhook(&self, store: StoreId) -> Answer<'_, bool> {
+        Box::pin(self.remove_webhook_of(store))
+    }
 }
 
 struct Rows {
@@ -112,10 +142,10 @@ fn no_records(error: NoRecords) -> ServiceError {
     }
 }
 
-fn beyond_head(after: Lsn, head: Lsn) -> ServiceError {
+pub(crate) fn beyond_head(pointer: &str, after: Lsn, head: Lsn) -> ServiceError {
     ServiceError::ClientMistake {
         code: "position_beyond_head",
-        pointer: "?after".into(),
+        pointer: pointer.into(),
         detail: format!(
             "the log ends at {head}, and {after} lies behind that: the position is of another log, or of another store"
         ),

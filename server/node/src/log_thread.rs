@@ -55,6 +55,10 @@ pub struct Ties {
     pub metrics: Arc<Metrics>,
     /// How much of the log a store may hold back.
     pub quota: HoldBack,
+    /// Returns the first epoch that a reader still needs.
+    pub needed: Box<dyn Fn() -> Option<Cen> + Send>,
+    /// How much of the log readers may hold back.
+    pub readers_quota: HoldBack,
 }
 
 /// Tells the sequencer if the log thread panics: nothing would ever become durable again.
@@ -150,7 +154,10 @@ fn truncate(log: &mut DiskLog, below: Cen, applied: &[(StoreId, Cen)], ties: &Ti
     for (store, _) in applied.iter().filter(|(_, applied)| *applied < bound) {
         let _ = ties.events.send(Message::OverQuota(*store, bound));
     }
-    log.truncate(applied.iter().map(|(_, applied)| *applied).fold(below, Cen::min))
+    let stores = applied.iter().map(|(_, applied)| *applied).fold(below, Cen::min);
+    // A reader's checkpoint outweighs the age of the log, not its size.
+    let readers = (ties.needed)().map_or(stores, |needed| needed.max(log.held_back_below(ties.readers_quota)));
+    log.truncate(stores.min(readers))
 }
 
 fn store_image(

@@ -4,6 +4,7 @@ mod artefacts;
 mod cli;
 mod commands;
 mod config;
+mod consumers;
 mod declared;
 mod epoch_cache;
 mod feeds;
@@ -20,6 +21,7 @@ mod policies;
 mod published;
 mod push_control;
 mod pushes;
+mod readers;
 mod recovery;
 mod sequencer;
 mod service;
@@ -28,6 +30,7 @@ mod slots;
 mod stores;
 mod waiting;
 mod watchers;
+mod webhooks;
 
 use std::process::ExitCode;
 

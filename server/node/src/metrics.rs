@@ -41,6 +41,15 @@ pub struct FaultLabel {
     pub kind: String,
 }
 
+/// Label of a consumer's figures.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ConsumerLabel {
+    /// The consumer's name.
+    pub consumer: String,
+    /// The store's name.
+    pub store: String,
+}
+
 type Level = Gauge<u64, AtomicU64>;
 
 /// All figures of a node.
@@ -100,6 +109,12 @@ pub struct Metrics {
     pub store_head: Family<StoreLabel, Level>,
     /// Newest acknowledged record, by store.
     pub store_acked: Family<StoreLabel, Level>,
+    /// Records that a consumer is not done with.
+    pub consumer_lag_records: Family<ConsumerLabel, Level>,
+    /// Age of the oldest of them, milliseconds.
+    pub consumer_lag_ms: Family<ConsumerLabel, Level>,
+    /// Records that a webhook has not acknowledged, by store.
+    pub webhook_lag_records: Family<StoreLabel, Level>,
     /// Whether the log goes on without a store's storage.
     pub store_detached: Family<StoreLabel, Level>,
 }
@@ -138,6 +153,9 @@ impl Metrics {
             ids: Level::default(),
             store_head: Family::default(),
             store_acked: Family::default(),
+            consumer_lag_records: Family::default(),
+            consumer_lag_ms: Family::default(),
+            webhook_lag_records: Family::default(),
             store_detached: Family::default(),
             registry: Registry::default(),
         };
@@ -170,6 +188,12 @@ impl Metrics {
         let detached = metrics.store_detached.clone();
         registry.register("store_detached", "1 if the log goes on without a store's storage", detached);
         registry.register("store_acked_lsn", "Newest acknowledged record of a store", metrics.store_acked.clone());
+        let lag = metrics.consumer_lag_records.clone();
+        registry.register("consumer_lag_records", "Records that a consumer is not done with", lag);
+        let age = metrics.consumer_lag_ms.clone();
+        registry.register("consumer_lag_ms", "Age of the oldest record that a consumer is not done with", age);
+        let lag = metrics.webhook_lag_records.clone();
+        registry.register("webhook_lag_records", "Records that a store's webhook has not acknowledged", lag);
         Metrics { registry, ..metrics }
     }
 

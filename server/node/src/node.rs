@@ -16,6 +16,7 @@ use tribunal_log::HoldBack;
 use tribunal_types::{ControlChange, Existence, NamespaceId, PluginSlot, StoreSpec};
 
 use crate::config::Config;
+use crate::consumers::RecordTimes;
 use crate::epoch_cache::EpochCache;
 use crate::log_thread;
 use crate::metrics::Metrics;
@@ -23,10 +24,12 @@ use crate::modules::Modules;
 use crate::plugin_admin::PluginAdmin;
 use crate::published::Published;
 use crate::pushes::Pushes;
+use crate::readers::{Readers, Saver};
 use crate::recovery::{Recovered, recover};
 use crate::sequencer::{Ended, Message, Sequencer, Shared, Start};
 use crate::service::NodeService;
 use crate::stores::{Records, Stores};
+use crate::webhooks::Webhooks;
 
 /// Bytes of recent epochs kept in memory.
 const EPOCH_CACHE_BYTES: usize = 128 << 20;
@@ -61,6 +64,8 @@ pub struct Node {
     messages: Sender<Message>,
     ended: watch::Receiver<Option<Ended>>,
     threads: Vec<JoinHandle<()>>,
+    /// Writes what is remembered of readers; ends when it is dropped.
+    saver: Option<Saver>,
     http_stop: Option<oneshot::Sender<()>>,
     http_done: Option<tokio::task::JoinHandle<()>>,
 }
@@ -114,6 +119,8 @@ impl Node {
         let pushes = Pushes::new(config, records.clone(), messages.clone(), handle, Arc::clone(&modules))
             .map(Arc::new)
             .map_err(NodeError::Start)?;
+        let (readers, saver) = Readers::open(&config.data).map_err(NodeError::Start)?;
+        let webhooks = Webhooks::new(pushes.egress(), records.clone(), Arc::clone(&readers), runtime.handle().clone());
         let quota =
             HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes };
         let start = Start {
@@ -161,6 +168,11 @@ impl Node {
                 cache: Arc::clone(&shared.cache),
                 metrics: Arc::clone(&shared.metrics),
                 quota,
+                needed: {
+                    let records = records.clone();
+                    Box::new(move || crate::consumers::needed(&readers, &records))
+                },
+                readers_quota: HoldBack { age_ms: u64::MAX / 2, bytes: config.log.retention_bytes },
             };
             let log = recovered.log;
             spawn("log", move || log_thread::run(log, &log_jobs, &ties))?
@@ -177,6 +189,8 @@ impl Node {
             group: recovered.group,
             epoch_length: config.epoch,
             stopping: Arc::new(AtomicBool::new(false)),
+            webhooks: Arc::new(webhooks),
+            record_times: RecordTimes::default(),
             images: Arc::new(tokio::sync::Semaphore::new(crate::feeds::STATE_IMAGES_MAX)),
             declaring: tokio::sync::Mutex::new(()),
             plugins: PluginAdmin::new(modules, slots, messages.clone(), runtime.handle().clone()),
@@ -188,6 +202,7 @@ impl Node {
             messages,
             ended,
             threads: vec![sequencer, log_thread],
+            saver: Some(saver),
             http_stop: None,
             http_done: None,
         };
@@ -201,6 +216,7 @@ impl Node {
         for store in &declared {
             node.runtime.block_on(node.service.pushes.settled(store.spec.id));
         }
+        node.service.start_webhooks();
         Ok(node)
     }
 
@@ -324,6 +340,8 @@ impl Node {
             let _ = self.runtime.block_on(async { tokio::time::timeout(patience, done).await });
         }
         self.runtime.block_on(self.service.pushes.stop());
+        self.runtime.block_on(self.service.webhooks.stop());
+        drop(self.saver.take());
         self.runtime.shutdown_timeout(std::time::Duration::from_secs(2));
         match ended {
             Ended::Stopped => Ok(()),

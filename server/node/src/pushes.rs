@@ -97,6 +97,11 @@ pub struct Pushes {
 }
 
 impl Pushes {
+    /// Returns where connections may go.
+    pub fn egress(&self) -> EgressPolicy {
+        self.egress.clone()
+    }
+
     /// Prepares pushes; none runs yet.
     ///
     /// # Errors

@@ -23,12 +23,14 @@ use tribunal_types::{
 };
 
 use crate::config::EpochLength;
+use crate::consumers::RecordTimes;
 use crate::metrics::StoreLabel;
 use crate::plugin_admin::PluginAdmin;
 use crate::pushes::Pushes;
 use crate::sequencer::{KnownNow, Message, Shared};
 use crate::stores::{Records, Stores};
 use crate::waiting::{Answer, Many, Ticket, bytes_of};
+use crate::webhooks::Webhooks;
 
 /// A commit that is not durable after this long is answered with "outcome unknown".
 const DECISION_PATIENCE: Duration = Duration::from_secs(30);
@@ -55,6 +57,10 @@ pub struct NodeService {
     pub epoch_length: EpochLength,
     /// Set when the node begins to stop.
     pub stopping: Arc<AtomicBool>,
+    /// The pushes to webhooks, and what is remembered of readers.
+    pub webhooks: Arc<Webhooks>,
+    /// When records were committed that readers are not done with.
+    pub record_times: RecordTimes,
     /// State images under way.
     pub images: Arc<Semaphore>,
     /// One declaration at a time, so that two of one name get one id.
@@ -484,6 +490,7 @@ impl Service for NodeService {
             self.shared.metrics.store_head.get_or_create(&label).set(progress.head.0);
             self.shared.metrics.store_acked.get_or_create(&label).set(progress.acked.0);
         }
+        self.count_readers();
         self.shared.metrics.render()
     }
 

@@ -10,7 +10,7 @@ use tribunal_core::row_key::RowKeyer;
 use tribunal_http::service::Catalog;
 use tribunal_log::{Located, LogReader};
 use tribunal_push::{AckSink, LogSource, Pending, ReadLimit, SourceError};
-use tribunal_types::{ControlChange, ControlIndex, Detachment, Lsn, RecordBatch, StoreId};
+use tribunal_types::{Cen, ControlChange, ControlIndex, Detachment, Lsn, RecordBatch, StoreId};
 
 use crate::declared::{Declarations, DeclaredStore};
 use crate::epoch_cache::{EpochCache, ResolvedEpoch};
@@ -134,6 +134,30 @@ impl Records {
         } else {
             tokio::task::block_in_place(read)
         }
+    }
+
+    /// Returns the epoch of the first record behind `after`; `None` if there is none, or it is gone. May read the disk.
+    #[must_use]
+    pub fn epoch_behind(&self, store: StoreId, after: Lsn) -> Option<Cen> {
+        if let Some(epoch) = self.cache.following(store, after) {
+            return Some(epoch.outcome.cen);
+        }
+        match self.log.locate(store, after) {
+            Ok(Located::Epoch(cen)) => Some(cen),
+            _ => None,
+        }
+    }
+
+    /// Returns when the first record behind `after` that is kept was committed, milliseconds of replicated time. May read
+    /// the disk.
+    #[must_use]
+    pub fn time_behind(&self, store: StoreId, after: Lsn) -> Option<u64> {
+        let after = after.max(Lsn(self.oldest(store).0.saturating_sub(1)));
+        if let Some(epoch) = self.cache.following(store, after) {
+            return Some(epoch.input.epoch_time_ms);
+        }
+        let cen = self.epoch_behind(store, after)?;
+        self.log.epoch(cen).ok()?.map(|epoch| epoch.0.epoch_time_ms)
     }
 
     /// Returns the oldest record that is still kept.

@@ -9,6 +9,7 @@ pub mod adaptor;
 pub mod attach;
 pub mod egress;
 pub mod embedded;
+mod http_connection;
 pub mod pusher;
 pub mod resp;
 pub mod source;
@@ -16,6 +17,7 @@ pub mod status;
 #[cfg(test)]
 mod testing;
 pub mod transport;
+pub mod webhook;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,6 +31,7 @@ pub use resp::{RespOptions, RespTransport};
 pub use source::{AckSink, LogSource, ReadLimit, SourceError};
 pub use status::{PushHandle, PushState, PushStatus};
 pub use transport::{StorageDurability, Transport, TransportError};
+pub use webhook::{WatermarkStore, Webhook, WebhookParts};
 
 /// A boxed future, so that the seams can be trait objects.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -135,6 +135,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/consumers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the consumers with their lag. */
+        get: operations["listConsumers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/consumers/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Shows a consumer's checkpoints and its lag. */
+        get: operations["getConsumer"];
+        /**
+         * Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+         * @description It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
+         *     size.
+         */
+        put: operations["putConsumer"];
+        post?: never;
+        /** Forgets a consumer, or its checkpoint in one store. The log is no longer held for it. */
+        delete: operations["deleteConsumer"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/log": {
         parameters: {
             query?: never;
@@ -204,6 +244,30 @@ export interface paths {
         put: operations["putStore"];
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/stores/{store}/push": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Shows the registered receiver and where its push stands. The secret is not shown. */
+        get: operations["logPushStatus"];
+        /**
+         * LogPush: registers a receiver of the store's log, or changes the one that is registered.
+         * @description Records are posted in order, as `PushBody`, at least once; a 2xx acknowledges them, and its header
+         *     `tribunal-watermark` may name another LSN that the receiver holds. Each request carries `tribunal-signature:
+         *     t=SECONDS,v1=HEX`, where HEX is HMAC-SHA256 with the secret over `SECONDS`, a full stop, and the body.
+         */
+        put: operations["logPushRegister"];
+        post?: never;
+        /** Ends a push and forgets its receiver. */
+        delete: operations["logPushRemove"];
         options?: never;
         head?: never;
         patch?: never;
@@ -584,6 +648,19 @@ export interface components {
              */
             txn_id: string;
         };
+        /** @description How far a consumer is. */
+        CheckpointRequest: {
+            /**
+             * @description Last record that the consumer is done with; 0 is none.
+             * @example 120
+             */
+            lsn: string;
+            /**
+             * @description Whose log.
+             * @example kv
+             */
+            store: string;
+        };
         /** @description A commit: what the transaction observed and what it wants to write. */
         CommitRequest: {
             /** @description When to answer. */
@@ -651,6 +728,54 @@ export interface components {
              * @example kv
              */
             store: string;
+        };
+        /** @description A consumer and its checkpoints. */
+        Consumer: {
+            /** @description One per store that it reads, by the store's name. */
+            checkpoints: components["schemas"]["ConsumerPosition"][];
+            /**
+             * @description Its name.
+             * @example search-index
+             */
+            name: string;
+        };
+        /** @description All consumers of the namespace. */
+        ConsumerList: {
+            /** @description By name. */
+            consumers: components["schemas"]["Consumer"][];
+        };
+        /** @description A consumer's position in one store's log. */
+        ConsumerPosition: {
+            /**
+             * @description Last position of the log.
+             * @example 150
+             */
+            head_lsn: string;
+            /**
+             * @description Age of the oldest of them, milliseconds; 0 if there is none.
+             * @example 250
+             */
+            lag_ms: string;
+            /**
+             * @description Records that the consumer is not done with.
+             * @example 30
+             */
+            lag_records: string;
+            /**
+             * @description Last record that the consumer is done with: pull behind it.
+             * @example 120
+             */
+            lsn: string;
+            /**
+             * @description Whose log.
+             * @example kv
+             */
+            store: string;
+            /**
+             * @description When the checkpoint was set, milliseconds since 1970.
+             * @example 1795268000000
+             */
+            updated_at_ms: string;
         };
         /** @description The process is alive. */
         Health: {
@@ -1099,6 +1224,117 @@ export interface components {
              * @example /writes/0/key
              */
             pointer: string;
+        };
+        /** @description Body of a request to a receiver. */
+        PushBody: {
+            /** @description First record. */
+            first_lsn: string;
+            /** @description Last record. */
+            last_lsn: string;
+            /** @description The records, dense in `lsn`. */
+            records: components["schemas"]["LogRecord"][];
+            /** @description The store. */
+            store: string;
+        };
+        /** @description A registered receiver and where it stands. Its secret is not shown. */
+        PushInfo: {
+            /**
+             * @description Last record that the receiver acknowledged.
+             * @example 120
+             */
+            acked_lsn: string;
+            /**
+             * Format: int32
+             * @description Attempts that failed since the last progress.
+             */
+            attempts: number;
+            /**
+             * Format: int32
+             * @description Most bytes of keys and values of one request.
+             */
+            bytes_max: number;
+            /**
+             * @description Last position of the log.
+             * @example 150
+             */
+            head_lsn: string;
+            /** @description How it is pushed. */
+            kind: components["schemas"]["PushKind"];
+            /**
+             * @description How long there has been a lag, milliseconds.
+             * @example 250
+             */
+            lag_ms: string;
+            /**
+             * @description Records that are not acknowledged.
+             * @example 30
+             */
+            lag_records: string;
+            /** @description Last trouble, until it is over. */
+            last_error?: string;
+            /**
+             * Format: int32
+             * @description Most records of one request.
+             */
+            records_max: number;
+            /**
+             * @description `connecting`, `pushing`, `idle`, `backing_off` or `stopped`.
+             * @example idle
+             */
+            state: string;
+            /**
+             * @description The store.
+             * @example kv
+             */
+            store: string;
+            /**
+             * Format: int32
+             * @description How long one request may take, milliseconds.
+             */
+            timeout_ms: number;
+            /**
+             * @description Where it is posted to.
+             * @example https://receiver.example/hook
+             */
+            url: string;
+        };
+        /**
+         * @description How a store's log is pushed.
+         * @enum {string}
+         */
+        PushKind: "webhook";
+        /** @description A receiver to register. */
+        PushRequest: {
+            /**
+             * @description Position behind which to start. If absent: where the last registration of this store stands, or 0.
+             * @example 0
+             */
+            after?: string;
+            /**
+             * Format: int32
+             * @description Most bytes of keys and values of one request, above which no further record is added; 1 MiB if absent.
+             */
+            bytes_max?: number;
+            /** @description How it is pushed. */
+            kind: components["schemas"]["PushKind"];
+            /**
+             * Format: int32
+             * @description Most records of one request; 500 if absent.
+             */
+            records_max?: number;
+            /** @description What bodies are signed with, 16 to 256 characters. It is never shown again. */
+            secret: string;
+            /**
+             * Format: int32
+             * @description How long one request may take, milliseconds; 10000 if absent.
+             */
+            timeout_ms?: number;
+            /**
+             * @description Where to post: `https://` or `http://`, without user information. Addresses of the inside must be allowed by the
+             *     operator.
+             * @example https://receiver.example/hook
+             */
+            url: string;
         };
         /** @description A key range that the transaction scanned. */
         Range: {
@@ -1831,6 +2067,182 @@ export interface operations {
             };
         };
     };
+    listConsumers: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All consumers, by name */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConsumerList"];
+                };
+            };
+            /** @description Not known now */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getConsumer: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the consumer */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The consumer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Consumer"];
+                };
+            };
+            /** @description No such consumer */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not known now */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putConsumer: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name: letters, digits, `.`, `_`, `-`; at most 64 bytes */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** @description How far it is */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CheckpointRequest"];
+            };
+        };
+        responses: {
+            /** @description Its checkpoints are these now */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Consumer"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such store */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The position lies behind the end of the log, or there are too many consumers */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nothing was changed for sure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteConsumer: {
+        parameters: {
+            query?: {
+                /** @description Forget its checkpoint in this store only */
+                store?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Name of the consumer */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is forgotten */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No such consumer or store */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nothing was changed for sure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     logPull: {
         parameters: {
             query: {
@@ -2086,6 +2498,159 @@ export interface operations {
                 };
             };
             /** @description Nothing was changed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    logPushStatus: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the store */
+                store: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The receiver */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PushInfo"];
+                };
+            };
+            /** @description No such store, or nothing is registered */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not known now */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    logPushRegister: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the store */
+                store: string;
+            };
+            cookie?: never;
+        };
+        /** @description The receiver */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PushRequest"];
+            };
+        };
+        responses: {
+            /** @description It is registered like this now */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PushInfo"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such store */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The log no longer reaches back to `after`; `state_url` says where to start over */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The URL is not allowed, or the position lies behind the end of the log */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nothing was changed for sure */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    logPushRemove: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the store */
+                store: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Nothing is pushed any more */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No such store, or nothing is registered */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nothing was changed for sure */
             default: {
                 headers: {
                     [name: string]: unknown;

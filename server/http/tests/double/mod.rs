@@ -42,6 +42,8 @@ pub struct Double {
     state: Mutex<State>,
     /// What the next commit fails with.
     pub fail_next: Mutex<Option<ServiceError>>,
+    consumers: Mutex<BTreeMap<String, Vec<ConsumerPosition>>>,
+    webhooks: Mutex<HashMap<StoreId, WebhookStatus>>,
     commit_takes: Duration,
     begun: AtomicUsize,
 }
@@ -172,6 +174,56 @@ impl Feeds for Double {
             version: *version,
         });
         soon(Ok(StoreState::Rows { lsn, rows: Box::new(Pages(rows.collect())) }))
+    }
+
+    fn set_checkpoint(&self, _: NamespaceId, name: String, store: StoreId, lsn: Lsn) -> Answer<'_, ConsumerStatus> {
+        let head = Lsn(self.state.lock().unwrap().log.len() as u64);
+        let position = ConsumerPosition { store, lsn, head, lag_ms: 7, updated_at_ms: 1 };
+        let mut consumers = self.consumers.lock().unwrap();
+        let positions = consumers.entry(name.clone()).or_default();
+        positions.retain(|known| known.store != store);
+        positions.push(position);
+        soon(Ok(ConsumerStatus { name, positions: positions.clone() }))
+    }
+
+    fn consumers(&self, _: NamespaceId, name: Option<String>) -> Answer<'_, Vec<ConsumerStatus>> {
+        let consumers = self.consumers.lock().unwrap();
+        let wanted = consumers.iter().filter(|(known, _)| name.as_ref().is_none_or(|name| name == *known));
+        let found = wanted.map(|(name, positions)| ConsumerStatus { name: name.clone(), positions: positions.clone() });
+        soon(Ok(found.collect()))
+    }
+
+    fn forget_consumer(&self, _: NamespaceId, name: String, store: Option<StoreId>) -> Answer<'_, bool> {
+        let mut consumers = self.consumers.lock().unwrap();
+        let Some(positions) = consumers.get_mut(&name) else { return soon(Ok(false)) };
+        let before = positions.len();
+        positions.retain(|known| store.is_some_and(|store| known.store != store));
+        let found = positions.len() < before;
+        if positions.is_empty() {
+            consumers.remove(&name);
+        }
+        soon(Ok(found))
+    }
+
+    fn register_webhook(&self, store: StoreId, registration: Registration) -> Answer<'_, WebhookStatus> {
+        let status = WebhookStatus {
+            url: registration.url,
+            records_max: registration.records_max,
+            bytes_max: registration.bytes_max,
+            timeout_ms: registration.timeout_ms,
+            state: "idle",
+            ..WebhookStatus::default()
+        };
+        self.webhooks.lock().unwrap().insert(store, status.clone());
+        soon(Ok(status))
+    }
+
+    fn webhook(&self, store: StoreId) -> Option<WebhookStatus> {
+        self.webhooks.lock().unwrap().get(&store).cloned()
+    }
+
+    fn remove_webhook(&self, store: StoreId) -> Answer<'_, bool> {
+        soon(Ok(self.webhooks.lock().unwrap().remove(&store).is_some()))
     }
 }
 

@@ -14,22 +14,46 @@ use crate::recovery::log_dir;
 /// Records shown if no start is named.
 const NEWEST: u64 = 10;
 
+/// What to print.
+pub struct Tail {
+    /// Which store.
+    pub store: String,
+    /// Where to start.
+    pub after: Option<u64>,
+    /// Whether to go on as records arrive.
+    pub follow: bool,
+    /// Whose checkpoint to start behind and to move.
+    pub consumer: Option<String>,
+}
+
 /// Prints a store's committed log, and with `follow` goes on as records arrive.
 ///
 /// # Errors
 /// If the service cannot be reached, has no such store, or no longer keeps that part of the log.
-pub fn tail(target: &Target, store: &str, after: Option<u64>, follow: bool) -> Result<(), String> {
+pub fn tail(target: &Target, tail: &Tail) -> Result<(), String> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
-    runtime.block_on(print(target, store, after, follow)).map_err(|error| error.to_string())
+    runtime.block_on(print(target, tail)).map_err(|error| error.to_string())
 }
 
-async fn print(target: &Target, store: &str, after: Option<u64>, follow: bool) -> Result<(), Error> {
+async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
     let client = Client::new(&target.url)?;
+    let store = tail.store.as_str();
     let head: u64 = client.store(store).await?.head_lsn.parse().unwrap_or(0);
-    let after = after.unwrap_or(head.saturating_sub(NEWEST));
-    let mut reader = client.log(store, Lsn(after)).wait_ms(if follow { 30_000 } else { 0 });
+    let checkpoint = match &tail.consumer {
+        // A consumer that is new starts at the beginning: it is there to miss nothing.
+        Some(name) => Some(client.checkpoint(name, store).await?.unwrap_or_default()),
+        None => None,
+    };
+    let after = checkpoint.unwrap_or(Lsn(tail.after.unwrap_or(head.saturating_sub(NEWEST))));
+    let mut reader = client.log(store, after).wait_ms(if tail.follow { 30_000 } else { 0 });
     let mut out = std::io::stdout().lock();
+    let (mut printed, mut noted) = (after, after);
     loop {
+        // Once a page: what was printed of it is done with before the next one is asked for.
+        if let Some(name) = tail.consumer.as_ref().filter(|_| printed > noted && reader.is_page_over()) {
+            client.set_checkpoint(name, store, printed).await?;
+            noted = printed;
+        }
         match reader.next().await? {
             Some(record) => {
                 let line = if target.json { as_json(store, &record).to_string() } else { as_text(&record) };
@@ -37,8 +61,9 @@ async fn print(target: &Target, store: &str, after: Option<u64>, follow: bool) -
                     // The reader of the pipe has gone, as `head` does.
                     return Ok(());
                 }
+                printed = record.lsn;
             }
-            None if follow => {}
+            None if tail.follow => {}
             None => return Ok(()),
         }
     }

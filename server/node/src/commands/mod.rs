@@ -1,6 +1,7 @@
 //! One file a command.
 
 mod config;
+mod consumer;
 mod demo_bank;
 mod log;
 mod plugin;
@@ -9,7 +10,7 @@ mod store;
 
 use clap::CommandFactory;
 
-use crate::cli::{Cli, Command, ConfigCommand, Demo, LogCommand, StoreCommand};
+use crate::cli::{Cli, Command, ConfigCommand, ConsumerCommand, Demo, LogCommand, StoreCommand};
 
 /// Runs a command.
 ///
@@ -20,7 +21,11 @@ pub fn run(command: Command) -> Result<(), String> {
         Command::Dev(flags) => serve::dev(flags),
         Command::Serve { config } => serve::serve(&config),
         Command::Demo(Demo::Bank(flags)) => demo_bank::run(&flags),
-        Command::Log(LogCommand::Tail { target, store, after, follow }) => log::tail(&target, &store, after, follow),
+        Command::Log(LogCommand::Tail { target, store, after, follow, consumer }) => {
+            log::tail(&target, &log::Tail { store, after, follow, consumer })
+        }
+        Command::Consumer(ConsumerCommand::Ls { target }) => consumer::ls(&target),
+        Command::Consumer(ConsumerCommand::Rm { target, name }) => consumer::rm(&target, &name),
         Command::Log(LogCommand::Salvage { data, accept_loss }) => log::salvage(&data, accept_loss),
         Command::Store(StoreCommand::Ls { target }) => store::ls(&target),
         Command::Store(StoreCommand::Get { target, key, store }) => store::get(&target, &store, &key),

@@ -129,6 +129,11 @@ impl Node {
         read(request.send(bytes).expect("the node answers")).expect("the node answers")
     }
 
+    pub fn delete(&self, path: &str) -> Response {
+        let request = self.agent.delete(format!("{}{path}", self.url));
+        read(request.call().expect("the node answers")).expect("the node answers")
+    }
+
     /// Commits under a fresh id.
     pub fn commit(&self, body: &Value) -> Response {
         self.post(&format!("/v1/txns/{}/commit", new_id()), body)

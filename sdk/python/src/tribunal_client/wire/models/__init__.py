@@ -9,9 +9,13 @@ from .batch_txn_snapshots import BatchTxnSnapshots
 from .begin_request import BeginRequest
 from .begin_response import BeginResponse
 from .begin_response_snapshots import BeginResponseSnapshots
+from .checkpoint_request import CheckpointRequest
 from .commit_request import CommitRequest
 from .commit_request_snapshots import CommitRequestSnapshots
 from .conflict import Conflict
+from .consumer import Consumer
+from .consumer_list import ConsumerList
+from .consumer_position import ConsumerPosition
 from .health import Health
 from .import_line import ImportLine
 from .import_result import ImportResult
@@ -36,6 +40,10 @@ from .plugin_upload import PluginUpload
 from .plugin_version import PluginVersion
 from .problem import Problem
 from .problem_error import ProblemError
+from .push_body import PushBody
+from .push_info import PushInfo
+from .push_kind import PushKind
+from .push_request import PushRequest
 from .range_ import Range
 from .read import Read
 from .readiness import Readiness
@@ -71,9 +79,13 @@ __all__ = (
     "BeginRequest",
     "BeginResponse",
     "BeginResponseSnapshots",
+    "CheckpointRequest",
     "CommitRequest",
     "CommitRequestSnapshots",
     "Conflict",
+    "Consumer",
+    "ConsumerList",
+    "ConsumerPosition",
     "Health",
     "ImportLine",
     "ImportResult",
@@ -98,6 +110,10 @@ __all__ = (
     "PluginVersion",
     "Problem",
     "ProblemError",
+    "PushBody",
+    "PushInfo",
+    "PushKind",
+    "PushRequest",
     "Range",
     "Read",
     "Readiness",

@@ -1,0 +1,202 @@
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from ...client import AuthenticatedClient, Client
+from ...models.checkpoint_request import CheckpointRequest
+from ...models.consumer import Consumer
+from ...models.problem import Problem
+from ...types import Response
+
+
+def _get_kwargs(
+    name: str,
+    *,
+    body: CheckpointRequest,
+) -> dict[str, Any]:
+    headers: dict[str, Any] = {}
+
+    _kwargs: dict[str, Any] = {
+        "method": "put",
+        "url": "/v1/consumers/{name}".format(
+            name=quote(str(name), safe=""),
+        ),
+    }
+
+    _kwargs["json"] = body.to_dict()
+
+    headers["Content-Type"] = "application/json"
+
+    _kwargs["headers"] = headers
+    return _kwargs
+
+
+def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Consumer | Problem:
+    if response.status_code == 200:
+        response_200 = Consumer.from_dict(response.json())
+
+        return response_200
+
+    if response.status_code == 400:
+        response_400 = Problem.from_dict(response.json())
+
+        return response_400
+
+    if response.status_code == 404:
+        response_404 = Problem.from_dict(response.json())
+
+        return response_404
+
+    if response.status_code == 422:
+        response_422 = Problem.from_dict(response.json())
+
+        return response_422
+
+    response_default = Problem.from_dict(response.json())
+
+    return response_default
+
+
+def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Response[Consumer | Problem]:
+    return Response(
+        status_code=HTTPStatus(response.status_code),
+        content=response.content,
+        headers=response.headers,
+        parsed=_parse_response(client=client, response=response),
+    )
+
+
+def sync_detailed(
+    name: str,
+    *,
+    client: AuthenticatedClient | Client,
+    body: CheckpointRequest,
+) -> Response[Consumer | Problem]:
+    """Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+
+     It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its
+    age, only for its
+    size.
+
+    Args:
+        name (str):
+        body (CheckpointRequest): How far a consumer is.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Response[Consumer | Problem]
+    """
+
+    kwargs = _get_kwargs(
+        name=name,
+        body=body,
+    )
+
+    response = client.get_httpx_client().request(
+        **kwargs,
+    )
+
+    return _build_response(client=client, response=response)
+
+
+def sync(
+    name: str,
+    *,
+    client: AuthenticatedClient | Client,
+    body: CheckpointRequest,
+) -> Consumer | Problem | None:
+    """Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+
+     It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its
+    age, only for its
+    size.
+
+    Args:
+        name (str):
+        body (CheckpointRequest): How far a consumer is.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Consumer | Problem
+    """
+
+    return sync_detailed(
+        name=name,
+        client=client,
+        body=body,
+    ).parsed
+
+
+async def asyncio_detailed(
+    name: str,
+    *,
+    client: AuthenticatedClient | Client,
+    body: CheckpointRequest,
+) -> Response[Consumer | Problem]:
+    """Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+
+     It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its
+    age, only for its
+    size.
+
+    Args:
+        name (str):
+        body (CheckpointRequest): How far a consumer is.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Response[Consumer | Problem]
+    """
+
+    kwargs = _get_kwargs(
+        name=name,
+        body=body,
+    )
+
+    response = await client.get_async_httpx_client().request(**kwargs)
+
+    return _build_response(client=client, response=response)
+
+
+async def asyncio(
+    name: str,
+    *,
+    client: AuthenticatedClient | Client,
+    body: CheckpointRequest,
+) -> Consumer | Problem | None:
+    """Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+
+     It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its
+    age, only for its
+    size.
+
+    Args:
+        name (str):
+        body (CheckpointRequest): How far a consumer is.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Consumer | Problem
+    """
+
+    return (
+        await asyncio_detailed(
+            name=name,
+            client=client,
+            body=body,
+        )
+    ).parsed

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from attrs import define as _attrs_define
+from attrs import field as _attrs_field
+
+T = TypeVar("T", bound="ConsumerPosition")
+
+
+@_attrs_define
+class ConsumerPosition:
+    """A consumer's position in one store's log.
+
+    Attributes:
+        head_lsn (str): Last position of the log. Example: 150.
+        lag_ms (str): Age of the oldest of them, milliseconds; 0 if there is none. Example: 250.
+        lag_records (str): Records that the consumer is not done with. Example: 30.
+        lsn (str): Last record that the consumer is done with: pull behind it. Example: 120.
+        store (str): Whose log. Example: kv.
+        updated_at_ms (str): When the checkpoint was set, milliseconds since 1970. Example: 1795268000000.
+    """
+
+    head_lsn: str
+    lag_ms: str
+    lag_records: str
+    lsn: str
+    store: str
+    updated_at_ms: str
+    additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        head_lsn = self.head_lsn
+
+        lag_ms = self.lag_ms
+
+        lag_records = self.lag_records
+
+        lsn = self.lsn
+
+        store = self.store
+
+        updated_at_ms = self.updated_at_ms
+
+        field_dict: dict[str, Any] = {}
+        field_dict.update(self.additional_properties)
+        field_dict.update(
+            {
+                "head_lsn": head_lsn,
+                "lag_ms": lag_ms,
+                "lag_records": lag_records,
+                "lsn": lsn,
+                "store": store,
+                "updated_at_ms": updated_at_ms,
+            }
+        )
+
+        return field_dict
+
+    @classmethod
+    def from_dict(cls: type[T], src_dict: Mapping[str, Any]) -> T:
+        d = dict(src_dict)
+        head_lsn = d.pop("head_lsn")
+
+        lag_ms = d.pop("lag_ms")
+
+        lag_records = d.pop("lag_records")
+
+        lsn = d.pop("lsn")
+
+        store = d.pop("store")
+
+        updated_at_ms = d.pop("updated_at_ms")
+
+        consumer_position = cls(
+            head_lsn=head_lsn,
+            lag_ms=lag_ms,
+            lag_records=lag_records,
+            lsn=lsn,
+            store=store,
+            updated_at_ms=updated_at_ms,
+        )
+
+        consumer_position.additional_properties = d
+        return consumer_position
+
+    @property
+    def additional_keys(self) -> list[str]:
+        return list(self.additional_properties.keys())
+
+    def __getitem__(self, key: str) -> Any:
+        return self.additional_properties[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.additional_properties[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.additional_properties[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.additional_properties

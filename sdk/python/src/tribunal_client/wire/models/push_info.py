@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from attrs import define as _attrs_define
+from attrs import field as _attrs_field
+
+from ..models.push_kind import PushKind, check_push_kind
+from ..types import UNSET, Unset
+
+T = TypeVar("T", bound="PushInfo")
+
+
+@_attrs_define
+class PushInfo:
+    """A registered receiver and where it stands. Its secret is not shown.
+
+    Attributes:
+        acked_lsn (str): Last record that the receiver acknowledged. Example: 120.
+        attempts (int): Attempts that failed since the last progress.
+        bytes_max (int): Most bytes of keys and values of one request.
+        head_lsn (str): Last position of the log. Example: 150.
+        kind (PushKind): How a store's log is pushed.
+        lag_ms (str): How long there has been a lag, milliseconds. Example: 250.
+        lag_records (str): Records that are not acknowledged. Example: 30.
+        records_max (int): Most records of one request.
+        state (str): `connecting`, `pushing`, `idle`, `backing_off` or `stopped`. Example: idle.
+        store (str): The store. Example: kv.
+        timeout_ms (int): How long one request may take, milliseconds.
+        url (str): Where it is posted to. Example: https://receiver.example/hook.
+        last_error (str | Unset): Last trouble, until it is over.
+    """
+
+    acked_lsn: str
+    attempts: int
+    bytes_max: int
+    head_lsn: str
+    kind: PushKind
+    lag_ms: str
+    lag_records: str
+    records_max: int
+    state: str
+    store: str
+    timeout_ms: int
+    url: str
+    last_error: str | Unset = UNSET
+    additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        acked_lsn = self.acked_lsn
+
+        attempts = self.attempts
+
+        bytes_max = self.bytes_max
+
+        head_lsn = self.head_lsn
+
+        kind: str = self.kind
+
+        lag_ms = self.lag_ms
+
+        lag_records = self.lag_records
+
+        records_max = self.records_max
+
+        state = self.state
+
+        store = self.store
+
+        timeout_ms = self.timeout_ms
+
+        url = self.url
+
+        last_error = self.last_error
+
+        field_dict: dict[str, Any] = {}
+        field_dict.update(self.additional_properties)
+        field_dict.update(
+            {
+                "acked_lsn": acked_lsn,
+                "attempts": attempts,
+                "bytes_max": bytes_max,
+                "head_lsn": head_lsn,
+                "kind": kind,
+                "lag_ms": lag_ms,
+                "lag_records": lag_records,
+                "records_max": records_max,
+                "state": state,
+                "store": store,
+                "timeout_ms": timeout_ms,
+                "url": url,
+            }
+        )
+        if last_error is not UNSET:
+            field_dict["last_error"] = last_error
+
+        return field_dict
+
+    @classmethod
+    def from_dict(cls: type[T], src_dict: Mapping[str, Any]) -> T:
+        d = dict(src_dict)
+        acked_lsn = d.pop("acked_lsn")
+
+        attempts = d.pop("attempts")
+
+        bytes_max = d.pop("bytes_max")
+
+        head_lsn = d.pop("head_lsn")
+
+        kind = check_push_kind(d.pop("kind"))
+
+        lag_ms = d.pop("lag_ms")
+
+        lag_records = d.pop("lag_records")
+
+        records_max = d.pop("records_max")
+
+        state = d.pop("state")
+
+        store = d.pop("store")
+
+        timeout_ms = d.pop("timeout_ms")
+
+        url = d.pop("url")
+
+        last_error = d.pop("last_error", UNSET)
+
+        push_info = cls(
+            acked_lsn=acked_lsn,
+            attempts=attempts,
+            bytes_max=bytes_max,
+            head_lsn=head_lsn,
+            kind=kind,
+            lag_ms=lag_ms,
+            lag_records=lag_records,
+            records_max=records_max,
+            state=state,
+            store=store,
+            timeout_ms=timeout_ms,
+            url=url,
+            last_error=last_error,
+        )
+
+        push_info.additional_properties = d
+        return push_info
+
+    @property
+    def additional_keys(self) -> list[str]:
+        return list(self.additional_properties.keys())
+
+    def __getitem__(self, key: str) -> Any:
+        return self.additional_properties[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.additional_properties[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.additional_properties[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.additional_properties

@@ -1,0 +1,51 @@
+//! Checkpoints that the service keeps for those who pull logs.
+
+use hyper::Method;
+use tribunal_api::{CheckpointRequest, Consumer, ConsumerList};
+use tribunal_types::Lsn;
+
+use crate::client::read;
+use crate::{Client, Error, wire};
+
+impl Client {
+    /// Returns all consumers with their checkpoints and lag.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn consumers(&self) -> Result<Vec<Consumer>, Error> {
+        let list: ConsumerList = read(&self.ask(Method::GET, "/v1/consumers", None::<&()>, 0).await?)?;
+        Ok(list.consumers)
+    }
+
+    /// Returns how far a consumer is in a store's log; `None` if it has no checkpoint there.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn checkpoint(&self, consumer: &str, store: &str) -> Result<Option<Lsn>, Error> {
+        let known = self.consumers().await?.into_iter().find(|known| known.name == consumer);
+        let at = known.and_then(|known| known.checkpoints.into_iter().find(|at| at.store == store));
+        at.map(|at| wire::lsn(&at.lsn)).transpose()
+    }
+
+    /// Sets a consumer's checkpoint: it is done with every record up to `lsn`. Durable on return.
+    ///
+    /// # Errors
+    /// [`Error::ClientMistake`] if the log does not reach that far; see [`Error`].
+    pub async fn set_checkpoint(&self, consumer: &str, store: &str, lsn: Lsn) -> Result<Consumer, Error> {
+        let request = CheckpointRequest { store: store.to_owned(), lsn: lsn.to_string() };
+        read(&self.ask(Method::PUT, &path(consumer), Some(&request), 0).await?)
+    }
+
+    /// Forgets a consumer: the log is no longer held for it.
+    ///
+    /// # Errors
+    /// [`Error::ClientMistake`] with code `unknown_consumer` if there is none; see [`Error`].
+    pub async fn forget_consumer(&self, consumer: &str) -> Result<(), Error> {
+        let answer = self.ask(Method::DELETE, &path(consumer), None::<&()>, 0).await?;
+        if answer.status.is_success() { Ok(()) } else { read(&answer) }
+    }
+}
+
+fn path(consumer: &str) -> String {
+    format!("/v1/consumers/{}", wire::percent_encoded(consumer.as_bytes()))
+}

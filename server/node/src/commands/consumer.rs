@@ -1,0 +1,46 @@
+//! `tribunal consumer ls` and `tribunal consumer rm`.
+
+use tribunal_client::{Client, Error};
+
+use crate::cli::Target;
+
+fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
+    runtime.block_on(work).map_err(|error| error.to_string())
+}
+
+/// Lists consumers with their checkpoints and lag, one line for each store that they read.
+///
+/// # Errors
+/// If the service cannot be reached.
+pub fn ls(target: &Target) -> Result<(), String> {
+    let consumers = block_on(async { Client::new(&target.url)?.consumers().await })?;
+    if target.json {
+        for consumer in consumers {
+            println!("{}", serde_json::to_string(&consumer).map_err(|error| error.to_string())?);
+        }
+        return Ok(());
+    }
+    println!("{:<24} {:<20} {:>10} {:>10} {:>8} {:>8}", "consumer", "store", "done", "head", "lag", "lag ms");
+    for consumer in consumers {
+        for at in consumer.checkpoints {
+            println!(
+                "{:<24} {:<20} {:>10} {:>10} {:>8} {:>8}",
+                consumer.name, at.store, at.lsn, at.head_lsn, at.lag_records, at.lag_ms
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Forgets a consumer.
+///
+/// # Errors
+/// If there is none of that name, or the service cannot be reached.
+pub fn rm(target: &Target, name: &str) -> Result<(), String> {
+    block_on(async { Client::new(&target.url)?.forget_consumer(name).await })?;
+    if !target.json {
+        println!("consumer `{name}` is forgotten");
+    }
+    Ok(())
+}

@@ -1,0 +1,332 @@
+//! What the node remembers of those who read its logs, durably: checkpoints of consumers and registered webhooks.
+//!
+//! One small file beside the log, replaced as a whole: written aside, synced, renamed, its directory synced. It holds
+//! secrets, so only its owner may read it. A change that somebody waits for is written at once, together with all that
+//! came meanwhile; watermarks of webhooks follow within a second, since a receiver may see records again.
+//! Never on the commit path, and at most fifty times a second.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::watch;
+use tribunal_codec::{Checkpoint, Readers as Remembered, Webhook, decode_readers, encode_readers};
+use tribunal_types::{Lsn, NamespaceId, StoreId};
+
+/// Checkpoints that a node remembers.
+const CHECKPOINTS_MAX: usize = 4_096;
+/// Shortest time between two writes.
+const PACE: Duration = Duration::from_millis(20);
+/// How long a watermark may wait for its write.
+const WATERMARK_WAIT: Duration = Duration::from_secs(1);
+
+/// What is remembered. Cheap to share by `Arc`.
+pub struct Readers {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Number of the last change that is durable, and why the write of later ones failed.
+    saved: watch::Sender<(u64, Option<String>)>,
+}
+
+struct State {
+    remembered: Remembered,
+    /// Number of the last change.
+    change: u64,
+    /// When the next write is due.
+    due: Option<Instant>,
+    stop: bool,
+}
+
+/// Why a change was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unsaved {
+    /// There is no room for another consumer.
+    TooMany(usize),
+    /// It may or may not be durable.
+    NotDurable(String),
+}
+
+/// Writes the file.
+pub struct Saver {
+    readers: Arc<Readers>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Readers {
+    /// Reads what was remembered in `dir` and starts the thread that writes it.
+    ///
+    /// # Errors
+    /// If the file is there and cannot be read.
+    pub fn open(dir: &Path) -> Result<(Arc<Readers>, Saver), String> {
+        let path = dir.join("readers");
+        let remembered = load(&path)?;
+        let readers = Arc::new(Readers {
+            state: Mutex::new(State { remembered, change: 0, due: None, stop: false }),
+            changed: Condvar::new(),
+            saved: watch::Sender::new((0, None)),
+        });
+        let writer = Arc::clone(&readers);
+        let thread = std::thread::Builder::new()
+            .name("readers".into())
+            .spawn(move || writer.write_changes(&path))
+            .map_err(|error| format!("cannot start the readers thread: {error}"))?;
+        Ok((Arc::clone(&readers), Saver { readers, thread: Some(thread) }))
+    }
+
+    /// Makes a change that is written within `wait`; returns its number.
+    fn change<T>(&self, wait: Duration, make: impl FnOnce(&mut Remembered) -> T) -> (u64, T) {
+        let mut state = self.state.lock();
+        let made = make(&mut state.remembered);
+        state.change += 1;
+        let due = Instant::now() + wait;
+        state.due = Some(state.due.map_or(due, |known| known.min(due)));
+        self.changed.notify_one();
+        (state.change, made)
+    }
+
+    async fn durable(&self, change: u64) -> Result<(), Unsaved> {
+        let mut saved = self.saved.subscribe();
+        let done = saved.wait_for(|(upto, failure)| *upto >= change || failure.is_some()).await;
+        match done.as_deref() {
+            Ok((upto, _)) if *upto >= change => Ok(()),
+            Ok((_, failure)) => Err(Unsaved::NotDurable(failure.clone().unwrap_or_default())),
+            Err(_) => Err(Unsaved::NotDurable("the node is stopping".into())),
+        }
+    }
+
+    /// Sets a consumer's checkpoint.
+    ///
+    /// # Errors
+    /// See [`Unsaved`].
+    pub async fn set(&self, checkpoint: Checkpoint) -> Result<(), Unsaved> {
+        let (change, room) = self.change(Duration::ZERO, |remembered| {
+            let full = remembered.checkpoints.len() >= CHECKPOINTS_MAX;
+            let known = remembered.checkpoints.iter_mut().find(|known| {
+                (known.namespace, known.store) == (checkpoint.namespace, checkpoint.store)
+                    && known.name == checkpoint.name
+            });
+            match known {
+                Some(known) => *known = checkpoint,
+                None if full => return false,
+                None => remembered.checkpoints.push(checkpoint),
+            }
+            true
+        });
+        if room { self.durable(change).await } else { Err(Unsaved::TooMany(CHECKPOINTS_MAX)) }
+    }
+
+    /// Forgets a consumer, or its checkpoint in one store; tells whether there was one.
+    ///
+    /// # Errors
+    /// [`Unsaved::NotDurable`].
+    pub async fn forget(&self, namespace: NamespaceId, name: &str, store: Option<StoreId>) -> Result<bool, Unsaved> {
+        let (change, found) = self.change(Duration::ZERO, |remembered| {
+            let before = remembered.checkpoints.len();
+            remembered.checkpoints.retain(|known| {
+                known.namespace != namespace || known.name != name || store.is_some_and(|store| known.store != store)
+            });
+            remembered.checkpoints.len() < before
+        });
+        self.durable(change).await.map(|()| found)
+    }
+
+    /// Returns the checkpoints of all consumers, by namespace and name.
+    pub fn checkpoints(&self) -> Vec<Checkpoint> {
+        let mut checkpoints = self.state.lock().remembered.checkpoints.clone();
+        checkpoints.sort_by(|a, b| (a.namespace, &a.name, a.store).cmp(&(b.namespace, &b.name, b.store)));
+        checkpoints
+    }
+
+    /// Registers a webhook, or changes the one of its store.
+    ///
+    /// # Errors
+    /// [`Unsaved::NotDurable`].
+    pub async fn register(&self, webhook: Webhook) -> Result<(), Unsaved> {
+        let (change, ()) = self.change(Duration::ZERO, |remembered| {
+            remembered.webhooks.retain(|known| known.store != webhook.store);
+            remembered.webhooks.push(webhook);
+        });
+        self.durable(change).await
+    }
+
+    /// Forgets a store's webhook; tells whether there was one.
+    ///
+    /// # Errors
+    /// [`Unsaved::NotDurable`].
+    pub async fn unregister(&self, store: StoreId) -> Result<bool, Unsaved> {
+        let (change, found) = self.change(Duration::ZERO, |remembered| {
+            let before = remembered.webhooks.len();
+            remembered.webhooks.retain(|known| known.store != store);
+            remembered.webhooks.len() < before
+        });
+        self.durable(change).await.map(|()| found)
+    }
+
+    /// Returns the registered webhooks.
+    pub fn webhooks(&self) -> Vec<Webhook> {
+        self.state.lock().remembered.webhooks.clone()
+    }
+
+    /// Returns a store's webhook.
+    pub fn webhook(&self, store: StoreId) -> Option<Webhook> {
+        self.state.lock().remembered.webhooks.iter().find(|known| known.store == store).cloned()
+    }
+
+    /// Moves a webhook's watermark. It becomes durable before long.
+    pub fn acknowledged(&self, store: StoreId, lsn: Lsn) {
+        self.change(WATERMARK_WAIT, |remembered| {
+            if let Some(known) = remembered.webhooks.iter_mut().find(|known| known.store == store) {
+                known.watermark = lsn;
+            }
+        });
+    }
+
+    /// Returns how far the slowest reader of every store is that has one.
+    pub fn slowest(&self) -> Vec<(StoreId, Lsn)> {
+        let state = self.state.lock();
+        let checkpoints = state.remembered.checkpoints.iter().map(|known| (known.store, known.lsn));
+        let webhooks = state.remembered.webhooks.iter().map(|known| (known.store, known.watermark));
+        let mut all: Vec<_> = checkpoints.chain(webhooks).collect();
+        all.sort_unstable();
+        all.dedup_by_key(|(store, _)| *store);
+        all
+    }
+
+    fn write_changes(&self, path: &Path) {
+        loop {
+            let (bytes, change) = {
+                let mut state = self.state.lock();
+                loop {
+                    match state.due {
+                        Some(due) if state.stop || due <= Instant::now() => break,
+                        Some(due) => drop(self.changed.wait_until(&mut state, due)),
+                        None if state.stop => return,
+                        None => self.changed.wait(&mut state),
+                    }
+                }
+                state.due = None;
+                (encode_readers(&state.remembered), state.change)
+            };
+            let failure =
+                replace(path, &bytes).err().map(|error| format!("{} cannot be written: {error}", path.display()));
+            if let Some(text) = &failure {
+                tracing::error!(reason = %text, "checkpoints are not durable");
+            }
+            self.saved.send_modify(|saved| {
+                let upto = if failure.is_none() { change } else { saved.0 };
+                *saved = (upto, failure);
+            });
+            std::thread::sleep(PACE);
+        }
+    }
+}
+
+impl Drop for Saver {
+    /// Writes what is left.
+    fn drop(&mut self) {
+        self.readers.state.lock().stop = true;
+        self.readers.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn load(path: &Path) -> Result<Remembered, String> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Remembered::default()),
+        Err(error) => return Err(format!("{} cannot be read: {error}", path.display())),
+    };
+    let checked =
+        bytes.split_first_chunk::<4>().filter(|(crc, rest)| crc32c::crc32c(rest) == u32::from_le_bytes(**crc));
+    checked.and_then(|(_, rest)| decode_readers(rest).ok()).ok_or_else(|| {
+        format!(
+            "{} is damaged; it holds the checkpoints of consumers and the registered webhooks. Remove it and they \
+             start over: consumers set theirs again, webhooks must be registered again",
+            path.display()
+        )
+    })
+}
+
+/// Replaces the file as a whole, durably.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let aside: PathBuf = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+    file.write_all(&crc32c::crc32c(bytes).to_le_bytes())?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&aside, path)?;
+    match path.parent() {
+        Some(dir) => File::open(dir)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn checkpoint(name: &str, store: u32, lsn: u64) -> Checkpoint {
+        Checkpoint { name: name.into(), store: StoreId(store), lsn: Lsn(lsn), ..Checkpoint::default() }
+    }
+
+    #[tokio::test]
+    async fn what_was_durable_is_there_again_and_nobody_else_may_read_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (readers, saver) = Readers::open(dir.path()).unwrap();
+        readers.set(checkpoint("a", 1, 5)).await.unwrap();
+        readers.set(checkpoint("a", 2, 7)).await.unwrap();
+        readers.set(checkpoint("b", 1, 3)).await.unwrap();
+        readers.set(checkpoint("a", 1, 6)).await.unwrap();
+        let hook = Webhook { store: StoreId(1), secret: "s".into(), watermark: Lsn(9), ..Webhook::default() };
+        readers.register(hook.clone()).await.unwrap();
+        assert_eq!(readers.slowest(), [(StoreId(1), Lsn(3)), (StoreId(2), Lsn(7))]);
+        readers.acknowledged(StoreId(1), Lsn(11));
+        drop(saver);
+        let mode = fs::metadata(dir.path().join("readers")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+
+        let (readers, _saver) = Readers::open(dir.path()).unwrap();
+        let all = [checkpoint("a", 1, 6), checkpoint("a", 2, 7), checkpoint("b", 1, 3)];
+        assert_eq!(readers.checkpoints(), all);
+        assert_eq!(readers.webhook(StoreId(1)), Some(Webhook { watermark: Lsn(11), ..hook }));
+        assert!(readers.forget(NamespaceId(0), "a", Some(StoreId(2))).await.unwrap());
+        assert!(readers.forget(NamespaceId(0), "a", None).await.unwrap());
+        assert!(!readers.forget(NamespaceId(1), "b", None).await.unwrap(), "of another tenant");
+        assert!(readers.unregister(StoreId(1)).await.unwrap());
+        assert!(!readers.unregister(StoreId(1)).await.unwrap());
+        assert_eq!(readers.checkpoints(), [checkpoint("b", 1, 3)]);
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_refuses_is_told_to_whoever_waits_and_may_recover() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("data");
+        fs::create_dir(&inner).unwrap();
+        let (readers, _saver) = Readers::open(&inner).unwrap();
+        fs::remove_dir(&inner).unwrap();
+        let refused = readers.set(checkpoint("a", 1, 1)).await;
+        assert!(matches!(&refused, Err(Unsaved::NotDurable(text)) if text.contains("readers")), "{refused:?}");
+        fs::create_dir(&inner).unwrap();
+        // The failure stands until a write succeeds.
+        while readers.set(checkpoint("a", 1, 2)).await.is_err() {}
+        assert!(inner.join("readers").exists());
+    }
+
+    #[test]
+    fn damage_is_told_with_the_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        for bytes in [&b""[..], b"abc", b"\0\0\0\0", b"12345678"] {
+            fs::write(dir.path().join("readers"), bytes).unwrap();
+            let refused = Readers::open(dir.path()).err().unwrap();
+            assert!(refused.contains("is damaged") && refused.contains("Remove it"), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! One connection to a receiver over HTTP/1.1, plain or with TLS, to an address that the egress policy has checked.
+
+use std::sync::{Arc, OnceLock};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::SendRequest;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+
+use crate::{EgressPolicy, TransportError};
+
+/// Bytes of an answer's head, and of what is buffered.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// Headers of an answer.
+const HEADERS_MAX: usize = 100;
+
+/// Where a URL leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Whether it is `https`.
+    pub tls: bool,
+    /// `host:port`, to be resolved.
+    pub endpoint: String,
+    /// Whom the certificate must name.
+    pub host: String,
+    /// What the header `host` says.
+    pub authority: String,
+    /// Path and query.
+    pub path: String,
+}
+
+/// An open connection. Closed when it is dropped.
+pub(crate) struct HttpConnection {
+    sender: SendRequest<Full<Bytes>>,
+    driver: JoinHandle<()>,
+}
+
+impl HttpConnection {
+    /// Connects to one of the target's addresses, all of which must be allowed.
+    pub(crate) async fn open(target: &Target, egress: &EgressPolicy) -> Result<Self, TransportError> {
+        let mut last = TransportError::Broken(format!("`{}` has no address", target.endpoint));
+        for address in egress.resolve(&target.endpoint).await? {
+            match TcpStream::connect(address).await {
+                Ok(socket) => {
+                    socket.set_nodelay(true).map_err(broken)?;
+                    return HttpConnection::over(target, socket).await;
+                }
+                Err(error) => last = TransportError::Broken(format!("cannot connect to {address}: {error}")),
+            }
+        }
+        Err(last)
+    }
+
+    async fn over(target: &Target, socket: TcpStream) -> Result<Self, TransportError> {
+        if !target.tls {
+            return HttpConnection::on(socket).await;
+        }
+        let name = ServerName::try_from(target.host.clone())
+            .map_err(|_| TransportError::Broken(format!("`{}` can have no certificate", target.host)))?;
+        let tls = TlsConnector::from(tls_config()?).connect(name, socket).await;
+        HttpConnection::on(
+            tls.map_err(|error| TransportError::Broken(format!("no TLS with {}: {error}", target.host)))?,
+        )
+        .await
+    }
+
+    async fn on(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Self, TransportError> {
+        let mut builder = hyper::client::conn::http1::Builder::new();
+        builder.max_buf_size(BUFFER_BYTES).max_headers(HEADERS_MAX);
+        let (sender, connection) = builder.handshake(TokioIo::new(io)).await.map_err(broken)?;
+        let driver = tokio::spawn(async move {
+            // How it ends is told to whoever sends.
+            let _ = connection.await;
+        });
+        Ok(HttpConnection { sender, driver })
+    }
+
+    /// Tells whether another request may be sent.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.sender.is_ready()
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, TransportError> {
+        self.sender.ready().await.map_err(broken)?;
+        self.sender.send_request(request).await.map_err(broken)
+    }
+}
+
+impl Drop for HttpConnection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// Returns the machine's trusted roots, read once. `SSL_CERT_FILE` names others.
+fn tls_config() -> Result<Arc<ClientConfig>, TransportError> {
+    static CONFIG: OnceLock<Result<Arc<ClientConfig>, String>> = OnceLock::new();
+    let config = CONFIG.get_or_init(|| {
+        let found = rustls_native_certs::load_native_certs();
+        let mut roots = rustls::RootCertStore::empty();
+        let (added, _) = roots.add_parsable_certificates(found.certs);
+        if added == 0 {
+            return Err(format!("this machine trusts no certificate authority: {:?}", found.errors));
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+    });
+    config.clone().map_err(TransportError::Broken)
+}
+
+fn broken(error: impl std::error::Error) -> TransportError {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    TransportError::Broken(text)
+}

@@ -1,0 +1,327 @@
+//! Posts a store's log to a registered receiver: the adaptor and the transport of a [`Pusher`](crate::Pusher) in one.
+//!
+//! Each request is signed: `tribunal-signature: t=SECONDS,v1=HEX` with HEX = HMAC-SHA256(secret, SECONDS "." body). It goes
+//! to an address that the egress policy has checked, follows no redirect, and is over within its time-out whatever the
+//! receiver does. A 2xx acknowledges its records; the header `tribunal-watermark` in it may name another LSN that the
+//! receiver holds, in which case the push goes on from there. The watermark that is remembered belongs to the node, so a
+//! receiver may see records again: their LSN says so.
+//!
+//! What an answer means: 2xx applied; 408, 425, 429 and 5xx try again; 410 stop at once; every other status is a refusal
+//! of these records, which stops the push if it is still refused when they are posted one by one.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
+use hyper::{Request, Response, Uri};
+use parking_lot::Mutex;
+use ring::hmac;
+use tokio::time::timeout;
+use tribunal_types::{Ack, Command, HttpCall, Lsn, PushRequest, RecordBatch, StorageReply};
+
+use crate::http_connection::{HttpConnection, Target};
+use crate::{Adaptor, AdaptorFault, EgressPolicy, Pending, StorageDurability, Transport, TransportError};
+
+/// Bytes of a refusing answer that are read, to show them.
+const ANSWER_BYTES_MAX: usize = 512;
+/// Header with the signature.
+pub const SIGNATURE_HEADER: &str = "tribunal-signature";
+/// Header of an answer with the last record that the receiver holds.
+pub const WATERMARK_HEADER: &str = "tribunal-watermark";
+const FIRST_HEADER: &str = "tribunal-first-lsn";
+const LAST_HEADER: &str = "tribunal-last-lsn";
+
+/// Where a receiver's watermark is remembered.
+pub trait WatermarkStore: Send + Sync + 'static {
+    /// Returns the last record that the receiver acknowledged.
+    fn watermark(&self) -> Lsn;
+
+    /// Remembers it, durably before long.
+    fn acknowledged(&self, lsn: Lsn);
+}
+
+/// Writes records as the body of a request.
+pub type BodyWriter = Arc<dyn Fn(&RecordBatch) -> Vec<u8> + Send + Sync>;
+
+/// What a webhook is made of.
+#[derive(Clone)]
+pub struct WebhookParts {
+    /// Where to post; checked when the connection is made.
+    pub url: String,
+    /// What bodies are signed with.
+    pub secret: String,
+    /// How long one request may take, connecting included.
+    pub timeout: Duration,
+    /// Where connections may go.
+    pub egress: EgressPolicy,
+    /// Makes bodies.
+    pub body: BodyWriter,
+    /// Remembers the watermark.
+    pub watermark: Arc<dyn WatermarkStore>,
+}
+
+/// A receiver. Its own adaptor and transport.
+pub struct Webhook {
+    parts: WebhookParts,
+    target: Target,
+    key: hmac::Key,
+    connection: tokio::sync::Mutex<Option<HttpConnection>>,
+    /// What the receiver said when it answered 410; told once, so that a push that is resumed asks again.
+    gone: Mutex<Option<String>>,
+}
+
+/// First byte of what the transport tells the adaptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Said {
+    Watermark,
+    Applied,
+    Later,
+    Moved,
+    Refused,
+}
+
+impl Webhook {
+    /// Makes a receiver. Connects when there is something to post.
+    ///
+    /// # Errors
+    /// If the URL cannot be one of a receiver.
+    pub fn new(parts: WebhookParts) -> Result<Webhook, String> {
+        let target = Target::of(&parts.url)?;
+        let key = hmac::Key::new(hmac::HMAC_SHA256, parts.secret.as_bytes());
+        Ok(Webhook { parts, target, key, connection: tokio::sync::Mutex::default(), gone: Mutex::default() })
+    }
+
+    /// Resolves the receiver's name and checks its addresses.
+    ///
+    /// # Errors
+    /// [`TransportError::Refused`] if one is not allowed; [`TransportError::Broken`] if there is none.
+    pub async fn check(&self) -> Result<(), TransportError> {
+        let ms = u64::try_from(self.parts.timeout.as_millis()).unwrap_or(u64::MAX);
+        let resolved = timeout(self.parts.timeout, self.parts.egress.resolve(&self.target.endpoint)).await;
+        resolved.map_err(|_| TransportError::Timeout { ms })?.map(drop)
+    }
+
+    /// Posts one body; returns the answer's status, watermark and the beginning of its text.
+    async fn post(&self, call: HttpCall) -> Result<(u16, Option<String>, String), TransportError> {
+        let request = self.request(call)?;
+        let mut slot = self.connection.lock().await;
+        let reused = slot.take().filter(HttpConnection::is_ready);
+        let mut connection = match reused {
+            Some(connection) => connection,
+            None => HttpConnection::open(&self.target, &self.parts.egress).await?,
+        };
+        let response = connection.send(request).await?;
+        let status = response.status().as_u16();
+        let watermark = response.headers().get(WATERMARK_HEADER).map(|value| value.to_str().unwrap_or("?").to_owned());
+        let (text, whole) = beginning(response).await?;
+        if whole {
+            *slot = Some(connection);
+        }
+        Ok((status, watermark, text))
+    }
+
+    fn request(&self, call: HttpCall) -> Result<Request<Full<Bytes>>, TransportError> {
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let mut request = Request::post(&self.target.path)
+            .header(HOST, &self.target.authority)
+            .header(USER_AGENT, concat!("tribunal/", env!("CARGO_PKG_VERSION")))
+            .header(CONTENT_TYPE, "application/json")
+            .header(SIGNATURE_HEADER, signature(&self.key, seconds, &call.body));
+        for (name, value) in call.headers {
+            request = request.header(name, value);
+        }
+        let body = Full::new(Bytes::from(call.body));
+        request.body(body).map_err(|error| TransportError::Broken(format!("the request cannot be made: {error}")))
+    }
+
+    /// Says what an answer means, and remembers the watermark.
+    fn meaning(&self, status: u16, watermark: Option<&str>, text: &str, last: Lsn) -> (Said, String) {
+        let answered = || if text.is_empty() { status.to_string() } else { format!("{status}: {text}") };
+        match (status, watermark) {
+            (200..=299, None) => {
+                self.parts.watermark.acknowledged(last);
+                (Said::Applied, String::new())
+            }
+            (200..=299, Some(told)) => match told.parse::<u64>().map(Lsn) {
+                Ok(told) => {
+                    self.parts.watermark.acknowledged(told);
+                    let moved = format!("the receiver holds LSN {told}, not {last}");
+                    if told == last { (Said::Applied, String::new()) } else { (Said::Moved, moved) }
+                }
+                Err(_) => (Said::Later, format!("the receiver's header {WATERMARK_HEADER} is no LSN")),
+            },
+            (408 | 425 | 429 | 500..=599, _) => (Said::Later, format!("the receiver answered {}", answered())),
+            (410, _) => {
+                let text =
+                    format!("the receiver answered {}: it wants no more; register it again to go on", answered());
+                *self.gone.lock() = Some(text.clone());
+                (Said::Moved, text)
+            }
+            (300..=399, _) => {
+                (Said::Refused, format!("the receiver answered {status}: redirects are not followed, register its URL"))
+            }
+            _ => (Said::Refused, format!("the receiver answered {}", answered())),
+        }
+    }
+}
+
+/// Returns the signature of a body: `t=SECONDS,v1=HEX`.
+fn signature(key: &hmac::Key, seconds: u64, body: &[u8]) -> String {
+    let mut context = hmac::Context::with_key(key);
+    context.update(seconds.to_string().as_bytes());
+    context.update(b".");
+    context.update(body);
+    let hex: String = context.sign().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("t={seconds},v1={hex}")
+}
+
+/// Reads the beginning of an answer; tells whether that was all, so that the connection can be used again.
+async fn beginning(response: Response<Incoming>) -> Result<(String, bool), TransportError> {
+    let mut body = response.into_body();
+    let mut bytes = Vec::new();
+    while bytes.len() < ANSWER_BYTES_MAX {
+        match body.frame().await {
+            None => return Ok((shown(&bytes), true)),
+            Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    bytes.extend_from_slice(&data[..data.len().min(ANSWER_BYTES_MAX)]);
+                }
+            }
+            Some(Err(error)) => return Err(TransportError::Broken(format!("the answer broke off: {error}"))),
+        }
+    }
+    Ok((shown(&bytes), false))
+}
+
+/// Returns a receiver's words as one line that is safe to show.
+fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(ANSWER_BYTES_MAX)]);
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
+}
+
+fn said(said: Said, payload: &[u8]) -> StorageReply {
+    StorageReply::Raw([&[said as u8], payload].concat())
+}
+
+impl Transport for Webhook {
+    fn connect(&self) -> Pending<'_, Result<StorageDurability, TransportError>> {
+        Box::pin(async {
+            *self.connection.lock().await = None;
+            Ok(StorageDurability::Unknown)
+        })
+    }
+
+    fn send(&self, command: Command) -> Pending<'_, Result<StorageReply, TransportError>> {
+        Box::pin(async move {
+            let call = match command {
+                Command::Http(call) => call,
+                Command::Raw(_) => return Ok(said(Said::Watermark, &self.parts.watermark.watermark().0.to_be_bytes())),
+                _ => return Err(TransportError::WrongCommand("a webhook takes HTTP requests only")),
+            };
+            let last = call.headers.iter().find(|(name, _)| name == LAST_HEADER);
+            let last = Lsn(last.and_then(|(_, value)| value.parse().ok()).unwrap_or(0));
+            let limit = self.parts.timeout;
+            let ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+            // What is in flight when the time is over goes with its connection.
+            let answer = timeout(limit, self.post(call)).await.map_err(|_| TransportError::Timeout { ms })?;
+            let (status, watermark, text) = answer?;
+            let (kind, text) = self.meaning(status, watermark.as_deref(), &text, last);
+            Ok(said(kind, text.as_bytes()))
+        })
+    }
+}
+
+impl Adaptor for Webhook {
+    fn watermark(&self) -> Result<PushRequest, AdaptorFault> {
+        if let Some(text) = self.gone.lock().take() {
+            return Err(AdaptorFault { text });
+        }
+        let command = Command::Raw(Vec::new());
+        Ok(PushRequest { first: Lsn(0), last: Lsn(0), idempotency_key: String::new(), command })
+    }
+
+    fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, AdaptorFault> {
+        match reply {
+            StorageReply::Raw(bytes) if bytes.first() == Some(&(Said::Watermark as u8)) => {
+                let lsn = bytes[1..].try_into().map(u64::from_be_bytes);
+                lsn.map(Lsn).map_err(|_| AdaptorFault::new("a watermark has eight bytes"))
+            }
+            _ => Err(AdaptorFault::new("this is no watermark")),
+        }
+    }
+
+    fn encode(&self, records: &RecordBatch) -> Result<Vec<PushRequest>, AdaptorFault> {
+        let Some((first, last)) = records.bounds() else { return Ok(Vec::new()) };
+        let headers = vec![(FIRST_HEADER.to_owned(), first.to_string()), (LAST_HEADER.to_owned(), last.to_string())];
+        let body = (self.parts.body)(records);
+        let call = HttpCall { method: "POST".into(), path: self.target.path.to_string(), headers, body };
+        let idempotency_key = format!("{first}-{last}");
+        Ok(vec![PushRequest { first, last, idempotency_key, command: Command::Http(call) }])
+    }
+
+    fn classify(&self, reply: &StorageReply) -> Ack {
+        let StorageReply::Raw(bytes) = reply else { return Ack::Fatal("this is no answer of a webhook".into()) };
+        let text = || String::from_utf8_lossy(bytes.get(1..).unwrap_or_default()).into_owned();
+        match bytes.first() {
+            Some(kind) if *kind == Said::Applied as u8 => Ack::Ok,
+            Some(kind) if *kind == Said::Later as u8 => Ack::Retry(text()),
+            Some(kind) if *kind == Said::Moved as u8 => Ack::Moved(text()),
+            _ => Ack::Fatal(text()),
+        }
+    }
+}
+
+impl Target {
+    fn of(url: &str) -> Result<Target, String> {
+        let uri: Uri = url.parse().map_err(|error| format!("`{url}` is no URL: {error}"))?;
+        let tls = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return Err(format!("`{url}` does not begin with https:// or http://")),
+        };
+        let authority = uri.authority().ok_or_else(|| format!("`{url}` names no host"))?;
+        let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        let host = authority.host().to_owned();
+        Ok(Target {
+            tls,
+            endpoint: format!("{host}:{port}"),
+            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            authority: authority.as_str().to_owned(),
+            path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_signature_is_what_anybody_can_compute() {
+        // printf '1700000000.{"a":1}' | openssl dgst -sha256 -hmac 0123456789abcdef
+        let key = hmac::Key::new(hmac::HMAC_SHA256, b"0123456789abcdef");
+        let expected = include_str!("../tests/webhook-signature.txt").trim();
+        assert_eq!(signature(&key, 1_700_000_000, b"{\"a\":1}"), format!("t=1700000000,v1={expected}"));
+    }
+
+    #[test]
+    fn targets_know_where_they_lead() {
+        let of = |url| Target::of(url).map(|t| (t.tls, t.endpoint, t.host, t.authority, t.path));
+        let whole = |tls, endpoint: &str, host: &str, authority: &str, path: &str| {
+            Ok((tls, endpoint.to_owned(), host.to_owned(), authority.to_owned(), path.to_owned()))
+        };
+        assert_eq!(of("https://a.example/x?y=1"), whole(true, "a.example:443", "a.example", "a.example", "/x?y=1"));
+        assert_eq!(of("http://[::1]:8080"), whole(false, "[::1]:8080", "::1", "[::1]:8080", "/"));
+        assert!(of("ftp://a").is_err() && of("/x").is_err());
+    }
+
+    #[test]
+    fn what_a_receiver_says_is_one_short_line() {
+        let long = format!("a\r\nb\u{1b}[31m{}", "x".repeat(2 * ANSWER_BYTES_MAX));
+        let line = shown(long.as_bytes());
+        assert!(line.starts_with("a  b [31m") && line.len() <= ANSWER_BYTES_MAX, "{line}");
+    }
+}
