@@ -2,7 +2,7 @@
 # Tests a client of sdk/ against a live server: builds and lints it, starts a server of its own on a free port, runs the
 # client's tests and the example of its README, and stops the server by its id.
 #
-#   tests/clients.sh LANGUAGE...    typescript, python, go
+#   tests/clients.sh LANGUAGE...    typescript, python, go, rust
 #
 # Needs a server binary: $TRIBUNAL_BIN, or the release build. Leaves nothing in the clone; tools are kept in
 # $XDG_CACHE_HOME/tribunal/sdk.
@@ -101,9 +101,16 @@ test_go() {
   )
 }
 
+test_rust() {
+  local binary_path
+  binary_path="$(realpath "$binary")"
+  TRIBUNAL_BIN="$binary_path" CARGO_TARGET_DIR="$target" cargo test --release --locked -p tribunal-client
+}
+
 [ "$#" -gt 0 ] || { echo "usage: tests/clients.sh LANGUAGE..." >&2; exit 2; }
 for language in "$@"; do
-  start_server "$language"
+  # The Rust tests start servers themselves, so that `cargo test` alone runs them.
+  [ "$language" = rust ] || start_server "$language"
   "test_$language"
   stop_server
 done

@@ -174,7 +174,8 @@ impl Client {
     }
 
     /// Runs `work` in a transaction and commits it; on a retryable abort again, on fresh reads, with growing waits.
-    /// `work` may run several times, and must have no other effect than on its transaction.
+    /// `work` may run several times, and must have no other effect than on its transaction. An existing or missing row
+    /// is final for work that read nothing: it would write the same again.
     ///
     /// # Errors
     /// What `work` returns; [`Error::Aborted`] for a final abort or the last attempt's; see [`Error`].
@@ -205,7 +206,11 @@ impl Client {
             };
             failed += 1;
             // A fence of ours means that the request was lost on its way: the work itself was not refused.
-            let again = aborted.retryable || aborted.reason == "fenced";
+            let again = match aborted.reason.as_str() {
+                "fenced" => true,
+                "row_exists" | "row_missing" => aborted.retryable && !txn.is_blind(),
+                _ => aborted.retryable,
+            };
             match retry.wait(failed, Some(aborted.retry_after)).filter(|_| again) {
                 Some(wait) => tokio::time::sleep(wait).await,
                 None => return Err(Error::Aborted(aborted).into()),
@@ -236,7 +241,7 @@ impl Client {
     pub async fn commit(&self, prepared: &PreparedCommit) -> Result<Outcome, Error> {
         let path = format!("/v1/txns/{}/commit", prepared.txn_id);
         match self.exchange(Method::POST, &path, Some(&prepared.request), 0).await? {
-            Ok(answer) if is_settled(&answer) => decision(read(&answer)?),
+            Ok(answer) if is_settled(&answer) => decision(read(&answer)?, answer.replayed),
             Ok(answer) => self.resolve(&prepared.txn_id, &answer.status.to_string()).await,
             Err(lost) if lost.never_sent => Err(unavailable(lost)),
             Err(lost) => self.resolve(&prepared.txn_id, &lost.text).await,
@@ -256,7 +261,7 @@ impl Client {
                     let (given, asked) = (answer.results.len(), commits.len());
                     return Err(Error::misbehaved(format!("{given} results for {asked} commits")));
                 }
-                return Ok(answer.results.into_iter().map(decision).collect());
+                return Ok(answer.results.into_iter().map(|result| decision(result, false)).collect());
             }
             Ok(answer) => answer.status.to_string(),
             Err(lost) if lost.never_sent => return Err(unavailable(lost)),
@@ -281,7 +286,7 @@ impl Client {
             TxnState::InFlight => TxnStatus::InFlight,
             TxnState::Unknown => TxnStatus::Unknown,
             TxnState::UnknownExpired => TxnStatus::UnknownExpired,
-            _ => TxnStatus::Decided(decision(outcome)?),
+            _ => TxnStatus::Decided(decision(outcome, true)?),
         })
     }
 
@@ -311,7 +316,8 @@ impl Client {
     /// See [`Error`].
     pub async fn abort(&self, txn_id: &str) -> Result<Outcome, Error> {
         let path = format!("/v1/txns/{}/abort", wire::percent_encoded(txn_id.as_bytes()));
-        decision(read(&self.ask(Method::POST, &path, None::<&()>, 0).await?)?)
+        let answer = self.ask(Method::POST, &path, None::<&()>, 0).await?;
+        decision(read(&answer)?, answer.replayed)
     }
 
     /// Asks whether a commit would pass now, alone. Changes nothing.
@@ -328,7 +334,13 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn row(&self, store: &str, key: impl AsRef<[u8]>) -> Result<Option<Row>, Error> {
-        let key = wire::percent_encoded(key.as_ref());
+        let key = key.as_ref();
+        if matches!(key, b"" | b"." | b"..") {
+            // No path has such a last segment: on its way dots may be resolved.
+            let page = self.rows(store, key, [key, &[0]].concat(), 1).await?;
+            return Ok(page.rows.into_iter().next());
+        }
+        let key = wire::percent_encoded(key);
         let path = format!("/v1/stores/{}/rows/{key}", wire::percent_encoded(store.as_bytes()));
         let answer = match self.exchange(Method::GET, &path, None::<&()>, 0).await? {
             Ok(answer) => answer,
@@ -375,6 +387,10 @@ impl Client {
     #[must_use]
     pub fn log(&self, store: &str, after: Lsn) -> LogReader {
         LogReader::new(self.clone(), store, after)
+    }
+
+    pub(crate) fn retry(&self) -> &RetryPolicy {
+        &self.inner.options.retry
     }
 
     pub(crate) async fn log_page(&self, store: &str, after: Lsn, limit: usize, wait_ms: u32) -> Result<LogPage, Error> {
@@ -495,12 +511,12 @@ pub(crate) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
     }
 }
 
-fn decision(outcome: TxnOutcome) -> Result<Outcome, Error> {
+fn decision(outcome: TxnOutcome, replayed: bool) -> Result<Outcome, Error> {
     if let Some(problem) = outcome.problem {
         return Err(Error::of_problem(problem));
     }
     let status = outcome.status;
-    Outcome::of(outcome)?.ok_or_else(|| Error::misbehaved(format!("{status:?} where a decision was due")))
+    Outcome::of(outcome, replayed)?.ok_or_else(|| Error::misbehaved(format!("{status:?} where a decision was due")))
 }
 
 fn unavailable(lost: NoAnswer) -> Error {

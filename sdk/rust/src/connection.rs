@@ -24,6 +24,8 @@ pub(crate) struct Connection {
 /// An answer, whatever its status.
 pub(crate) struct Answer {
     pub status: StatusCode,
+    /// The verdict in it had been given before.
+    pub replayed: bool,
     pub body: Bytes,
 }
 
@@ -86,11 +88,12 @@ impl Connection {
                 .await
                 .map_err(|e| NoAnswer { text: chain(&e), never_sent: e.is_connect() })?;
             let status = response.status();
+            let replayed = response.headers().get("idempotency-replayed").is_some_and(|value| value == "true");
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
                 .collect()
                 .await
                 .map_err(|e| NoAnswer { text: e.to_string(), never_sent: false })?;
-            Ok(Answer { status, body: body.to_bytes() })
+            Ok(Answer { status, replayed, body: body.to_bytes() })
         };
         tokio::time::timeout(timeout, exchange).await.unwrap_or_else(|_| {
             Err(NoAnswer { text: format!("no answer within {} ms", timeout.as_millis()), never_sent: false })

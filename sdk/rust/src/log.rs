@@ -68,13 +68,14 @@ impl LogReader {
         self
     }
 
-    /// Returns the next record; `None` if there was none in time. Cancelling it loses nothing.
+    /// Returns the next record; `None` if there was none in time. Waits out a service that is unavailable, within the
+    /// client's [`RetryPolicy`](crate::RetryPolicy). Cancelling it loses nothing.
     ///
     /// # Errors
     /// [`Error::ClientMistake`] with code `log_truncated` if the checkpoint is too old; see [`Error`].
     pub async fn next(&mut self) -> Result<Option<LogRecord>, Error> {
         if self.page.is_empty() {
-            let page = self.client.log_page(&self.store, self.after, self.limit, self.wait_ms).await?;
+            let page = self.fetch().await?;
             self.head = wire::lsn(&page.head_lsn)?;
             let mut due = self.after.next();
             for record in page.records {
@@ -91,6 +92,22 @@ impl LogReader {
             self.after = record.lsn;
         }
         Ok(record)
+    }
+
+    async fn fetch(&self) -> Result<tribunal_api::LogPage, Error> {
+        let mut failed = 0;
+        loop {
+            match self.client.log_page(&self.store, self.after, self.limit, self.wait_ms).await {
+                Err(Error::Unavailable { text, retry_after }) => {
+                    failed += 1;
+                    match self.client.retry().wait(failed, retry_after) {
+                        Some(wait) => tokio::time::sleep(wait).await,
+                        None => return Err(Error::Unavailable { text, retry_after }),
+                    }
+                }
+                answered => return answered,
+            }
+        }
     }
 
     /// Returns the position of the last record returned.

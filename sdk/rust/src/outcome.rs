@@ -35,6 +35,8 @@ pub struct Committed {
     pub session: Option<String>,
     /// With `ack: applied`: whether every store had applied it in time.
     pub applied: Option<bool>,
+    /// The verdict had been given before: this was a repetition, or a lost reply was asked for.
+    pub replayed: bool,
 }
 
 /// Why a transaction aborted.
@@ -50,6 +52,8 @@ pub struct Aborted {
     pub retry_after: Duration,
     /// What defeated it.
     pub conflicts: Vec<Conflict>,
+    /// The verdict had been given before: this was a repetition, or a lost reply was asked for.
+    pub replayed: bool,
 }
 
 /// One thing that defeated a transaction.
@@ -85,7 +89,7 @@ impl fmt::Display for Aborted {
 
 impl Outcome {
     /// Reads a decision; `None` if the answer holds none.
-    pub(crate) fn of(outcome: TxnOutcome) -> Result<Option<Outcome>, Error> {
+    pub(crate) fn of(outcome: TxnOutcome, replayed: bool) -> Result<Option<Outcome>, Error> {
         let txn_id = outcome.txn_id.unwrap_or_default();
         match outcome.status {
             TxnState::Committed => Ok(Some(Outcome::Committed(Committed {
@@ -101,6 +105,7 @@ impl Outcome {
                     .collect::<Result<_, Error>>()?,
                 session: outcome.session,
                 applied: outcome.applied,
+                replayed,
             }))),
             TxnState::Aborted => Ok(Some(Outcome::Aborted(Box::new(Aborted {
                 txn_id,
@@ -113,6 +118,7 @@ impl Outcome {
                     .into_iter()
                     .map(Conflict::of)
                     .collect::<Result<_, Error>>()?,
+                replayed,
             })))),
             _ => Ok(None),
         }

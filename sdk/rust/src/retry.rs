@@ -1,4 +1,4 @@
-//! When to try again, and how long to wait before: bounded, exponential, with jitter.
+//! When to try again, and how long to wait before: bounded, exponential, with full jitter.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use std::time::Duration;
 pub struct RetryPolicy {
     /// Attempts in all; 1 tries once.
     pub attempts_max: u32,
-    /// First wait.
+    /// Bound of the first wait; each further one doubles.
     pub wait_min: Duration,
-    /// Longest wait.
+    /// Bound of the longest wait.
     pub wait_max: Duration,
 }
 
@@ -28,8 +28,8 @@ impl RetryPolicy {
         }
         let step = self.wait_min.saturating_mul(1 << failed.saturating_sub(1).min(16)).min(self.wait_max);
         let random = (RandomState::new().hash_one(failed) >> 11) as f64 / (1u64 << 53) as f64;
-        // Half of the step is random, so that losers of one conflict do not meet again.
-        Some(asked.unwrap_or_default().min(Duration::from_secs(30)) + step / 2 + (step / 2).mul_f64(random))
+        // All of the step is random, so that losers of one conflict do not meet again.
+        Some(asked.unwrap_or_default().min(Duration::from_secs(30)) + step.mul_f64(random))
     }
 }
 
@@ -41,8 +41,10 @@ mod tests {
     fn waits_grow_within_bounds_and_end() {
         let policy = RetryPolicy { attempts_max: 20, ..RetryPolicy::default() };
         for failed in 1..20 {
-            let wait = policy.wait(failed, None).expect("attempts are left");
-            assert!(wait >= policy.wait_min / 2 && wait <= policy.wait_max, "{wait:?}");
+            let waits = (0..200).map(|_| policy.wait(failed, None).expect("attempts are left"));
+            let (least, most) = waits.fold((Duration::MAX, Duration::ZERO), |(a, b), wait| (a.min(wait), b.max(wait)));
+            let bound = policy.wait_max.min(policy.wait_min * (1 << (failed - 1)));
+            assert!(most <= bound && most - least > bound / 2, "{least:?} to {most:?}");
         }
         assert!(policy.wait(1, Some(Duration::from_millis(300))) >= Some(Duration::from_millis(300)));
         assert_eq!(policy.wait(20, None), None);

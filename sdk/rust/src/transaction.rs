@@ -261,6 +261,12 @@ impl Transaction {
         self.writes.is_empty()
     }
 
+    /// Tells whether nothing was read: the same work would write the same again.
+    #[must_use]
+    pub fn is_blind(&self) -> bool {
+        self.reads.is_empty() && self.ranges.is_empty()
+    }
+
     /// Asks for the verdict. A lost reply is resolved by the transaction's id.
     ///
     /// # Errors

@@ -1,0 +1,258 @@
+//! The client against live servers: commit, conflict, retry, batch, tail, and replies lost behind a proxy.
+
+mod support;
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+use support::{Loss, Proxy, Server, profile_folder};
+use tribunal_client::{
+    Aborted, BeginOptions, Client, ClientOptions, Committed, Error, IsolationLevel, Lsn, Outcome, Transaction,
+    TxnStatus, WriteOp,
+};
+
+fn committed(outcome: Outcome) -> Committed {
+    match outcome {
+        Outcome::Committed(committed) => committed,
+        Outcome::Aborted(aborted) => panic!("{aborted}"),
+    }
+}
+
+fn aborted(outcome: Outcome) -> Aborted {
+    match outcome {
+        Outcome::Committed(committed) => panic!("committed: {committed:?}"),
+        Outcome::Aborted(aborted) => *aborted,
+    }
+}
+
+fn local(client: &Client) -> Transaction {
+    client.begin_local(IsolationLevel::Serializable)
+}
+
+async fn put(client: &Client, key: &str, value: i64) -> Committed {
+    let mut txn = local(client);
+    txn.put("kv", key, &value).expect("a number");
+    committed(txn.commit().await.expect("a verdict"))
+}
+
+fn behind(committed: &Committed) -> BeginOptions {
+    let session = committed.session.clone().expect("a commit has a session");
+    BeginOptions { wait_ms: Some(5_000), ..BeginOptions::stores(["kv"]).session(session) }
+}
+
+async fn read(client: &Client, key: &str) -> i64 {
+    let read = async |txn: &mut Transaction| txn.get("kv", key).await;
+    let (row, _) = client.run(BeginOptions::stores(["kv"]), read).await.expect("a read commits");
+    row.and_then(|row| row.value.as_i64()).expect("a number")
+}
+
+#[tokio::test]
+async fn a_commit_writes_rows_that_later_transactions_read() {
+    let Some(server) = Server::start("commit") else { return };
+    let client = Client::new(&server.url).expect("a URL");
+    let mut won = Committed::default();
+    for key in [&b"acct/1"[..], b".", b"..", b"a/../b", b"%2e%2e", "gr\u{fc}n ?&#+".as_bytes(), b"\xff\0"] {
+        let mut txn = client.begin(BeginOptions::stores(["kv"])).await.expect("begins");
+        assert_eq!(txn.get("kv", key).await.expect("an answer"), None);
+        txn.insert("kv", key, &json!({"balance": 100})).expect("a value");
+        let own = txn.get("kv", key).await.expect("an answer").expect("own writes are read");
+        assert_eq!(own.value["balance"], 100);
+        won = committed(txn.commit().await.expect("a verdict"));
+        let mut txn = client.begin(behind(&won)).await.expect("begins");
+        let row = txn.get("kv", key).await.expect("an answer").expect("the row");
+        assert_eq!((row.key.as_slice(), row.version), (key, won.version));
+        let rows = txn.scan("kv", key, [key, &[0]].concat(), 10).await.expect("an answer");
+        assert_eq!(rows, [row]);
+    }
+    assert_eq!(won.lsn["kv"], Lsn(7));
+}
+
+#[tokio::test]
+async fn a_conflict_says_what_stood_in_the_way_and_run_does_the_work_again() {
+    let Some(server) = Server::start("conflict") else { return };
+    let client = Client::new(&server.url).expect("a URL");
+    let first = put(&client, "a", 1).await;
+    let mut late = local(&client);
+    late.observe("kv", "a", first.version);
+    late.update("kv", "a", &3).expect("a number");
+    let second = put(&client, "a", 2).await;
+    let lost = aborted(late.commit().await.expect("a verdict"));
+    assert_eq!((lost.reason.as_str(), lost.retryable), ("read_conflict", true));
+    let conflict = &lost.conflicts[0];
+    assert_eq!((conflict.store.as_str(), conflict.key.as_slice()), ("kv", &b"a"[..]));
+    assert_eq!((conflict.read_version, conflict.current_version), (first.version, second.version));
+
+    let mut seen = Vec::new();
+    let work = async |txn: &mut Transaction| {
+        let value = txn.get("kv", "a").await?.and_then(|row| row.value.as_i64()).expect("a number");
+        seen.push(value);
+        if seen.len() == 1 {
+            // Somebody else is faster, once.
+            put(&client, "a", 10).await;
+        }
+        txn.put("kv", "a", &(value + 1))
+    };
+    client.run(behind(&second), work).await.expect("commits in the end");
+    assert!(seen.len() > 1 && seen[0] == 2, "{seen:?}");
+    assert_eq!(read(&client, "a").await, 11);
+
+    let mut attempts = 0;
+    let insert = async |txn: &mut Transaction| {
+        attempts += 1;
+        txn.insert("kv", "a", &1)
+    };
+    let exists = client.run(BeginOptions::default(), insert).await;
+    assert!(matches!(&exists, Err(Error::Aborted(aborted)) if aborted.reason == "row_exists"), "{exists:?}");
+    assert_eq!(attempts, 1, "work that reads nothing would write the same again");
+}
+
+#[tokio::test]
+async fn no_increment_of_many_concurrent_ones_is_lost() {
+    let Some(server) = Server::start("increments") else { return };
+    let client = Client::new(&server.url).expect("a URL");
+    let begun = behind(&put(&client, "counter", 0).await);
+    let workers: Vec<_> = (0..8)
+        .map(|_| {
+            let (client, begun) = (client.clone(), begun.clone());
+            tokio::spawn(async move {
+                for _ in 0..5 {
+                    client
+                        .run(begun.clone(), async |txn| {
+                            let value = txn.get("kv", "counter").await?.and_then(|row| row.value.as_i64());
+                            txn.update("kv", "counter", &(value.expect("a number") + 1))?;
+                            Ok::<_, Error>(())
+                        })
+                        .await
+                        .expect("commits in the end");
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.await.expect("no panic");
+    }
+    assert_eq!(read(&client, "counter").await, 40);
+}
+
+#[tokio::test]
+async fn a_batch_gives_each_commit_its_own_answer_in_order() {
+    let Some(server) = Server::start("batch") else { return };
+    let proxy = Proxy::start(&server.url).await;
+    let client = Client::new(&proxy.url).expect("a URL");
+    let batch = |client: &Client, name: &str| {
+        let (mut good, mut blocked, mut lost) = (local(client), local(client), local(client));
+        good.insert("kv", name, &1).expect("a number");
+        blocked.update("kv", "missing", &1).expect("a number");
+        lost.put("nowhere", "a", &1).expect("a number");
+        [good.prepare(), blocked.prepare(), lost.prepare()]
+    };
+    let answers = client.batch(&batch(&client, "a")).await.expect("an answer");
+    assert!(matches!(&answers[0], Ok(Outcome::Committed(_))), "{:?}", answers[0]);
+    assert!(matches!(&answers[1], Ok(Outcome::Aborted(aborted)) if aborted.reason == "row_missing"), "{answers:?}");
+    assert!(matches!(&answers[2], Err(Error::ClientMistake(p)) if p.code == "unknown_store"), "{answers:?}");
+
+    proxy.lose(Loss::Reply, "/batch-commit");
+    let answers = client.batch(&batch(&client, "b")[..2]).await.expect("resolved one by one");
+    assert!(matches!(&answers[0], Ok(Outcome::Committed(committed)) if committed.replayed), "{answers:?}");
+    assert!(matches!(&answers[1], Ok(Outcome::Aborted(aborted)) if aborted.reason == "row_missing"), "{answers:?}");
+}
+
+#[tokio::test]
+async fn the_log_is_read_from_a_checkpoint_and_waits_for_what_comes() {
+    let Some(server) = Server::start("log") else { return };
+    let client = Client::new(&server.url).expect("a URL");
+    put(&client, "a", 1).await;
+    put(&client, "b", 2).await;
+    let mut log = client.log("kv", Lsn(0)).wait_ms(0).page_records_max(1);
+    let mut seen = Vec::new();
+    while let Some(record) = log.next().await.expect("an answer") {
+        seen.extend(record.writes);
+    }
+    assert_eq!((log.checkpoint(), log.head()), (Lsn(2), Lsn(2)));
+    let late = {
+        let client = client.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            put(&client, "c", 3).await
+        })
+    };
+    let mut tail = client.log("kv", log.checkpoint()).wait_ms(60_000);
+    seen.extend(tail.next().await.expect("an answer").expect("a record in time").writes);
+    late.await.expect("no panic");
+    let seen: Vec<_> = seen.into_iter().map(|write| (write.op, write.key, write.value)).collect();
+    let expected = |key: &str, value: i64| (WriteOp::Put, key.as_bytes().to_vec(), Some(json!(value)));
+    assert_eq!(seen, [expected("a", 1), expected("b", 2), expected("c", 3)]);
+}
+
+#[tokio::test]
+async fn lost_replies_are_resolved_by_id_and_lost_requests_fenced() {
+    let Some(server) = Server::start("lost") else { return };
+    let proxy = Proxy::start(&server.url).await;
+    let client = Client::new(&proxy.url).expect("a URL");
+    let insert = |key: &str| {
+        let mut txn = local(&client);
+        txn.insert("kv", key, &1).expect("a number");
+        txn.prepare()
+    };
+    let prepared = insert("reply");
+    proxy.lose(Loss::Reply, "/commit");
+    let won = committed(client.commit(&prepared).await.expect("a verdict"));
+    assert!(won.replayed, "it was asked for");
+    let again = committed(client.commit(&prepared).await.expect("a verdict"));
+    assert_eq!((again.version, again.lsn, again.replayed), (won.version, won.lsn, true), "the same answer");
+
+    let prepared = insert("request");
+    proxy.lose(Loss::Request, "/commit");
+    assert_eq!(aborted(client.commit(&prepared).await.expect("a verdict")).reason, "fenced");
+    assert_eq!(aborted(client.commit(&prepared).await.expect("a verdict")).reason, "fenced", "late");
+    proxy.lose(Loss::Request, "/commit");
+    let mut ids = Vec::new();
+    let work = async |txn: &mut Transaction| {
+        ids.push(txn.id().to_owned());
+        txn.insert("kv", "request", &2)
+    };
+    let ((), won) = client.run(BeginOptions::default(), work).await.expect("commits in the end");
+    assert_eq!((ids.len(), ids[1].as_str()), (2, won.txn_id.as_str()), "under a new id");
+
+    let hasty = ClientOptions { timeout: Duration::from_millis(500), ..ClientOptions::default() };
+    let hasty = Client::with_options(&proxy.url, hasty).expect("a URL");
+    proxy.lose(Loss::Silence, "/commit");
+    assert!(committed(hasty.commit(&insert("silence")).await.expect("a verdict")).replayed);
+}
+
+#[tokio::test]
+async fn what_nobody_can_tell_is_said_to_be_unknown() {
+    let Some(server) = Server::start("unknown") else { return };
+    let proxy = Proxy::start(&server.url).await;
+    let bounds = Duration::from_millis(300);
+    let hasty = ClientOptions { timeout: bounds, resolve_timeout: bounds, ..ClientOptions::default() };
+    let client = Client::with_options(&proxy.url, hasty).expect("a URL");
+    let mut txn = local(&client);
+    txn.put("kv", "a", &1).expect("a number");
+    let id = txn.id().to_owned();
+    proxy.lose(Loss::Silence, "/commit");
+    let stop_when_lost = async {
+        proxy.lost.notified().await;
+        proxy.stop();
+    };
+    let (outcome, ()) = tokio::join!(txn.commit(), stop_when_lost);
+    assert!(matches!(&outcome, Err(Error::OutcomeUnknown { txn_id, .. }) if *txn_id == id), "{outcome:?}");
+    // With the service in reach again the id still tells: it arrived, or never will.
+    let status = Client::new(&server.url).expect("a URL").status(&id, true, 5_000).await;
+    assert!(matches!(status, Ok(TxnStatus::Decided(_))), "{status:?}");
+}
+
+#[test]
+fn the_example_runs_and_stands_in_the_readme() {
+    let Some(server) = Server::start("example") else { return };
+    let example = Command::new(profile_folder().join("examples/transfer"))
+        .env("TRIBUNAL_URL", &server.url)
+        .stdin(Stdio::null())
+        .output()
+        .expect("cargo builds examples with the tests");
+    let said = String::from_utf8_lossy(&example.stdout);
+    assert!(example.status.success() && said.starts_with("moved in epoch "), "{example:?}");
+    let (_, code) = include_str!("../examples/transfer.rs").split_once("\n\n").expect("a header");
+    assert!(include_str!("../README.md").contains(&format!("```rust\n{code}```")), "README.md has other code");
+}
