@@ -15,14 +15,17 @@ output="$(mktemp)"
 trap 'rm -f "$output"' EXIT
 broken=0
 
-# The real Redis that the engine tests talk to. The tests start it themselves, so no service is to be started.
-install_redis() {
-  command -v redis-server >/dev/null && return
+# The real Redis and PostgreSQL that tests talk to. The tests start them themselves, so no service is to be started.
+install_storages() {
+  local missing=()
+  command -v redis-server >/dev/null || missing+=(redis-server)
+  command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
+  [ "${#missing[@]}" -gt 0 ] || return 0
   if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-    echo "redis-server is missing: tests that need it are skipped (Debian: apt-get install redis-server)"
+    echo "${missing[*]} missing: tests that need it are skipped (Debian: apt-get install ${missing[*]})"
     return
   fi
-  echo "== installing redis-server"
+  echo "== installing ${missing[*]}"
   local policy=/usr/sbin/policy-rc.d
   local had_policy=1
   [ -e "$policy" ] || had_policy=0
@@ -31,8 +34,8 @@ install_redis() {
     chmod 755 "$policy"
   fi
   apt-get update -qq || true
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server </dev/null >/dev/null ||
-    echo "redis-server could not be installed: tests that need it are skipped"
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >/dev/null ||
+    echo "${missing[*]} could not be installed: tests that need it are skipped"
   [ "$had_policy" -eq 1 ] || rm -f "$policy"
 }
 
@@ -72,7 +75,7 @@ run_tests() {
   rm -f "$output.part"
 }
 
-install_redis
+install_storages
 install_zig
 # Builds the server as well, which some tests start as a process: it has integration tests of its own.
 # Optimised, like the server itself, so that the largest dependency is compiled once and not once a profile.

@@ -97,6 +97,8 @@ pub struct Dev {
 pub enum Demo {
     /// Concurrent clients move money between accounts over HTTP; at the end no cent is missing.
     Bank(Bank),
+    /// TPC-C's NewOrder and Payment on an engine that reads from PostgreSQL; at the end its conditions hold.
+    Tpcc(Tpcc),
 }
 
 /// Flags of `tribunal demo bank`.
@@ -117,6 +119,20 @@ pub struct Bank {
     /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Flags of `tribunal demo tpcc`.
+#[derive(Debug, Args)]
+pub struct Tpcc {
+    /// Sizes and length.
+    #[command(flatten)]
+    pub options: tribunal_tpcc::Options,
+    /// Use a running PostgreSQL instead of starting one: `postgres://role:password@host:port/database`.
+    #[arg(long, value_name = "URL")]
+    pub postgres: Option<tribunal_tpcc::Database>,
+    /// Use a running service instead of starting one. It must know the role's password, by `push.credentials`.
+    #[arg(long, requires = "postgres")]
+    pub url: Option<String>,
 }
 
 /// Which service to ask.

@@ -12,6 +12,8 @@ use figment::providers::{Env, Format, Serialized, Toml};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tribunal_types::limits;
 
+use crate::credentials::Credential;
+
 /// When an open epoch is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpochLength {
@@ -173,6 +175,8 @@ pub struct Push {
     pub detach_after_hours: u64,
     /// So is one that holds back more than this, bytes of log.
     pub detach_after_bytes: u64,
+    /// How to log in at storages.
+    pub credentials: Vec<Credential>,
 }
 
 impl Default for Config {
@@ -206,6 +210,7 @@ impl Default for Config {
                 allow: vec!["127.0.0.0/8".into(), "::1/128".into()],
                 detach_after_hours: 24,
                 detach_after_bytes: 8 << 30,
+                credentials: Vec::new(),
             },
         }
     }

@@ -116,7 +116,8 @@ impl Node {
             published: Arc::clone(&shared.published),
         };
         let handle = runtime.handle().clone();
-        let pushes = Pushes::new(config, records.clone(), messages.clone(), handle, Arc::clone(&modules))
+        let group = recovered.group;
+        let pushes = Pushes::new(config, group, records.clone(), messages.clone(), handle, Arc::clone(&modules))
             .map(Arc::new)
             .map_err(NodeError::Start)?;
         let (readers, saver) = Readers::open(&config.data).map_err(NodeError::Start)?;

@@ -18,15 +18,16 @@ use tokio::task::JoinHandle;
 use tribunal_http::service::PushState;
 use tribunal_push::{
     Adaptor, Attachment, EgressPolicy, EmbeddedStore, EmbeddedTransport, PushHandle, PushOptions, PushParts, Pusher,
-    RespOptions, RespTransport, StorageDurability, Transport,
+    RespOptions, RespTransport, SqlTransport, StorageDurability, Transport,
 };
-use tribunal_types::{Lsn, StoreId, StoreSpec};
+use tribunal_types::{GroupId, Lsn, StoreId, StoreSpec};
 
 use crate::config::Config;
 use crate::declared::DeclaredStore;
 use crate::modules::Modules;
 use crate::plugins::Language;
 use crate::sequencer::Message;
+use crate::sql_storages::SqlStorages;
 use crate::stores::{Acks, Records};
 
 /// Memory that one embedded store may use, bytes; it is taken as rows come. With less, a million rows written
@@ -86,6 +87,7 @@ struct Slot {
 pub struct Pushes {
     data: PathBuf,
     egress: EgressPolicy,
+    sql: SqlStorages,
     records: Records,
     messages: Sender<Message>,
     runtime: Handle,
@@ -105,9 +107,10 @@ impl Pushes {
     /// Prepares pushes; none runs yet.
     ///
     /// # Errors
-    /// If the configured networks cannot be read.
+    /// If the configured networks or credentials cannot be read.
     pub fn new(
         config: &Config,
+        group: GroupId,
         records: Records,
         messages: Sender<Message>,
         runtime: Handle,
@@ -118,9 +121,11 @@ impl Pushes {
             .allow
             .iter()
             .map(|net| net.parse().map_err(|error| format!("configuration: `push.allow` has `{net}`: {error}")));
+        let egress = EgressPolicy::new(allowed.collect::<Result<_, String>>()?);
         Ok(Pushes {
             data: config.data.clone(),
-            egress: EgressPolicy::new(allowed.collect::<Result<_, String>>()?),
+            sql: SqlStorages::new(&config.push.credentials, egress.clone(), group)?,
+            egress,
             records,
             messages,
             runtime,
@@ -139,11 +144,12 @@ impl Pushes {
     pub fn check(&self, spec: &StoreSpec) -> Result<bool, (String, String)> {
         let Some(name) = &spec.adaptor else { return Ok(true) };
         let at = |pointer: &'static str| move |e| (pointer.to_owned(), e);
-        let adaptor = self.modules.adaptor(name, &spec.name, &spec.adaptor_config).map_err(at("/adaptor"))?;
+        let adaptor = self.modules.adaptor(name, &spec.name, &self.sql.adaptor_config(spec)).map_err(at("/adaptor"))?;
         match adaptor.language().map_err(at("/adaptor"))? {
             Language::Raw => {}
             Language::Resp => drop(resp_endpoint(spec).map_err(at("/adaptor_config"))?),
-            language @ (Language::Sql | Language::Http) => return Err(at("/adaptor")(no_transport(language))),
+            Language::Sql => drop(self.sql.options(spec).map_err(at("/adaptor_config"))?),
+            language @ Language::Http => return Err(at("/adaptor")(no_transport(language))),
         }
         Ok(true)
     }
@@ -235,11 +241,12 @@ impl Pushes {
     /// Makes what speaks a storage's language, and what carries it there; `None` for a store that is only its log.
     fn make(&self, spec: &StoreSpec) -> Result<Option<Outlet>, String> {
         let Some(name) = &spec.adaptor else { return Ok(None) };
-        let adaptor = self.modules.adaptor(name, &spec.name, &spec.adaptor_config)?;
+        let adaptor = self.modules.adaptor(name, &spec.name, &self.sql.adaptor_config(spec))?;
         let transport: Arc<dyn Transport> = match adaptor.language()? {
             Language::Raw => Arc::new(EmbeddedTransport::new(self.open_embedded(spec)?)),
             Language::Resp => Arc::new(RespTransport::new(RespOptions::new(resp_endpoint(spec)?, self.egress.clone()))),
-            language @ (Language::Sql | Language::Http) => return Err(no_transport(language)),
+            Language::Sql => Arc::new(SqlTransport::new(self.sql.options(spec)?)),
+            language @ Language::Http => return Err(no_transport(language)),
         };
         Ok(Some(Outlet { adaptor: Arc::new(adaptor), transport }))
     }
@@ -410,5 +417,5 @@ fn resp_endpoint(spec: &StoreSpec) -> Result<String, String> {
 }
 
 fn no_transport(language: Language) -> String {
-    format!("the adaptor speaks {language:?}, for which this version has no transport; it has Resp and Raw")
+    format!("the adaptor speaks {language:?}, for which this version has no transport; it has Resp, Sql and Raw")
 }

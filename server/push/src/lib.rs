@@ -13,6 +13,8 @@ mod http_connection;
 pub mod pusher;
 pub mod resp;
 pub mod source;
+pub mod sql;
+pub mod sql_endpoint;
 pub mod status;
 #[cfg(test)]
 mod testing;
@@ -29,6 +31,8 @@ pub use embedded::{EmbeddedError, EmbeddedImage, EmbeddedStore, EmbeddedTranspor
 pub use pusher::{PushOptions, PushParts, Pusher};
 pub use resp::{RespOptions, RespTransport};
 pub use source::{AckSink, LogSource, ReadLimit, SourceError};
+pub use sql::{SqlOptions, SqlTransport};
+pub use sql_endpoint::SqlEndpoint;
 pub use status::{PushHandle, PushState, PushStatus};
 pub use transport::{StorageDurability, Transport, TransportError};
 pub use webhook::{WatermarkStore, Webhook, WebhookParts};

@@ -24,7 +24,8 @@ pub struct PushRequest {
 pub enum Command {
     /// RESP commands, sent as one pipeline.
     Resp(RespPipeline),
-    /// SQL statements, run in one transaction.
+    /// SQL statements, run in one transaction. It takes effect only if all succeed and the first one returns or affects a
+    /// row; if that meets none, the answer is SQLSTATE 02000 (no data).
     Sql(Vec<SqlStatement>),
     /// One HTTP request.
     Http(HttpCall),
@@ -48,7 +49,7 @@ pub struct RespPipeline {
 pub struct SqlStatement {
     /// Text with the dialect's placeholders.
     pub text: String,
-    /// Bound values; `None` is SQL's null.
+    /// Bound values in the storage's text form; `None` is SQL's null.
     pub params: Vec<Option<Vec<u8>>>,
 }
 

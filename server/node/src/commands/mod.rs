@@ -3,6 +3,7 @@
 mod config;
 mod consumer;
 mod demo_bank;
+mod demo_tpcc;
 mod log;
 mod plugin;
 mod serve;
@@ -26,6 +27,7 @@ pub fn run(command: Command) -> Result<(), String> {
         }
         Command::Consumer(ConsumerCommand::Ls { target }) => consumer::ls(&target),
         Command::Consumer(ConsumerCommand::Rm { target, name }) => consumer::rm(&target, &name),
+        Command::Demo(Demo::Tpcc(flags)) => demo_tpcc::run(&flags),
         Command::Log(LogCommand::Salvage { data, accept_loss }) => log::salvage(&data, accept_loss),
         Command::Store(StoreCommand::Ls { target }) => store::ls(&target),
         Command::Store(StoreCommand::Get { target, key, store }) => store::get(&target, &store, &key),

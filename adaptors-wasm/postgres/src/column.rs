@@ -1,0 +1,173 @@
+//! Types of columns, and how JSON values become their text. What does not fit is refused with the reason; nothing is
+//! rounded, cut or guessed.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use crate::array::Array;
+
+/// Type of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Type {
+    Text,
+    Boolean,
+    Smallint,
+    Integer,
+    Bigint,
+    Numeric,
+    #[serde(rename = "double precision")]
+    Double,
+    Timestamptz,
+    Date,
+    Uuid,
+    Jsonb,
+}
+
+impl Type {
+    /// Returns the name that SQL has for it.
+    pub(crate) fn sql(self) -> &'static str {
+        match self {
+            Type::Text => "text",
+            Type::Boolean => "boolean",
+            Type::Smallint => "smallint",
+            Type::Integer => "integer",
+            Type::Bigint => "bigint",
+            Type::Numeric => "numeric",
+            Type::Double => "double precision",
+            Type::Timestamptz => "timestamptz",
+            Type::Date => "date",
+            Type::Uuid => "uuid",
+            Type::Jsonb => "jsonb",
+        }
+    }
+
+    /// Tells whether the integers that `add` counts with live in it.
+    pub(crate) fn takes_add(self) -> bool {
+        matches!(self, Type::Jsonb) || self.bounds().is_some()
+    }
+
+    /// Tells whether it may be part of a key: equal only if the text in the key is.
+    pub(crate) fn is_key(self) -> bool {
+        matches!(self, Type::Text) || self.bounds().is_some()
+    }
+
+    fn bounds(self) -> Option<(i64, i64)> {
+        match self {
+            Type::Smallint => Some((i16::MIN.into(), i16::MAX.into())),
+            Type::Integer => Some((i32::MIN.into(), i32::MAX.into())),
+            Type::Bigint => Some((i64::MIN, i64::MAX)),
+            _ => None,
+        }
+    }
+
+    /// Adds one part of a row's key.
+    pub(crate) fn key_part(self, part: &str, into: &mut Array) -> Result<(), String> {
+        let Some((min, max)) = self.bounds() else {
+            into.quoted(part);
+            return Ok(());
+        };
+        // Only the one way to write a number: `7` and `07` are two keys, and must not become one row.
+        match part.parse::<i64>() {
+            Ok(number) if (min..=max).contains(&number) && number.to_string() == part => {
+                into.plain(part);
+                Ok(())
+            }
+            _ => Err(format!("`{}` is no {} in plain decimal digits", shown(part), self.sql())),
+        }
+    }
+
+    /// Adds a JSON value, given as its text.
+    pub(crate) fn value(self, json: &str, into: &mut Array) -> Result<(), String> {
+        let first = json.as_bytes().first().copied().unwrap_or_default();
+        let is_number = first == b'-' || first.is_ascii_digit();
+        match self {
+            Type::Jsonb => into.quoted(json),
+            Type::Boolean if matches!(json, "true" | "false") => into.plain(json),
+            Type::Numeric | Type::Double if is_number => into.plain(json),
+            Type::Text | Type::Timestamptz | Type::Date | Type::Uuid if first == b'"' => into.quoted(&string(json)?),
+            _ => match self.bounds() {
+                Some((min, max)) if is_number => match json.parse::<i64>() {
+                    Ok(number) if (min..=max).contains(&number) => into.plain(json),
+                    _ => return Err(format!("{} is no integer from {min} to {max}", shown(json))),
+                },
+                _ => return Err(format!("{} where the column takes {}", kind(first), self.sql())),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Reads a JSON string.
+pub(crate) fn string(json: &str) -> Result<Cow<'_, str>, String> {
+    match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(inner) if !inner.contains('\\') => Ok(Cow::Borrowed(inner)),
+        _ => serde_json::from_str::<String>(json).map(Cow::Owned).map_err(|error| error.to_string()),
+    }
+}
+
+/// Names a JSON value by its first byte.
+pub(crate) fn kind(first: u8) -> &'static str {
+    match first {
+        b'"' => "a string",
+        b'{' => "an object",
+        b'[' => "an array",
+        b't' | b'f' => "a boolean",
+        b'n' => "null",
+        _ => "a number",
+    }
+}
+
+/// Cuts what is shown of a value.
+pub(crate) fn shown(text: &str) -> &str {
+    &text[..text.floor_char_boundary(80)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(kind: Type, json: &str) -> Result<String, String> {
+        let mut array = Array::default();
+        kind.value(json, &mut array)?;
+        let text = String::from_utf8(array.finish()).expect("text");
+        Ok(text.trim_start_matches('{').trim_end_matches('}').to_owned())
+    }
+
+    #[test]
+    fn values_that_fit_are_taken_as_they_are() {
+        assert_eq!(value(Type::Bigint, "-9223372036854775808").as_deref(), Ok("-9223372036854775808"));
+        assert_eq!(value(Type::Numeric, "12.300").as_deref(), Ok("12.300"));
+        assert_eq!(value(Type::Text, r#""\u00e4\n\"""#).as_deref(), Ok("\"ä\n\\\"\""));
+        assert_eq!(value(Type::Boolean, "false").as_deref(), Ok("false"));
+        assert_eq!(value(Type::Jsonb, r#"["a"]"#).as_deref(), Ok(r#""[\"a\"]""#));
+    }
+
+    #[test]
+    fn values_that_do_not_fit_are_refused_with_the_reason() {
+        for (kind, json, reason) in [
+            (Type::Bigint, "9223372036854775808", "is no integer from"),
+            (Type::Bigint, "1.0", "is no integer from"),
+            (Type::Smallint, "40000", "from -32768 to 32767"),
+            (Type::Bigint, "\"1\"", "a string where the column takes bigint"),
+            (Type::Text, "1", "a number where the column takes text"),
+            (Type::Text, "null", "null where the column takes text"),
+            (Type::Boolean, "0", "a number where the column takes boolean"),
+            (Type::Numeric, "{}", "an object where the column takes numeric"),
+            (Type::Uuid, "[]", "an array where the column takes uuid"),
+        ] {
+            let said = value(kind, json).expect_err(json);
+            assert!(said.contains(reason), "{json}: {said}");
+        }
+    }
+
+    #[test]
+    fn two_keys_never_become_one_row() {
+        let part = |text: &str| Type::Integer.key_part(text, &mut Array::default());
+        assert_eq!((part("7"), part("-7"), part("0")), (Ok(()), Ok(()), Ok(())));
+        for other in ["07", "+7", "-0", " 7", "7 ", "", "2147483648", "x"] {
+            assert!(part(other).is_err(), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! LogAdaptor of PostgreSQL: each request is one transaction that moves the watermark and applies whole records, or
+//! does neither.
+//!
+//! A row's key chooses its table by the longest prefix; the rest of the key, cut at `/`, fills the key columns. Its
+//! value goes as a whole into one column (JSON, if nothing else is said), or, field by field, into typed columns. A
+//! field without a column, a missing field, a value of another type are refused: the store's push stops at that record.
+//! Every row carries the version of the transaction that wrote it, so that engines read rows and versions at once.
+//!
+//! | table `tribunal_watermark` | holds |
+//! |---|---|
+//! | `store`, `tables` | the store, and the tables that this line is about: other tables start from the beginning |
+//! | `log` | the log that fills them: rows of another log are not touched |
+//! | `lsn` | the last record applied |
+//!
+//! At the first contact, missing tables are created; a role that may not is told the statements. Later a table that
+//! is missing is an error. Invariant: texts are made of names out of the configuration, which are plain words; every
+//! key and value is a bound parameter.
+
+mod array;
+mod column;
+mod fold;
+mod mapping;
+mod object;
+mod rows;
+mod statements;
+
+use core::ops::Range;
+
+use tribunal_plugin_sdk::adaptor::{Ack, Command, LogBatch, Reply, Request, Row, SqlError, SqlReply};
+use tribunal_plugin_sdk::{Adaptor, Fault, Plugin};
+
+use crate::column::shown;
+use crate::mapping::Mapping;
+use crate::rows::Rows;
+
+/// Bytes of rows in one transaction, unless a single record is larger: what a crash makes the server do again.
+const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// SQLSTATE with which the host says that the first statement met no row.
+const NO_DATA: &str = "02000";
+/// Classes of SQLSTATE that pass by themselves: connection, resources (a full disk among them), intervention, system.
+const PASSING_CLASSES: [&str; 4] = ["08", "53", "57", "58"];
+/// Conditions that pass by themselves: serialization, deadlock, lock and idle time-outs, a server that is a standby.
+const PASSING: [&str; 5] = ["40001", "40P01", "55P03", "25P03", "25006"];
+
+/// The adaptor.
+#[derive(Debug)]
+pub struct Postgres {
+    mapping: Mapping,
+}
+
+impl Plugin for Postgres {
+    const NAME: &'static str = "postgres";
+    const ABOUT: &'static str = "Writes records to tables of PostgreSQL, rows and watermark in one transaction.";
+
+    fn init(text: &str) -> Result<Self, Fault> {
+        Mapping::parse(text).map(|mapping| Postgres { mapping })
+    }
+}
+
+/// Bytes that a row takes in a request, about.
+fn size(row: Row<'_>) -> usize {
+    row.key.len() + row.value.len() + 40
+}
+
+impl Postgres {
+    fn request(&self, batch: &LogBatch, records: Range<usize>) -> Result<Request, Fault> {
+        let (first, last) = (batch.lsn[records.start], batch.lsn[records.end - 1]);
+        let mut tables: Vec<Option<Rows<'_>>> = self.mapping.tables.iter().map(|_| None).collect();
+        for change in fold::changes(batch, records)? {
+            let of_row = |reason: String| format!("row `{}`: {reason}", shown(change.key));
+            let mut known = self.mapping.tables.iter();
+            let at = known.position(|table| change.key.starts_with(&table.prefix));
+            let at = at.ok_or_else(|| of_row("no table has a prefix of its key".to_owned()))?;
+            let rows = tables[at].get_or_insert_with(|| Rows::new(&self.mapping.tables[at]));
+            rows.push(&change).map_err(of_row)?;
+        }
+        let mut sql = vec![statements::move_watermark(&self.mapping, first.saturating_sub(1), last)];
+        for rows in tables.into_iter().flatten() {
+            rows.finish(&mut sql);
+        }
+        let idempotency_key = format!("{}:{first}-{last}", batch.store);
+        Ok(Request { first, last, idempotency_key, command: Command::Sql(sql) })
+    }
+
+    /// Returns an error in words, with what to do where that is known.
+    fn said(&self, error: &SqlError) -> String {
+        let SqlError { state, message } = error;
+        let hint = match state.as_str() {
+            "42501" => format!(
+                "; the role needs SELECT, INSERT, UPDATE and DELETE on these tables: {}",
+                statements::ddl(&self.mapping)
+            ),
+            "42P01" => format!(
+                "; bring the table back, or delete the store's row in {} to have everything pushed again",
+                self.mapping.watermark
+            ),
+            "42703" | "42P10" | "42804" => "; the table does not fit the store's declaration".to_owned(),
+            _ => String::new(),
+        };
+        format!("{state}: {message}{hint}")
+    }
+}
+
+fn sql(reply: Reply) -> Result<SqlReply, Fault> {
+    match reply {
+        Reply::Sql(reply) => Ok(reply),
+        _ => Err("not an answer of an SQL database".into()),
+    }
+}
+
+impl Adaptor for Postgres {
+    fn watermark(&self) -> Result<Request, Fault> {
+        let command = Command::Sql(statements::read_watermark(&self.mapping));
+        Ok(Request { first: 0, last: 0, idempotency_key: "watermark".into(), command })
+    }
+
+    fn read_watermark(&self, reply: Reply) -> Result<u64, Fault> {
+        let SqlReply { cell, error, .. } = sql(reply)?;
+        if let Some(error) = error {
+            return Err(self.said(&error));
+        }
+        let cell = cell.ok_or("the watermark's row is gone")?;
+        let (log, lsn) = cell.rsplit_once(' ').ok_or("the watermark's row is none")?;
+        if log != self.mapping.log {
+            return Err(format!(
+                "these tables are filled by another log ({log}; this one is {}): empty them and delete the store's row \
+                 in {}, or name other tables",
+                self.mapping.log, self.mapping.watermark
+            ));
+        }
+        lsn.parse().map_err(|_| format!("{} holds {lsn}, which is no position", self.mapping.watermark))
+    }
+
+    fn encode(&self, batch: LogBatch) -> Result<Vec<Request>, Fault> {
+        batch.groups(REQUEST_BYTES_MAX, size).into_iter().map(|records| self.request(&batch, records)).collect()
+    }
+
+    fn classify(&self, reply: Reply) -> Ack {
+        let error = match sql(reply) {
+            Ok(SqlReply { error: None, .. }) => return Ack::Ok,
+            Ok(SqlReply { error: Some(error), .. }) => error,
+            Err(fault) => return Ack::Fatal(fault),
+        };
+        let state = error.state.as_str();
+        if state == NO_DATA {
+            Ack::Moved("the watermark is elsewhere".to_owned())
+        } else if PASSING.contains(&state) || PASSING_CLASSES.iter().any(|class| state.starts_with(class)) {
+            Ack::Retry(self.said(&error))
+        } else {
+            Ack::Fatal(self.said(&error))
+        }
+    }
+}
+
+tribunal_plugin_sdk::export_adaptor!(Postgres);

@@ -1,0 +1,188 @@
+//! Texts of SQL. They are made of checked names only; every value is a parameter.
+
+use std::fmt::Write as _;
+
+use tribunal_plugin_sdk::adaptor::SqlStatement;
+
+use crate::column::Type;
+use crate::mapping::{Column, Mapping, Table};
+
+/// Parameters of [`add`] beside the key: delta, version, the whole key.
+pub(crate) const ADD_COLUMNS: usize = 3;
+/// Locks out others while tables are made.
+const ADVISORY_LOCK: i64 = 0x7472_6962_756e_616c;
+
+/// `"a", "b"`
+fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    names.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// `$1::bigint[], $2::text[]`
+fn arrays(types: impl IntoIterator<Item = Type>) -> String {
+    let arrays: Vec<_> = types.into_iter().zip(1..).map(|(kind, n)| format!("${n}::{}[]", kind.sql())).collect();
+    arrays.join(", ")
+}
+
+fn names(columns: &[Column]) -> impl Iterator<Item = &str> {
+    columns.iter().map(|column| column.name.as_str())
+}
+
+fn types(columns: &[Column]) -> impl Iterator<Item = Type> {
+    columns.iter().map(|column| column.kind)
+}
+
+/// `t."a" = w.k1 AND t."b" = w.k2`
+fn same_key(table: &Table) -> String {
+    let same: Vec<_> = names(&table.key).zip(1..).map(|(name, n)| format!("t.{name} = w.k{n}")).collect();
+    same.join(" AND ")
+}
+
+/// `k1, k2`
+fn key_aliases(table: &Table) -> String {
+    (1..=table.key.len()).map(|n| format!("k{n}")).collect::<Vec<_>>().join(", ")
+}
+
+/// ` ON CONFLICT ("a") DO UPDATE SET "v" = EXCLUDED."v", "version" = EXCLUDED."version"`
+fn replacing(table: &Table) -> String {
+    let set = names(table.value.columns()).chain([table.version.as_str()]);
+    let set: Vec<_> = set.map(|name| format!("{name} = EXCLUDED.{name}")).collect();
+    format!(" ON CONFLICT ({}) DO UPDATE SET {}", list(names(&table.key)), set.join(", "))
+}
+
+/// Creates or replaces rows.
+pub(crate) fn upsert(table: &Table) -> String {
+    let values = table.value.columns();
+    let columns = list(names(&table.key).chain(names(values)).chain([table.version.as_str()]));
+    let params = arrays(types(&table.key).chain(types(values)).chain([Type::Bigint]));
+    format!("INSERT INTO {} ({columns}) SELECT * FROM unnest({params}) AS w{}", table.name, replacing(table))
+}
+
+/// Removes rows.
+pub(crate) fn delete(table: &Table) -> String {
+    let (params, aliases) = (arrays(types(&table.key)), key_aliases(table));
+    let same = same_key(table);
+    format!("DELETE FROM {} AS t USING unnest({params}) AS w({aliases}) WHERE {same}", table.name)
+}
+
+/// Adds to integers. A missing row, a value that is no integer and a sum beyond the column are errors.
+pub(crate) fn add(table: &Table, column: &Column) -> String {
+    let (name, value, version) = (&table.name, &column.name, &table.version);
+    let params = arrays(types(&table.key).chain([Type::Numeric, Type::Bigint, Type::Text]));
+    let aliases = key_aliases(table);
+    let keys = (1..=table.key.len()).map(|n| format!("w.k{n}")).collect::<Vec<_>>().join(", ");
+    let columns = list(names(&table.key).chain([value.as_str(), version.as_str()]));
+    let first_key = &table.key[0].name;
+    let before = if column.kind == Type::Jsonb { format!("(t.{value}::text)::bigint") } else { format!("t.{value}") };
+    // There is no row to fail on, so what is said of it fails as a number.
+    let sum = format!(
+        "CASE WHEN t.{first_key} IS NULL THEN ('row ' || w.label || ' is missing, nothing can be added to it')::bigint \
+         ELSE ({before}::numeric + w.delta)::bigint END"
+    );
+    let sum = match column.kind {
+        Type::Jsonb => format!("to_jsonb({sum})"),
+        kind => format!("({sum})::{}", kind.sql()),
+    };
+    format!(
+        "INSERT INTO {name} ({columns}) SELECT {keys}, {sum}, w.version \
+         FROM unnest({params}) AS w({aliases}, delta, version, label) LEFT JOIN {name} AS t ON ({}){}",
+        same_key(table),
+        replacing(table)
+    )
+}
+
+fn number(number: u64) -> Option<Vec<u8>> {
+    Some(number.to_string().into_bytes())
+}
+
+fn text(text: &str) -> Option<Vec<u8>> {
+    Some(text.as_bytes().to_vec())
+}
+
+/// Moves the watermark from `from` to `to`; affects no row if it is elsewhere.
+pub(crate) fn move_watermark(mapping: &Mapping, from: u64, to: u64) -> SqlStatement {
+    SqlStatement {
+        text: format!(
+            "UPDATE {} SET lsn = $5::bigint WHERE store = $1::text AND tables = $2::text AND log = $3::text \
+             AND lsn = $4::bigint",
+            mapping.watermark
+        ),
+        params: vec![text(&mapping.store), text(&mapping.table_names), text(&mapping.log), number(from), number(to)],
+    }
+}
+
+/// Makes what is missing at the first contact and reads the watermark as `<log> <lsn>`.
+pub(crate) fn read_watermark(mapping: &Mapping) -> Vec<SqlStatement> {
+    let watermark = &mapping.watermark;
+    let names = || vec![text(&mapping.store), text(&mapping.table_names)];
+    let lock = format!(
+        "SELECT set_config('tribunal.store', $1::text, true), set_config('tribunal.tables', $2::text, true), \
+         pg_advisory_xact_lock({ADVISORY_LOCK})"
+    );
+    let first = format!(
+        "INSERT INTO {watermark} (store, tables, log, lsn) VALUES ($1::text, $2::text, $3::text, 0) \
+         ON CONFLICT (store, tables) DO NOTHING"
+    );
+    let mut named = names();
+    named.push(text(&mapping.log));
+    let read = format!("SELECT log || ' ' || lsn::text FROM {watermark} WHERE store = $1::text AND tables = $2::text");
+    vec![
+        SqlStatement { text: lock, params: names() },
+        SqlStatement { text: create_missing(mapping), params: Vec::new() },
+        SqlStatement { text: first, params: named },
+        SqlStatement { text: read, params: names() },
+    ]
+}
+
+/// Creates tables that are missing, but not one that was filled before: an empty one beside a watermark would be a
+/// loss that nobody hears of.
+fn create_missing(mapping: &Mapping) -> String {
+    let watermark = &mapping.watermark;
+    let mut block =
+        format!("DO $tribunal$ BEGIN IF to_regclass('{watermark}') IS NULL THEN {}; END IF; ", ddl_watermark(mapping));
+    write!(
+        block,
+        "IF NOT EXISTS (SELECT FROM {watermark} WHERE store = current_setting('tribunal.store') \
+         AND tables = current_setting('tribunal.tables')) THEN "
+    )
+    .expect("writing to a string");
+    for table in &mapping.tables {
+        let name = &table.name;
+        write!(block, "IF to_regclass('{name}') IS NULL THEN {}; END IF; ", ddl_table(table))
+            .expect("writing to a string");
+    }
+    block.push_str("END IF; END $tribunal$");
+    block
+}
+
+fn ddl_watermark(mapping: &Mapping) -> String {
+    format!(
+        "CREATE TABLE {} (store text NOT NULL, tables text NOT NULL, log text NOT NULL, lsn bigint NOT NULL, \
+         PRIMARY KEY (store, tables))",
+        mapping.watermark
+    )
+}
+
+fn ddl_table(table: &Table) -> String {
+    let mut columns = String::new();
+    for key in &table.key {
+        // Ordered by bytes, as Tribunal orders keys.
+        let collation = if key.kind == Type::Text { " COLLATE \"C\"" } else { "" };
+        write!(columns, "{} {}{collation} NOT NULL, ", key.name, key.kind.sql()).expect("writing to a string");
+    }
+    for column in table.value.columns() {
+        let null = if column.nullable { "" } else { " NOT NULL" };
+        write!(columns, "{} {}{null}, ", column.name, column.kind.sql()).expect("writing to a string");
+    }
+    format!(
+        "CREATE TABLE {} ({columns}{} bigint NOT NULL, PRIMARY KEY ({}))",
+        table.name,
+        table.version,
+        list(names(&table.key))
+    )
+}
+
+/// Returns what a role must run that this one may not.
+pub(crate) fn ddl(mapping: &Mapping) -> String {
+    let tables = mapping.tables.iter().map(ddl_table);
+    [ddl_watermark(mapping)].into_iter().chain(tables).map(|ddl| ddl + ";").collect::<Vec<_>>().join(" ")
+}

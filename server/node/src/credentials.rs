@@ -1,0 +1,130 @@
+//! Secrets of storages: named in the operator's configuration, bound to one address, handed to transports only.
+//!
+//! Invariant: no text that leaves the process shows them: a configuration that is printed says that there is one.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize, Serializer};
+use tribunal_push::SqlEndpoint;
+
+/// A text that is not shown.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hides a text.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Secret(text.into())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("(hidden)")
+    }
+}
+
+/// How to log in at one storage.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Credential {
+    /// `host:port` as stores name it. The secret is sent nowhere else, whatever a store declares.
+    pub endpoint: String,
+    /// Role.
+    pub user: String,
+    /// Its password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<Secret>,
+    /// File that holds the password, read once at startup; a line end behind it is ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<PathBuf>,
+}
+
+/// All credentials, their files read.
+pub struct Credentials(Vec<Credential>);
+
+impl Credentials {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// Which file cannot be read, or which credential says too much.
+    pub fn read(configured: &[Credential]) -> Result<Credentials, String> {
+        let read = configured.iter().cloned().map(|mut credential| {
+            let Some(file) = &credential.password_file else { return Ok(credential) };
+            let of = format!("configuration: `push.credentials` of {}", credential.endpoint);
+            if credential.password.is_some() {
+                return Err(format!("{of}: `password` and `password_file` exclude each other"));
+            }
+            let text = std::fs::read_to_string(file).map_err(|error| format!("{of}: {}: {error}", file.display()))?;
+            credential.password = Some(Secret(text.trim_end_matches(['\r', '\n']).to_owned()));
+            Ok(credential)
+        });
+        read.collect::<Result<_, _>>().map(Credentials)
+    }
+
+    /// Returns role and password for a database.
+    ///
+    /// # Errors
+    /// Nobody said which role to be.
+    pub fn of(&self, endpoint: &SqlEndpoint) -> Result<(String, Option<String>), String> {
+        let fits = |known: &&Credential| {
+            known.endpoint == endpoint.address && endpoint.user.as_ref().is_none_or(|user| *user == known.user)
+        };
+        match (self.0.iter().find(fits), &endpoint.user) {
+            (Some(known), _) => Ok((known.user.clone(), known.password.as_ref().map(|secret| secret.0.clone()))),
+            (None, Some(user)) => Ok((user.clone(), None)),
+            (None, None) => Err(format!(
+                "names no role: postgres://role@{}/{}, or `push.credentials` of the configuration",
+                endpoint.address, endpoint.database
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn credential(user: &str) -> Credential {
+        let password = Some(Secret::new(format!("{user}'s word")));
+        Credential { endpoint: "db:5432".into(), user: user.into(), password, password_file: None }
+    }
+
+    fn of(text: &str) -> Result<(String, Option<String>), String> {
+        let known = Credentials::read(&[credential("shop"), credential("bank")]).expect("no files");
+        known.of(&text.parse().expect("an endpoint"))
+    }
+
+    #[test]
+    fn a_secret_goes_to_its_own_address_only_and_is_never_shown() {
+        let found = |user: &str, password: Option<&str>| Ok((user.to_owned(), password.map(str::to_owned)));
+        assert_eq!(of("postgres://db/a"), found("shop", Some("shop's word")));
+        assert_eq!(of("postgres://bank@db/a"), found("bank", Some("bank's word")));
+        assert_eq!(of("postgres://shop@elsewhere/a"), found("shop", None));
+        assert!(of("postgres://elsewhere/a").is_err());
+        let shown = format!("{:?} {}", credential("shop"), toml::to_string(&credential("shop")).expect("TOML"));
+        assert!(!shown.contains("word") && shown.matches("(hidden)").count() == 2, "{shown}");
+    }
+
+    #[test]
+    fn a_password_may_lie_in_a_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("word");
+        std::fs::write(&file, "pass word\n").expect("written");
+        let mut filed = Credential { password: None, password_file: Some(file), ..credential("shop") };
+        let known = Credentials::read(std::slice::from_ref(&filed)).expect("the file is there");
+        let found = known.of(&"postgres://db/a".parse().expect("an endpoint"));
+        assert_eq!(found, Ok(("shop".to_owned(), Some("pass word".to_owned()))));
+        filed.password_file = Some(folder.path().join("none"));
+        assert!(Credentials::read(&[filed]).is_err());
+    }
+}

@@ -1,0 +1,394 @@
+//! Carries SQL transactions to PostgreSQL over one TCP connection.
+//!
+//! Connects only to addresses that the [`EgressPolicy`] allows. Every step is bounded in time, on the server as well.
+//! A connection that failed once is dropped, and with it whatever transaction it had open.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use futures_util::{StreamExt as _, pin_mut};
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, private::BytesMut};
+use tokio_postgres::{Client, NoTls, Statement};
+use tribunal_types::{Command, SqlStatement, StorageReply};
+
+use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
+
+/// Statements that are kept prepared; an adaptor makes a few per table.
+const PREPARED_MAX: usize = 256;
+/// Bytes of an error's text.
+const ERROR_BYTES_MAX: usize = 600;
+/// SQLSTATE `no_data`: the first statement met no row.
+const NO_DATA: &str = "02000";
+
+/// Where a database is and how long to wait for it.
+#[derive(Clone)]
+pub struct SqlOptions {
+    /// `host:port`.
+    pub endpoint: String,
+    /// Name of the database.
+    pub database: String,
+    /// Role.
+    pub user: String,
+    /// Password, if any. Comes from the operator's configuration, never from a store's declaration.
+    pub password: Option<String>,
+    /// Where may be connected to.
+    pub egress: EgressPolicy,
+    /// Bound for resolving, connecting and greeting.
+    pub connect_timeout: Duration,
+    /// Bound for one transaction.
+    pub reply_timeout: Duration,
+}
+
+impl SqlOptions {
+    /// Builds options with bounds of 5 s to connect and 30 s for a transaction.
+    #[must_use]
+    pub fn new(
+        endpoint: impl Into<String>,
+        database: impl Into<String>,
+        user: impl Into<String>,
+        egress: EgressPolicy,
+    ) -> Self {
+        SqlOptions {
+            endpoint: endpoint.into(),
+            database: database.into(),
+            user: user.into(),
+            password: None,
+            egress,
+            connect_timeout: Duration::from_secs(5),
+            reply_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A connection to one PostgreSQL database.
+pub struct SqlTransport {
+    options: SqlOptions,
+    live: Mutex<Option<Arc<Live>>>,
+}
+
+struct Live {
+    client: Client,
+    prepared: Mutex<HashMap<String, Statement>>,
+    /// The task that moves bytes; the socket closes with it.
+    carrier: AbortHandle,
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.carrier.abort();
+    }
+}
+
+/// Why a transaction did not take effect.
+enum Failed {
+    /// The server said so, and rolled back or will.
+    Refused { state: String, text: String },
+    /// Nobody knows what the server did.
+    Lost(TransportError),
+}
+
+/// What a statement did.
+#[derive(Default)]
+struct Done {
+    affected: u64,
+    cell: Option<String>,
+}
+
+impl SqlTransport {
+    /// Makes a transport; it connects when asked to.
+    #[must_use]
+    pub fn new(options: SqlOptions) -> Self {
+        SqlTransport { options, live: Mutex::new(None) }
+    }
+
+    async fn open(&self) -> Result<(Live, StorageDurability), TransportError> {
+        let options = &self.options;
+        let stream = connect_any(&options.egress.resolve(&options.endpoint).await?).await?;
+        stream.set_nodelay(true).map_err(broken)?;
+        let bound_ms = options.reply_timeout.as_millis();
+        let mut config = tokio_postgres::Config::new();
+        config
+            .user(&options.user)
+            .dbname(&options.database)
+            .application_name("tribunal")
+            // What this end gives up waiting for must not go on at the other.
+            .options(format!(
+                "-c statement_timeout={bound_ms} -c idle_in_transaction_session_timeout={bound_ms} -c TimeZone=UTC \
+                 -c client_min_messages=error"
+            ));
+        if let Some(password) = &options.password {
+            config.password(password);
+        }
+        let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(|error| broken(said(&error)))?;
+        let carrier = tokio::spawn(async move {
+            // The error reaches whoever waits for an answer.
+            let _ = connection.await;
+        });
+        let live = Live { client, prepared: Mutex::default(), carrier: carrier.abort_handle() };
+        let durability = durability_of(&live.client).await?;
+        Ok((live, durability))
+    }
+}
+
+impl Transport for SqlTransport {
+    fn connect(&self) -> Pending<'_, Result<StorageDurability, TransportError>> {
+        Box::pin(async {
+            *self.live.lock() = None;
+            let bound = self.options.connect_timeout;
+            let opened = tokio::time::timeout(bound, self.open()).await;
+            let (live, durability) = opened.map_err(|_| TransportError::Timeout { ms: bound.as_millis() as u64 })??;
+            *self.live.lock() = Some(Arc::new(live));
+            Ok(durability)
+        })
+    }
+
+    fn send(&self, command: Command) -> Pending<'_, Result<StorageReply, TransportError>> {
+        Box::pin(async move {
+            let Command::Sql(statements) = command else {
+                return Err(TransportError::WrongCommand("this storage takes SQL statements only"));
+            };
+            if statements.is_empty() {
+                return Err(TransportError::WrongCommand("the adaptor made a transaction without statements"));
+            }
+            // Taken out for as long as it is used: who gives up waiting leaves no open transaction behind.
+            let Some(live) = self.live.lock().take() else {
+                return Err(TransportError::Broken("not connected".to_owned()));
+            };
+            let bound = self.options.reply_timeout;
+            match tokio::time::timeout(bound, live.transact(&statements)).await {
+                Err(_) => Err(TransportError::Timeout { ms: bound.as_millis() as u64 }),
+                Ok(Err(Failed::Lost(error))) => Err(error),
+                Ok(Ok(done)) => {
+                    *self.live.lock() = Some(live);
+                    Ok(StorageReply::Sql { affected: done.affected, cell: done.cell, error: None })
+                }
+                Ok(Err(Failed::Refused { state, text })) => {
+                    if !live.client.is_closed() {
+                        *self.live.lock() = Some(live);
+                    }
+                    Ok(StorageReply::Sql { affected: 0, cell: None, error: Some((state, text)) })
+                }
+            }
+        })
+    }
+}
+
+impl Live {
+    /// Runs the statements in one transaction, which takes effect if all succeed and the first one met a row.
+    async fn transact(&self, statements: &[SqlStatement]) -> Result<Done, Failed> {
+        let begin = async {
+            // Whatever the role's defaults are: the watermark's row is what keeps pushers apart.
+            self.client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(failed)
+        };
+        let known: Option<Vec<Statement>> = {
+            let prepared = self.prepared.lock();
+            statements.iter().map(|statement| prepared.get(&statement.text).cloned()).collect()
+        };
+        let done = match known {
+            // Sent all at once: one journey there and back, whatever the number of tables.
+            Some(known) => {
+                let all = join_all(known.iter().zip(statements).map(|(known, given)| self.run(known, given)));
+                let (begun, done) = join(begin, all).await;
+                begun.and_then(|()| decided(done))
+            }
+            None => match begin.await {
+                Ok(()) => decided(self.run_unprepared(statements).await),
+                Err(error) => Err(error),
+            },
+        };
+        match done {
+            Ok(done) => {
+                self.client.batch_execute("COMMIT").await.map_err(failed)?;
+                Ok(done)
+            }
+            Err(error) => {
+                // A statement may be prepared for a table that is another one by now.
+                self.prepared.lock().clear();
+                if let Failed::Refused { .. } = &error {
+                    self.client.batch_execute("ROLLBACK").await.map_err(failed)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs one behind the other, as far as they succeed: what comes later may need what came before to be prepared.
+    async fn run_unprepared(&self, statements: &[SqlStatement]) -> Vec<Result<Done, Failed>> {
+        let mut done = Vec::with_capacity(statements.len());
+        for statement in statements {
+            let ran = match self.prepare(&statement.text).await {
+                Ok(known) => self.run(&known, statement).await,
+                Err(error) => Err(error),
+            };
+            let goes_on = ran.as_ref().is_ok_and(|ran| ran.affected > 0 || !done.is_empty());
+            done.push(ran);
+            if !goes_on {
+                break;
+            }
+        }
+        done
+    }
+
+    async fn prepare(&self, text: &str) -> Result<Statement, Failed> {
+        if let Some(known) = self.prepared.lock().get(text) {
+            return Ok(known.clone());
+        }
+        let statement = self.client.prepare(text).await.map_err(failed)?;
+        let mut prepared = self.prepared.lock();
+        if prepared.len() >= PREPARED_MAX {
+            prepared.clear();
+        }
+        prepared.insert(text.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    async fn run(&self, known: &Statement, given: &SqlStatement) -> Result<Done, Failed> {
+        let (expected, found) = (known.params().len(), given.params.len());
+        if expected != found {
+            let text = format!("the adaptor binds {found} values where the statement has {expected}");
+            return Err(Failed::Refused { state: "07001".to_owned(), text });
+        }
+        let params = given.params.iter().map(|value| TextParam(value.as_deref()));
+        let rows = self.client.query_raw(known, params).await.map_err(failed)?;
+        pin_mut!(rows);
+        let mut done = Done::default();
+        let mut first = true;
+        while let Some(row) = rows.next().await {
+            let row = row.map_err(failed)?;
+            if first && !row.is_empty() {
+                done.cell = row.try_get::<_, Option<Cell>>(0).ok().flatten().map(|Cell(text)| text);
+            }
+            first = false;
+        }
+        done.affected = rows.rows_affected().unwrap_or(0);
+        Ok(done)
+    }
+}
+
+/// Decides a transaction by its statements: the first one's condition, then the first failure, then the last answer.
+fn decided(done: Vec<Result<Done, Failed>>) -> Result<Done, Failed> {
+    let mut last = Done::default();
+    for (at, ran) in done.into_iter().enumerate() {
+        last = ran?;
+        if at == 0 && last.affected == 0 {
+            let text = "the first statement met no row".to_owned();
+            return Err(Failed::Refused { state: NO_DATA.to_owned(), text });
+        }
+    }
+    Ok(last)
+}
+
+/// A value in the server's text form, whatever its type.
+#[derive(Debug)]
+struct TextParam<'a>(Option<&'a [u8]>);
+
+impl ToSql for TextParam<'_> {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self.0 {
+            Some(text) => {
+                out.extend_from_slice(text);
+                Ok(IsNull::No)
+            }
+            None => Ok(IsNull::Yes),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    fn encode_format(&self, _: &Type) -> Format {
+        Format::Text
+    }
+
+    fn to_sql_checked(
+        &self,
+        kind: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        self.to_sql(kind, out)
+    }
+}
+
+/// The first cell of an answer, for types whose binary form is simple; adaptors cast others to text.
+struct Cell(String);
+
+impl<'a> FromSql<'a> for Cell {
+    fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Cell(match *kind {
+            Type::INT8 => i64::from_sql(kind, raw)?.to_string(),
+            Type::INT4 => i32::from_sql(kind, raw)?.to_string(),
+            Type::BOOL => bool::from_sql(kind, raw)?.to_string(),
+            _ => String::from_sql(kind, raw)?,
+        }))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        matches!(*kind, Type::INT8 | Type::INT4 | Type::BOOL) || <String as FromSql>::accepts(kind)
+    }
+}
+
+async fn connect_any(addresses: &[SocketAddr]) -> Result<TcpStream, TransportError> {
+    let mut last = TransportError::Broken("no address".to_owned());
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = TransportError::Broken(format!("{address}: {error}")),
+        }
+    }
+    Err(last)
+}
+
+/// Asks what a commit means here.
+async fn durability_of(client: &Client) -> Result<StorageDurability, TransportError> {
+    let question = "SELECT current_setting('fsync'), current_setting('synchronous_commit'), \
+                    (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_writer_delay')";
+    let row = client.query_one(question, &[]).await.map_err(|error| broken(said(&error)))?;
+    let answer = (row.try_get::<_, String>(0), row.try_get::<_, String>(1), row.try_get::<_, i64>(2));
+    let (Ok(fsync), Ok(commit), Ok(delay_ms)) = answer else { return Ok(StorageDurability::Unknown) };
+    Ok(match (fsync.as_str(), commit.as_str()) {
+        ("off", _) => StorageDurability::None,
+        // The writer syncs at least every three of its delays.
+        (_, "off") if delay_ms <= 333 => StorageDurability::EverySecond,
+        (_, "off") => StorageDurability::None,
+        _ => StorageDurability::Always,
+    })
+}
+
+fn failed(error: tokio_postgres::Error) -> Failed {
+    match error.as_db_error() {
+        Some(refused) => Failed::Refused { state: refused.code().code().to_owned(), text: text_of(refused) },
+        None => Failed::Lost(broken(said(&error))),
+    }
+}
+
+fn text_of(error: &tokio_postgres::error::DbError) -> String {
+    let mut text = error.message().to_owned();
+    for more in [error.detail(), error.hint()].into_iter().flatten() {
+        text.push_str(": ");
+        text.push_str(more);
+    }
+    text.truncate(text.floor_char_boundary(ERROR_BYTES_MAX));
+    text
+}
+
+/// Says an error with its cause, which `tokio_postgres` keeps apart.
+fn said(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(refused) => format!("{}: {}", refused.code().code(), text_of(refused)),
+        None => match std::error::Error::source(error) {
+            Some(cause) => format!("{error}: {cause}"),
+            None => error.to_string(),
+        },
+    }
+}
+
+fn broken(error: impl ToString) -> TransportError {
+    TransportError::Broken(error.to_string())
+}
