@@ -198,8 +198,10 @@ async fn one(
                 Attempt::Verdict(Outcome::Aborted(aborted)) => aborted,
             };
             live.aborted.fetch_add(1, Ordering::Relaxed);
+            // A number that was taken is an order that was committed behind a stale read: read again.
+            let again = aborted.retryable || aborted.reason == "row_exists";
             tally.aborted(aborted.reason);
-            if !aborted.retryable || stop.load(Ordering::Relaxed) {
+            if !again || stop.load(Ordering::Relaxed) {
                 break;
             }
             failed += 1;
