@@ -1,6 +1,7 @@
 //! The SQL transport against a real PostgreSQL: all or nothing, bounded in time, and honest about what is not known.
 
 #[path = "../../../examples/tpcc/src/postgres_server.rs"]
+#[expect(dead_code, reason = "engines ask for more than a transport does")]
 mod postgres_server;
 
 use std::time::Duration;
