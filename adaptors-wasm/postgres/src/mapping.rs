@@ -6,6 +6,8 @@ use tribunal_plugin_sdk::{Fault, config};
 
 use crate::column::Type;
 
+/// The table of a configuration that names none.
+const TABLE: &str = "tribunal_rows";
 /// Tables of one store.
 const TABLES_MAX: usize = 64;
 /// Columns of one table.
@@ -133,7 +135,7 @@ impl Mapping {
             (Some(_), Some(_)) => return Err(wrong("`table` and `tables` exclude each other")),
             (Some(table), None) => vec![json_table(table)],
             (None, Some(tables)) => tables,
-            (None, None) => return Err(wrong("needs `table`, or `tables` with their columns")),
+            (None, None) => vec![json_table(TABLE.to_owned())],
         };
         if tables.is_empty() || tables.len() > TABLES_MAX {
             return Err(wrong(&format!("`tables` must name 1 to {TABLES_MAX} tables")));
@@ -263,7 +265,6 @@ mod tests {
         let mapping = Mapping::parse(tables).expect("a mapping");
         assert_eq!(mapping.tables.iter().map(|t| t.prefix.as_str()).collect::<Vec<_>>(), ["a/b/", "a/", ""]);
         for (text, reason) in [
-            ("{}", "needs `table`"),
             (r#"{"table": "a", "tables": []}"#, "exclude each other"),
             (r#"{"table": "a\"; DROP TABLE b; --"}"#, "is no name"),
             (r#"{"table": "tribunal_watermark"}"#, "cannot hold rows"),
