@@ -63,6 +63,8 @@ fn decided() -> Decided {
 mod constant_node {
     //! A node that commits everything at once.
 
+    use tribunal_http::feeds::{Feeds, StoreState};
+    use tribunal_http::plugin_service::{Activate, Activation, Overview, Plugins, Upload, Uploaded};
     use tribunal_http::service::*;
     use tribunal_types::*;
 
@@ -72,6 +74,27 @@ mod constant_node {
 
     fn never<T: Send + 'static>() -> Answer<'static, T> {
         Box::pin(std::future::ready(Err(ServiceError::Unavailable { detail: String::new() })))
+    }
+
+    impl Feeds for ConstantNode {
+        fn state(&self, _: StoreId) -> Answer<'_, StoreState> {
+            never()
+        }
+    }
+
+    impl Plugins for ConstantNode {
+        fn upload(&self, _: Upload) -> Answer<'_, Uploaded> {
+            never()
+        }
+        fn overview(&self) -> Answer<'_, Overview> {
+            never()
+        }
+        fn activate(&self, _: Activate) -> Answer<'_, Activation> {
+            never()
+        }
+        fn roll_back(&self, _: String, _: Option<PluginSlot>) -> Answer<'_, Activation> {
+            never()
+        }
     }
 
     impl Service for ConstantNode {
@@ -117,6 +140,21 @@ mod constant_node {
         }
         fn import(&self, _: NamespaceId, _: Vec<ImportedVersion>) -> Answer<'_, u64> {
             never()
+        }
+        fn resume_push(&self, _: StoreId) -> Answer<'_, ()> {
+            never()
+        }
+        fn skip_record(&self, _: SkipRequest) -> Answer<'_, ()> {
+            never()
+        }
+        fn skips(&self, _: StoreId) -> Vec<Skip> {
+            Vec::new()
+        }
+        fn attach_push(&self, _: StoreId, _: Option<Lsn>) -> Answer<'_, ()> {
+            never()
+        }
+        fn plugins(&self) -> &dyn Plugins {
+            self
         }
         fn metrics(&self) -> String {
             String::new()
