@@ -5,10 +5,10 @@ use std::fmt;
 use tribunal_types::{
     Ack, Command, HttpCall, Lsn, PushRequest, RecordBatch, RespPipeline, RespValue, SqlStatement, StorageReply,
 };
-use wasmtime::component::ComponentExportIndex;
 
 use crate::abi;
 use crate::call::shortened;
+use crate::export::{AskWatermark, Classify, Encode, Export, ReadWatermark};
 use crate::fault::Fault;
 use crate::module::{LoadError, Module, returned};
 
@@ -22,13 +22,11 @@ pub struct WasmAdaptor {
 
 #[derive(Clone)]
 struct Exports {
-    watermark: ComponentExportIndex,
-    read_watermark: ComponentExportIndex,
-    encode: ComponentExportIndex,
-    classify: ComponentExportIndex,
+    watermark: Export<AskWatermark>,
+    read_watermark: Export<ReadWatermark>,
+    encode: Export<Encode>,
+    classify: Export<Classify>,
 }
-
-type Requests = (Result<Vec<abi::Request>, String>,);
 
 impl WasmAdaptor {
     /// Makes an adaptor for the store of this name, of a module that was loaded for the world `log-adaptor`.
@@ -37,10 +35,10 @@ impl WasmAdaptor {
     /// If the module lacks a function.
     pub fn new(module: Module, store: &str) -> Result<Self, LoadError> {
         let exports = Exports {
-            watermark: module.function("watermark")?,
-            read_watermark: module.function("read-watermark")?,
-            encode: module.function("encode")?,
-            classify: module.function("classify")?,
+            watermark: module.function()?,
+            read_watermark: module.function()?,
+            encode: module.function()?,
+            classify: module.function()?,
         };
         Ok(WasmAdaptor { module, store: store.to_owned(), exports })
     }
@@ -57,7 +55,7 @@ impl WasmAdaptor {
     /// The adaptor failed.
     pub fn watermark(&self) -> Result<PushRequest, Fault> {
         let mut call = self.module.start(self.module.engine.limits.fuel_per_call)?;
-        let (answer,) = call.call::<_, (Result<abi::Request, String>,)>(&self.exports.watermark, ())?;
+        let (answer,) = call.call(&self.exports.watermark, ())?;
         request_of(answer.map_err(|text| returned(text, &self.module.engine))?)
     }
 
@@ -68,7 +66,7 @@ impl WasmAdaptor {
     pub fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, Fault> {
         let mut call = self.module.start(self.fuel_for(reply))?;
         let params = (reply_of(reply),);
-        let (answer,) = call.call::<_, (Result<u64, String>,)>(&self.exports.read_watermark, params)?;
+        let (answer,) = call.call(&self.exports.read_watermark, params)?;
         Ok(Lsn(answer.map_err(|text| returned(text, &self.module.engine))?))
     }
 
@@ -95,7 +93,7 @@ impl WasmAdaptor {
             + limits.fuel_per_byte * records.bytes.len() as u64;
         let mut call = self.module.start(fuel)?;
         let batch = columns.batch(&self.store, records);
-        let (answer,) = call.call::<_, Requests>(&self.exports.encode, (batch,))?;
+        let (answer,) = call.call(&self.exports.encode, (batch,))?;
         let requests = answer.map_err(|text| returned(text, &self.module.engine))?;
         let requests = requests.into_iter().map(request_of).collect::<Result<Vec<_>, _>>()?;
         check_cover(&requests, records)?;
@@ -108,7 +106,7 @@ impl WasmAdaptor {
         let ack = self
             .module
             .start(self.fuel_for(reply))
-            .and_then(|mut call| call.call::<_, (abi::Ack,)>(&self.exports.classify, (reply_of(reply),)));
+            .and_then(|mut call| call.call(&self.exports.classify, (reply_of(reply),)));
         let cut = |text| shortened(text, self.module.engine.limits.fault_bytes_max);
         match ack {
             Ok((abi::Ack::Ok,)) => Ack::Ok,

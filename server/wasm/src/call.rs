@@ -3,10 +3,11 @@
 //! Invariants: an instance is never used for two batches, and never after a failure. A failure that could differ on
 //! another machine never leaves this file.
 
-use wasmtime::component::{ComponentExportIndex, ComponentNamedList, Instance, InstancePre, Lift, Lower};
+use wasmtime::component::{ComponentExportIndex, Instance, InstancePre, TypedFunc};
 use wasmtime::{OutOfMemory, PoolConcurrencyLimitError, ResourceLimiter, Store, Trap};
 
 use crate::engine::{PluginEngine, TABLE_ELEMENTS_MAX};
+use crate::export::{Export, Signature};
 use crate::fault::{Fault, FaultKind};
 use crate::limits::PluginLimits;
 use crate::slots::Slot;
@@ -97,16 +98,22 @@ impl<'e> Call<'e> {
         }
     }
 
+    /// Finds a function by its index, and compares its types with those of its signature.
+    pub(crate) fn export<S: Signature>(&mut self, index: ComponentExportIndex) -> Result<Export<S>, Fault> {
+        let found = self.instance.get_typed_func::<S::Params<'static>, S::Answer>(&mut self.store, index);
+        found
+            .map(|_| Export::compared(index))
+            .map_err(|e| Fault::new(FaultKind::Convention, format!("{} is of another type: {e}", S::NAME)))
+    }
+
     /// Calls an export.
-    pub(crate) fn call<P, R>(&mut self, export: &ComponentExportIndex, params: P) -> Result<R, Fault>
-    where
-        P: ComponentNamedList + Lower,
-        R: ComponentNamedList + Lift + 'static,
-    {
-        let function = self
-            .instance
-            .get_typed_func::<P, R>(&mut self.store, export)
-            .map_err(|e| Fault::new(FaultKind::Convention, format!("the export is of another type: {e}")))?;
+    pub(crate) fn call<S: Signature>(&mut self, export: &Export<S>, params: S::Params<'_>) -> Result<S::Answer, Fault> {
+        let found = self.instance.get_func(&mut self.store, export.index);
+        let function = found.ok_or_else(|| Fault::new(FaultKind::Convention, format!("{} is missing", S::NAME)))?;
+        // SAFETY: an `Export` is made by `Call::export` only, which has compared the types of this very function: its index
+        // belongs to one component, so that `get_func` finds nothing in an instance of another one. How a type is lowered
+        // does not depend on the lifetimes in it.
+        let function = unsafe { TypedFunc::<S::Params<'_>, S::Answer>::new_unchecked(function) };
         function.call(&mut self.store, params).map_err(|e| failure(&e, &self.store, &self.engine.limits))
     }
 

@@ -16,6 +16,7 @@ mod chunk;
 pub mod conformance;
 pub mod encode;
 pub mod engine;
+mod export;
 pub mod fault;
 pub mod fingerprint;
 pub mod gate;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
 
-use crate::abi;
 use crate::call::{Call, HostState, shortened};
 use crate::engine::PluginEngine;
+use crate::export::{Describe, Export, Init, Signature};
 use crate::fault::{Fault, FaultKind};
 use crate::gate::{self, Refusal};
 use crate::world::World;
@@ -52,7 +52,7 @@ pub struct Module {
     description: Description,
     config: Arc<str>,
     plugin: InstancePre<HostState>,
-    init: ComponentExportIndex,
+    init: Export<Init>,
     component: Component,
 }
 
@@ -66,10 +66,9 @@ impl Module {
         let compile_error = |e: wasmtime::Error| LoadError::Compile(format!("{e:#}"));
         let component = Component::new(&engine.wasmtime, bytes).map_err(compile_error)?;
         let plugin = Linker::new(&engine.wasmtime).instantiate_pre(&component).map_err(compile_error)?;
-        let export = |name| export(&component, LIFECYCLE, name);
-        let (describe, init) = (export("describe")?, export("init")?);
-        let description =
-            describe_by(engine, world, &plugin, &describe).map_err(|fault| LoadError::Start(fault.text))?;
+        let indices = (index::<Describe>(&component, LIFECYCLE)?, index::<Init>(&component, LIFECYCLE)?);
+        let (description, init) =
+            describe_by(engine, world, &plugin, indices).map_err(|fault| LoadError::Start(fault.text))?;
         let digest = Sha256::digest(bytes).into();
         let module = Module {
             engine: Arc::clone(engine),
@@ -120,14 +119,15 @@ impl Module {
     }
 
     /// Looks up a function of the world's own interface.
-    pub(crate) fn function(&self, name: &str) -> Result<ComponentExportIndex, LoadError> {
-        export(&self.component, self.world.interface(), name)
+    pub(crate) fn function<S: Signature>(&self) -> Result<Export<S>, LoadError> {
+        let index = index::<S>(&self.component, self.world.interface())?;
+        self.start_bare().and_then(|mut call| call.export(index)).map_err(|fault| LoadError::Start(fault.text))
     }
 
     /// Makes a fresh, configured instance with `fuel` for its whole life.
     pub(crate) fn start(&self, fuel: u64) -> Result<Call<'_>, Fault> {
         let mut call = Call::start(&self.engine, self.world, &self.plugin, fuel)?;
-        let (answer,) = call.call::<_, (Result<(), String>,)>(&self.init, (&*self.config,))?;
+        let (answer,) = call.call(&self.init, (&*self.config,))?;
         answer.map_err(|text| returned(text, &self.engine))?;
         Ok(call)
     }
@@ -158,7 +158,8 @@ pub(crate) fn returned(text: String, engine: &PluginEngine) -> Fault {
     Fault::new(FaultKind::Returned, text)
 }
 
-fn export(component: &Component, interface: &str, name: &str) -> Result<ComponentExportIndex, LoadError> {
+fn index<S: Signature>(component: &Component, interface: &str) -> Result<ComponentExportIndex, LoadError> {
+    let name = S::NAME;
     component
         .get_export_index(None, interface)
         .and_then(|instance| component.get_export_index(Some(&instance), name))
@@ -169,10 +170,11 @@ fn describe_by(
     engine: &PluginEngine,
     world: World,
     plugin: &InstancePre<HostState>,
-    describe: &ComponentExportIndex,
-) -> Result<Description, Fault> {
+    (describe, init): (ComponentExportIndex, ComponentExportIndex),
+) -> Result<(Description, Export<Init>), Fault> {
     let mut call = Call::start(engine, world, plugin, engine.limits.fuel_per_call)?;
-    let (said,) = call.call::<_, (abi::Description,)>(describe, ())?;
+    let (describe, init) = (call.export::<Describe>(describe)?, call.export(init)?);
+    let (said,) = call.call(&describe, ())?;
     let cut = |text| shortened(text, engine.limits.fault_bytes_max);
-    Ok(Description { name: cut(said.name), version: cut(said.version), about: cut(said.about) })
+    Ok((Description { name: cut(said.name), version: cut(said.version), about: cut(said.about) }, init))
 }

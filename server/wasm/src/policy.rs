@@ -6,10 +6,10 @@ use tribunal_core::policy::{
     ConflictRule, NO_WITNESS, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns,
 };
 use tribunal_types::{Isolation, Reason};
-use wasmtime::component::ComponentExportIndex;
 
 use crate::abi::{self, Groups, RuleColumns};
 use crate::chunk::{Piece, pieces, rule_txns_max};
+use crate::export::{Export, Rank, RuleNeeds, Validate, ValidatorNeeds};
 use crate::fault::Fault;
 use crate::module::{LoadError, Module, returned};
 
@@ -24,7 +24,7 @@ impl From<Fault> for PolicyFault {
 pub struct WasmRule {
     module: Module,
     needs: RuleColumns,
-    rank: ComponentExportIndex,
+    rank: Export<Rank>,
 }
 
 impl WasmRule {
@@ -33,8 +33,8 @@ impl WasmRule {
     /// # Errors
     /// If the module does not say which columns it looks at.
     pub fn new(module: Module) -> Result<Self, LoadError> {
-        let (needs, rank) = (module.function("needs")?, module.function("rank")?);
-        let needs = module.start_bare().and_then(|mut call| call.call::<_, (RuleColumns,)>(&needs, ()));
+        let (needs, rank) = (module.function::<RuleNeeds>()?, module.function()?);
+        let needs = module.start_bare().and_then(|mut call| call.call(&needs, ()));
         let (needs,) = needs.map_err(|fault| LoadError::Start(fault.text))?;
         Ok(WasmRule { module, needs, rank })
     }
@@ -81,7 +81,7 @@ impl WasmRule {
             writes: pick.column(RuleColumns::WRITES, &columns.writes),
         };
         let mut call = self.module.start(self.module.engine.limits.fuel(count, 0))?;
-        let (answer,) = call.call::<_, (Result<abi::Ranks, String>,)>(&self.rank, (batch,))?;
+        let (answer,) = call.call(&self.rank, (batch,))?;
         let ranks = answer.map_err(|text| returned(text, &self.module.engine))?;
         if ranks.hi.len() != count || ranks.lo.len() != count {
             let (hi, lo) = (ranks.hi.len(), ranks.lo.len());
@@ -114,7 +114,7 @@ impl Pick {
 pub struct WasmValidator {
     module: Module,
     needs: Groups,
-    validate: ComponentExportIndex,
+    validate: Export<Validate>,
 }
 
 impl WasmValidator {
@@ -123,8 +123,8 @@ impl WasmValidator {
     /// # Errors
     /// If the module does not say which groups of columns it looks at.
     pub fn new(module: Module) -> Result<Self, LoadError> {
-        let (needs, validate) = (module.function("needs")?, module.function("validate")?);
-        let needs = module.start_bare().and_then(|mut call| call.call::<_, (Groups,)>(&needs, ()));
+        let (needs, validate) = (module.function::<ValidatorNeeds>()?, module.function()?);
+        let needs = module.start_bare().and_then(|mut call| call.call(&needs, ()));
         let (needs,) = needs.map_err(|fault| LoadError::Start(fault.text))?;
         Ok(WasmValidator { module, needs, validate })
     }
@@ -163,7 +163,7 @@ impl WasmValidator {
         let count = piece.txns.len();
         let evidence = evidence(columns, piece, self.needs);
         let mut call = self.module.start(self.module.engine.limits.fuel(count, piece.ops()))?;
-        let (answer,) = call.call::<_, (Result<abi::Validation, String>,)>(&self.validate, (evidence,))?;
+        let (answer,) = call.call(&self.validate, (evidence,))?;
         let judged = answer.map_err(|text| returned(text, &self.module.engine))?;
         let judged = Validation { code: judged.code, witness: judged.witness };
         check_validation(&judged, piece)?;

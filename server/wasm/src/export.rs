@@ -1,0 +1,139 @@
+//! Functions that a plugin exports, by what they take and give. Types are compared once, when the plugin is loaded: doing
+//! it at each call takes longer than a small call itself.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use wasmtime::component::{ComponentExportIndex, ComponentNamedList, Lift, Lower};
+
+use crate::abi;
+
+/// A function of the plugin interfaces, in the host's types.
+pub(crate) trait Signature {
+    /// What it takes.
+    type Params<'a>: ComponentNamedList + Lower;
+    /// What it gives.
+    type Answer: ComponentNamedList + Lift + 'static;
+    /// Its name.
+    const NAME: &'static str;
+}
+
+/// A function of one component that has the signature `S`.
+///
+/// Made by [`crate::call::Call::export`] only, which has compared the types.
+pub(crate) struct Export<S> {
+    pub(crate) index: ComponentExportIndex,
+    signature: PhantomData<fn() -> S>,
+}
+
+impl<S> Export<S> {
+    /// Notes that the types were compared.
+    pub(crate) fn compared(index: ComponentExportIndex) -> Self {
+        Export { index, signature: PhantomData }
+    }
+}
+
+impl<S> Clone for Export<S> {
+    fn clone(&self) -> Self {
+        Export { index: self.index, signature: PhantomData }
+    }
+}
+
+impl<S: Signature> fmt::Debug for Export<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(S::NAME)
+    }
+}
+
+/// A result as a plugin gives it: a value, or why it cannot go on.
+type Or<T> = (Result<T, String>,);
+
+/// `lifecycle.describe`
+pub(crate) enum Describe {}
+
+impl Signature for Describe {
+    type Params<'a> = ();
+    type Answer = (abi::Description,);
+    const NAME: &'static str = "describe";
+}
+
+/// `lifecycle.init`
+pub(crate) enum Init {}
+
+impl Signature for Init {
+    type Params<'a> = (&'a str,);
+    type Answer = Or<()>;
+    const NAME: &'static str = "init";
+}
+
+/// `rule.needs`
+pub(crate) enum RuleNeeds {}
+
+impl Signature for RuleNeeds {
+    type Params<'a> = ();
+    type Answer = (abi::RuleColumns,);
+    const NAME: &'static str = "needs";
+}
+
+/// `rule.rank`
+pub(crate) enum Rank {}
+
+impl Signature for Rank {
+    type Params<'a> = (abi::RuleTxns<'a>,);
+    type Answer = Or<abi::Ranks>;
+    const NAME: &'static str = "rank";
+}
+
+/// `validator.needs`
+pub(crate) enum ValidatorNeeds {}
+
+impl Signature for ValidatorNeeds {
+    type Params<'a> = ();
+    type Answer = (abi::Groups,);
+    const NAME: &'static str = "needs";
+}
+
+/// `validator.validate`
+pub(crate) enum Validate {}
+
+impl Signature for Validate {
+    type Params<'a> = (abi::Evidence<'a>,);
+    type Answer = Or<abi::Validation>;
+    const NAME: &'static str = "validate";
+}
+
+/// `adaptor.watermark`
+pub(crate) enum AskWatermark {}
+
+impl Signature for AskWatermark {
+    type Params<'a> = ();
+    type Answer = Or<abi::Request>;
+    const NAME: &'static str = "watermark";
+}
+
+/// `adaptor.read-watermark`
+pub(crate) enum ReadWatermark {}
+
+impl Signature for ReadWatermark {
+    type Params<'a> = (abi::Reply<'a>,);
+    type Answer = Or<u64>;
+    const NAME: &'static str = "read-watermark";
+}
+
+/// `adaptor.encode`
+pub(crate) enum Encode {}
+
+impl Signature for Encode {
+    type Params<'a> = (abi::LogBatch<'a>,);
+    type Answer = Or<Vec<abi::Request>>;
+    const NAME: &'static str = "encode";
+}
+
+/// `adaptor.classify`
+pub(crate) enum Classify {}
+
+impl Signature for Classify {
+    type Params<'a> = (abi::Reply<'a>,);
+    type Answer = (abi::Ack,);
+    const NAME: &'static str = "classify";
+}
