@@ -85,8 +85,7 @@ mod tests {
 
     #[test]
     fn an_emptied_record_stays_in_its_place() {
-        let write =
-            |key| RecordWrite { kind: WriteKind::Put, key: Span { start: key, len: 1 }, value: Span::default() };
+        let write = |key| RecordWrite { kind: WriteKind::Put, key: Span { at: key, len: 1 }, value: Span::default() };
         let record = |lsn, writes_end| RecordHead {
             lsn: Lsn(lsn),
             cen: Cen(1),
@@ -102,7 +101,7 @@ mod tests {
             ..RecordBatch::default()
         };
         batch.empty(|lsn| lsn == Lsn(6));
-        let keys = |record| batch.writes[batch.writes_of(record)].iter().map(|w| w.key.start).collect::<Vec<_>>();
+        let keys = |record| batch.writes[batch.writes_of(record)].iter().map(|w| w.key.at).collect::<Vec<_>>();
         assert_eq!((keys(0), keys(1), keys(2)), (alloc::vec![0, 1], alloc::vec![], alloc::vec![3, 4]));
         assert_eq!(batch.bounds(), Some((Lsn(5), Lsn(7))));
     }
