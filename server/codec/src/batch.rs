@@ -1,29 +1,47 @@
-//! A batch: headers and operations in columns, so that lz4 finds what repeats, then the two arenas.
+//! A batch: a head that recovery needs without unpacking, headers and operations in columns, so that lz4 finds what
+//! repeats, then the two arenas.
 //!
 //! What can be computed is not stored: a row's hash comes from namespace, store and key, a span's start from the span
-//! before it, a stamp from the stamp before it. About 50 bytes a transaction of ten writes remain, 16 + 8 of which are
-//! its id and the hash of its body.
+//! before it, a stamp from the stamp before it; columns that no transaction uses are left out, and writes that differ in
+//! nothing but bytes are one run. 30 to 50 bytes a transaction of ten writes remain, 16 + 8 of which are its id and the
+//! hash of its body.
+//!
+//! Layout: kind, version, which columns there are, last epoch, [distance to the first], control index, clock, [distance
+//! from the clock to the last stamp]; section of columns, section of keys, last section of values.
 
 use std::sync::Arc;
 
-use tribunal_types::limits::TXNS_PER_BATCH_MAX;
+use tribunal_types::limits::{BATCH_BYTES_MAX, TXNS_PER_BATCH_MAX};
 use tribunal_types::{
-    Batch, BodyHash, Cen, ControlIndex, Csn, FenceItem, Given, GroupId, ImportedVersion, Incarnation, Isolation,
-    NamespaceId, NodeId, Range, Read, RowKey, Span, StoreId, StoreSnapshot, Txn, TxnId, Version, Write, WriteKind,
+    Batch, BodyHash, Cen, ControlIndex, Csn, FenceItem, Given, GroupId, ImportedVersion, Isolation, NamespaceId,
+    NodeId, Range, Read, RowKey, Span, StoreId, StoreSnapshot, Txn, TxnId, Version, Write, WriteKind,
 };
 
 use crate::conflict::{
     CONFLICT_BYTES_MIN, put_conflict, put_reason, put_version, take_conflict, take_reason, take_version,
 };
 use crate::reader::{Malformed, Reader};
-use crate::section::{put_section, take_section};
+use crate::section::{put_last_section, put_section, take_last_section, take_section};
 use crate::varint::{put_delta, put_varint};
 use crate::{Kind, put_head, take_head};
 
 /// Priority that costs no byte.
 const PRIORITY_USUAL: u8 = 100;
-/// Fewest bytes of a transaction's header: flags, id, hash, stamp, four counts.
-const TXN_BYTES_MIN: usize = 1 + 11 + 8 + 1 + 4;
+/// Fewest bytes of a transaction's header: flags, id, hash, stamp.
+const TXN_BYTES_MIN: usize = 1 + 11 + 8 + 1;
+/// Writes that a batch can hold: runs of them may take less than a byte each.
+const WRITES_MAX: u32 = (BATCH_BYTES_MAX / size_of::<Write>()) as u32;
+/// The store that costs no byte: a node's first.
+const STORE_USUAL: u32 = 1;
+/// Which columns there are.
+const HAS_SNAPSHOTS: u8 = 1;
+const HAS_READS: u8 = 1 << 1;
+const HAS_RANGES: u8 = 1 << 2;
+const HAS_GIVEN: u8 = 1 << 3;
+const HAS_FENCES: u8 = 1 << 4;
+const HAS_IMPORTS: u8 = 1 << 5;
+const HAS_TXNS: u8 = 1 << 6;
+const SEALS_SEVERAL: u8 = 1 << 7;
 /// Bits of a transaction's flags above its level.
 const HAS_START: u8 = 1 << 2;
 const SAME_NAMESPACE: u8 = 1 << 3;
@@ -36,68 +54,119 @@ const INTEGER: u8 = 1 << 3;
 const SAME_STORE: u8 = 1 << 4;
 const KEY_FOLLOWS: u8 = 1 << 5;
 const VALUE_FOLLOWS: u8 = 1 << 6;
+/// Two or more writes follow one another that differ in their bytes only.
+const RUN: u8 = 1 << 7;
 
-/// Appends the encoded batch.
-pub fn encode_batch(batch: &Batch, out: &mut Vec<u8>) {
-    put_head(Kind::Batch, out);
-    let mut columns = Vec::with_capacity(64 + 32 * batch.txns.len() + 4 * (batch.reads.len() + batch.writes.len()));
-    put_frame(batch, &mut columns);
-    put_txns(batch, &mut columns);
-    put_operations(batch, &mut columns);
-    put_items(batch, &mut columns);
-    put_section(&columns, out);
-    put_section(&batch.keys, out);
-    put_section(&batch.values, out);
+/// What a batch says without being unpacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchHead {
+    /// First epoch that it seals.
+    pub first: Cen,
+    /// Last epoch that it seals.
+    pub last: Cen,
+    /// Control entries that the proposer had applied.
+    pub control: ControlIndex,
+    /// The proposer's clock, Unix milliseconds.
+    pub clock_ms: u64,
+    /// Microseconds of the last stamp; 0 without transactions.
+    pub last_micros: u64,
 }
 
-/// Decodes a batch. Row keys are computed again by `keyer`.
+/// Appends the encoded batch, all but its group.
+pub fn encode_batch(batch: &Batch, out: &mut Vec<u8>) {
+    put_head(Kind::Batch, out);
+    let has = columns_of(batch);
+    put_frame(batch, has, out);
+    let mut columns = Vec::with_capacity(64 + 32 * batch.txns.len() + 4 * (batch.reads.len() + batch.writes.len()));
+    if has & HAS_TXNS != 0 {
+        put_txns(batch, has, &mut columns);
+        put_operations(batch, &mut columns);
+    }
+    put_items(batch, has, &mut columns);
+    put_section(&columns, out);
+    put_section(&batch.keys, out);
+    put_last_section(&batch.values, out);
+}
+
+/// Reads what a batch says without being unpacked.
 ///
 /// # Errors
 /// If the bytes are not a batch.
-pub fn decode_batch(bytes: &[u8], keyer: &dyn Fn(NamespaceId, StoreId, &[u8]) -> RowKey) -> Result<Batch, Malformed> {
+pub fn batch_head(bytes: &[u8]) -> Result<BatchHead, Malformed> {
     let mut reader = Reader::new(bytes);
     take_head(Kind::Batch, &mut reader)?;
+    take_frame(&mut reader).map(|(_, head)| head)
+}
+
+/// Decodes a batch of `group`. Row keys are computed again by `keyer`.
+///
+/// # Errors
+/// If the bytes are not a batch.
+pub fn decode_batch(
+    bytes: &[u8],
+    group: GroupId,
+    keyer: &dyn Fn(NamespaceId, StoreId, &[u8]) -> RowKey,
+) -> Result<Batch, Malformed> {
+    let mut reader = Reader::new(bytes);
+    take_head(Kind::Batch, &mut reader)?;
+    let (has, head) = take_frame(&mut reader)?;
     let columns = take_section(&mut reader, "columns")?;
     let keys = take_section(&mut reader, "keys")?.into_owned();
-    let values = take_section(&mut reader, "values")?.into_owned();
-    reader.finish("end of batch")?;
+    let values = take_last_section(&mut reader, "values")?.into_owned();
 
     let mut reader = Reader::new(&columns);
-    let mut batch = take_frame(&mut reader)?;
-    batch.keys = Arc::new(keys);
-    batch.values = values;
-    take_txns(&mut reader, &mut batch)?;
-    take_operations(&mut reader, &mut batch, keyer)?;
-    take_items(&mut reader, &mut batch)?;
+    let BatchHead { first, last, control, clock_ms, last_micros } = head;
+    let mut batch = Batch { group, first, last, control, clock_ms, keys: Arc::new(keys), values, ..Batch::default() };
+    if has & HAS_TXNS != 0 {
+        take_txns(&mut reader, has, last_micros, &mut batch)?;
+        take_operations(&mut reader, &mut batch, keyer)?;
+    }
+    take_items(&mut reader, has, &mut batch)?;
     reader.finish("end of columns")?;
     Ok(batch)
 }
 
-fn put_frame(batch: &Batch, out: &mut Vec<u8>) {
-    put_varint(u64::from(batch.group.node.0), out);
-    put_varint(u64::from(batch.group.incarnation.0), out);
-    put_varint(batch.last.0, out);
-    put_delta(batch.first.0, batch.last.0, out);
-    put_varint(batch.control.0, out);
-    put_varint(batch.clock_ms, out);
+fn columns_of(batch: &Batch) -> u8 {
+    let all = [
+        (HAS_SNAPSHOTS, !batch.snapshots.is_empty()),
+        (HAS_READS, !batch.reads.is_empty()),
+        (HAS_RANGES, !batch.ranges.is_empty()),
+        (HAS_GIVEN, !batch.given.is_empty()),
+        (HAS_FENCES, !batch.fences.is_empty()),
+        (HAS_IMPORTS, !batch.imports.is_empty()),
+        (HAS_TXNS, !batch.txns.is_empty()),
+        (SEALS_SEVERAL, batch.first != batch.last),
+    ];
+    all.iter().filter(|(_, there)| *there).fold(0, |has, (bit, _)| has | bit)
 }
 
-fn take_frame(reader: &mut Reader<'_>) -> Result<Batch, Malformed> {
-    let group =
-        GroupId { node: NodeId(reader.number("node")?), incarnation: Incarnation(reader.number("incarnation")?) };
+fn put_frame(batch: &Batch, has: u8, out: &mut Vec<u8>) {
+    out.push(has);
+    put_varint(batch.last.0, out);
+    if has & SEALS_SEVERAL != 0 {
+        put_delta(batch.first.0, batch.last.0, out);
+    }
+    put_varint(batch.control.0, out);
+    put_varint(batch.clock_ms, out);
+    if let Some(txn) = batch.txns.last() {
+        put_delta(batch.clock_ms.wrapping_mul(1000), txn.csn.micros(), out);
+    }
+}
+
+fn take_frame(reader: &mut Reader<'_>) -> Result<(u8, BatchHead), Malformed> {
+    let has = reader.u8("columns of batch")?;
     let last = reader.varint("last epoch")?;
-    let first = last.wrapping_sub(reader.signed("first epoch")? as u64);
+    let first = if has & SEALS_SEVERAL == 0 { last } else { last.wrapping_sub(reader.signed("first epoch")? as u64) };
     if first > last || last > Cen::MAX.0 {
         return Err(reader.malformed("epoch range"));
     }
-    Ok(Batch {
-        group,
-        first: Cen(first),
-        last: Cen(last),
-        control: ControlIndex(reader.varint("control index")?),
-        clock_ms: reader.varint("clock")?,
-        ..Batch::default()
-    })
+    let control = ControlIndex(reader.varint("control index")?);
+    let clock_ms = reader.varint("clock")?;
+    let last_micros = if has & HAS_TXNS == 0 { 0 } else { reader.delta(clock_ms.wrapping_mul(1000), "last stamp")? };
+    if last_micros >> (u64::BITS - Csn::NODE_BITS) != 0 {
+        return Err(reader.malformed("last stamp"));
+    }
+    Ok((has, BatchHead { first: Cen(first), last: Cen(last), control, clock_ms, last_micros }))
 }
 
 /// Splits an id into a part near the clock and the rest: 6 bytes of milliseconds become one or two.
@@ -117,7 +186,7 @@ fn take_id(reader: &mut Reader<'_>, clock_ms: u64) -> Result<TxnId, Malformed> {
     Ok(TxnId(id))
 }
 
-fn put_txns(batch: &Batch, out: &mut Vec<u8>) {
+fn put_txns(batch: &Batch, has: u8, out: &mut Vec<u8>) {
     put_varint(batch.txns.len() as u64, out);
     let (mut namespace, mut origin) = (0, 0);
     for txn in &batch.txns {
@@ -132,12 +201,12 @@ fn put_txns(batch: &Batch, out: &mut Vec<u8>) {
         out.push(flags);
         (namespace, origin) = (txn.namespace.0, txn.origin);
     }
-    let mut micros = batch.clock_ms.wrapping_mul(1000);
+    let mut micros = batch.txns.last().map_or(0, |txn| txn.csn.micros());
     for txn in &batch.txns {
         put_delta(micros, txn.csn.micros(), out);
         micros = txn.csn.micros();
     }
-    put_counts(batch, out);
+    put_counts(batch, has, out);
     (namespace, origin) = (0, 0);
     for txn in &batch.txns {
         put_id(txn.id, batch.clock_ms, out);
@@ -170,28 +239,28 @@ fn node_of(csn: Csn) -> NodeId {
     NodeId((csn.0 & ((1 << Csn::NODE_BITS) - 1)) as u16)
 }
 
-fn put_counts(batch: &Batch, out: &mut Vec<u8>) {
-    let mut column = |end: fn(&Txn) -> u32| {
+fn put_counts(batch: &Batch, has: u8, out: &mut Vec<u8>) {
+    let mut column = |bit: u8, end: fn(&Txn) -> u32| {
         let mut before = 0;
-        for txn in &batch.txns {
+        for txn in batch.txns.iter().filter(|_| has & bit != 0) {
             put_varint(u64::from(end(txn) - before), out);
             before = end(txn);
         }
     };
-    column(|t| t.snapshots_end);
-    column(|t| t.reads_end);
-    column(|t| t.ranges_end);
-    column(|t| t.writes_end);
+    column(HAS_SNAPSHOTS, |t| t.snapshots_end);
+    column(HAS_READS, |t| t.reads_end);
+    column(HAS_RANGES, |t| t.ranges_end);
+    column(HAS_TXNS, |t| t.writes_end);
 }
 
-fn take_txns(reader: &mut Reader<'_>, batch: &mut Batch) -> Result<(), Malformed> {
+fn take_txns(reader: &mut Reader<'_>, has: u8, last_micros: u64, batch: &mut Batch) -> Result<(), Malformed> {
     let count = reader.count(TXN_BYTES_MIN, "transactions")?;
-    if count > TXNS_PER_BATCH_MAX {
+    if count == 0 || count > TXNS_PER_BATCH_MAX {
         return Err(reader.malformed("transactions"));
     }
     let flags = reader.take(count, "flags of transactions")?;
     let mut csns = Vec::with_capacity(count);
-    let mut micros = batch.clock_ms.wrapping_mul(1000);
+    let mut micros = last_micros;
     for _ in 0..count {
         micros = reader.delta(micros, "stamp")?;
         if micros >> (u64::BITS - Csn::NODE_BITS) != 0 {
@@ -199,10 +268,16 @@ fn take_txns(reader: &mut Reader<'_>, batch: &mut Batch) -> Result<(), Malformed
         }
         csns.push(Csn::new(micros, batch.group.node));
     }
-    let snapshots = take_ends(reader, count, "snapshots")?;
-    let reads = take_ends(reader, count, "reads")?;
-    let ranges = take_ends(reader, count, "ranges")?;
-    let writes = take_ends(reader, count, "writes")?;
+    if micros != last_micros {
+        return Err(reader.malformed("last stamp"));
+    }
+    let mut ends = |bit: u8, what| {
+        if has & bit == 0 { Ok(vec![0; count]) } else { take_ends(reader, count, what) }
+    };
+    let snapshots = ends(HAS_SNAPSHOTS, "snapshots")?;
+    let reads = ends(HAS_READS, "reads")?;
+    let ranges = ends(HAS_RANGES, "ranges")?;
+    let writes = ends(HAS_TXNS, "writes")?;
     batch.txns.reserve_exact(count);
     let (mut namespace, mut origin) = (0, 0);
     for ix in 0..count {
@@ -282,6 +357,13 @@ impl Spans {
         self.next = span.at + span.len;
     }
 
+    /// Passes on to a span that follows.
+    fn take_following(&mut self, reader: &Reader<'_>, len: u32, arena: usize) -> Result<Span, Malformed> {
+        let span = check_span(reader, Span { at: self.next, len }, arena)?;
+        self.next += len;
+        Ok(span)
+    }
+
     fn take(&mut self, reader: &mut Reader<'_>, follows: bool, arena: usize) -> Result<Span, Malformed> {
         let len = reader.number("length")?;
         let at = if follows {
@@ -303,8 +385,56 @@ fn check_span(reader: &Reader<'_>, span: Span, arena: usize) -> Result<Span, Mal
     }
 }
 
+/// Returns how many of the first writes are one run; at least one.
+fn run_of(writes: &[Write], keys: &Spans, values: &Spans) -> usize {
+    let first = &writes[0];
+    if !keys.follows(first.key) || !values.follows(first.value) {
+        return 1;
+    }
+    let follows = |(before, next): &(&Write, &Write)| {
+        (next.store, next.kind, next.integer, next.key.len) == (first.store, first.kind, first.integer, first.key.len)
+            && next.key.at == before.key.at + before.key.len
+            && next.value.at == before.value.at + before.value.len
+    };
+    1 + writes.iter().zip(&writes[1..]).take_while(follows).count()
+}
+
+fn put_writes(mut writes: &[Write], store: &mut u64, keys: &mut Spans, values: &mut Spans, out: &mut Vec<u8>) {
+    while let Some(first) = writes.first() {
+        let (run, rest) = writes.split_at(run_of(writes, keys, values));
+        writes = rest;
+        let same = u64::from(first.store.0) == *store;
+        let mut flags = first.kind as u8;
+        let mut set = |bit: u8, on: bool| flags |= if on { bit } else { 0 };
+        set(INTEGER, first.integer);
+        set(SAME_STORE, same);
+        set(KEY_FOLLOWS, keys.follows(first.key));
+        set(VALUE_FOLLOWS, values.follows(first.value));
+        set(RUN, run.len() > 1);
+        out.push(flags);
+        if !same {
+            put_varint(u64::from(first.store.0), out);
+        }
+        *store = u64::from(first.store.0);
+        keys.put(first.key, out);
+        if run.len() == 1 {
+            values.put(first.value, out);
+            continue;
+        }
+        // How many follow the second, and whether all values are as long as the first one's.
+        let equal = run.iter().all(|write| write.value.len == first.value.len);
+        put_varint((run.len() as u64 - 2) << 1 | u64::from(equal), out);
+        for write in &run[..if equal { 1 } else { run.len() }] {
+            put_varint(u64::from(write.value.len), out);
+        }
+        let last = &run[run.len() - 1];
+        keys.next = last.key.at + last.key.len;
+        values.next = last.value.at + last.value.len;
+    }
+}
+
 fn put_operations(batch: &Batch, out: &mut Vec<u8>) {
-    let mut store = 0;
+    let mut store = u64::from(STORE_USUAL);
     for snapshot in &batch.snapshots {
         put_delta(store, u64::from(snapshot.store.0), out);
         put_delta(snapshot.at.0, batch.last.0, out);
@@ -329,22 +459,7 @@ fn put_operations(batch: &Batch, out: &mut Vec<u8>) {
             }
             store = u64::from(range.store.0);
         }
-        for write in &batch.writes[batch.writes_of(txn)] {
-            let same = u64::from(write.store.0) == store;
-            let mut flags = write.kind as u8;
-            let mut set = |bit: u8, on: bool| flags |= if on { bit } else { 0 };
-            set(INTEGER, write.integer);
-            set(SAME_STORE, same);
-            set(KEY_FOLLOWS, keys.follows(write.key));
-            set(VALUE_FOLLOWS, values.follows(write.value));
-            out.push(flags);
-            if !same {
-                put_varint(u64::from(write.store.0), out);
-            }
-            keys.put(write.key, out);
-            values.put(write.value, out);
-            store = u64::from(write.store.0);
-        }
+        put_writes(&batch.writes[batch.writes_of(txn)], &mut store, &mut keys, &mut values, out);
         // A traceparent lies behind its transaction's values.
         let traceparent = batch.txns[txn].traceparent;
         if traceparent.len > 0 && values.follows(traceparent) {
@@ -359,11 +474,11 @@ fn take_operations(
     keyer: &dyn Fn(NamespaceId, StoreId, &[u8]) -> RowKey,
 ) -> Result<(), Malformed> {
     let ends = batch.txns.last().map_or((0, 0, 0, 0), |t| (t.snapshots_end, t.reads_end, t.ranges_end, t.writes_end));
-    let bytes_min = u64::from(ends.0) * 2 + u64::from(ends.1) * 3 + u64::from(ends.2) * 5 + u64::from(ends.3) * 3;
-    if bytes_min > reader.remaining() as u64 {
+    let bytes_min = u64::from(ends.0) * 2 + u64::from(ends.1) * 3 + u64::from(ends.2) * 5;
+    if bytes_min > reader.remaining() as u64 || ends.3 > WRITES_MAX {
         return Err(reader.malformed("operations"));
     }
-    let mut store = 0;
+    let mut store = STORE_USUAL;
     batch.snapshots.reserve_exact(ends.0 as usize);
     for _ in 0..ends.0 {
         store = take_store(reader, store)?;
@@ -372,7 +487,7 @@ fn take_operations(
     }
     batch.reads.reserve_exact(ends.1 as usize);
     batch.ranges.reserve_exact(ends.2 as usize);
-    batch.writes.reserve_exact(ends.3 as usize);
+    batch.writes.reserve_exact((ends.3 as usize).min(reader.remaining()));
     let arena = Arc::clone(&batch.keys);
     let (mut keys, mut values) = (Spans { next: 0 }, Spans { next: 0 });
     for txn in 0..batch.txns.len() {
@@ -393,25 +508,59 @@ fn take_operations(
             let end = keys.take(reader, end_follows, arena.len())?;
             batch.ranges.push(Range { store: StoreId(store), start, end });
         }
-        for _ in batch.writes_of(txn) {
-            let flags = reader.u8("write")?;
-            let kind = WriteKind::from_u8(flags & 7).ok_or_else(|| reader.malformed("kind of write"))?;
-            if flags >> 7 != 0 {
-                return Err(reader.malformed("flags of write"));
-            }
-            if flags & SAME_STORE == 0 {
-                store = reader.number("store")?;
-            }
-            let key = keys.take(reader, flags & KEY_FOLLOWS != 0, arena.len())?;
-            let value = values.take(reader, flags & VALUE_FOLLOWS != 0, batch.values.len())?;
-            let (store, integer) = (StoreId(store), flags & INTEGER != 0);
-            let row = keyer(namespace, store, key.of(&arena));
-            batch.writes.push(Write { row, store, key, value, kind, integer });
-        }
+        let wanted = batch.writes_of(txn).len();
+        take_writes(reader, wanted, &mut store, (&mut keys, &mut values), batch, namespace, keyer)?;
         let traceparent = batch.txns[txn].traceparent;
         if traceparent.len > 0 && values.follows(traceparent) {
             values.next += traceparent.len;
         }
+    }
+    Ok(())
+}
+
+fn take_writes(
+    reader: &mut Reader<'_>,
+    mut wanted: usize,
+    store: &mut u32,
+    (keys, values): (&mut Spans, &mut Spans),
+    batch: &mut Batch,
+    namespace: NamespaceId,
+    keyer: &dyn Fn(NamespaceId, StoreId, &[u8]) -> RowKey,
+) -> Result<(), Malformed> {
+    let arena = Arc::clone(&batch.keys);
+    while wanted > 0 {
+        let flags = reader.u8("write")?;
+        let kind = WriteKind::from_u8(flags & 7).ok_or_else(|| reader.malformed("kind of write"))?;
+        if flags & SAME_STORE == 0 {
+            *store = reader.number("store")?;
+        }
+        let (store, integer) = (StoreId(*store), flags & INTEGER != 0);
+        let mut push = |key: Span, value: Span| {
+            let row = keyer(namespace, store, key.of(&arena));
+            batch.writes.push(Write { row, store, key, value, kind, integer });
+        };
+        let key = keys.take(reader, flags & KEY_FOLLOWS != 0, arena.len())?;
+        if flags & RUN == 0 {
+            push(key, values.take(reader, flags & VALUE_FOLLOWS != 0, batch.values.len())?);
+            wanted -= 1;
+            continue;
+        }
+        let head = reader.varint("run of writes")?;
+        let count = (head >> 1).checked_add(2).filter(|count| *count <= wanted as u64);
+        let count = count.ok_or_else(|| reader.malformed("run of writes"))? as usize;
+        let follow = KEY_FOLLOWS | VALUE_FOLLOWS;
+        if flags & follow != follow {
+            return Err(reader.malformed("run of writes"));
+        }
+        let mut len: u32 = reader.number("length")?;
+        for number in 0..count {
+            let key = if number == 0 { key } else { keys.take_following(reader, key.len, arena.len())? };
+            if number > 0 && head & 1 == 0 {
+                len = reader.number("length")?;
+            }
+            push(key, values.take_following(reader, len, batch.values.len())?);
+        }
+        wanted -= count;
     }
     Ok(())
 }
@@ -434,8 +583,13 @@ fn take_store(reader: &mut Reader<'_>, near: u32) -> Result<u32, Malformed> {
 }
 
 /// Appends what is not a transaction: given verdicts, fences, imported versions.
-fn put_items(batch: &Batch, out: &mut Vec<u8>) {
-    put_varint(batch.given.len() as u64, out);
+fn put_items(batch: &Batch, has: u8, out: &mut Vec<u8>) {
+    let count = |bit: u8, len: usize, out: &mut Vec<u8>| {
+        if has & bit != 0 {
+            put_varint(len as u64, out);
+        }
+    };
+    count(HAS_GIVEN, batch.given.len(), out);
     for given in &batch.given {
         put_id(given.id, batch.clock_ms, out);
         put_varint(u64::from(given.namespace.0), out);
@@ -449,12 +603,12 @@ fn put_items(batch: &Batch, out: &mut Vec<u8>) {
             put_conflict(conflict, batch.last, out);
         }
     }
-    put_varint(batch.fences.len() as u64, out);
+    count(HAS_FENCES, batch.fences.len(), out);
     for fence in &batch.fences {
         put_id(fence.id, batch.clock_ms, out);
         put_varint(u64::from(fence.namespace.0), out);
     }
-    put_varint(batch.imports.len() as u64, out);
+    count(HAS_IMPORTS, batch.imports.len(), out);
     for import in &batch.imports {
         out.extend_from_slice(&import.row.hi.to_le_bytes());
         out.extend_from_slice(&import.row.lo.to_le_bytes());
@@ -463,8 +617,11 @@ fn put_items(batch: &Batch, out: &mut Vec<u8>) {
     }
 }
 
-fn take_items(reader: &mut Reader<'_>, batch: &mut Batch) -> Result<(), Malformed> {
-    let count = reader.count(15, "given verdicts")?;
+fn take_items(reader: &mut Reader<'_>, has: u8, batch: &mut Batch) -> Result<(), Malformed> {
+    let counted = |reader: &mut Reader<'_>, bit: u8, bytes_min: usize, what| {
+        if has & bit == 0 { Ok(0) } else { reader.count(bytes_min, what) }
+    };
+    let count = counted(reader, HAS_GIVEN, 15, "given verdicts")?;
     batch.given.reserve_exact(count);
     for _ in 0..count {
         let id = take_id(reader, batch.clock_ms)?;
@@ -477,13 +634,13 @@ fn take_items(reader: &mut Reader<'_>, batch: &mut Batch) -> Result<(), Malforme
             (0..conflict_count).map(|_| take_conflict(reader, batch.last)).collect::<Result<Vec<_>, _>>()?;
         batch.given.push(Given { id, body_hash, namespace, reason, conflicts });
     }
-    let count = reader.count(12, "fences")?;
+    let count = counted(reader, HAS_FENCES, 12, "fences")?;
     batch.fences.reserve_exact(count);
     for _ in 0..count {
         let id = take_id(reader, batch.clock_ms)?;
         batch.fences.push(FenceItem { id, namespace: NamespaceId(reader.number("namespace")?) });
     }
-    let count = reader.count(18, "imported versions")?;
+    let count = counted(reader, HAS_IMPORTS, 18, "imported versions")?;
     batch.imports.reserve_exact(count);
     for _ in 0..count {
         let row = RowKey { hi: reader.u64_le("row")?, lo: reader.u64_le("row")? };

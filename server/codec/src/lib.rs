@@ -1,7 +1,9 @@
 //! Bytes on disk and between nodes: one file per record kind, each with a kind byte and a version byte in front.
 //!
 //! Decoding never panics, whatever the bytes: every count is compared with the bytes that remain before anything is
-//! allocated, every span with its arena, every number with its type. Checksums belong to whoever stores the bytes;
+//! allocated (of what may repeat without a byte, with what a batch can hold), every span with its arena, every number
+//! with its type. What names a record (a batch's group, an outcome's epoch) is not in it: whoever stores it knows under
+//! which name, and says so again. Checksums belong to whoever stores the bytes;
 //! what is checked here is meaning. No I/O, no clock; the same value always gives the same bytes.
 
 mod batch;
@@ -15,7 +17,7 @@ mod readers;
 mod section;
 mod varint;
 
-pub use batch::{decode_batch, encode_batch};
+pub use batch::{BatchHead, batch_head, decode_batch, encode_batch};
 pub use control::{decode_control, encode_control};
 pub use image::{ImageAssembler, image_pieces};
 pub use mark::{GroupMark, MARK_BYTES_MAX, Mark, decode_mark, encode_mark};
@@ -42,12 +44,19 @@ enum Kind {
     Readers = 0xB6,
 }
 
-/// Version of the format that is written. Older ones stay readable by a match in their decoder.
-const VERSION: u8 = 1;
+impl Kind {
+    /// Version of the format that is written.
+    fn version(self) -> u8 {
+        match self {
+            Kind::Batch | Kind::Outcome => 2,
+            Kind::Control | Kind::Image | Kind::Mark => 1,
+        }
+    }
+}
 
 /// Starts a record.
 fn put_head(kind: Kind, out: &mut Vec<u8>) {
-    out.extend_from_slice(&[kind as u8, VERSION]);
+    out.extend_from_slice(&[kind as u8, kind.version()]);
 }
 
 /// Reads and checks the start of a record.
@@ -55,7 +64,7 @@ fn take_head(kind: Kind, reader: &mut Reader<'_>) -> Result<(), Malformed> {
     if reader.u8("record kind")? != kind as u8 {
         return Err(reader.malformed("record kind"));
     }
-    if reader.u8("record version")? != VERSION {
+    if reader.u8("record version")? != kind.version() {
         return Err(reader.malformed("record version: written by another release"));
     }
     Ok(())

@@ -1,4 +1,7 @@
-//! What an epoch decided. Small beside its inputs: a committed transaction takes two to four bytes before lz4.
+//! What an epoch decided. Small beside its inputs: a committed transaction takes one to four bytes before lz4.
+//!
+//! Layout: kind, version, last section of columns: what is usual or absent (a bit each), epoch time, floor, digest, then
+//! decisions, order, log positions and answers, each as far as it is not usual.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +12,21 @@ use tribunal_types::{
 
 use crate::conflict::{op_kind, put_reason, put_version, stage, take_reason, take_version};
 use crate::reader::{Malformed, Reader};
-use crate::section::{put_section, take_section};
+use crate::section::{put_last_section, take_last_section};
 use crate::varint::{put_bytes, put_delta, put_varint};
 use crate::{Kind, put_head, take_head};
+
+/// All transactions committed, with versions of the epoch.
+const ALL_COMMITTED: u8 = 1;
+/// All transactions are in the order, as they came.
+const AS_THEY_CAME: u8 = 1 << 1;
+/// Each committed transaction has one log position, all in one store and one behind the other.
+const ONE_STORE: u8 = 1 << 2;
+const HAS_WITNESSES: u8 = 1 << 3;
+const HAS_IMPORTED: u8 = 1 << 4;
+const HAS_GIVEN: u8 = 1 << 5;
+const HAS_FENCES: u8 = 1 << 6;
+const HAS_FALLBACKS: u8 = 1 << 7;
 
 const COMMITTED: u8 = 0;
 const ABORTED: u8 = 1;
@@ -21,50 +36,77 @@ const EXPIRED: u8 = 4;
 /// Committed with a version that is not of the outcome's own epoch.
 const COMMITTED_ELSEWHERE: u8 = 5;
 
-/// Appends the encoded outcome.
+/// Appends the encoded outcome, all but its epoch.
 pub fn encode_outcome(outcome: &EpochOutcome, out: &mut Vec<u8>) {
     put_head(Kind::Outcome, out);
     let mut columns = Vec::with_capacity(64 + 12 * outcome.decisions.len());
-    put_varint(outcome.cen.0, &mut columns);
+    let has = columns_of(outcome);
+    columns.push(has);
     put_varint(outcome.epoch_time_ms, &mut columns);
     put_delta(outcome.floor.0, outcome.cen.0, &mut columns);
-    put_varint(outcome.imported, &mut columns);
+    if has & HAS_IMPORTED != 0 {
+        put_varint(outcome.imported, &mut columns);
+    }
     columns.extend_from_slice(&outcome.digest.0.to_le_bytes());
-    put_decisions(outcome, &mut columns);
-    put_order(outcome, &mut columns);
-    put_answers(outcome, &mut columns);
-    put_section(&columns, out);
+    put_decisions(outcome, has, &mut columns);
+    put_order(outcome, has, &mut columns);
+    put_answers(outcome, has, &mut columns);
+    put_last_section(&columns, out);
 }
 
-/// Decodes an outcome.
+/// Decodes the outcome of epoch `cen`.
 ///
 /// # Errors
 /// If the bytes are not one.
-pub fn decode_outcome(bytes: &[u8]) -> Result<EpochOutcome, Malformed> {
+pub fn decode_outcome(bytes: &[u8], cen: Cen) -> Result<EpochOutcome, Malformed> {
     let mut reader = Reader::new(bytes);
     take_head(Kind::Outcome, &mut reader)?;
-    let columns = take_section(&mut reader, "columns")?;
-    reader.finish("end of outcome")?;
+    let columns = take_last_section(&mut reader, "columns")?;
     let mut reader = Reader::new(&columns);
-    let cen = Cen(reader.varint("epoch")?);
+    let has = reader.u8("columns of outcome")?;
     let mut outcome = EpochOutcome {
         cen,
         epoch_time_ms: reader.varint("epoch time")?,
         floor: Cen(cen.0.wrapping_sub(reader.signed("floor")? as u64)),
-        imported: reader.varint("imported")?,
+        imported: if has & HAS_IMPORTED == 0 { 0 } else { reader.varint("imported")? },
         digest: Digest(reader.u64_le("digest")?),
         ..EpochOutcome::default()
     };
-    take_decisions(&mut reader, &mut outcome)?;
-    take_order(&mut reader, &mut outcome)?;
-    take_answers(&mut reader, &mut outcome)?;
+    take_decisions(&mut reader, has, &mut outcome)?;
+    take_order(&mut reader, has, &mut outcome)?;
+    take_answers(&mut reader, has, &mut outcome)?;
     reader.finish("end of columns")?;
     Ok(outcome)
 }
 
-fn put_decisions(outcome: &EpochOutcome, out: &mut Vec<u8>) {
+fn columns_of(outcome: &EpochOutcome) -> u8 {
+    let committed = |d: &Decision| matches!(d, Decision::Committed { version } if version.cen() == outcome.cen);
+    let all = [
+        (ALL_COMMITTED, outcome.decisions.iter().all(committed)),
+        (
+            AS_THEY_CAME,
+            outcome.order.len() == outcome.decisions.len() && (0..).zip(&outcome.order).all(|(n, ix)| ix.0 == n),
+        ),
+        (ONE_STORE, in_one_store(outcome)),
+        (HAS_WITNESSES, !outcome.witnesses.is_empty()),
+        (HAS_IMPORTED, outcome.imported != 0),
+        (HAS_GIVEN, !outcome.given.is_empty()),
+        (HAS_FENCES, !outcome.fences.is_empty()),
+        (HAS_FALLBACKS, !outcome.fallbacks.is_empty()),
+    ];
+    all.iter().filter(|(_, there)| *there).fold(0, |has, (bit, _)| has | bit)
+}
+
+fn in_one_store(outcome: &EpochOutcome) -> bool {
+    let Some(first) = outcome.lsns.first() else { return false };
+    let next = |n: u64, at: &StoreLsn| at.store == first.store && at.lsn.0 == first.lsn.0.wrapping_add(n);
+    outcome.lsns.len() == outcome.order.len()
+        && (0..).zip(&outcome.lsns).zip(&outcome.order).all(|((n, at), ix)| at.txn == *ix && next(n, at))
+}
+
+fn put_decisions(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
     put_varint(outcome.decisions.len() as u64, out);
-    for decision in &outcome.decisions {
+    for decision in outcome.decisions.iter().filter(|_| has & ALL_COMMITTED == 0) {
         out.push(match decision {
             Decision::Committed { version } if version.cen() == outcome.cen => COMMITTED,
             Decision::Committed { .. } => COMMITTED_ELSEWHERE,
@@ -93,7 +135,9 @@ fn put_decisions(outcome: &EpochOutcome, out: &mut Vec<u8>) {
             Decision::BodyMismatch | Decision::Expired => {}
         }
     }
-    put_varint(outcome.witnesses.len() as u64, out);
+    if has & HAS_WITNESSES != 0 {
+        put_varint(outcome.witnesses.len() as u64, out);
+    }
     for witness in &outcome.witnesses {
         out.push(witness.op as u8 | (witness.stage as u8) << 2);
         put_varint(u64::from(witness.index), out);
@@ -102,13 +146,13 @@ fn put_decisions(outcome: &EpochOutcome, out: &mut Vec<u8>) {
     }
 }
 
-fn take_decisions(reader: &mut Reader<'_>, outcome: &mut EpochOutcome) -> Result<(), Malformed> {
+fn take_decisions(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) -> Result<(), Malformed> {
     let count = reader.count(1, "decisions")?;
-    let kinds = reader.take(count, "decisions")?;
+    let kinds = if has & ALL_COMMITTED == 0 { Some(reader.take(count, "decisions")?) } else { None };
     outcome.decisions.reserve_exact(count);
     let (mut position, mut witness) = (0, 0);
-    for kind in kinds {
-        outcome.decisions.push(match *kind {
+    for number in 0..count {
+        outcome.decisions.push(match kinds.map_or(COMMITTED, |kinds| kinds[number]) {
             COMMITTED => {
                 position = reader.delta(position, "position")?;
                 let version = u32::try_from(position).ok().and_then(|p| Version::new(outcome.cen, p));
@@ -132,7 +176,7 @@ fn take_decisions(reader: &mut Reader<'_>, outcome: &mut EpochOutcome) -> Result
             _ => return Err(reader.malformed("decision")),
         });
     }
-    let count = reader.count(4, "witnesses")?;
+    let count = if has & HAS_WITNESSES == 0 { 0 } else { reader.count(4, "witnesses")? };
     outcome.witnesses.reserve_exact(count);
     for _ in 0..count {
         let flags = reader.u8("witness")?;
@@ -162,12 +206,21 @@ fn check_witness_spans(reader: &Reader<'_>, outcome: &EpochOutcome) -> Result<()
     Ok(())
 }
 
-fn put_order(outcome: &EpochOutcome, out: &mut Vec<u8>) {
-    put_varint(outcome.order.len() as u64, out);
-    let mut expected = 0;
-    for ix in &outcome.order {
-        put_delta(expected, u64::from(ix.0), out);
-        expected = u64::from(ix.0) + 1;
+fn put_order(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
+    if has & AS_THEY_CAME == 0 {
+        put_varint(outcome.order.len() as u64, out);
+        let mut expected = 0;
+        for ix in &outcome.order {
+            put_delta(expected, u64::from(ix.0), out);
+            expected = u64::from(ix.0) + 1;
+        }
+    }
+    if has & ONE_STORE != 0
+        && let Some(first) = outcome.lsns.first()
+    {
+        put_varint(u64::from(first.store.0), out);
+        put_varint(first.lsn.0, out);
+        return;
     }
     put_varint(outcome.lsns.len() as u64, out);
     let (mut txn, mut store) = (0, 0);
@@ -185,14 +238,25 @@ fn put_order(outcome: &EpochOutcome, out: &mut Vec<u8>) {
     }
 }
 
-fn take_order(reader: &mut Reader<'_>, outcome: &mut EpochOutcome) -> Result<(), Malformed> {
-    let count = reader.count(1, "order")?;
-    outcome.order.reserve_exact(count);
-    let mut expected = 0;
-    for _ in 0..count {
-        let ix = u32::try_from(reader.delta(expected, "order")?).map_err(|_| reader.malformed("order"))?;
-        outcome.order.push(TxnIx(ix));
-        expected = u64::from(ix) + 1;
+fn take_order(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) -> Result<(), Malformed> {
+    if has & AS_THEY_CAME == 0 {
+        let count = reader.count(1, "order")?;
+        outcome.order.reserve_exact(count);
+        let mut expected = 0;
+        for _ in 0..count {
+            let ix = u32::try_from(reader.delta(expected, "order")?).map_err(|_| reader.malformed("order"))?;
+            outcome.order.push(TxnIx(ix));
+            expected = u64::from(ix) + 1;
+        }
+    } else {
+        outcome.order.extend((0..).map(TxnIx).take(outcome.decisions.len()));
+    }
+    if has & ONE_STORE != 0 {
+        let store = StoreId(reader.number("store")?);
+        let first = reader.varint("log position")?;
+        let at = |(n, txn): (u64, &TxnIx)| StoreLsn { txn: *txn, store, lsn: Lsn(first.wrapping_add(n)) };
+        outcome.lsns.extend((0..).zip(&outcome.order).map(at));
+        return Ok(());
     }
     let count = reader.count(3, "log positions")?;
     outcome.lsns.reserve_exact(count);
@@ -226,12 +290,17 @@ fn take_verdict_at(reader: &mut Reader<'_>, near: Cen) -> Result<VerdictAt, Malf
 }
 
 /// Appends the answers to given verdicts and fences, and the plugins that failed.
-fn put_answers(outcome: &EpochOutcome, out: &mut Vec<u8>) {
-    put_varint(outcome.given.len() as u64, out);
+fn put_answers(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
+    let count = |bit: u8, len: usize, out: &mut Vec<u8>| {
+        if has & bit != 0 {
+            put_varint(len as u64, out);
+        }
+    };
+    count(HAS_GIVEN, outcome.given.len(), out);
     for at in &outcome.given {
         put_verdict_at(*at, outcome.cen, out);
     }
-    put_varint(outcome.fences.len() as u64, out);
+    count(HAS_FENCES, outcome.fences.len(), out);
     for fence in &outcome.fences {
         match fence {
             FenceResult::Fenced => out.push(0),
@@ -242,20 +311,23 @@ fn put_answers(outcome: &EpochOutcome, out: &mut Vec<u8>) {
             FenceResult::Expired => out.push(2),
         }
     }
-    put_varint(outcome.fallbacks.len() as u64, out);
+    count(HAS_FALLBACKS, outcome.fallbacks.len(), out);
     for fallback in &outcome.fallbacks {
         out.push(fallback.level.map_or(0, |level| level as u8 + 1));
         put_bytes(fallback.fault.as_bytes(), out);
     }
 }
 
-fn take_answers(reader: &mut Reader<'_>, outcome: &mut EpochOutcome) -> Result<(), Malformed> {
-    let count = reader.count(2, "given verdicts")?;
+fn take_answers(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) -> Result<(), Malformed> {
+    let counted = |reader: &mut Reader<'_>, bit: u8, bytes_min: usize, what| {
+        if has & bit == 0 { Ok(0) } else { reader.count(bytes_min, what) }
+    };
+    let count = counted(reader, HAS_GIVEN, 2, "given verdicts")?;
     outcome.given.reserve_exact(count);
     for _ in 0..count {
         outcome.given.push(take_verdict_at(reader, outcome.cen)?);
     }
-    let count = reader.count(1, "fences")?;
+    let count = counted(reader, HAS_FENCES, 1, "fences")?;
     outcome.fences.reserve_exact(count);
     for _ in 0..count {
         outcome.fences.push(match reader.u8("fence")? {
@@ -265,7 +337,7 @@ fn take_answers(reader: &mut Reader<'_>, outcome: &mut EpochOutcome) -> Result<(
             _ => return Err(reader.malformed("fence")),
         });
     }
-    let count = reader.count(2, "fallbacks")?;
+    let count = counted(reader, HAS_FALLBACKS, 2, "fallbacks")?;
     outcome.fallbacks.reserve_exact(count);
     for _ in 0..count {
         let level = match reader.u8("level")?.checked_sub(1) {

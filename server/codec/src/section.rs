@@ -16,17 +16,33 @@ const LZ4_RATIO_MAX: usize = 256;
 
 /// Appends `raw` as a section.
 pub(crate) fn put_section(raw: &[u8], out: &mut Vec<u8>) {
-    if raw.len() >= PACK_BYTES_MIN && sample_packs(raw) {
-        let packed = lz4_flex::block::compress(raw);
-        if packed.len() + raw.len() / 32 + 2 < raw.len() {
-            put_varint((raw.len() as u64) << 1 | 1, out);
-            put_varint(packed.len() as u64, out);
-            out.extend_from_slice(&packed);
-            return;
-        }
+    if let Some(packed) = pack(raw) {
+        put_varint((raw.len() as u64) << 1 | 1, out);
+        put_varint(packed.len() as u64, out);
+        out.extend_from_slice(&packed);
+        return;
     }
     put_varint((raw.len() as u64) << 1, out);
     out.extend_from_slice(raw);
+}
+
+/// Appends `raw` as the section that ends a record: a zero and the bytes, or its length and the packed bytes.
+pub(crate) fn put_last_section(raw: &[u8], out: &mut Vec<u8>) {
+    if let Some(packed) = pack(raw) {
+        put_varint(raw.len() as u64, out);
+        out.extend_from_slice(&packed);
+        return;
+    }
+    out.push(0);
+    out.extend_from_slice(raw);
+}
+
+fn pack(raw: &[u8]) -> Option<Vec<u8>> {
+    if raw.len() < PACK_BYTES_MIN || !sample_packs(raw) {
+        return None;
+    }
+    let packed = lz4_flex::block::compress(raw);
+    (packed.len() + raw.len() / 32 + 2 < raw.len()).then_some(packed)
 }
 
 /// Tries a piece from the middle of a large section: values that were compressed or random before are not worth a pass
@@ -48,9 +64,20 @@ pub(crate) fn take_section<'a>(reader: &mut Reader<'a>, what: &'static str) -> R
         return reader.take(raw_len, what).map(Cow::Borrowed);
     }
     let packed = reader.bytes(what)?;
+    unpack(reader, packed, raw_len, what).map(Cow::Owned)
+}
+
+/// Reads the section that ends a record.
+pub(crate) fn take_last_section<'a>(reader: &mut Reader<'a>, what: &'static str) -> Result<Cow<'a, [u8]>, Malformed> {
+    let raw_len: usize = reader.number(what)?;
+    let rest = reader.take(reader.remaining(), what)?;
+    if raw_len == 0 { Ok(Cow::Borrowed(rest)) } else { unpack(reader, rest, raw_len, what).map(Cow::Owned) }
+}
+
+fn unpack(reader: &Reader<'_>, packed: &[u8], raw_len: usize, what: &'static str) -> Result<Vec<u8>, Malformed> {
     if raw_len > SECTION_BYTES_MAX || raw_len > packed.len().saturating_mul(LZ4_RATIO_MAX) {
         return Err(reader.malformed(what));
     }
     let raw = lz4_flex::block::decompress(packed, raw_len).map_err(|_| reader.malformed(what))?;
-    if raw.len() == raw_len { Ok(Cow::Owned(raw)) } else { Err(reader.malformed(what)) }
+    if raw.len() == raw_len { Ok(raw) } else { Err(reader.malformed(what)) }
 }

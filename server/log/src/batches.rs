@@ -1,10 +1,10 @@
-//! Entries of a group's log: a batch behind a few numbers that recovery needs without decoding it.
+//! Entries of a group's log: each a batch, whose head recovery reads without decoding the rest.
 
-use tribunal_codec::{Malformed, Reader, decode_batch, encode_batch, put_varint};
+use tribunal_codec::{Malformed, batch_head, decode_batch, encode_batch};
 use tribunal_core::row_key::RowKeyer;
-use tribunal_types::{Batch, Cen, Csn};
+use tribunal_types::{Batch, Cen, Csn, GroupId};
 
-/// What an entry says in front of its batch.
+/// What an entry says in front of its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryHead {
     pub first: Cen,
@@ -16,30 +16,17 @@ pub(crate) struct EntryHead {
 /// Encodes an entry's payload.
 pub(crate) fn payload_of(batch: &Batch) -> Vec<u8> {
     let mut payload = Vec::with_capacity(256 + batch.keys.len() + batch.values.len());
-    put_varint(batch.first.0, &mut payload);
-    put_varint(batch.last.0 - batch.first.0, &mut payload);
-    put_varint(batch.txns.last().map_or(0, |txn| txn.csn.0), &mut payload);
     encode_batch(batch, &mut payload);
     payload
 }
 
-/// Reads the numbers in front, and returns where the batch starts.
-pub(crate) fn head_of(payload: &[u8]) -> Result<(EntryHead, usize), Malformed> {
-    let mut reader = Reader::new(payload);
-    let first = reader.varint("first epoch")?;
-    let last = first.checked_add(reader.varint("last epoch")?).filter(|last| *last <= Cen::MAX.0);
-    let last = last.ok_or_else(|| reader.malformed("last epoch"))?;
-    let last_csn = Csn(reader.varint("last stamp")?);
-    Ok((EntryHead { first: Cen(first), last: Cen(last), last_csn }, reader.position()))
+/// Reads the numbers in front.
+pub(crate) fn head_of(payload: &[u8], group: GroupId) -> Result<EntryHead, Malformed> {
+    let head = batch_head(payload)?;
+    Ok(EntryHead { first: head.first, last: head.last, last_csn: Csn::new(head.last_micros, group.node) })
 }
 
 /// Decodes an entry's batch.
-pub(crate) fn batch_of(payload: &[u8], keyer: &RowKeyer) -> Result<Batch, Malformed> {
-    let (head, at) = head_of(payload)?;
-    let batch = decode_batch(&payload[at..], &|namespace, store, key| keyer.row(namespace, store, key))?;
-    if batch.first == head.first && batch.last == head.last {
-        Ok(batch)
-    } else {
-        Err(Malformed { what: "batch of other epochs", at })
-    }
+pub(crate) fn batch_of(payload: &[u8], group: GroupId, keyer: &RowKeyer) -> Result<Batch, Malformed> {
+    decode_batch(payload, group, &|namespace, store, key| keyer.row(namespace, store, key))
 }

@@ -3,12 +3,13 @@
 //! A chunk names its own place, so that a chunk found anywhere (under another key, or in the raw bytes of a damaged file)
 //! can be told from the one that belongs there. Chunks are small enough that sled never moves them to a file of their own.
 //!
-//! Layout: magic, kind, CRC32C of position (which is not stored) and all that follows (little endian), node, incarnation,
-//! index, number of the chunk, count of chunks, distance to what was durable, in the first chunk the link (eight bytes),
-//! length of the piece, the piece.
+//! Layout: magic, kind (its high bit: one chunk of several), CRC32C (little endian), index, of several chunks the number and
+//! the count, distance to what was durable, in the first chunk the link (eight bytes; of an outcome the distance from its
+//! epoch to its entry), length of the piece, the piece. The checksum covers position, group and kind, of which the first
+//! two are not stored, and all that follows it.
 
-use tribunal_codec::{Malformed, Reader, put_bytes, put_varint};
-use tribunal_types::{GroupId, Incarnation, NodeId};
+use tribunal_codec::{Malformed, Reader, put_bytes, put_signed, put_varint};
+use tribunal_types::GroupId;
 
 /// First byte of every chunk.
 pub(crate) const MAGIC: u8 = 0xE5;
@@ -63,6 +64,7 @@ pub(crate) struct Head {
     /// How far the log was durable when the chunk was written, counted back from the chunk.
     pub behind: u64,
     crc: u32,
+    kind_byte: u8,
     piece_at: usize,
     /// Bytes of the whole chunk.
     pub bytes: usize,
@@ -76,7 +78,10 @@ pub(crate) struct Chunk<'a> {
 }
 
 /// Bytes within which a frame ends and its piece begins.
-pub(crate) const HEAD_BYTES_MAX: usize = 6 + 3 + 5 + 10 + 5 + 5 + 10 + 8 + 4;
+pub(crate) const HEAD_BYTES_MAX: usize = 6 + 10 + 5 + 5 + 10 + 10 + 4;
+
+/// Bit of the kind byte: the chunk is one of several, and says which.
+const ONE_OF_SEVERAL: u8 = 0x80;
 
 /// Returns the pieces of a payload, in order; at least one.
 pub(crate) fn pieces(link: u64, payload: &[u8]) -> impl Iterator<Item = (Part, &[u8])> {
@@ -91,65 +96,80 @@ pub(crate) fn pieces(link: u64, payload: &[u8]) -> impl Iterator<Item = (Part, &
 pub(crate) fn put_chunk(place: Place, part: Part, seat: Seat, piece: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.reserve(piece.len() + HEAD_BYTES_MAX);
-    out.extend_from_slice(&[MAGIC, place.kind as u8, 0, 0, 0, 0]);
-    put_varint(u64::from(place.group.node.0), out);
-    put_varint(u64::from(place.group.incarnation.0), out);
+    let several = if part.count == 1 { 0 } else { ONE_OF_SEVERAL };
+    let kind = place.kind as u8 | several;
+    out.extend_from_slice(&[MAGIC, kind, 0, 0, 0, 0]);
     put_varint(place.index, out);
-    put_varint(u64::from(part.number), out);
-    put_varint(u64::from(part.count), out);
+    if several != 0 {
+        put_varint(u64::from(part.number), out);
+        put_varint(u64::from(part.count), out);
+    }
     put_varint(seat.position - seat.durable, out);
-    if part.number == 0 {
-        out.extend_from_slice(&part.link.to_le_bytes());
+    match (part.number, place.kind) {
+        (0, Kind::Outcome) => put_signed(place.index.wrapping_sub(part.link) as i64, out),
+        (0, Kind::Entry | Kind::Control) => out.extend_from_slice(&part.link.to_le_bytes()),
+        _ => {}
     }
     put_bytes(piece, out);
-    let crc = checksum(seat.position, &out[start + 6..]);
+    let crc = checksum(kind, place.group, seat.position, &out[start + 6..]);
     out[start + 2..start + 6].copy_from_slice(&crc.to_le_bytes());
 }
 
-fn checksum(position: u64, rest: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&position.to_le_bytes()), rest)
+fn checksum(kind: u8, group: GroupId, position: u64, rest: &[u8]) -> u32 {
+    let mut unstored = [kind; 15];
+    unstored[1..9].copy_from_slice(&position.to_le_bytes());
+    unstored[9..11].copy_from_slice(&group.node.0.to_le_bytes());
+    unstored[11..15].copy_from_slice(&group.incarnation.0.to_le_bytes());
+    crc32c::crc32c_append(crc32c::crc32c(&unstored), rest)
 }
 
-/// Reads the frame that starts with the first byte; its piece need not be there.
+/// Reads the frame that starts with the first byte, taking it for one of `group`; its piece need not be there.
 ///
 /// # Errors
 /// If there is none.
-pub(crate) fn read_head(bytes: &[u8]) -> Result<Head, Malformed> {
+pub(crate) fn read_head(bytes: &[u8], group: GroupId) -> Result<Head, Malformed> {
     let mut reader = Reader::new(bytes);
     if reader.u8("magic of chunk")? != MAGIC {
         return Err(reader.malformed("magic of chunk"));
     }
-    let kind = match reader.u8("kind of chunk")? {
+    let kind_byte = reader.u8("kind of chunk")?;
+    let kind = match kind_byte & !ONE_OF_SEVERAL {
         b'T' => Kind::Entry,
         b'C' => Kind::Control,
         b'O' => Kind::Outcome,
         _ => return Err(reader.malformed("kind of chunk")),
     };
     let crc = u32::from_le_bytes(reader.array("checksum")?);
-    let node = NodeId(reader.number("node")?);
-    let group = GroupId { node, incarnation: Incarnation(reader.number("incarnation")?) };
     let index = reader.varint("index")?;
-    let number = reader.number("number of chunk")?;
-    let count = reader.number("count of chunks")?;
+    let (number, count) = if kind_byte & ONE_OF_SEVERAL == 0 {
+        (0, 1)
+    } else {
+        (reader.number("number of chunk")?, reader.number("count of chunks")?)
+    };
     let behind = reader.varint("distance to what was durable")?;
-    let link = if number == 0 { reader.u64_le("link")? } else { 0 };
+    let link = match (number, kind) {
+        (0, Kind::Outcome) => index.wrapping_sub(reader.signed("entry of outcome")? as u64),
+        (0, Kind::Entry | Kind::Control) => reader.u64_le("link")?,
+        _ => 0,
+    };
     let len: usize = reader.number("length of piece")?;
     if number >= count || len > PIECE_BYTES_MAX {
         return Err(reader.malformed("number of chunk"));
     }
     let piece_at = reader.position();
     let (place, part) = (Place { kind, group, index }, Part { number, count, link });
-    Ok(Head { place, part, behind, crc, piece_at, bytes: piece_at + len })
+    Ok(Head { place, part, behind, crc, kind_byte, piece_at, bytes: piece_at + len })
 }
 
-/// Reads the chunk that starts with the first byte and was written at `position`; bytes behind it are left alone.
+/// Reads the chunk of `group` that starts with the first byte and was written at `position`; bytes behind it are left
+/// alone.
 ///
 /// # Errors
-/// If there is none, or its checksum does not hold.
-pub(crate) fn read_chunk(bytes: &[u8], position: u64) -> Result<Chunk<'_>, Malformed> {
-    let head = read_head(bytes)?;
+/// If there is none, or its checksum does not hold: then it is damaged, or belongs to another place or another group.
+pub(crate) fn read_chunk(bytes: &[u8], position: u64, group: GroupId) -> Result<Chunk<'_>, Malformed> {
+    let head = read_head(bytes, group)?;
     let rest = bytes.get(6..head.bytes).ok_or(Malformed { what: "piece", at: head.piece_at })?;
-    if checksum(position, rest) != head.crc {
+    if checksum(head.kind_byte, group, position, rest) != head.crc {
         return Err(Malformed { what: "checksum of chunk", at: head.bytes });
     }
     Ok(Chunk { head, piece: &rest[head.piece_at - 6..] })
@@ -163,9 +183,12 @@ pub(crate) fn chain(before: u64, index: u64, payload: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tribunal_types::{Incarnation, NodeId};
+
+    const GROUP: GroupId = GroupId { node: NodeId(3), incarnation: Incarnation(u32::MAX) };
 
     fn place(kind: Kind) -> Place {
-        Place { kind, group: GroupId { node: NodeId(3), incarnation: Incarnation(u32::MAX) }, index: u64::MAX }
+        Place { kind, group: GROUP, index: u64::MAX }
     }
 
     #[test]
@@ -178,13 +201,45 @@ mod tests {
                 put_chunk(place(Kind::Entry), part, Seat { position: u64::MAX, durable: 0 }, piece, &mut bytes);
                 assert!(bytes.len() <= tribunal_disk::VALUE_BYTES_MAX);
                 assert!(bytes.len() <= piece.len() + HEAD_BYTES_MAX);
-                let chunk = read_chunk(&bytes, u64::MAX).unwrap();
+                let chunk = read_chunk(&bytes, u64::MAX, GROUP).unwrap();
                 assert_eq!((chunk.head.place, chunk.head.part), (place(Kind::Entry), part));
                 assert_eq!((chunk.head.bytes, chunk.head.behind), (bytes.len(), u64::MAX));
-                assert!(read_chunk(&bytes, 7).is_err(), "at another position it is none");
+                assert!(read_chunk(&bytes, 7, GROUP).is_err(), "at another position it is none");
+                let other = GroupId { node: NodeId(4), ..GROUP };
+                assert!(read_chunk(&bytes, u64::MAX, other).is_err(), "to another group neither");
                 joined.extend_from_slice(chunk.piece);
             }
             assert_eq!(joined, payload);
+        }
+    }
+
+    #[test]
+    fn an_outcome_finds_its_entry_however_far() {
+        for (index, link) in [(7, 7), (1_000_000, 3), (3, 1_000_000), (u64::MAX, 0), (0, u64::MAX)] {
+            let mut bytes = Vec::new();
+            let place = Place { index, ..place(Kind::Outcome) };
+            put_chunk(place, Part { number: 0, count: 1, link }, Seat::default(), b"o", &mut bytes);
+            assert_eq!(read_chunk(&bytes, 0, GROUP).unwrap().head.part.link, link);
+        }
+    }
+
+    /// What this version writes, byte by byte; later ones must read it, or refuse the log by its identity.
+    #[test]
+    fn frames_of_format_2_are_read_and_written() {
+        let kept = [
+            (Kind::Entry, 1, "e5547e8582edac02c8012b01000000000000057069656365"),
+            (Kind::Outcome, 1, "e54fb0ea072eac02c80102057069656365"),
+            (Kind::Entry, 3, "e5d4f9dd600cac020003c8012b01000000000000057069656365"),
+        ];
+        for (kind, count, kept) in kept {
+            let mut bytes = Vec::new();
+            let place = Place { index: 300, ..place(kind) };
+            let part = Part { number: 0, count, link: 299 };
+            put_chunk(place, part, Seat { position: 5000, durable: 4800 }, b"piece", &mut bytes);
+            let written: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(written, kept);
+            let chunk = read_chunk(&bytes, 5000, GROUP).unwrap();
+            assert_eq!((chunk.head.place, chunk.head.part, chunk.head.behind), (place, part, 200));
         }
     }
 
@@ -196,12 +251,10 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            // The kind is outside the checksum, but whoever reads knows which kind belongs there.
-            let kept = read_chunk(&flipped, 0).is_ok_and(|chunk| chunk.head.place == place(Kind::Control));
-            assert!(!kept, "bit {bit}");
+            assert!(read_chunk(&flipped, 0, GROUP).is_err(), "bit {bit}");
         }
         for cut in 0..bytes.len() {
-            assert!(read_chunk(&bytes[..cut], 0).is_err(), "cut at {cut}");
+            assert!(read_chunk(&bytes[..cut], 0, GROUP).is_err(), "cut at {cut}");
         }
     }
 }

@@ -10,7 +10,9 @@ use tribunal_types::{GroupId, Incarnation, NodeId};
 
 use crate::error::LogError;
 
-const HEADING: &str = "tribunal log 1";
+/// The number is that of the format: frames, entries, outcomes.
+const HEADING: &str = "tribunal log 2";
+const FORMAT_BEFORE: &str = "tribunal log 1\n";
 
 /// What was drawn at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,13 @@ impl Identity {
     pub(crate) fn load(dir: &Path) -> Result<Option<Self>, LogError> {
         let path = path_in(dir);
         match fs::read_to_string(&path) {
+            Ok(text) if text.starts_with(FORMAT_BEFORE) => Err(LogError::Io {
+                reason: format!(
+                    "{} was written by an older release, in a format that this one does not read: run that release, or \
+                     begin with another directory and import the rows' versions",
+                    dir.display()
+                ),
+            }),
             Ok(text) => Self::parse(&text)
                 .map(Some)
                 .ok_or_else(|| LogError::damaged(dir, format!("{} cannot be read", path.display()))),

@@ -1,6 +1,5 @@
 //! Opening: creation, verification, recovery. Nothing is written to a log that does not verify.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use crate::mark_file::{self, Marker};
 use crate::outcomes;
 use crate::reader::{Index, LogReader, Shared};
 use crate::recent::Recent;
-use crate::retention::Limits;
+use crate::retention::{Limits, Undecided};
 use crate::segment_scan::{End, scan};
 use crate::segment_writer::SegmentWriter;
 use crate::segments::Segments;
@@ -148,7 +147,7 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
         tip: found.tip,
         control_tip: found.control_tip,
         next,
-        entry_bytes: VecDeque::new(),
+        undecided: found.undecided,
         // What a killed process left may be in the kernel's cache only; the first sync makes it durable.
         dirty: found.tip.index > 0,
         disk_dirty: found.repaired || found.control_tip.index > 0,
@@ -193,6 +192,7 @@ struct Found {
     next: Cen,
     last_csn: Csn,
     index: Index,
+    undecided: Undecided,
     /// Remains of a write that was never acknowledged were removed.
     repaired: bool,
     end: End,
@@ -212,13 +212,21 @@ fn verify(dir: &Path, parts: &Parts, mark: &Mark, group: GroupId) -> Result<Foun
     let marked_chain = |index| Ok::<_, LogError>(parts.control.read(index + 1)?.map(|stored| stored.link));
     check_tip(dir, "control log", control_tip, (mark.control_index, mark.control_chain), marked_chain)?;
 
-    let mut replay = Replay { dir, parts, index: Index::default(), tip: None, next: Cen(1), last_csn: Csn(0) };
+    let mut replay = Replay {
+        dir,
+        parts,
+        index: Index::default(),
+        undecided: Undecided::default(),
+        tip: None,
+        next: Cen(1),
+        last_csn: Csn(0),
+    };
     let truncated = truncation::load(&parts.meta, dir)?;
     for (store, lsn) in &truncated.positions {
         replay.index.lsns.set_truncated(*store, *lsn);
     }
     let end = scan(&parts.segments, |kind, position, stored| replay.record(kind, position, &stored))?;
-    let Replay { mut index, tip, next, last_csn, .. } = replay;
+    let Replay { mut index, undecided, tip, next, last_csn, .. } = replay;
     index.first_entry = index.first_entry.max(1);
     if index.first_entry > truncated.first_entry.max(1) {
         let reason = format!("its first entry is {}, but {} must be there", index.first_entry, truncated.first_entry);
@@ -229,7 +237,7 @@ fn verify(dir: &Path, parts: &Parts, mark: &Mark, group: GroupId) -> Result<Foun
         |index| Ok::<_, LogError>(parts.segments.read(Kind::Entry, index + 1)?.map(|stored| stored.link));
     check_tip(dir, "log", tip, (marked.index, marked.chain), marked_chain)?;
     let repaired = remove_remains(&parts.control, control_tip)?;
-    Ok(Found { tip, control_tip, control, next, last_csn, index, repaired, end })
+    Ok(Found { tip, control_tip, control, next, last_csn, index, undecided, repaired, end })
 }
 
 /// What the records of the segments add up to.
@@ -237,6 +245,7 @@ struct Replay<'a> {
     dir: &'a Path,
     parts: &'a Parts,
     index: Index,
+    undecided: Undecided,
     tip: Option<Tip>,
     next: Cen,
     last_csn: Csn,
@@ -257,7 +266,7 @@ impl Replay<'_> {
         if !fits {
             return Err(damaged("the chain is broken before it".into()));
         }
-        let (head, _) = head_of(&stored.payload).map_err(|e| damaged(e.to_string()))?;
+        let head = head_of(&stored.payload, self.parts.segments.group).map_err(|e| damaged(e.to_string()))?;
         if self.tip.is_some() && head.first != self.next {
             return Err(damaged(format!("it seals from epoch {}, the next was {}", head.first, self.next)));
         }
@@ -269,6 +278,7 @@ impl Replay<'_> {
         self.next = head.last.next();
         self.last_csn = self.last_csn.max(head.last_csn);
         self.index.runs.push(head.last, stored.index);
+        self.undecided.push(head.last, stored.payload.len() as u64);
         Ok(())
     }
 
@@ -277,7 +287,8 @@ impl Replay<'_> {
         let outcome = &stored.outcome;
         if self.tip.is_some() && stored.entry >= self.index.first_entry {
             self.index.lsns.push(outcome);
-            self.index.retention.push(outcome.cen, outcome.epoch_time_ms, stored.entry_bytes);
+            let bytes = self.undecided.take(outcome.cen);
+            self.index.retention.push(outcome.cen, outcome.epoch_time_ms, bytes);
         } else {
             // Its entry lay in a segment that is gone.
             for (store, span) in spans_of(outcome) {

@@ -177,7 +177,8 @@ impl LogReader {
     }
 
     fn decode(&self, stored: &Stored) -> Result<Batch, LogError> {
-        batch_of(&stored.payload, &self.shared.keyer).map_err(|e| self.damaged(format!("entry {}: {e}", stored.index)))
+        batch_of(&stored.payload, self.shared.segments.group, &self.shared.keyer)
+            .map_err(|e| self.damaged(format!("entry {}: {e}", stored.index)))
     }
 
     fn damaged(&self, reason: String) -> LogError {

@@ -9,6 +9,28 @@ const SAMPLE_EPOCHS: u64 = 64;
 /// Bytes between two samples.
 const SAMPLE_BYTES: u64 = 4 * 1024 * 1024;
 
+/// Bytes of entries that have no outcome yet, in order. What they take counts once they are decided.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Undecided(VecDeque<(Cen, u64)>);
+
+impl Undecided {
+    /// Notes what the entry that ends with `cen` takes.
+    pub(crate) fn push(&mut self, cen: Cen, bytes: u64) {
+        self.0.push_back((cen, bytes));
+    }
+
+    /// Returns how many bytes the entry of `cen` took, and forgets it and those before it.
+    pub(crate) fn take(&mut self, cen: Cen) -> u64 {
+        while let Some((last, bytes)) = self.0.front().copied().filter(|(last, _)| *last <= cen) {
+            self.0.pop_front();
+            if last == cen {
+                return bytes;
+            }
+        }
+        0
+    }
+}
+
 /// Limits of what is kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {

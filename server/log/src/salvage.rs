@@ -202,13 +202,11 @@ impl Found {
         while at < window.len().min(WINDOW_BYTES) {
             let offset = base + at as u64;
             if window[at] == MAGIC
-                && let Ok(chunk) = read_chunk(&window[at..], self.sources[source].position(offset))
+                && let Ok(chunk) = read_chunk(&window[at..], self.sources[source].position(offset), self.group)
             {
                 let head = chunk.head;
                 let located = Located { source, at: offset, len: head.bytes, part: head.part };
-                if head.place.group == self.group {
-                    self.chunks.entry((head.place, head.part.number)).or_default().push(located);
-                }
+                self.chunks.entry((head.place, head.part.number)).or_default().push(located);
                 at += head.bytes;
             } else {
                 at += 1;
@@ -245,7 +243,7 @@ impl Found {
         let source = &self.sources[located.source];
         let mut bytes = vec![0; located.len];
         source.file.read_exact_at(&mut bytes, located.at).map_err(|e| LogError::io("read", &source.path, &e))?;
-        let chunk = read_chunk(&bytes, source.position(located.at))
+        let chunk = read_chunk(&bytes, source.position(located.at), self.group)
             .map_err(|e| LogError::Io { reason: format!("{} changes: {e}", source.path.display()) })?;
         Ok(chunk.piece.to_vec())
     }
@@ -286,8 +284,8 @@ impl Found {
             let follows = |record: &&Stored| open.is_some_and(|(c, hash)| c.last + 1 == index && record.link == hash);
             let stored = records.iter().find(follows).or_else(|| records.first());
             let Some(stored) = stored else { continue };
-            let Ok(batch) = batch_of(&stored.payload, keyer) else { continue };
-            if batch.control > control || batch.group != self.group || (index == 1 && stored.link != 0) {
+            let Ok(batch) = batch_of(&stored.payload, self.group, keyer) else { continue };
+            if batch.control > control || (index == 1 && stored.link != 0) {
                 continue;
             }
             let hash = chain(stored.link, index, &stored.payload);
@@ -352,7 +350,7 @@ impl Found {
         before: &mut BTreeMap<StoreId, Lsn>,
         report: &mut SalvageReport,
     ) -> Result<(), LogError> {
-        let Ok((head, _)) = head_of(&entry.payload) else { return Ok(()) };
+        let Ok(head) = head_of(&entry.payload, self.group) else { return Ok(()) };
         let records = self.records(Kind::Outcome, head.last.0)?;
         let Some(stored) = records.iter().find(|record| record.link == entry.index) else { return Ok(()) };
         let Ok(outcome) = outcomes::outcome_of(stored, dir) else { return Ok(()) };

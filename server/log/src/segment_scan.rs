@@ -7,6 +7,8 @@
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use tribunal_types::GroupId;
+
 use crate::error::LogError;
 use crate::frame::{Kind, MAGIC, read_chunk};
 use crate::segments::{Segment, Segments};
@@ -48,10 +50,10 @@ pub(crate) fn scan(
         let mut at = 0;
         while at < bytes.len() {
             let position = segment.base + at as u64;
-            let chunk = match read_chunk(&bytes[at..], position) {
+            let chunk = match read_chunk(&bytes[at..], position, segments.group) {
                 Ok(chunk) => chunk,
                 Err(reason) => {
-                    let goes_on = files.get(ix + 1).map(starts_with_chunk).transpose()?;
+                    let goes_on = files.get(ix + 1).map(|next| starts_with_chunk(next, segments.group)).transpose()?;
                     if goes_on == Some(true) && bytes[at..].iter().all(|byte| *byte == 0) {
                         // The next chunk had no room here.
                         break;
@@ -76,10 +78,6 @@ pub(crate) fn scan(
                 let reason = format!("a chunk at position {position} belongs to another record");
                 return Err(LogError::damaged(&segments.log_dir, reason));
             }
-            if place.group != segments.group {
-                let reason = format!("a chunk at position {position} belongs to another group");
-                return Err(LogError::damaged(&segments.log_dir, reason));
-            }
             if open.as_ref().is_some_and(|record| record.next == record.count)
                 && let Some(record) = open.take()
             {
@@ -99,11 +97,11 @@ fn read_whole(segment: &Segment) -> Result<Vec<u8>, LogError> {
     Ok(bytes)
 }
 
-fn starts_with_chunk(segment: &Arc<Segment>) -> Result<bool, LogError> {
+fn starts_with_chunk(segment: &Arc<Segment>, group: GroupId) -> Result<bool, LogError> {
     let mut bytes = vec![0; tribunal_disk::VALUE_BYTES_MAX];
     let room = bytes.len().min(usize::try_from(segment.len).unwrap_or(usize::MAX));
     segment.file.read_exact_at(&mut bytes[..room], 0).map_err(|e| LogError::io("read", &segment.path, &e))?;
-    Ok(read_chunk(&bytes[..room], segment.base).is_ok())
+    Ok(read_chunk(&bytes[..room], segment.base, group).is_ok())
 }
 
 /// Looks for chunks behind a break. Returns whether any byte lies there.
@@ -127,7 +125,7 @@ fn search_behind(
             torn |= bytes[at] != 0;
             let position = segment.base + at as u64;
             if bytes[at] == MAGIC
-                && let Ok(chunk) = read_chunk(&bytes[at..], position)
+                && let Ok(chunk) = read_chunk(&bytes[at..], position, segments.group)
             {
                 if position - chunk.head.behind.min(position) > broken {
                     let reason = format!(

@@ -166,7 +166,7 @@ impl Segments {
                 .file
                 .read_exact_at(&mut bytes[..room], position - segment.base)
                 .map_err(|e| LogError::io("read", &segment.path, &e))?;
-            match read_head(&bytes[..room]) {
+            match read_head(&bytes[..room], self.group) {
                 Ok(head) => return Ok(Some((position, head))),
                 Err(_) => position = segment.end(),
             }
@@ -224,7 +224,7 @@ impl Segments {
                 .file
                 .read_exact_at(&mut bytes, at - segment.base)
                 .map_err(|e| LogError::io("read", &segment.path, &e))?;
-            let chunk = read_chunk(&bytes, at).map_err(|e| damaged(&e))?;
+            let chunk = read_chunk(&bytes, at, self.group).map_err(|e| damaged(&e))?;
             if chunk.head.place != place || chunk.head.part.number != number {
                 return Err(damaged(&"another record lies in its place"));
             }

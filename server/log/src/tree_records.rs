@@ -93,7 +93,7 @@ impl Records {
     /// If it is there but damaged or incomplete.
     pub(crate) fn read(&self, index: u64) -> Result<Option<Stored>, LogError> {
         let Some(first) = self.tree.get(&self.key(index, 0))? else { return Ok(None) };
-        let chunk = read_chunk(&first, 0).map_err(|e| self.damaged(index, e))?;
+        let chunk = read_chunk(&first, 0, self.group).map_err(|e| self.damaged(index, e))?;
         if chunk.head.place != self.place(index) || chunk.head.part.number != 0 {
             return Err(self.damaged(index, "another record lies in its place"));
         }
@@ -102,7 +102,7 @@ impl Records {
         for number in 1..count {
             let value = self.tree.get(&self.key(index, number))?;
             let value = value.ok_or_else(|| self.damaged(index, "a chunk is missing"))?;
-            let chunk = read_chunk(&value, 0).map_err(|e| self.damaged(index, e))?;
+            let chunk = read_chunk(&value, 0, self.group).map_err(|e| self.damaged(index, e))?;
             if chunk.head.place != self.place(index)
                 || chunk.head.part.number != number
                 || chunk.head.part.count != count
@@ -141,7 +141,7 @@ impl Records {
     ) -> Result<Option<Stored>, LogError> {
         let Some((key, value)) = rows.next().transpose()? else { return Ok(None) };
         let index = index_of(&key);
-        let chunk = read_chunk(&value, 0).map_err(|e| self.damaged(index, e))?;
+        let chunk = read_chunk(&value, 0, self.group).map_err(|e| self.damaged(index, e))?;
         if chunk.head.place != self.place(index) || chunk.head.part.number != 0 || key != self.key(index, 0) {
             return Err(self.damaged(index, "its first chunk is missing"));
         }
@@ -152,7 +152,7 @@ impl Records {
             if key != self.key(index, number) {
                 return Err(self.damaged(index, "a chunk is missing"));
             }
-            let chunk = read_chunk(&value, 0).map_err(|e| self.damaged(index, e))?;
+            let chunk = read_chunk(&value, 0, self.group).map_err(|e| self.damaged(index, e))?;
             if chunk.head.place != self.place(index)
                 || chunk.head.part.number != number
                 || chunk.head.part.count != count

@@ -23,8 +23,8 @@ pub(crate) fn note(shared: &Shared, meta: &Tree, below: Cen) -> Result<Option<u6
     let Some(cut) = shared.segments.cut_below(needed) else { return Ok(None) };
     let Some(first_entry) = shared.segments.first_entry_from(cut)? else { return Ok(None) };
     let stored = shared.segments.read(Kind::Entry, first_entry)?;
-    let head = stored.and_then(|stored| head_of(&stored.payload).ok());
-    let Some((head, _)) = head else {
+    let head = stored.and_then(|stored| head_of(&stored.payload, shared.segments.group).ok());
+    let Some(head) = head else {
         return Err(LogError::damaged(&shared.dir, format!("entry {first_entry} cannot be read")));
     };
     let below = head.first;

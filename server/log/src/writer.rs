@@ -13,7 +13,7 @@ use crate::images::ImageWriter;
 use crate::mark_file::Marker;
 use crate::outcomes;
 use crate::reader::Shared;
-use crate::retention::Limits;
+use crate::retention::{Limits, Undecided};
 use crate::segment_writer::SegmentWriter;
 use crate::tree_records::{Records, Tip};
 use crate::truncation;
@@ -107,8 +107,7 @@ pub struct DiskLog {
     pub(crate) control_tip: Tip,
     /// First epoch without an entry.
     pub(crate) next: Cen,
-    /// Bytes of the entries that have no outcome yet, by the index of the first.
-    pub(crate) entry_bytes: std::collections::VecDeque<(Cen, u64)>,
+    pub(crate) undecided: Undecided,
     pub(crate) dirty: bool,
     /// The database of rare records has changes.
     pub(crate) disk_dirty: bool,
@@ -166,20 +165,6 @@ impl DiskLog {
             }],
         }
     }
-
-    /// Returns how many bytes the entry of `cen` took, and forgets those of the entries before it.
-    fn bytes_of_entry(&mut self, cen: Cen) -> u64 {
-        while let Some((last, bytes)) = self.entry_bytes.front().copied() {
-            if last > cen {
-                break;
-            }
-            self.entry_bytes.pop_front();
-            if last == cen {
-                return bytes;
-            }
-        }
-        0
-    }
 }
 
 impl DurableLog for DiskLog {
@@ -198,7 +183,7 @@ impl DurableLog for DiskLog {
         self.tip = Tip { index, chain: appended.chain };
         self.next = batch.last.next();
         self.appended_bytes += appended.bytes;
-        self.entry_bytes.push_back((batch.last, appended.bytes));
+        self.undecided.push(batch.last, appended.bytes);
         self.shared.index.write().runs.push(batch.last, index);
         Ok(())
     }
@@ -209,8 +194,8 @@ impl DurableLog for DiskLog {
             what: "the outcome",
             reason: format!("no entry ends with epoch {}", outcome.cen),
         })?;
-        let entry_bytes = self.bytes_of_entry(outcome.cen);
-        let payload = outcomes::payload_of(outcome, entry_bytes);
+        let entry_bytes = self.undecided.take(outcome.cen);
+        let payload = outcomes::payload_of(outcome);
         if self.shared.segments.last_index(Kind::Outcome).is_some_and(|last| outcome.cen.0 <= last) {
             return Err(LogError::OutOfOrder {
                 what: "the outcome",

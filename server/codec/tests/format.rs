@@ -1,0 +1,187 @@
+//! Files of the format as it is written today, checked in: what this version wrote, later ones must read.
+//!
+//! A changed format gets a new version number, a file of its own here, and a decoder that still reads the old one.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tribunal_codec::{decode_batch, decode_outcome, encode_batch, encode_outcome};
+use tribunal_types::{
+    Batch, BodyHash, Cen, Conflict, ControlIndex, Csn, Decision, Digest, EpochOutcome, FenceItem, FenceResult, Given,
+    GroupId, ImportedVersion, Incarnation, Isolation, Lsn, NamespaceId, NodeId, OpKind, PolicyFallback, Range, Read,
+    Reason, RowKey, Span, Stage, StoreId, StoreLsn, StoreSnapshot, TxnId, TxnIx, TxnRequest, VerdictAt, Version,
+    Witness, Write, WriteKind,
+};
+
+const GROUP: GroupId = GroupId { node: NodeId(3), incarnation: Incarnation(7) };
+
+fn keyer(namespace: NamespaceId, store: StoreId, key: &[u8]) -> RowKey {
+    let sum = key.iter().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+    RowKey { hi: sum, lo: u64::from(namespace.0) << 32 | u64::from(store.0) }
+}
+
+fn id(n: u8) -> TxnId {
+    TxnId([1, 0x93, 0xa5, 0xb0, 0x7a, n, 0x7c, n, 0x80, n, n, n, n, n, n, n])
+}
+
+fn version(cen: u64, position: u32) -> Version {
+    Version::new(Cen(cen), position).unwrap()
+}
+
+/// Ten alike writes, as most transactions have them.
+fn usual() -> TxnRequest {
+    let mut txn = TxnRequest { id: id(1), body_hash: BodyHash(0x1234_5678), priority: 100, ..TxnRequest::default() };
+    for n in 0..10_u8 {
+        let key = Span::push(&mut txn.keys, format!("row/{n:04}").as_bytes());
+        let value = Span::push(&mut txn.values, &[b'a' + n; 12]);
+        let row = keyer(txn.namespace, StoreId(1), key.of(&txn.keys));
+        txn.writes.push(Write { row, store: StoreId(1), key, value, kind: WriteKind::Put, integer: false });
+    }
+    txn
+}
+
+/// Everything that a transaction can say.
+fn unusual() -> TxnRequest {
+    let mut txn = TxnRequest {
+        id: id(2),
+        body_hash: BodyHash(u64::MAX),
+        namespace: NamespaceId(5),
+        isolation: Isolation::Snapshot,
+        priority: 7,
+        origin: 0xfeed,
+        start: Some(Cen(90)),
+        snapshots: vec![StoreSnapshot { store: StoreId(2), at: Cen(89) }],
+        traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
+        ..TxnRequest::default()
+    };
+    let mut key = |text: &str| Span::push(&mut txn.keys, text.as_bytes());
+    let (read, absent, start, end, inserted, deleted) = (key("r"), key("no"), key("a"), key("b"), key("i"), key("d"));
+    let row = |span: Span, keys: &[u8]| keyer(NamespaceId(5), StoreId(2), span.of(keys));
+    let store = StoreId(2);
+    txn.reads.push(Read { row: row(read, &txn.keys), seen: Some(version(80, 3)), store, key: read });
+    txn.reads.push(Read { row: row(absent, &txn.keys), seen: None, store, key: absent });
+    txn.ranges.push(Range { store, start, end });
+    for (key, kind, text, integer) in [
+        (inserted, WriteKind::Insert, "1", true),
+        (read, WriteKind::Add, "-5", true),
+        (deleted, WriteKind::Delete, "", false),
+    ] {
+        let value = Span::push(&mut txn.values, text.as_bytes());
+        txn.writes.push(Write { row: row(key, &txn.keys), store, key, value, kind, integer });
+    }
+    txn
+}
+
+fn batch() -> Batch {
+    let clock_ms = 1_800_000_000_000;
+    let mut batch =
+        Batch { group: GROUP, first: Cen(98), last: Cen(100), control: ControlIndex(4), clock_ms, ..Batch::default() };
+    batch.push(&usual(), Csn::new(clock_ms * 1000 + 5, NodeId(3)));
+    batch.push(&unusual(), Csn::new(clock_ms * 1000 + 9, NodeId(4)));
+    let conflict = Conflict {
+        store: StoreId(2),
+        key: b"k".to_vec(),
+        end: None,
+        op: OpKind::Read,
+        read_version: Some(version(3, 1)),
+        current_version: Some(version(9, 2)),
+        by_txn: Some(id(9)),
+        stage: Stage::ALL[0],
+    };
+    batch.given.push(Given {
+        id: id(3),
+        body_hash: Some(BodyHash(8)),
+        namespace: NamespaceId(0),
+        reason: Reason::ClientAbort,
+        conflicts: vec![conflict],
+    });
+    batch.fences.push(FenceItem { id: id(4), namespace: NamespaceId(1) });
+    batch.imports.push(ImportedVersion {
+        row: RowKey { hi: 1, lo: 2 },
+        store: StoreId(2),
+        version: version(50, 1),
+        integer: true,
+    });
+    batch.keys = Arc::new(batch.keys.to_vec());
+    batch
+}
+
+fn usual_outcome() -> EpochOutcome {
+    EpochOutcome {
+        cen: Cen(100),
+        epoch_time_ms: 1_800_000_000_000,
+        decisions: vec![Decision::Committed { version: version(100, 1) }; 2],
+        order: vec![TxnIx(0), TxnIx(1)],
+        lsns: (0..2).map(|n| StoreLsn { txn: TxnIx(n), store: StoreId(1), lsn: Lsn(900 + u64::from(n)) }).collect(),
+        floor: Cen(40),
+        digest: Digest(0xabcd),
+        ..EpochOutcome::default()
+    }
+}
+
+fn unusual_outcome() -> EpochOutcome {
+    EpochOutcome {
+        decisions: vec![
+            Decision::Committed { version: version(100, 2) },
+            Decision::Aborted { reason: Reason::Plugin(9), first: 0, count: 1 },
+            Decision::Replayed { original: VerdictAt { cen: Cen(70), item: 3 } },
+            Decision::BodyMismatch,
+            Decision::Expired,
+        ],
+        witnesses: vec![Witness {
+            op: OpKind::Write,
+            index: 2,
+            current: Some(version(60, 4)),
+            winner: Some(TxnIx(0)),
+            stage: Stage::ALL[2],
+        }],
+        order: vec![TxnIx(0)],
+        lsns: vec![
+            StoreLsn { txn: TxnIx(0), store: StoreId(1), lsn: Lsn(12) },
+            StoreLsn { txn: TxnIx(0), store: StoreId(4), lsn: Lsn(1) },
+        ],
+        given: vec![VerdictAt { cen: Cen(100), item: 5 }],
+        fences: vec![
+            FenceResult::Fenced,
+            FenceResult::Known(VerdictAt { cen: Cen(99), item: 0 }),
+            FenceResult::Expired,
+        ],
+        imported: 17,
+        fallbacks: vec![PolicyFallback { level: Some(Isolation::Snapshot), fault: "out of fuel".into() }],
+        ..usual_outcome()
+    }
+}
+
+/// Returns the checked-in bytes; with `TRIBUNAL_WRITE_FORMAT=1` writes them first.
+fn checked_in(name: &str, written_now: &[u8]) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/format").join(name);
+    if std::env::var_os("TRIBUNAL_WRITE_FORMAT").is_some() {
+        let lines: Vec<String> =
+            written_now.chunks(40).map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+        fs::write(&path, lines.join("\n") + "\n").unwrap();
+    }
+    let text: String = fs::read_to_string(&path).unwrap().split_whitespace().collect();
+    (0..text.len() / 2).map(|n| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap()).collect()
+}
+
+#[test]
+fn batches_of_format_2_are_read_and_written() {
+    let batch = batch();
+    let mut bytes = Vec::new();
+    encode_batch(&batch, &mut bytes);
+    let kept = checked_in("batch-2.hex", &bytes);
+    assert_eq!(decode_batch(&kept, GROUP, &keyer), Ok(batch));
+    assert_eq!(bytes, kept, "what is written has changed: that takes another version number");
+}
+
+#[test]
+fn outcomes_of_format_2_are_read_and_written() {
+    for (name, outcome) in [("outcome-2.hex", usual_outcome()), ("outcome-2-unusual.hex", unusual_outcome())] {
+        let mut bytes = Vec::new();
+        encode_outcome(&outcome, &mut bytes);
+        let kept = checked_in(name, &bytes);
+        assert_eq!(decode_outcome(&kept, Cen(100)).as_ref(), Ok(&outcome), "{name}");
+        assert_eq!(bytes, kept, "{name}: what is written has changed: that takes another version number");
+    }
+}
