@@ -49,7 +49,7 @@ impl Kind {
     fn version(self) -> u8 {
         match self {
             Kind::Batch | Kind::Outcome => 2,
-            Kind::Control | Kind::Image | Kind::Mark => 1,
+            Kind::Control | Kind::Image | Kind::Mark | Kind::Readers => 1,
         }
     }
 }

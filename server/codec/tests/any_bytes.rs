@@ -5,8 +5,8 @@ use std::sync::Arc;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tribunal_codec::{
-    ImageAssembler, batch_head, decode_batch, decode_control, decode_mark, decode_outcome, decode_readers, encode_batch,
-    encode_outcome, image_pieces,
+    ImageAssembler, batch_head, decode_batch, decode_control, decode_mark, decode_outcome, decode_readers,
+    encode_batch, encode_outcome, image_pieces,
 };
 use tribunal_types::{
     Batch, BodyHash, Cen, Conflict, ControlIndex, Csn, Decision, Digest, EpochOutcome, FenceItem, FenceResult, Given,

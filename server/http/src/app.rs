@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::BoxError;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
@@ -48,7 +49,11 @@ impl App {
     ///
     /// # Errors
     /// See [`media_type`] and [`collect`].
-    pub async fn body(&self, parts: &Parts, body: Body, accepted: &[MediaType]) -> Result<(MediaType, Bytes), Refusal> {
+    pub async fn body<B>(&self, parts: &Parts, body: B, accepted: &[MediaType]) -> Result<(MediaType, Bytes), Refusal>
+    where
+        B: HttpBody<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
         let kind = media_type(&parts.headers, accepted)?;
         let bytes = collect(&parts.headers, body, self.options.body_timeout).await?;
         Ok((kind, bytes))

@@ -3,7 +3,8 @@
 use std::str;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::BoxError;
+use axum::body::{Bytes, HttpBody};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -72,7 +73,11 @@ pub fn wasm_type(headers: &HeaderMap) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// 413 above the limit, 408 when it takes longer than `timeout`, 400 when the connection breaks.
-pub async fn collect(headers: &HeaderMap, body: Body, timeout: Duration) -> Result<Bytes, Refusal> {
+pub async fn collect<B>(headers: &HeaderMap, body: B, timeout: Duration) -> Result<Bytes, Refusal>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     collect_within(headers, body, timeout, BODY_BYTES_MAX).await
 }
 
@@ -80,12 +85,16 @@ pub async fn collect(headers: &HeaderMap, body: Body, timeout: Duration) -> Resu
 ///
 /// # Errors
 /// As for [`collect`].
-pub async fn collect_within(
+pub async fn collect_within<B>(
     headers: &HeaderMap,
-    body: Body,
+    body: B,
     timeout: Duration,
     bytes_max: usize,
-) -> Result<Bytes, Refusal> {
+) -> Result<Bytes, Refusal>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > bytes_max as u64) {
         return Err(too_large(bytes_max));

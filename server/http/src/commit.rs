@@ -1,6 +1,7 @@
 //! `POST /v1/txns/{txn_id}/commit` and its neighbours `/abort` and `/validate`: the hot path.
 
-use axum::body::{Body, Bytes};
+use axum::BoxError;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
@@ -59,10 +60,22 @@ const DECISION_BYTES: usize = 256;
 )]
 pub async fn txn_commit(State(app): State<App>, request: Request) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
+    decide(&app, &parts, body).await
+}
+
+/// Decides what a request posts.
+///
+/// # Errors
+/// Whatever `txnCommit` answers outside of 2xx.
+pub async fn decide<B>(app: &App, parts: &Parts, body: B) -> Result<Response, Refusal>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     let id = path_txn_id(parts.uri.path())?;
-    let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
+    let (_, bytes) = app.body(parts, body, &[MediaType::Json]).await?;
     let catalog = app.service.catalog();
-    let posted = posted(&parts, &bytes, id, &catalog)?;
+    let posted = posted(parts, &bytes, id, &catalog)?;
     let decided = app.service.commit(posted.txn, posted.ack).await.map_err(refuse(&catalog))?;
     Ok(decision_response(id, &decided, &catalog))
 }
@@ -132,11 +145,8 @@ pub fn decision_response(id: TxnId, decided: &Decided, catalog: &Catalog) -> Res
     if decided.replayed {
         headers.insert(REPLAYED, HeaderValue::from_static("true"));
     }
-    let timing = server_timing(&decided.phases);
-    if !timing.is_empty()
-        && let Ok(value) = HeaderValue::try_from(timing)
-    {
-        headers.insert(SERVER_TIMING, value);
+    if let Some(timing) = server_timing(&decided.phases) {
+        headers.insert(SERVER_TIMING, timing);
     }
     response
 }

@@ -1,7 +1,7 @@
 //! The REST surface: a hyper server with timeouts of its own, axum routes, and the mapping of JSON to transactions
 //! and of verdicts to JSON. It decides nothing.
 //!
-//! Entry points: [`router::router`] over an implementation of [`service::Service`], served by [`server::serve`].
+//! Entry points: [`front::Front`] over an implementation of [`service::Service`], served by [`server::serve`].
 
 pub mod accept;
 pub mod answer;
@@ -16,6 +16,7 @@ pub mod consumers;
 pub mod counters;
 pub mod fault;
 pub mod feeds;
+pub mod front;
 pub mod json;
 pub mod log_pull;
 pub mod log_stream;
@@ -39,6 +40,7 @@ pub mod webhooks;
 
 pub use app::RouterOptions;
 pub use feeds::Feeds;
+pub use front::Front;
 pub use router::router;
 pub use server::{ServerOptions, listen, serve};
 pub use service::Service;

@@ -3,13 +3,12 @@
 //! Everything that a client can hold is bounded: connections, the time to send a head, the time to idle, streams and
 //! header bytes. `axum::serve` sets none of these.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
 use axum::http::Version;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -17,10 +16,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
-use tower::ServiceExt;
 
 use crate::connection::{Activity, WatchedIo};
 use crate::counters;
+use crate::front::Front;
 
 /// Bytes of a request's head. A percent-encoded key of the largest size fits.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -87,13 +86,14 @@ pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 /// Only if the listener itself fails for good.
 pub async fn serve(
     listener: TcpListener,
-    router: Router,
+    front: Front,
     options: ServerOptions,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let slots = Arc::new(Semaphore::new(options.connections_max));
     let (station, watched) = watch::channel(Station::Open);
     let builder = Arc::new(connection_builder());
+    let front = Arc::new(front);
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
         let accepted = tokio::select! {
@@ -109,10 +109,10 @@ pub async fn serve(
                 continue;
             }
         };
-        let (builder, router, watched) = (Arc::clone(&builder), router.clone(), watched.clone());
+        let (builder, front, watched) = (Arc::clone(&builder), Arc::clone(&front), watched.clone());
         counters::accepted();
         tokio::spawn(async move {
-            connection(socket, &builder, router, options, watched).await;
+            connection(socket, &builder, front, options, watched).await;
             counters::ended();
             drop(slot);
         });
@@ -169,7 +169,7 @@ fn connection_builder() -> auto::Builder<TokioExecutor> {
 async fn connection(
     socket: TcpStream,
     builder: &auto::Builder<TokioExecutor>,
-    router: Router,
+    front: Arc<Front>,
     options: ServerOptions,
     mut station: watch::Receiver<Station>,
 ) {
@@ -178,14 +178,12 @@ async fn connection(
     let requests = Arc::clone(&activity);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let working = requests.request_began(request.version() == Version::HTTP_2);
-        let answer = router.clone().oneshot(request.map(Body::new));
+        let front = Arc::clone(&front);
         async move {
-            let answer = answer.await;
+            let response = front.answer(request).await;
             drop(working);
-            if let Ok(response) = &answer {
-                counters::answered(response.status().as_u16());
-            }
-            answer
+            counters::answered(response.status().as_u16());
+            Ok::<_, Infallible>(response)
         }
     });
     let mut served = std::pin::pin!(builder.serve_connection(io, service));

@@ -9,6 +9,7 @@ mod credentials;
 mod declared;
 mod epoch_cache;
 mod feeds;
+mod gathering;
 mod log_thread;
 mod metrics;
 mod modules;

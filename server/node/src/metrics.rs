@@ -1,6 +1,8 @@
 //! Counters and histograms, and their exposition for `/metrics`.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -9,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tribunal_http::plugin_service::Health;
-use tribunal_types::PluginSlot;
+use tribunal_types::{Decision, EpochOutcome, PluginSlot, Reason};
 
 /// Label of aborts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -195,6 +197,32 @@ impl Metrics {
         let lag = metrics.webhook_lag_records.clone();
         registry.register("webhook_lag_records", "Records that a store's webhook has not acknowledged", lag);
         Metrics { registry, ..metrics }
+    }
+
+    /// Counts what an epoch decided and how long that took.
+    pub fn count_epoch(&self, outcome: &EpochOutcome, resolve: Duration) {
+        self.epochs.inc();
+        self.epoch_txns.observe(outcome.decisions.len() as f64);
+        self.resolve_seconds.observe(resolve.as_secs_f64());
+        self.committed.inc_by(outcome.order.len() as u64);
+        let mut aborts: HashMap<Reason, u64> = HashMap::new();
+        for decision in &outcome.decisions {
+            match decision {
+                Decision::Aborted { reason, .. } => *aborts.entry(*reason).or_default() += 1,
+                Decision::Replayed { .. } => {
+                    self.replayed.inc();
+                }
+                _ => {}
+            }
+        }
+        for (reason, count) in aborts {
+            self.aborted.get_or_create(&ReasonLabel { reason: reason.to_string() }).inc_by(count);
+        }
+        for fallback in &outcome.fallbacks {
+            let slot = fallback.level.map_or("rule", |level| level.name());
+            self.plugin_faults.get_or_create(&SlotLabel { slot: slot.to_owned() }).inc();
+            tracing::error!(slot, epoch = outcome.cen.0, fault = %fallback.fault, "a plugin failed; its native twin decided this epoch");
+        }
     }
 
     /// Takes over the log's own counters.

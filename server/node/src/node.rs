@@ -11,13 +11,14 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Sender, unbounded};
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
-use tribunal_http::{RouterOptions, ServerOptions, Service};
+use tribunal_http::{Front, RouterOptions, ServerOptions, Service};
 use tribunal_log::HoldBack;
 use tribunal_types::{ControlChange, Existence, NamespaceId, PluginSlot, StoreSpec};
 
 use crate::config::Config;
 use crate::consumers::RecordTimes;
 use crate::epoch_cache::EpochCache;
+use crate::gathering::Gathering;
 use crate::log_thread;
 use crate::metrics::Metrics;
 use crate::modules::Modules;
@@ -29,6 +30,7 @@ use crate::recovery::{Recovered, recover};
 use crate::sequencer::{Ended, Message, Sequencer, Shared, Start};
 use crate::service::NodeService;
 use crate::stores::{Records, Stores};
+use crate::waiting::Dispatch;
 use crate::webhooks::Webhooks;
 
 /// Bytes of recent epochs kept in memory.
@@ -100,6 +102,7 @@ impl Node {
         modules: Arc<Modules>,
     ) -> Result<Node, NodeError> {
         let (messages, inbox) = unbounded();
+        let (gathering, gathered) = Gathering::new(messages.clone());
         let (jobs, log_jobs) = unbounded();
         let (ended_sender, ended) = watch::channel(None);
         let shared = Shared {
@@ -136,6 +139,8 @@ impl Node {
             epoch_length: config.epoch,
             workers: recovered.workers,
             image_every_bytes: config.log.image_every_bytes,
+            gathered,
+            dispatch: Dispatch::start(runtime.handle()),
             on_control: {
                 let (stores, pushes) = (Arc::clone(&stores), Arc::clone(&pushes));
                 Box::new(move |index, change| {
@@ -183,6 +188,7 @@ impl Node {
         })?;
         let service = Arc::new(NodeService {
             messages: messages.clone(),
+            gathering,
             shared,
             stores,
             records,
@@ -235,12 +241,12 @@ impl Node {
             debug_routes: config.http.debug_routes,
             heartbeat: millis((config.http.idle_timeout_ms / 3).min(15_000)),
         };
-        let router = tribunal_http::router(Arc::clone(&self.service) as Arc<dyn Service>, routes);
+        let front = Front::new(Arc::clone(&self.service) as Arc<dyn Service>, routes);
         let server = async move {
             let stopped = async {
                 let _ = stopped.await;
             };
-            if let Err(error) = tribunal_http::serve(listener, router, options, stopped).await {
+            if let Err(error) = tribunal_http::serve(listener, front, options, stopped).await {
                 tracing::error!(%error, "the listener failed");
             }
         };

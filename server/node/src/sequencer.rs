@@ -1,7 +1,7 @@
 //! The one thread that owns the node's deterministic state: it seals batches, resolves epochs and answers.
 //!
-//! Everything reaches it as a [`Message`], in one queue; it performs no I/O itself and never waits for anything but
-//! that queue. Invariants:
+//! Everything reaches it as a [`Message`], in one queue, or gathers until it is free ([`Gathered`]); it performs no I/O
+//! itself and never waits for anything but that queue. Invariants:
 //! * an epoch is resolved only after its batch is durable, and in the order of epochs;
 //! * nobody is answered before the epoch's outcome is in the [`EpochCache`];
 //! * at most one batch is on its way to the disk, so that every sync carries all that came while it was away.
@@ -27,18 +27,21 @@ use tribunal_types::{
 use crate::config::EpochLength;
 use crate::declared::Declarations;
 use crate::epoch_cache::{EpochCache, ResolvedEpoch, Timing};
+use crate::gathering::Gathered;
 use crate::log_thread::Job;
-use crate::metrics::{Metrics, ReasonLabel, SlotLabel};
+use crate::metrics::Metrics;
 use crate::policies::PolicySet;
 use crate::published::{Published, StoreProgress};
 use crate::shards::{BySize, Workers};
-use crate::waiting::{Answer, Ticket, bytes_of};
+use crate::waiting::{Answer, Answered, Commit, Dispatch, Ticket, bytes_of};
 use crate::watchers::Watchers;
 
-/// What the sequencer hears.
+/// What the sequencer hears, beside the commits that gather.
 pub enum Message {
     /// Transactions to decide, in this order.
-    Commit(Vec<(TxnRequest, Ticket)>),
+    Commit(Vec<Commit>),
+    /// As many transactions have gathered as the sequencer wanted to be woken for.
+    Gathered,
     /// A read-only commit or a dry run.
     Judge(Box<TxnRequest>, oneshot::Sender<Verdict>),
     /// A client gives up.
@@ -128,6 +131,10 @@ pub struct Start {
     pub workers: Workers,
     /// Bytes of log after which a new image is taken.
     pub image_every_bytes: u64,
+    /// Where single commits gather.
+    pub gathered: Gathered,
+    /// The way of answers.
+    pub dispatch: Dispatch,
     /// Where a durable control entry's consequences outside the resolver are carried out (catalog, pushes). Must not
     /// wait for anything.
     pub on_control: Box<dyn FnMut(ControlIndex, &ControlChange) + Send>,
@@ -142,10 +149,19 @@ pub struct Start {
 /// Who waits for the items of one batch.
 #[derive(Default)]
 struct Waiters {
-    txns: Vec<(Ticket, usize)>,
-    given: Vec<Ticket>,
+    txns: Vec<Waiter>,
+    given: Vec<Waiter>,
     fences: Vec<(Ticket, TxnId)>,
     import: Option<(oneshot::Sender<u64>, usize)>,
+}
+
+/// Who waits for a transaction.
+struct Waiter {
+    ticket: Ticket,
+    /// What it counts for in `waiting_bytes`.
+    bytes: usize,
+    /// The transaction, copied into the batch; goes back with the answer.
+    spent: Option<Box<TxnRequest>>,
 }
 
 /// The sequencer's state.
@@ -158,6 +174,8 @@ pub struct Sequencer {
     in_flight: HashMap<(NamespaceId, TxnId), (), foldhash::fast::FixedState>,
     watchers: Watchers,
     deferred: VecDeque<Message>,
+    /// Empty; its memory is used again.
+    gathered: Vec<Commit>,
     imports: VecDeque<(Vec<ImportedVersion>, oneshot::Sender<u64>)>,
     controls: VecDeque<oneshot::Sender<()>>,
     durable_controls: VecDeque<(ControlIndex, ControlChange)>,
@@ -192,6 +210,10 @@ pub const CONTROL_COLUMN: u16 = 0xff00;
 /// Column of a state image with what fills the slots of plugins.
 pub const SLOTS_COLUMN: u16 = 0xff01;
 
+/// While a batch is on its way to the disk, so many commits gather before the sequencer looks at them.
+const GATHER: usize = 48;
+/// A larger transaction is freed as soon as it is copied into the batch.
+const SPENT_BYTES_MAX: usize = 64 * 1024;
 /// Messages taken from the queue before the seal is considered again.
 const MESSAGES_AT_ONCE: usize = 1024;
 
@@ -211,6 +233,7 @@ impl Sequencer {
             in_flight: HashMap::default(),
             watchers: Watchers::default(),
             deferred: VecDeque::new(),
+            gathered: Vec::new(),
             imports: VecDeque::new(),
             controls: VecDeque::new(),
             durable_controls: VecDeque::new(),
@@ -228,6 +251,13 @@ impl Sequencer {
     /// Runs until told to stop, or until the log fails.
     pub fn run(mut self, messages: &Receiver<Message>) -> Ended {
         loop {
+            // A batch that is on its way, or a fixed length that has begun, leaves time for more to gather.
+            let busy = !self.sealed.is_empty() || self.opened_at.is_some();
+            if self.start.gathered.wake_at(if busy { GATHER } else { 1 }) {
+                self.take_gathered();
+                self.seal_if_due();
+                continue;
+            }
             let first = match self.wait_at_most() {
                 None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(wait) => messages.recv_timeout(wait),
@@ -249,8 +279,19 @@ impl Sequencer {
                     next = messages.try_recv().ok();
                 }
             }
+            self.take_gathered();
             self.seal_if_due();
         }
+    }
+
+    /// Takes in the commits that have gathered.
+    fn take_gathered(&mut self) {
+        let mut commits = std::mem::take(&mut self.gathered);
+        self.start.gathered.take(&mut commits);
+        if !commits.is_empty() {
+            self.commit(&mut commits);
+        }
+        self.gathered = commits;
     }
 
     fn wait_at_most(&self) -> Option<Duration> {
@@ -264,7 +305,9 @@ impl Sequencer {
 
     fn handle(&mut self, message: Message) {
         match message {
-            Message::Commit(txns) => self.commit(txns),
+            Message::Commit(mut commits) => self.commit(&mut commits),
+            // `run` looks after every message.
+            Message::Gathered => {}
             Message::Judge(txn, reply) => {
                 self.shared.waiting_bytes.fetch_sub(bytes_of(&txn), Ordering::Relaxed);
                 let verdict = self.start.resolver.judge(&txn, &self.start.policies.policies());
@@ -273,6 +316,7 @@ impl Sequencer {
             Message::Abort(namespace, id, ticket) => self.abort(namespace, id, ticket),
             Message::Fence(namespace, id, ticket) => self.fence(namespace, id, ticket),
             Message::Status(namespace, id, reply) => {
+                self.take_gathered();
                 let _ = reply.send(self.known(namespace, id));
             }
             Message::Watch(namespace, id, reply) => self.watch(namespace, id, reply),
@@ -350,6 +394,7 @@ impl Sequencer {
     }
 
     fn watch(&mut self, namespace: NamespaceId, id: TxnId, reply: oneshot::Sender<KnownNow>) {
+        self.take_gathered();
         let known = self.known(namespace, id);
         let reply = match known {
             KnownNow::At(_) | KnownNow::Expired => Some(reply),
@@ -382,13 +427,14 @@ impl Sequencer {
         self.opened_at.get_or_insert_with(Instant::now);
     }
 
-    fn commit(&mut self, txns: Vec<(TxnRequest, Ticket)>) {
+    /// Takes transactions in; leaves `commits` empty.
+    fn commit(&mut self, commits: &mut Vec<Commit>) {
         let now_us = unix_micros();
-        let mut txns = txns.into_iter();
-        while let Some((txn, ticket)) = txns.next() {
-            if let Some((txn, ticket)) = self.offer(txn, ticket, now_us) {
+        let mut left = commits.drain(..);
+        while let Some(commit) = left.next() {
+            if let Some(commit) = self.offer(commit, now_us) {
                 // The open batch is full: the rest waits for the next one.
-                let rest = std::iter::once((txn, ticket)).chain(txns).collect();
+                let rest = std::iter::once(commit).chain(left).collect();
                 self.deferred.push_back(Message::Commit(rest));
                 return;
             }
@@ -396,12 +442,13 @@ impl Sequencer {
     }
 
     /// Puts a transaction into the open batch; gives it back if that is full.
-    fn offer(&mut self, txn: TxnRequest, ticket: Ticket, now_us: u64) -> Option<(TxnRequest, Ticket)> {
+    fn offer(&mut self, commit: Commit, now_us: u64) -> Option<Commit> {
+        let Commit { txn, ticket } = commit;
         let key = (txn.namespace, txn.id);
         let bytes = bytes_of(&txn);
         if self.in_flight.contains_key(&key) {
             self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            ticket.answer(Answer::InFlight);
+            ticket.answer(Answer::InFlight, Some(txn));
             return None;
         }
         let known = !matches!(self.start.resolver.known(txn.namespace, txn.id), Known::Unknown);
@@ -409,15 +456,16 @@ impl Sequencer {
             let given =
                 Given { id: txn.id, body_hash: Some(txn.body_hash), namespace: txn.namespace, reason, conflicts };
             if self.start.batcher.give(given).is_err() {
-                return Some((txn, ticket));
+                return Some(Commit { txn, ticket });
             }
             self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.open.given.push(ticket);
+            self.open.given.push(Waiter { ticket, bytes: 0, spent: Some(txn) });
         } else {
             if self.start.batcher.offer(&txn, now_us).is_err() {
-                return Some((txn, ticket));
+                return Some(Commit { txn, ticket });
             }
-            self.open.txns.push((ticket, bytes));
+            let spent = (bytes <= SPENT_BYTES_MAX).then_some(txn);
+            self.open.txns.push(Waiter { ticket, bytes, spent });
         }
         self.in_flight.insert(key, ());
         self.opened();
@@ -425,10 +473,12 @@ impl Sequencer {
     }
 
     fn abort(&mut self, namespace: NamespaceId, id: TxnId, ticket: Ticket) {
+        // What was asked before comes before.
+        self.take_gathered();
         match self.known(namespace, id) {
-            KnownNow::InFlight => return ticket.answer(Answer::InFlight),
-            KnownNow::At(at) => return ticket.answer(Answer::Stored(at)),
-            KnownNow::Expired => return ticket.answer(Answer::Expired),
+            KnownNow::InFlight => return ticket.answer(Answer::InFlight, None),
+            KnownNow::At(at) => return ticket.answer(Answer::Stored(at), None),
+            KnownNow::Expired => return ticket.answer(Answer::Expired, None),
             KnownNow::Unknown => {}
         }
         let given = Given { id, body_hash: None, namespace, reason: Reason::ClientAbort, conflicts: Vec::new() };
@@ -437,14 +487,15 @@ impl Sequencer {
             return;
         }
         self.in_flight.insert((namespace, id), ());
-        self.open.given.push(ticket);
+        self.open.given.push(Waiter { ticket, bytes: 0, spent: None });
         self.opened();
     }
 
     fn fence(&mut self, namespace: NamespaceId, id: TxnId, ticket: Ticket) {
+        self.take_gathered();
         match self.known(namespace, id) {
-            KnownNow::At(at) => return ticket.answer(Answer::Stored(at)),
-            KnownNow::Expired => return ticket.answer(Answer::Expired),
+            KnownNow::At(at) => return ticket.answer(Answer::Stored(at), None),
+            KnownNow::Expired => return ticket.answer(Answer::Expired, None),
             // A fence of an id in flight is decided behind it, in the same epoch or a later one.
             KnownNow::InFlight | KnownNow::Unknown => {}
         }
@@ -499,6 +550,7 @@ impl Sequencer {
         let (waiters, sealed_at) = self.sealed.pop_front().expect("a durable batch was sealed here");
         self.start.epochs.entry(batch);
         // The disk is free again: what has gathered goes first, and is written while this epoch is resolved.
+        self.take_gathered();
         self.seal_if_due();
         let mut waiters = Some(waiters);
         while let Some(input) = self.start.epochs.poll() {
@@ -518,7 +570,10 @@ impl Sequencer {
         let executor = BySize { workers: &self.start.workers, operations };
         let outcome = self.start.resolver.resolve(&input, &self.start.policies.policies(), &executor);
         let timing = Timing { sealed_at, durable_at, resolved_at: Instant::now() };
-        self.count(&outcome, timing);
+        self.shared.metrics.count_epoch(&outcome, timing.resolved_at - timing.durable_at);
+        for fallback in &outcome.fallbacks {
+            self.start.policies.fell_back(fallback.level);
+        }
         let epoch = Arc::new(ResolvedEpoch::new(input, outcome, timing));
         self.start.visibility.note_epoch(epoch.outcome.cen, &epoch.last_lsns().collect::<Vec<_>>());
         self.shared.cache.publish(Arc::clone(&epoch));
@@ -534,33 +589,6 @@ impl Sequencer {
         }
     }
 
-    fn count(&self, outcome: &tribunal_types::EpochOutcome, timing: Timing) {
-        let metrics = &self.shared.metrics;
-        metrics.epochs.inc();
-        metrics.epoch_txns.observe(outcome.decisions.len() as f64);
-        metrics.resolve_seconds.observe((timing.resolved_at - timing.durable_at).as_secs_f64());
-        metrics.committed.inc_by(outcome.order.len() as u64);
-        let mut aborts: HashMap<Reason, u64> = HashMap::new();
-        for decision in &outcome.decisions {
-            match decision {
-                Decision::Aborted { reason, .. } => *aborts.entry(*reason).or_default() += 1,
-                Decision::Replayed { .. } => {
-                    metrics.replayed.inc();
-                }
-                _ => {}
-            }
-        }
-        for (reason, count) in aborts {
-            metrics.aborted.get_or_create(&ReasonLabel { reason: reason.to_string() }).inc_by(count);
-        }
-        for fallback in &outcome.fallbacks {
-            self.start.policies.fell_back(fallback.level);
-            let slot = fallback.level.map_or("rule", |level| level.name());
-            metrics.plugin_faults.get_or_create(&SlotLabel { slot: slot.to_owned() }).inc();
-            tracing::error!(slot, epoch = outcome.cen.0, fault = %fallback.fault, "a plugin failed; its native twin decided this epoch");
-        }
-    }
-
     fn answer(&mut self, epoch: &Arc<ResolvedEpoch>, waiters: Waiters) {
         let outcome = &epoch.outcome;
         let decided = |item: u32| Answer::Decided { epoch: Arc::clone(epoch), item };
@@ -573,25 +601,30 @@ impl Sequencer {
             }
         }
         let mut bytes = 0;
-        for (ix, ((ticket, size), decision)) in waiters.txns.into_iter().zip(&outcome.decisions).enumerate() {
-            bytes += size;
-            ticket.answer(match *decision {
+        let mut answers = Vec::with_capacity(waiters.txns.len() + waiters.given.len());
+        for (ix, (waiter, decision)) in waiters.txns.into_iter().zip(&outcome.decisions).enumerate() {
+            bytes += waiter.bytes;
+            let answer = match *decision {
                 Decision::Committed { .. } | Decision::Aborted { .. } => decided(ix as u32),
                 Decision::Replayed { original } => Answer::Stored(original),
                 Decision::BodyMismatch => Answer::BodyMismatch,
                 Decision::Expired => Answer::Expired,
-            });
+            };
+            answers.push((waiter.ticket, Answered { answer, spent: waiter.spent }));
         }
         self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        for (ticket, at) in waiters.given.into_iter().zip(&outcome.given) {
-            ticket.answer(if at.cen == outcome.cen { decided(at.item) } else { Answer::Stored(*at) });
+        for (waiter, at) in waiters.given.into_iter().zip(&outcome.given) {
+            let answer = if at.cen == outcome.cen { decided(at.item) } else { Answer::Stored(*at) };
+            answers.push((waiter.ticket, Answered { answer, spent: waiter.spent }));
         }
+        self.start.dispatch.answer(answers);
         for ((ticket, _), result) in waiters.fences.into_iter().zip(&outcome.fences) {
-            ticket.answer(match *result {
+            let answer = match *result {
                 FenceResult::Fenced => Answer::Fenced,
                 FenceResult::Known(at) => Answer::Stored(at),
                 FenceResult::Expired => Answer::Expired,
-            });
+            };
+            ticket.answer(answer, None);
         }
         if let Some((reply, bytes)) = waiters.import {
             self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -693,6 +726,8 @@ impl Sequencer {
 
     /// Finishes the epochs under way, takes an image and ends.
     fn stop(mut self, messages: &Receiver<Message>) -> Ended {
+        let mut last = self.start.gathered.close();
+        self.commit(&mut last);
         loop {
             if self.sealed.is_empty() && self.opened_at.is_some() {
                 self.seal();
@@ -701,8 +736,10 @@ impl Sequencer {
                 break;
             }
             match messages.recv() {
-                Ok(Message::Commit(txns)) => txns.into_iter().for_each(|(_, ticket)| ticket.answer(Answer::Stopping)),
-                Ok(Message::Abort(_, _, ticket) | Message::Fence(_, _, ticket)) => ticket.answer(Answer::Stopping),
+                Ok(Message::Commit(commits)) => refuse(commits, &Answer::Stopping),
+                Ok(Message::Abort(_, _, ticket) | Message::Fence(_, _, ticket)) => {
+                    ticket.answer(Answer::Stopping, None);
+                }
                 Ok(Message::LogFailed(reason)) => return self.fail(messages, reason),
                 Ok(message @ (Message::Durable(_) | Message::ControlDurable(..))) => self.handle(message),
                 Ok(_) => {}
@@ -718,20 +755,26 @@ impl Sequencer {
 
     /// Tells everybody who waits that the outcome is unknown, and ends.
     fn fail(mut self, messages: &Receiver<Message>, reason: String) -> Ended {
+        refuse(self.start.gathered.close(), &Answer::Unknown);
         let open = std::mem::take(&mut self.open);
         for waiters in self.sealed.drain(..).map(|(waiters, _)| waiters).chain(std::iter::once(open)) {
-            let tickets = waiters.txns.into_iter().map(|(ticket, _)| ticket).chain(waiters.given);
-            tickets.chain(waiters.fences.into_iter().map(|(t, _)| t)).for_each(|t| t.answer(Answer::Unknown));
+            waiters.txns.into_iter().chain(waiters.given).for_each(|w| w.ticket.answer(Answer::Unknown, w.spent));
+            waiters.fences.into_iter().for_each(|(ticket, _)| ticket.answer(Answer::Unknown, None));
         }
         for message in self.deferred.drain(..).chain(messages.try_iter()) {
             match message {
-                Message::Commit(txns) => txns.into_iter().for_each(|(_, ticket)| ticket.answer(Answer::Unknown)),
-                Message::Abort(_, _, ticket) | Message::Fence(_, _, ticket) => ticket.answer(Answer::Unknown),
+                Message::Commit(commits) => refuse(commits, &Answer::Unknown),
+                Message::Abort(_, _, ticket) | Message::Fence(_, _, ticket) => ticket.answer(Answer::Unknown, None),
                 _ => {}
             }
         }
         Ended::LogFailed(reason)
     }
+}
+
+/// Answers commits that are not taken in.
+fn refuse(commits: Vec<Commit>, answer: &Answer) {
+    commits.into_iter().for_each(|commit| commit.ticket.answer(answer.clone(), Some(commit.txn)));
 }
 
 /// Returns who receives a store's records.

@@ -24,12 +24,13 @@ use tribunal_types::{
 
 use crate::config::EpochLength;
 use crate::consumers::RecordTimes;
+use crate::gathering::Gathering;
 use crate::metrics::StoreLabel;
 use crate::plugin_admin::PluginAdmin;
 use crate::pushes::Pushes;
 use crate::sequencer::{KnownNow, Message, Shared};
 use crate::stores::{Records, Stores};
-use crate::waiting::{Answer, Many, Ticket, bytes_of};
+use crate::waiting::{Answer, Answered, AnsweredMany, Commit, Many, Ticket, bytes_of};
 use crate::webhooks::Webhooks;
 
 /// A commit that is not durable after this long is answered with "outcome unknown".
@@ -43,6 +44,8 @@ const RETRY_AFTER_MS: u64 = 20;
 pub struct NodeService {
     /// The sequencer's queue.
     pub messages: Sender<Message>,
+    /// Where single commits gather for the sequencer.
+    pub gathering: Gathering,
     /// What the sequencer shares.
     pub shared: Shared,
     /// The catalog.
@@ -182,7 +185,7 @@ impl NodeService {
         let (reply, answer) = oneshot::channel();
         self.send(make(Ticket::Single(reply)))?;
         match tokio::time::timeout(DECISION_PATIENCE, answer).await {
-            Ok(Ok(answer)) => Ok(answer),
+            Ok(Ok(answered)) => Ok(answered.answer),
             _ => Err(outcome_unknown()),
         }
     }
@@ -201,7 +204,13 @@ impl NodeService {
         }
         let asked = Instant::now();
         self.admit(bytes_of(&txn))?;
-        let answer = self.ask(|ticket| Message::Commit(vec![(began(txn), ticket)])).await?;
+        let (reply, answer) = oneshot::channel();
+        let commit = Commit { txn: Box::new(began(txn)), ticket: Ticket::Single(reply) };
+        self.gathering.add(commit).map_err(|_| stopping())?;
+        // The spent transaction is dropped here, where it was made.
+        let Ok(Ok(Answered { answer, .. })) = tokio::time::timeout(DECISION_PATIENCE, answer).await else {
+            return Err(outcome_unknown());
+        };
         let decided = self.words(answer, asked)?;
         Ok(self.until_applied(decided, ack, Instant::now() + APPLY_PATIENCE).await)
     }
@@ -219,10 +228,14 @@ impl NodeService {
         if !places.is_empty() {
             let (reply, answers) = oneshot::channel();
             let many = Many::new(places.len(), reply);
-            let part = |(slot, (_, txn))| (began(txn), Ticket::Part(Arc::clone(&many), slot));
+            let part =
+                |(slot, (_, txn))| Commit { txn: Box::new(began(txn)), ticket: Ticket::Part(Arc::clone(&many), slot) };
             self.send(Message::Commit(writes.into_iter().enumerate().map(part).collect()))?;
             let answers = match tokio::time::timeout(DECISION_PATIENCE, answers).await {
-                Ok(Ok(answers)) => answers,
+                Ok(Ok(AnsweredMany { answers, spent })) => {
+                    drop(spent);
+                    answers
+                }
                 _ => return Err(outcome_unknown()),
             };
             // One patience for all of them, or a dead store would hold the request for as many as there are.

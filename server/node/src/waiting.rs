@@ -1,9 +1,14 @@
-//! Who waits for an item of an epoch, and what they get.
+//! Who waits for an item of an epoch, what they get, and how an epoch's answers reach their tasks.
+//!
+//! Memory goes back to where it came from: a spent transaction travels with its answer, because freeing on another
+//! thread costs both of them. And answers travel together: [`Dispatch`] wakes one task, which wakes the others from a
+//! thread of theirs.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
 use tribunal_types::{TxnRequest, VerdictAt, Write};
 
 use crate::epoch_cache::ResolvedEpoch;
@@ -13,6 +18,23 @@ use crate::epoch_cache::ResolvedEpoch;
 pub fn bytes_of(txn: &TxnRequest) -> usize {
     let operations = txn.reads.len() + txn.ranges.len() + txn.writes.len();
     txn.keys.len() + txn.values.len() + operations * size_of::<Write>() + size_of::<TxnRequest>()
+}
+
+/// A transaction and who waits for its verdict.
+pub struct Commit {
+    /// The transaction.
+    pub txn: Box<TxnRequest>,
+    /// Who waits.
+    pub ticket: Ticket,
+}
+
+/// An answer, and what was made for it.
+#[derive(Debug)]
+pub struct Answered {
+    /// The answer.
+    pub answer: Answer,
+    /// The transaction, spent.
+    pub spent: Option<Box<TxnRequest>>,
 }
 
 /// What became of an item.
@@ -48,27 +70,38 @@ pub struct Many {
 
 struct ManyState {
     answers: Vec<Answer>,
+    spent: Vec<Box<TxnRequest>>,
     missing: usize,
-    done: Option<oneshot::Sender<Vec<Answer>>>,
+    done: Option<oneshot::Sender<AnsweredMany>>,
+}
+
+/// The answers of one request with many transactions, and what was made for it.
+pub struct AnsweredMany {
+    /// The answers, in the order of the request.
+    pub answers: Vec<Answer>,
+    /// The transactions, spent.
+    pub spent: Vec<Box<TxnRequest>>,
 }
 
 impl Many {
     /// Makes a collector for `count` transactions, which answers on `done`.
     #[must_use]
-    pub fn new(count: usize, done: oneshot::Sender<Vec<Answer>>) -> Arc<Many> {
-        let state = ManyState { answers: vec![Answer::Unknown; count], missing: count, done: Some(done) };
+    pub fn new(count: usize, done: oneshot::Sender<AnsweredMany>) -> Arc<Many> {
+        let answers = vec![Answer::Unknown; count];
+        let state = ManyState { answers, spent: Vec::with_capacity(count), missing: count, done: Some(done) };
         Arc::new(Many { state: Mutex::new(state) })
     }
 
-    fn put(&self, slot: usize, answer: Answer) {
+    fn put(&self, slot: usize, answer: Answer, spent: Option<Box<TxnRequest>>) {
         let mut state = self.state.lock();
         state.answers[slot] = answer;
+        state.spent.extend(spent);
         state.missing -= 1;
         if state.missing == 0 {
-            let answers = std::mem::take(&mut state.answers);
+            let (answers, spent) = (std::mem::take(&mut state.answers), std::mem::take(&mut state.spent));
             if let Some(done) = state.done.take() {
                 // The client may have gone; its verdict is stored all the same.
-                let _ = done.send(answers);
+                let _ = done.send(AnsweredMany { answers, spent });
             }
         }
     }
@@ -77,19 +110,66 @@ impl Many {
 /// One waiting item.
 pub enum Ticket {
     /// A request of its own.
-    Single(oneshot::Sender<Answer>),
+    Single(oneshot::Sender<Answered>),
     /// A part of a request with many.
     Part(Arc<Many>, usize),
 }
 
 impl Ticket {
-    /// Answers.
-    pub fn answer(self, answer: Answer) {
+    /// Answers at once.
+    pub fn answer(self, answer: Answer, spent: Option<Box<TxnRequest>>) {
         match self {
             Ticket::Single(reply) => {
-                let _ = reply.send(answer);
+                let _ = reply.send(Answered { answer, spent });
             }
-            Ticket::Part(many, slot) => many.put(slot, answer),
+            Ticket::Part(many, slot) => many.put(slot, answer, spent),
+        }
+    }
+}
+
+/// Up to so many answers are given one by one.
+const SINGLY_MAX: usize = 2;
+
+/// One answer on its way.
+type Reply = (oneshot::Sender<Answered>, Answered);
+
+/// Hands the answers of an epoch to whoever waits. Holds no more answers than there are requests in flight.
+#[derive(Clone)]
+pub struct Dispatch(mpsc::UnboundedSender<Vec<Reply>>);
+
+impl Dispatch {
+    /// Starts the task that wakes the others, on the runtime where they run.
+    #[must_use]
+    pub fn start(runtime: &Handle) -> Dispatch {
+        let (sender, mut epochs) = mpsc::unbounded_channel::<Vec<Reply>>();
+        runtime.spawn(async move {
+            while let Some(replies) = epochs.recv().await {
+                for (reply, answered) in replies {
+                    let _ = reply.send(answered);
+                }
+            }
+        });
+        Dispatch(sender)
+    }
+
+    /// Gives answers that belong together.
+    pub fn answer(&self, answers: Vec<(Ticket, Answered)>) {
+        let mut replies = Vec::with_capacity(answers.len());
+        for (ticket, answered) in answers {
+            match ticket {
+                Ticket::Single(reply) => replies.push((reply, answered)),
+                Ticket::Part(many, slot) => many.put(slot, answered.answer, answered.spent),
+            }
+        }
+        let singly = |replies: Vec<Reply>| {
+            for (reply, answered) in replies {
+                let _ = reply.send(answered);
+            }
+        };
+        if replies.len() <= SINGLY_MAX {
+            singly(replies);
+        } else if let Err(mpsc::error::SendError(replies)) = self.0.send(replies) {
+            singly(replies);
         }
     }
 }

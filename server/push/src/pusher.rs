@@ -29,6 +29,9 @@ pub struct PushOptions {
     pub backoff_min: Duration,
     /// Longest wait after trouble.
     pub backoff_max: Duration,
+    /// A busy push starts no sooner than this after the one before it. A batch costs an instance of the adaptor and
+    /// several changes of threads, however small it is.
+    pub pace: Duration,
     /// How often an idle push reads the watermark, to notice a storage that restarted behind it.
     pub heartbeat: Duration,
 }
@@ -39,10 +42,14 @@ impl Default for PushOptions {
             limit: ReadLimit { records_max: 8192, bytes_max: 8 * 1024 * 1024 },
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(5),
+            pace: Duration::from_millis(5),
             heartbeat: Duration::from_secs(1),
         }
     }
 }
+
+/// A push of so many records is a busy one.
+const BUSY_RECORDS: usize = 32;
 
 /// What a push is made of.
 pub struct PushParts {
@@ -203,7 +210,14 @@ impl Pusher {
                         return Err(Trouble::Moved(format!("the storage went from LSN {at} to {now}")));
                     }
                 }
-                Ok(read) => at = self.push(at, read.map_err(unreadable)?, idle).await?,
+                Ok(read) => {
+                    let batch = read.map_err(unreadable)?;
+                    let (began, records) = (Instant::now(), batch.records.len());
+                    at = self.push(at, batch, idle).await?;
+                    if (BUSY_RECORDS..limit.records_max).contains(&records) {
+                        tokio::time::sleep(self.parts.options.pace.saturating_sub(began.elapsed())).await;
+                    }
+                }
             }
         }
     }

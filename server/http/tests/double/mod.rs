@@ -447,11 +447,11 @@ pub async fn start_with(double: Double, options: ServerOptions, router: RouterOp
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
     let double = Arc::new(double);
-    let router = tribunal_http::router(Arc::clone(&double) as Arc<dyn Service>, router);
+    let front = tribunal_http::Front::new(Arc::clone(&double) as Arc<dyn Service>, router);
     let shutdown = async move {
         let _ = stopped.await;
     };
-    let task = tokio::spawn(tribunal_http::serve(listener, router, options, shutdown));
+    let task = tokio::spawn(tribunal_http::serve(listener, front, options, shutdown));
     Running { address, double, stop: Some(stop), task: Some(task) }
 }
 

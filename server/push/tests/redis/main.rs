@@ -51,6 +51,7 @@ impl Push {
                 limit: ReadLimit { records_max: 100, bytes_max: 1 << 20 },
                 backoff_min: Duration::from_millis(10),
                 backoff_max: Duration::from_millis(200),
+                pace: Duration::from_millis(1),
                 heartbeat: Duration::from_millis(100),
             },
         });
