@@ -70,17 +70,20 @@ pub struct Many {
 
 struct ManyState {
     answers: Vec<Answer>,
-    spent: Vec<Box<TxnRequest>>,
+    spent: Spent,
     missing: usize,
     done: Option<oneshot::Sender<AnsweredMany>>,
 }
+
+/// Transactions that are on their way back.
+type Spent = Vec<Box<TxnRequest>>;
 
 /// The answers of one request with many transactions, and what was made for it.
 pub struct AnsweredMany {
     /// The answers, in the order of the request.
     pub answers: Vec<Answer>,
     /// The transactions, spent.
-    pub spent: Vec<Box<TxnRequest>>,
+    pub spent: Spent,
 }
 
 impl Many {
