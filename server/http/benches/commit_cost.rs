@@ -60,113 +60,9 @@ fn decided() -> Decided {
     }
 }
 
-mod constant_node {
-    //! A node that commits everything at once.
-
-    use tribunal_http::feeds::{Feeds, StoreState};
-    use tribunal_http::plugin_service::{Activate, Activation, Overview, Plugins, Upload, Uploaded};
-    use tribunal_http::service::*;
-    use tribunal_types::*;
-
-    use super::{Arc, Service};
-
-    pub struct ConstantNode(pub Arc<Catalog>);
-
-    fn never<T: Send + 'static>() -> Answer<'static, T> {
-        Box::pin(std::future::ready(Err(ServiceError::Unavailable { detail: String::new() })))
-    }
-
-    impl Feeds for ConstantNode {
-        fn state(&self, _: StoreId) -> Answer<'_, StoreState> {
-            never()
-        }
-    }
-
-    impl Plugins for ConstantNode {
-        fn upload(&self, _: Upload) -> Answer<'_, Uploaded> {
-            never()
-        }
-        fn overview(&self) -> Answer<'_, Overview> {
-            never()
-        }
-        fn activate(&self, _: Activate) -> Answer<'_, Activation> {
-            never()
-        }
-        fn roll_back(&self, _: String, _: Option<PluginSlot>) -> Answer<'_, Activation> {
-            never()
-        }
-    }
-
-    impl Service for ConstantNode {
-        fn catalog(&self) -> Arc<Catalog> {
-            Arc::clone(&self.0)
-        }
-        fn begin(&self, _: Begin) -> Answer<'_, Begun> {
-            never()
-        }
-        fn commit(&self, txn: TxnRequest, _: AckMode) -> Answer<'_, Decided> {
-            std::hint::black_box(&txn);
-            Box::pin(std::future::ready(Ok(super::decided())))
-        }
-        fn commit_many(&self, txns: Vec<TxnRequest>, _: AckMode) -> Answer<'_, Vec<Result<Decided, ServiceError>>> {
-            Box::pin(std::future::ready(Ok(txns.iter().map(|_| Ok(super::decided())).collect())))
-        }
-        fn abort(&self, _: NamespaceId, _: TxnId) -> Answer<'_, Decided> {
-            never()
-        }
-        fn validate(&self, _: TxnRequest) -> Answer<'_, Verdict> {
-            never()
-        }
-        fn status(&self, _: StatusQuery) -> Answer<'_, TxnStatus> {
-            never()
-        }
-        fn log_page(&self, _: LogQuery) -> Answer<'_, LogPage> {
-            never()
-        }
-        fn declare_store(&self, _: StoreSpec) -> Answer<'_, Declared> {
-            never()
-        }
-        fn store_status(&self, _: StoreId) -> Result<StoreStatus, ServiceError> {
-            Ok(StoreStatus::default())
-        }
-        fn row(&self, _: StoreId, _: Vec<u8>) -> Answer<'_, RowAnswer> {
-            never()
-        }
-        fn rows(&self, _: RowsQuery) -> Answer<'_, RowsAnswer> {
-            never()
-        }
-        fn watermarks(&self, _: StoreId) -> Result<Watermarks, ServiceError> {
-            Ok(Watermarks::default())
-        }
-        fn import(&self, _: NamespaceId, _: Vec<ImportedVersion>) -> Answer<'_, u64> {
-            never()
-        }
-        fn resume_push(&self, _: StoreId) -> Answer<'_, ()> {
-            never()
-        }
-        fn skip_record(&self, _: SkipRequest) -> Answer<'_, ()> {
-            never()
-        }
-        fn skips(&self, _: StoreId) -> Vec<Skip> {
-            Vec::new()
-        }
-        fn attach_push(&self, _: StoreId, _: Option<Lsn>) -> Answer<'_, ()> {
-            never()
-        }
-        fn plugins(&self) -> &dyn Plugins {
-            self
-        }
-        fn metrics(&self) -> String {
-            String::new()
-        }
-        fn readiness(&self) -> Readiness {
-            Readiness::default()
-        }
-        fn identity(&self) -> VersionInfo {
-            VersionInfo::default()
-        }
-    }
-}
+/// The node of this crate's tests: asked again for one id, it answers what it has stored.
+#[path = "../tests/double/mod.rs"]
+mod double;
 
 fn parts(criterion: &mut Criterion) {
     let (catalog, body, poster) = (catalog(), body(), Poster::default());
@@ -203,7 +99,7 @@ fn parts(criterion: &mut Criterion) {
 
 fn whole(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    let node: Arc<dyn Service> = Arc::new(constant_node::ConstantNode(Arc::new(catalog())));
+    let node: Arc<dyn Service> = Arc::new(double::Double::new());
     let router = tribunal_http::router(node, RouterOptions { debug_routes: true, ..RouterOptions::default() });
     let body = axum::body::Bytes::from(body());
     let mut group = criterion.benchmark_group("route");
