@@ -65,7 +65,7 @@ fn answers_are_understood() {
     let answer =
         |status: u8, text: &str| StorageReply::Raw([&[status], &42u64.to_le_bytes()[..], text.as_bytes()].concat());
     assert_eq!(adaptor.read_watermark(&answer(0, "")), Ok(Lsn(42)));
-    assert!(adaptor.read_watermark(&answer(2, "broken disk")).expect_err("is none").0.contains("broken disk"));
+    assert!(adaptor.read_watermark(&answer(2, "broken disk")).expect_err("is none").text.contains("broken disk"));
     assert_eq!(adaptor.classify(&answer(0, "")), Ack::Ok);
     assert!(matches!(adaptor.classify(&answer(1, "x")), Ack::Moved(text) if text.contains("42")));
     assert_eq!(adaptor.classify(&answer(2, "full")), Ack::Fatal("full".to_owned()));
