@@ -10,6 +10,7 @@ pub mod meta;
 pub mod plugin;
 pub mod problem;
 pub mod reader;
+pub mod stats;
 pub mod store;
 pub mod txn;
 
@@ -24,6 +25,7 @@ pub use problem::{Problem, ProblemError};
 pub use reader::{
     CheckpointRequest, Consumer, ConsumerList, ConsumerPosition, PushBody, PushInfo, PushKind, PushRequest,
 };
+pub use stats::{AbortCount, Distribution, Stats, Timing};
 pub use store::{
     AttachRequest, ImportLine, ImportLines, ImportResult, Row, RowPage, SkipList, SkipRequest, SkippedRecord, Snapshot,
     StoreDeclaration, StoreExistence, StoreInfo, StoreList, StorePush,

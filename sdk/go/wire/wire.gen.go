@@ -175,6 +175,19 @@ func (e WriteOp) Valid() bool {
 	}
 }
 
+// AbortCount Aborts for one reason.
+type AbortCount struct {
+	// Count How many.
+	//
+	// Example: 17
+	Count string `json:"count"`
+
+	// Reason The reason, as in an outcome.
+	//
+	// Example: read_conflict
+	Reason string `json:"reason"`
+}
+
 // Ack When a commit is answered.
 type Ack string
 
@@ -408,6 +421,29 @@ type ConsumerPosition struct {
 	//
 	// Example: 1795268000000
 	UpdatedAtMs string `json:"updated_at_ms"`
+}
+
+// Distribution Values of one kind; percentiles are right within an eighth, all are 0 if there is no value.
+type Distribution struct {
+	// Count How many values.
+	//
+	// Example: 1000
+	Count string `json:"count"`
+
+	// Max None is above.
+	Max float64 `json:"max"`
+
+	// Mean Their mean.
+	Mean float64 `json:"mean"`
+
+	// P50 Half of them are not above.
+	P50 float64 `json:"p50"`
+
+	// P90 Nine of ten are not above.
+	P90 float64 `json:"p90"`
+
+	// P99 All but one of a hundred are not above.
+	P99 float64 `json:"p99"`
 }
 
 // Health The process is alive.
@@ -1197,6 +1233,61 @@ type StateLine struct {
 	Version *string `json:"version,omitempty"`
 }
 
+// Stats Figures of the last seconds, and where stores and readers stand.
+type Stats struct {
+	// AbortShare Aborted among the decided.
+	AbortShare float64 `json:"abort_share"`
+
+	// AbortedPerS Transactions aborted a second.
+	AbortedPerS float64 `json:"aborted_per_s"`
+
+	// Aborts Aborts by reason, in the window.
+	Aborts []AbortCount `json:"aborts"`
+
+	// Commits Time from a commit request to its answer, microseconds: `durable` and `applied`, as it asked.
+	Commits []Timing `json:"commits"`
+
+	// CommittedPerS Goodput: transactions committed a second.
+	CommittedPerS float64 `json:"committed_per_s"`
+
+	// Consumers Consumers, by name.
+	Consumers []Consumer `json:"consumers"`
+
+	// Epoch Last complete epoch.
+	//
+	// Example: 8842
+	Epoch string `json:"epoch"`
+
+	// EpochTxns Transactions of an epoch.
+	EpochTxns Distribution `json:"epoch_txns"`
+
+	// EpochsPerS Epochs a second.
+	EpochsPerS float64 `json:"epochs_per_s"`
+
+	// Phases Where a transaction's time goes, microseconds: `queue` (waiting in the batch), `sync` (the log), `resolve`, and
+	// `apply` (push and storage, of those that asked for `ack: applied`).
+	Phases []Timing `json:"phases"`
+
+	// Plugins Plugin slots: what fills them, its health and cost.
+	Plugins []PluginSlot `json:"plugins"`
+
+	// ReplayedPerS Retries a second that were answered with the verdict that stood.
+	ReplayedPerS float64 `json:"replayed_per_s"`
+
+	// Stores Stores, by name.
+	Stores []StoreInfo `json:"stores"`
+
+	// UptimeMs Since the node started, milliseconds.
+	//
+	// Example: 3600000
+	UptimeMs string `json:"uptime_ms"`
+
+	// WindowMs Length of the window that rates and percentiles are of, milliseconds.
+	//
+	// Example: 10000
+	WindowMs string `json:"window_ms"`
+}
+
 // StoreDeclaration Declaration of a store.
 type StoreDeclaration struct {
 	// Adaptor LogAdaptor that writes to the storage; absent for a store that is only its log.
@@ -1292,6 +1383,17 @@ type StorePush struct {
 	//
 	// Example: 120
 	StoppedAtLsn *string `json:"stopped_at_lsn,omitempty"`
+}
+
+// Timing Times of one kind, microseconds.
+type Timing struct {
+	// Name Which time.
+	//
+	// Example: sync
+	Name string `json:"name"`
+
+	// Us The times.
+	Us Distribution `json:"us"`
 }
 
 // TxnOutcome What became of a transaction. Which fields are there follows from `status`.
@@ -1440,6 +1542,12 @@ type LogPullParams struct {
 type GetSnapshotParams struct {
 	// Store Name of the store
 	Store string `form:"store" json:"store"`
+}
+
+// StatsParams defines parameters for Stats.
+type StatsParams struct {
+	// IntervalMs Events only: how often; 1000 if absent
+	IntervalMs *int32 `form:"interval_ms,omitempty" json:"interval_ms,omitempty"`
 }
 
 // ListRowsParams defines parameters for ListRows.
@@ -1697,6 +1805,13 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/snapshot (the `GetSnapshot` operationId).
 	GetSnapshot(ctx context.Context, params *GetSnapshotParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Stats What the service is doing: rates, percentiles by phase, aborts by reason, lag of stores and consumers.
+	//
+	// With `Accept: text/event-stream`, again and again.
+	//
+	// Corresponds with GET /v1/stats (the `Stats` operationId).
+	Stats(ctx context.Context, params *StatsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListStores Lists the stores.
 	//
@@ -2183,6 +2298,23 @@ func (c *Client) LogPull(ctx context.Context, params *LogPullParams, reqEditors 
 // Corresponds with GET /v1/snapshot (the `GetSnapshot` operationId).
 func (c *Client) GetSnapshot(ctx context.Context, params *GetSnapshotParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetSnapshotRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Stats What the service is doing: rates, percentiles by phase, aborts by reason, lag of stores and consumers.
+//
+// With `Accept: text/event-stream`, again and again.
+//
+// Corresponds with GET /v1/stats (the `Stats` operationId).
+func (c *Client) Stats(ctx context.Context, params *StatsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewStatsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3328,6 +3460,60 @@ func NewGetSnapshotRequest(server string, params *GetSnapshotParams) (*http.Requ
 	return req, nil
 }
 
+// NewStatsRequest constructs an http.Request for the Stats method
+func NewStatsRequest(server string, params *StatsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stats")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.IntervalMs != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "interval_ms", *params.IntervalMs, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int32"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListStoresRequest constructs an http.Request for the ListStores method
 func NewListStoresRequest(server string) (*http.Request, error) {
 	var err error
@@ -4417,6 +4603,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/snapshot (the `GetSnapshot` operationId).
 	GetSnapshotWithResponse(ctx context.Context, params *GetSnapshotParams, reqEditors ...RequestEditorFn) (*GetSnapshotAnswer, error)
+
+	// StatsWithResponse What the service is doing: rates, percentiles by phase, aborts by reason, lag of stores and consumers.
+	//
+	// With `Accept: text/event-stream`, again and again.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/stats (the `Stats` operationId).
+	StatsWithResponse(ctx context.Context, params *StatsParams, reqEditors ...RequestEditorFn) (*StatsAnswer, error)
 
 	// ListStoresWithResponse Lists the stores.
 	//
@@ -5521,6 +5716,75 @@ func (r GetSnapshotAnswer) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetSnapshotAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type StatsAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Stats
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON406 the response for an HTTP 406 `application/problem+json` response
+	ApplicationProblemJSON406 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r StatsAnswer) GetJSON200() *Stats {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r StatsAnswer) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON406 returns the response for an HTTP 406 `application/problem+json` response
+func (r StatsAnswer) GetApplicationProblemJSON406() *Problem {
+	return r.ApplicationProblemJSON406
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r StatsAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r StatsAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r StatsAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r StatsAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r StatsAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r StatsAnswer) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -7250,6 +7514,21 @@ func (c *ClientWithResponses) GetSnapshotWithResponse(ctx context.Context, param
 	return ParseGetSnapshotAnswer(rsp)
 }
 
+// StatsWithResponse What the service is doing: rates, percentiles by phase, aborts by reason, lag of stores and consumers.
+//
+// With `Accept: text/event-stream`, again and again.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/stats (the `Stats` operationId).
+func (c *ClientWithResponses) StatsWithResponse(ctx context.Context, params *StatsParams, reqEditors ...RequestEditorFn) (*StatsAnswer, error) {
+	rsp, err := c.Stats(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseStatsAnswer(rsp)
+}
+
 // ListStoresWithResponse Lists the stores.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -8319,6 +8598,63 @@ func ParseGetSnapshotAnswer(rsp *http.Response) (*GetSnapshotAnswer, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseStatsAnswer parses an HTTP response from a StatsWithResponse call
+func ParseStatsAnswer(rsp *http.Response) (*StatsAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &StatsAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Stats
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 406:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON406 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/event-stream) unsupported
 
 	}
 

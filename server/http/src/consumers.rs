@@ -138,7 +138,9 @@ fn consumer_name(parts: &Parts) -> Result<String, Refusal> {
     Err(Refusal::of_fault(Code::BadName, "?name", detail))
 }
 
-fn wire(status: ConsumerStatus, catalog: &Catalog) -> Consumer {
+/// Makes the wire form of a consumer.
+#[must_use]
+pub fn wire(status: ConsumerStatus, catalog: &Catalog) -> Consumer {
     let position = |at: &crate::feeds::ConsumerPosition| ConsumerPosition {
         store: store_name(catalog, at.store).to_owned(),
         lsn: at.lsn.to_string(),

@@ -1,6 +1,9 @@
 //! What readers of logs ask of the node: the half of [`Service`](crate::Service) that is not about transactions.
 
-use tribunal_types::{Lsn, NamespaceId, StoreId};
+use std::future::Future;
+use std::pin::Pin;
+
+use tribunal_types::{Cen, Lsn, NamespaceId, StoreId};
 
 use crate::service::{Answer, StoredRow};
 
@@ -55,6 +58,63 @@ pub trait Feeds {
     /// # Errors
     /// [`ServiceError::Unavailable`](crate::service::ServiceError::Unavailable) if that did not become durable.
     fn remove_webhook(&self, store: StoreId) -> Answer<'_, bool>;
+
+    /// Returns what happened in the last seconds.
+    fn stats(&self) -> Stats;
+
+    /// Returns when the node stops.
+    fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
+/// What happened in the last seconds.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// Since the node started, milliseconds.
+    pub uptime_ms: u64,
+    /// Length of the window, milliseconds.
+    pub window_ms: u64,
+    /// Last complete epoch.
+    pub epoch: Cen,
+    /// Epochs in the window.
+    pub epochs: u64,
+    /// Transactions committed in the window.
+    pub committed: u64,
+    /// Retries answered from the id table in the window.
+    pub replayed: u64,
+    /// Aborts in the window, by reason.
+    pub aborts: Vec<(String, u64)>,
+    /// Transactions of an epoch.
+    pub epoch_txns: Summary,
+    /// Where a transaction's time goes.
+    pub phases: Vec<Timed>,
+    /// Time from a commit to its answer, by what it asked for.
+    pub commits: Vec<Timed>,
+}
+
+/// Times of one kind, microseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Timed {
+    /// Which time.
+    pub name: &'static str,
+    /// The times.
+    pub us: Summary,
+}
+
+/// Values of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Summary {
+    /// How many.
+    pub count: u64,
+    /// Their mean.
+    pub mean: f64,
+    /// Half are not above.
+    pub p50: u64,
+    /// Nine of ten are not above.
+    pub p90: u64,
+    /// All but one of a hundred are not above.
+    pub p99: u64,
+    /// None is above.
+    pub max: u64,
 }
 
 /// A consumer.

@@ -30,6 +30,7 @@ pub mod router;
 pub mod rows;
 pub mod server;
 pub mod service;
+pub mod stats;
 pub mod store_push;
 pub mod store_state;
 pub mod stores;

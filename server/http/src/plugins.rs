@@ -313,7 +313,9 @@ fn world_of(slot: &PluginSlot) -> &'static str {
     }
 }
 
-fn slot(slot: &Slot) -> tribunal_api::PluginSlot {
+/// Makes the wire form of a slot.
+#[must_use]
+pub fn slot(slot: &Slot) -> tribunal_api::PluginSlot {
     let health = &slot.health;
     let per_item = |sum: u64| sum.checked_div(health.items).unwrap_or(0).to_string();
     tribunal_api::PluginSlot {

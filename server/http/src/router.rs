@@ -16,8 +16,8 @@ use crate::app::{App, RouterOptions, Streamed};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::{
-    batch_commit, begin, commit, consumers, log_pull, meta, plugins, rows, store_push, store_state, stores, txn_status,
-    versions, webhooks,
+    batch_commit, begin, commit, consumers, log_pull, meta, plugins, rows, stats, store_push, store_state, stores,
+    txn_status, versions, webhooks,
 };
 
 /// The document without its paths.
@@ -92,6 +92,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(meta::health))
         .routes(routes!(meta::ready))
         .routes(routes!(meta::version))
+        .routes(routes!(stats::stats))
 }
 
 /// Returns the OpenAPI 3.1 document of the routes as they are.

@@ -190,3 +190,31 @@ async fn a_state_image_has_a_head_its_rows_and_an_end() {
     assert_eq!(found.last().unwrap(), &json!({"event": "end", "rows": "3"}));
     server.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn statistics_are_answered_once_or_again_and_again() {
+    let server = start().await;
+    let stats = Client::connect(server.address).await.get("/v1/stats").await.json();
+    assert_eq!(
+        (&stats["committed_per_s"], &stats["aborted_per_s"], &stats["abort_share"]),
+        (&json!(3.0), &json!(1.0), &json!(0.25))
+    );
+    assert_eq!(stats["aborts"], json!([{"reason": "read_conflict", "count": "2"}]));
+    assert_eq!((&stats["phases"][0]["name"], &stats["phases"][0]["us"]["p99"]), (&json!("sync"), &json!(3.0)));
+    assert_eq!(stats["stores"].as_array().unwrap().len(), 3);
+    let (head, mut socket) = open(&server, "/v1/stats?interval_ms=100", &[EVENTS]).await;
+    assert!(head.contains("content-type: text/event-stream"), "{head}");
+    let text = read(&mut socket, |text| text.matches("data: ").count() >= 3).await;
+    let event = text.split("\n\n").next().unwrap().strip_prefix("data: ").unwrap();
+    assert_eq!(serde_json::from_str::<Value>(event).unwrap()["committed_per_s"], 3.0);
+    drop(socket);
+    for (path, headers, status, code) in [
+        ("/v1/stats", vec![NDJSON], 406, "not_acceptable"),
+        ("/v1/stats?interval_ms=99", vec![EVENTS], 400, "bad_number"),
+        ("/v1/stats?often=1", vec![], 400, "unknown_parameter"),
+    ] {
+        let (found, name, _) = refused(&server, path, &headers).await;
+        assert_eq!((found, name.as_str()), (status, code), "{path}");
+    }
+    server.stop().await.unwrap();
+}

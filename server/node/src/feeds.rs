@@ -1,11 +1,12 @@
 //! What readers of logs get of the node: pages that wait for records, and states to start over from.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout_at;
-use tribunal_http::feeds::{ConsumerStatus, Feeds, Registration, StateRows, StoreState, WebhookStatus};
+use tribunal_http::feeds::{ConsumerStatus, Feeds, Registration, StateRows, Stats, StoreState, WebhookStatus};
 use tribunal_http::service::{Answer, LogPage, LogQuery, ServiceError, StoredRow};
 use tribunal_push::{EmbeddedImage, EmbeddedStore};
 use tribunal_types::{Lsn, NamespaceId, StoreId, limits};
@@ -110,6 +111,16 @@ impl Feeds for NodeService {
 
     fn remove_webhook(&self, store: StoreId) -> Answer<'_, bool> {
         Box::pin(self.remove_webhook_of(store))
+    }
+
+    fn stats(&self) -> Stats {
+        self.window.stats(self.shared.published.last())
+    }
+
+    fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            let _ = self.shared.published.ended().wait_for(|ended| *ended).await;
+        })
     }
 }
 

@@ -1,15 +1,18 @@
 //! Counters and histograms, and their exposition for `/metrics`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+use crate::distribution::Distribution;
 use tribunal_http::plugin_service::Health;
 use tribunal_types::{Decision, EpochOutcome, PluginSlot, Reason};
 
@@ -53,6 +56,58 @@ pub struct ConsumerLabel {
 }
 
 type Level = Gauge<u64, AtomicU64>;
+
+/// Label of the phases of a commit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct PhaseLabel {
+    /// `queue`, `sync`, `resolve` or `apply`.
+    pub phase: String,
+}
+
+/// Label of answers to commits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct AckLabel {
+    /// `durable` or `applied`, as the commit asked.
+    pub ack: String,
+}
+
+/// Where a transaction's time goes, microseconds.
+pub struct Phases {
+    /// Waiting in the batch, of every transaction.
+    pub queue: Distribution,
+    /// Writing and syncing the log, of every transaction of an epoch.
+    pub sync: Distribution,
+    /// Resolving its epoch, of every transaction of an epoch.
+    pub resolve: Distribution,
+    /// Push and storage, of those that asked for `ack: applied`.
+    pub apply: Distribution,
+    /// From the request to the answer, of those that asked for `ack: durable`.
+    pub durable: Distribution,
+    /// From the request to the answer, of those that asked for `ack: applied`.
+    pub applied: Distribution,
+}
+
+impl Phases {
+    fn registered(registry: &mut Registry) -> Phases {
+        let by_phase =
+            Family::<PhaseLabel, Distribution, fn() -> Distribution>::new_with_constructor(Distribution::of_micros);
+        let by_ack =
+            Family::<AckLabel, Distribution, fn() -> Distribution>::new_with_constructor(Distribution::of_micros);
+        let phase = |phase: &str| by_phase.get_or_create(&PhaseLabel { phase: phase.to_owned() }).clone();
+        let ack = |ack: &str| by_ack.get_or_create(&AckLabel { ack: ack.to_owned() }).clone();
+        let phases = Phases {
+            queue: phase("queue"),
+            sync: phase("sync"),
+            resolve: phase("resolve"),
+            apply: phase("apply"),
+            durable: ack("durable"),
+            applied: ack("applied"),
+        };
+        registry.register("commit_phase_seconds", "Where a transaction's time goes, by phase", by_phase);
+        registry.register("commit_seconds", "Time from a commit to its answer, by what it asked for", by_ack);
+        phases
+    }
+}
 
 /// All figures of a node.
 pub struct Metrics {
@@ -107,6 +162,12 @@ pub struct Metrics {
     pub history_bytes: Level,
     /// Ids in the status table.
     pub ids: Level,
+    /// Where a transaction's time goes.
+    pub phases: Phases,
+    /// Transactions in an epoch, for percentiles.
+    pub txns_of_epochs: Distribution,
+    /// Aborts by reason, for rates.
+    pub aborts: Mutex<BTreeMap<String, u64>>,
     /// Newest record, by store.
     pub store_head: Family<StoreLabel, Level>,
     /// Newest acknowledged record, by store.
@@ -153,6 +214,9 @@ impl Metrics {
             row_bytes: Level::default(),
             history_bytes: Level::default(),
             ids: Level::default(),
+            phases: Phases::registered(&mut registry),
+            txns_of_epochs: Distribution::of_numbers(),
+            aborts: Mutex::default(),
             store_head: Family::default(),
             store_acked: Family::default(),
             consumer_lag_records: Family::default(),
@@ -199,10 +263,15 @@ impl Metrics {
         Metrics { registry, ..metrics }
     }
 
-    /// Counts what an epoch decided and how long that took.
-    pub fn count_epoch(&self, outcome: &EpochOutcome, resolve: Duration) {
+    /// Counts what an epoch decided, and how long its log and its resolving took.
+    pub fn count_epoch(&self, outcome: &EpochOutcome, sync: Duration, resolve: Duration) {
         self.epochs.inc();
-        self.epoch_txns.observe(outcome.decisions.len() as f64);
+        let txns = outcome.decisions.len() as u64;
+        self.epoch_txns.observe(txns as f64);
+        self.txns_of_epochs.add(txns, 1);
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.phases.sync.add(micros(sync), txns);
+        self.phases.resolve.add(micros(resolve), txns);
         self.resolve_seconds.observe(resolve.as_secs_f64());
         self.committed.inc_by(outcome.order.len() as u64);
         let mut aborts: HashMap<Reason, u64> = HashMap::new();
@@ -216,6 +285,7 @@ impl Metrics {
             }
         }
         for (reason, count) in aborts {
+            *self.aborts.lock().entry(reason.to_string()).or_default() += count;
             self.aborted.get_or_create(&ReasonLabel { reason: reason.to_string() }).inc_by(count);
         }
         for fallback in &outcome.fallbacks {

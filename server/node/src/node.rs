@@ -29,6 +29,7 @@ use crate::readers::{Readers, Saver};
 use crate::recovery::{Recovered, recover};
 use crate::sequencer::{Ended, Message, Sequencer, Shared, Start};
 use crate::service::NodeService;
+use crate::stats::Window;
 use crate::stores::{Records, Stores};
 use crate::waiting::Dispatch;
 use crate::webhooks::Webhooks;
@@ -186,6 +187,14 @@ impl Node {
         let sequencer = spawn("sequencer", move || {
             let _ = ended_sender.send(Some(sequencer.run(&inbox)));
         })?;
+        let window = Arc::new(Window::new(Arc::clone(&shared.metrics)));
+        let sampled = Arc::clone(&window);
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(crate::stats::SAMPLE_EVERY).await;
+                sampled.sample();
+            }
+        });
         let service = Arc::new(NodeService {
             messages: messages.clone(),
             gathering,
@@ -198,6 +207,7 @@ impl Node {
             stopping: Arc::new(AtomicBool::new(false)),
             webhooks: Arc::new(webhooks),
             record_times: RecordTimes::default(),
+            window,
             images: Arc::new(tokio::sync::Semaphore::new(crate::feeds::STATE_IMAGES_MAX)),
             declaring: tokio::sync::Mutex::new(()),
             plugins: PluginAdmin::new(modules, slots, messages.clone(), runtime.handle().clone()),

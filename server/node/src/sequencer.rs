@@ -570,7 +570,7 @@ impl Sequencer {
         let executor = BySize { workers: &self.start.workers, operations };
         let outcome = self.start.resolver.resolve(&input, &self.start.policies.policies(), &executor);
         let timing = Timing { sealed_at, durable_at, resolved_at: Instant::now() };
-        self.shared.metrics.count_epoch(&outcome, timing.resolved_at - timing.durable_at);
+        self.shared.metrics.count_epoch(&outcome, durable_at - sealed_at, timing.resolved_at - durable_at);
         for fallback in &outcome.fallbacks {
             self.start.policies.fell_back(fallback.level);
         }

@@ -29,6 +29,7 @@ use crate::metrics::StoreLabel;
 use crate::plugin_admin::PluginAdmin;
 use crate::pushes::Pushes;
 use crate::sequencer::{KnownNow, Message, Shared};
+use crate::stats::Window;
 use crate::stores::{Records, Stores};
 use crate::waiting::{Answer, Answered, AnsweredMany, Commit, Many, Ticket, bytes_of};
 use crate::webhooks::Webhooks;
@@ -64,6 +65,8 @@ pub struct NodeService {
     pub webhooks: Arc<Webhooks>,
     /// When records were committed that readers are not done with.
     pub record_times: RecordTimes,
+    /// Rates and percentiles.
+    pub window: Arc<Window>,
     /// State images under way.
     pub images: Arc<Semaphore>,
     /// One declaration at a time, so that two of one name get one id.
@@ -103,6 +106,7 @@ impl NodeService {
                     resolve_us: micros(timing.resolved_at - timing.durable_at),
                     apply_us: 0,
                 };
+                self.shared.metrics.phases.queue.add(u64::from(phases.queue_us), 1);
                 let csn = match verdict {
                     Verdict::Committed { csn, .. } => Some(csn),
                     _ => None,
@@ -117,6 +121,13 @@ impl NodeService {
             Answer::Stopping => Err(stopping()),
             Answer::Unknown => Err(outcome_unknown()),
         }
+    }
+
+    /// Notes how long commits took, the answer's own making left out.
+    fn answered(&self, ack: AckMode, asked: Instant, count: u64) {
+        let phases = &self.shared.metrics.phases;
+        let times = if ack == AckMode::Applied { &phases.applied } else { &phases.durable };
+        times.add(u64::from(micros(asked.elapsed())), count);
     }
 
     /// Looks a stored verdict up, in memory or in the log.
@@ -155,6 +166,7 @@ impl NodeService {
         let applied = self.until_visible(&stores, *cen, deadline).await.is_ok();
         decided.applied = Some(applied);
         decided.phases.apply_us = micros(start.elapsed());
+        self.shared.metrics.phases.apply.add(u64::from(decided.phases.apply_us), 1);
         decided
     }
 
@@ -212,7 +224,9 @@ impl NodeService {
             return Err(outcome_unknown());
         };
         let decided = self.words(answer, asked)?;
-        Ok(self.until_applied(decided, ack, Instant::now() + APPLY_PATIENCE).await)
+        let decided = self.until_applied(decided, ack, Instant::now() + APPLY_PATIENCE).await;
+        self.answered(ack, asked, 1);
+        Ok(decided)
     }
 
     async fn decide_many(
@@ -225,6 +239,7 @@ impl NodeService {
         let (reads, writes): (Vec<_>, Vec<_>) = txns.into_iter().enumerate().partition(|(_, t)| t.is_read_only());
         self.admit(writes.iter().map(|(_, txn)| bytes_of(txn)).sum())?;
         let places: Vec<usize> = writes.iter().map(|(place, _)| *place).collect();
+        let places_count = places.len() as u64;
         if !places.is_empty() {
             let (reply, answers) = oneshot::channel();
             let many = Many::new(places.len(), reply);
@@ -247,6 +262,7 @@ impl NodeService {
                 };
                 results[place] = Some(decided);
             }
+            self.answered(ack, asked, places_count);
         }
         for (place, txn) in reads {
             results[place] = Some(self.decide(txn, ack).await);

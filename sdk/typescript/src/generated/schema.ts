@@ -214,6 +214,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/stats": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What the service is doing: rates, percentiles by phase, aborts by reason, lag of stores and consumers.
+         * @description With `Accept: text/event-stream`, again and again.
+         */
+        get: operations["stats"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/stores": {
         parameters: {
             query?: never;
@@ -550,6 +570,19 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** @description Aborts for one reason. */
+        AbortCount: {
+            /**
+             * @description How many.
+             * @example 17
+             */
+            count: string;
+            /**
+             * @description The reason, as in an outcome.
+             * @example read_conflict
+             */
+            reason: string;
+        };
         /**
          * @description When a commit is answered.
          * @enum {string}
@@ -776,6 +809,39 @@ export interface components {
              * @example 1795268000000
              */
             updated_at_ms: string;
+        };
+        /** @description Values of one kind; percentiles are right within an eighth, all are 0 if there is no value. */
+        Distribution: {
+            /**
+             * @description How many values.
+             * @example 1000
+             */
+            count: string;
+            /**
+             * Format: double
+             * @description None is above.
+             */
+            max: number;
+            /**
+             * Format: double
+             * @description Their mean.
+             */
+            mean: number;
+            /**
+             * Format: double
+             * @description Half of them are not above.
+             */
+            p50: number;
+            /**
+             * Format: double
+             * @description Nine of ten are not above.
+             */
+            p90: number;
+            /**
+             * Format: double
+             * @description All but one of a hundred are not above.
+             */
+            p99: number;
         };
         /** @description The process is alive. */
         Health: {
@@ -1518,6 +1584,66 @@ export interface components {
              */
             version?: string;
         };
+        /** @description Figures of the last seconds, and where stores and readers stand. */
+        Stats: {
+            /**
+             * Format: double
+             * @description Aborted among the decided.
+             */
+            abort_share: number;
+            /**
+             * Format: double
+             * @description Transactions aborted a second.
+             */
+            aborted_per_s: number;
+            /** @description Aborts by reason, in the window. */
+            aborts: components["schemas"]["AbortCount"][];
+            /** @description Time from a commit request to its answer, microseconds: `durable` and `applied`, as it asked. */
+            commits: components["schemas"]["Timing"][];
+            /**
+             * Format: double
+             * @description Goodput: transactions committed a second.
+             */
+            committed_per_s: number;
+            /** @description Consumers, by name. */
+            consumers: components["schemas"]["Consumer"][];
+            /**
+             * @description Last complete epoch.
+             * @example 8842
+             */
+            epoch: string;
+            /** @description Transactions of an epoch. */
+            epoch_txns: components["schemas"]["Distribution"];
+            /**
+             * Format: double
+             * @description Epochs a second.
+             */
+            epochs_per_s: number;
+            /**
+             * @description Where a transaction's time goes, microseconds: `queue` (waiting in the batch), `sync` (the log), `resolve`, and
+             *     `apply` (push and storage, of those that asked for `ack: applied`).
+             */
+            phases: components["schemas"]["Timing"][];
+            /** @description Plugin slots: what fills them, its health and cost. */
+            plugins: components["schemas"]["PluginSlot"][];
+            /**
+             * Format: double
+             * @description Retries a second that were answered with the verdict that stood.
+             */
+            replayed_per_s: number;
+            /** @description Stores, by name. */
+            stores: components["schemas"]["StoreInfo"][];
+            /**
+             * @description Since the node started, milliseconds.
+             * @example 3600000
+             */
+            uptime_ms: string;
+            /**
+             * @description Length of the window that rates and percentiles are of, milliseconds.
+             * @example 10000
+             */
+            window_ms: string;
+        };
         /** @description Declaration of a store. */
         StoreDeclaration: {
             /**
@@ -1599,6 +1725,16 @@ export interface components {
              * @example 120
              */
             stopped_at_lsn?: string;
+        };
+        /** @description Times of one kind, microseconds. */
+        Timing: {
+            /**
+             * @description Which time.
+             * @example sync
+             */
+            name: string;
+            /** @description The times. */
+            us: components["schemas"]["Distribution"];
         };
         /** @description What became of a transaction. Which fields are there follows from `status`. */
         TxnOutcome: {
@@ -2356,6 +2492,57 @@ export interface operations {
             };
             /** @description No such store */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not known now */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    stats: {
+        parameters: {
+            query?: {
+                /** @description Events only: how often; 1000 if absent */
+                interval_ms?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The figures */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Stats"];
+                    "text/event-stream": string;
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description None of the forms is accepted */
+            406: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -225,6 +225,21 @@ impl Feeds for Double {
     fn remove_webhook(&self, store: StoreId) -> Answer<'_, bool> {
         soon(Ok(self.webhooks.lock().unwrap().remove(&store).is_some()))
     }
+
+    fn stats(&self) -> Stats {
+        let us = Summary { count: 9, mean: 1.5, p50: 1, p90: 2, p99: 3, max: 4 };
+        Stats {
+            window_ms: 2_000,
+            committed: 6,
+            aborts: vec![("read_conflict".to_owned(), 2)],
+            phases: vec![Timed { name: "sync", us }],
+            ..Stats::default()
+        }
+    }
+
+    fn ended(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::pending())
+    }
 }
 
 impl Service for Double {

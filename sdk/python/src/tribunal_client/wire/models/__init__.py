@@ -1,5 +1,6 @@
 """Contains all the data models used in inputs/outputs"""
 
+from .abort_count import AbortCount
 from .ack import Ack
 from .attach_request import AttachRequest
 from .batch_commit_request import BatchCommitRequest
@@ -16,6 +17,7 @@ from .conflict import Conflict
 from .consumer import Consumer
 from .consumer_list import ConsumerList
 from .consumer_position import ConsumerPosition
+from .distribution import Distribution
 from .health import Health
 from .import_line import ImportLine
 from .import_result import ImportResult
@@ -55,6 +57,7 @@ from .skipped_record import SkippedRecord
 from .snapshot import Snapshot
 from .state_kind import StateKind
 from .state_line import StateLine
+from .stats import Stats
 from .store_declaration import StoreDeclaration
 from .store_declaration_adaptor_config import StoreDeclarationAdaptorConfig
 from .store_existence import StoreExistence
@@ -62,6 +65,7 @@ from .store_info import StoreInfo
 from .store_info_adaptor_config import StoreInfoAdaptorConfig
 from .store_list import StoreList
 from .store_push import StorePush
+from .timing import Timing
 from .txn_outcome import TxnOutcome
 from .txn_outcome_lsn import TxnOutcomeLsn
 from .txn_state import TxnState
@@ -70,6 +74,7 @@ from .write import Write
 from .write_op import WriteOp
 
 __all__ = (
+    "AbortCount",
     "Ack",
     "AttachRequest",
     "BatchCommitRequest",
@@ -86,6 +91,7 @@ __all__ = (
     "Consumer",
     "ConsumerList",
     "ConsumerPosition",
+    "Distribution",
     "Health",
     "ImportLine",
     "ImportResult",
@@ -125,6 +131,7 @@ __all__ = (
     "Snapshot",
     "StateKind",
     "StateLine",
+    "Stats",
     "StoreDeclaration",
     "StoreDeclarationAdaptorConfig",
     "StoreExistence",
@@ -132,6 +139,7 @@ __all__ = (
     "StoreInfoAdaptorConfig",
     "StoreList",
     "StorePush",
+    "Timing",
     "TxnOutcome",
     "TxnOutcomeLsn",
     "TxnState",

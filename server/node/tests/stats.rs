@@ -1,0 +1,73 @@
+//! Statistics of a real process: where time goes, what aborts, who lags.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Node, eventually};
+
+fn timing(stats: &Value, list: &str, name: &str) -> Value {
+    let all = stats[list].as_array().expect("timings");
+    all.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("no {name}: {stats}"))["us"].clone()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_str().expect("a decimal string").parse().expect("a number")
+}
+
+#[test]
+fn both_acknowledgements_are_broken_down_by_phase() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let commit = |ack: &str, key: &str| {
+        let body = json!({"ack": ack, "writes": [{"op": "put", "store": "kv", "key": key, "value": 1}]});
+        assert_eq!(node.commit(&body).body["status"], "committed");
+    };
+    (0..10).for_each(|n| commit("durable", &format!("d{n}")));
+    (0..5).for_each(|n| commit("applied", &format!("a{n}")));
+    let insert = json!({"writes": [{"op": "insert", "store": "kv", "key": "d0", "value": 1}]});
+    assert_eq!(node.commit(&insert).body["reason"], "row_exists");
+    assert_eq!(node.put("/v1/consumers/slow", &json!({"store": "kv", "lsn": "3"})).status, 200);
+
+    let stats = node.get("/v1/stats").body;
+    for phase in ["queue", "sync", "resolve"] {
+        assert_eq!(number(&timing(&stats, "phases", phase)["count"]), 16, "{phase}: {stats}");
+    }
+    assert_eq!(number(&timing(&stats, "phases", "apply")["count"]), 5);
+    assert_eq!(number(&timing(&stats, "commits", "durable")["count"]), 11);
+    let applied = timing(&stats, "commits", "applied");
+    assert_eq!(number(&applied["count"]), 5);
+    let at = |name: &str| applied[name].as_f64().expect("a number");
+    assert!(at("p50") > 0.0 && at("p50") <= at("p90") && at("p90") <= at("p99") && at("p99") <= at("max"), "{applied}");
+    assert!(stats["committed_per_s"].as_f64() > Some(0.0) && stats["epochs_per_s"].as_f64() > Some(0.0), "{stats}");
+    assert_eq!(stats["aborts"], json!([{"reason": "row_exists", "count": "1"}]));
+    assert!((stats["abort_share"].as_f64().expect("a share") - 1.0 / 16.0).abs() < 1e-9, "{stats}");
+    assert!(stats["epoch_txns"]["max"].as_f64() >= Some(1.0), "{stats}");
+    assert_eq!((&stats["stores"][0]["store"], &stats["stores"][0]["head_lsn"]), (&json!("kv"), &json!("15")));
+    assert_eq!(stats["consumers"][0]["checkpoints"][0]["lag_records"], "12");
+    let slots: Vec<_> = stats["plugins"].as_array().expect("slots").iter().map(|one| one["slot"].clone()).collect();
+    assert!(slots.len() >= 5 && slots.contains(&json!("rule")), "{slots:?}");
+
+    let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
+    for line in [
+        "tribunal_commit_phase_seconds_count{phase=\"queue\"} 16",
+        "tribunal_commit_phase_seconds_count{phase=\"apply\"} 5",
+        "tribunal_commit_seconds_count{ack=\"durable\"} 11",
+        "tribunal_commit_seconds_count{ack=\"applied\"} 5",
+    ] {
+        assert!(metrics.contains(line), "{line} is missing:\n{metrics}");
+    }
+}
+
+#[test]
+fn rates_are_of_the_last_seconds() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    node.put_row("k", 1);
+    assert!(node.get("/v1/stats").body["committed_per_s"].as_f64() > Some(0.0));
+    let quiet = eventually("a window without commits", || {
+        let stats = node.get("/v1/stats").body;
+        (stats["committed_per_s"].as_f64() == Some(0.0)).then_some(stats)
+    });
+    assert!(number(&quiet["window_ms"]) >= 5_000, "{quiet}");
+    assert_eq!(timing(&quiet, "phases", "sync")["count"], "0");
+}
