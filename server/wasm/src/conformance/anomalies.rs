@@ -166,8 +166,9 @@ mod tests {
     #[test]
     fn the_native_twins_reject_what_their_levels_forbid_and_nothing_else() {
         for level in LEVELS {
-            let rejects =
-                |evidence| NativeValidator.validate(level, evidence).expect("natives never fail").code[0] != 0;
+            let rejects = |evidence: &ValidatorColumns| {
+                NativeValidator.validate(level, evidence).expect("natives never fail").code[0] != 0
+            };
             assert!(!rejects(&harmless()), "{}", level.name());
             for anomaly in anomalies() {
                 let forbidden = anomaly.forbidden_at.contains(&level);
