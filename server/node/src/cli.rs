@@ -98,7 +98,7 @@ pub enum Demo {
     /// Concurrent clients move money between accounts over HTTP; at the end no cent is missing.
     Bank(Bank),
     /// TPC-C's NewOrder and Payment on an engine that reads from PostgreSQL; at the end its conditions hold.
-    Tpcc(Tpcc),
+    Tpcc(Box<Tpcc>),
 }
 
 /// Flags of `tribunal demo bank`.

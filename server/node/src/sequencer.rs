@@ -107,6 +107,9 @@ pub struct Shared {
     pub waiting_bytes: Arc<AtomicUsize>,
 }
 
+/// What carries out a durable control entry's consequences outside the resolver.
+pub type OnControl = Box<dyn FnMut(ControlIndex, &ControlChange) + Send>;
+
 /// What the sequencer starts with, after recovery.
 pub struct Start {
     /// The group whose log this node leads.
@@ -137,7 +140,7 @@ pub struct Start {
     pub dispatch: Dispatch,
     /// Where a durable control entry's consequences outside the resolver are carried out (catalog, pushes). Must not
     /// wait for anything.
-    pub on_control: Box<dyn FnMut(ControlIndex, &ControlChange) + Send>,
+    pub on_control: OnControl,
     /// Says what a store's storage last complained about.
     pub complaint: Box<dyn Fn(StoreId) -> Option<String> + Send>,
     /// How much of the log a store may hold back.

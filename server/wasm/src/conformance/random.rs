@@ -8,7 +8,7 @@ pub struct Random(pub u64);
 
 impl Random {
     /// Returns the next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,7 +18,7 @@ impl Random {
 
     /// Returns a number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.number() % end
     }
 
     /// Shuffles (Fisher and Yates).
@@ -30,7 +30,7 @@ impl Random {
 
     /// Makes a column of `n` values below `end`, now and then of any.
     pub fn column(&mut self, n: usize, end: u64) -> Vec<u64> {
-        (0..n).map(|_| if self.below(20) == 0 { self.next() } else { self.below(end) }).collect()
+        (0..n).map(|_| if self.below(20) == 0 { self.number() } else { self.below(end) }).collect()
     }
 
     /// Makes a column of `n` bytes below `end`.
@@ -69,7 +69,7 @@ impl Random {
             csn: self.stamps(n),
             cen: 2 + self.below(50),
             start: self.column(n, 50),
-            origin: (0..n).map(|_| self.next()).collect(),
+            origin: (0..n).map(|_| self.number()).collect(),
             priority: self.bytes(n, 256),
             reads: small(self),
             writes: small(self),

@@ -51,13 +51,13 @@ fn rust(folder: &Path) -> Result<Vec<u8>, String> {
     let said =
         run(&mut command, &format!("install Rust with rustup (https://rustup.rs), then `rustup target add {TARGET}`"))
             .map_err(|error| format!("{error}; if it misses `core`, run `rustup target add {TARGET}`"))?;
-    let modules = said.split(|byte| *byte == b'\n').filter_map(|line| {
+    let mut modules = said.split(|byte| *byte == b'\n').filter_map(|line| {
         let message: serde_json::Value = serde_json::from_slice(line).ok()?;
         let files = message.get("filenames")?.as_array()?;
         files.iter().filter_map(|file| file.as_str()).find(|file| file.ends_with(".wasm")).map(PathBuf::from)
     });
     let missing = || "cargo made no `.wasm`; Cargo.toml needs crate-type = [\"cdylib\", \"lib\"]".to_owned();
-    read(&modules.last().ok_or_else(missing)?)
+    read(&modules.next_back().ok_or_else(missing)?)
 }
 
 /// How a C compiler for WebAssembly is called, best first.
