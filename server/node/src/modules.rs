@@ -216,7 +216,7 @@ impl Modules {
             None => self.builtin_adaptor(name)?.load(engine()?, config).map_err(|error| error.to_string())?,
         };
         let adaptor = WasmAdaptor::new(module, store).map_err(|error| error.to_string())?;
-        Ok(LogAdaptor::new(adaptor, self.board.of(&slot)))
+        Ok(LogAdaptor::new(adaptor.kept(), self.board.of(&slot)))
     }
 
     fn builtin_adaptor(&self, name: &str) -> Result<&'static Builtin, String> {

@@ -236,7 +236,7 @@ impl EmbeddedStore {
         if let Err(error) = journal.append(&folded, command.from, command.to) {
             return RawReply::Fatal(self.shared.break_down(format!("the journal cannot be written: {error}")));
         }
-        self.shared.recent.write().apply(folded, command.to);
+        self.shared.recent.write().apply(&folded, command.to);
         RawReply::Ok
     }
 
@@ -344,7 +344,7 @@ fn replay(recent: &mut Recent, command: &RawCommand<'_>) -> bool {
     let folded = fold(command, |_| Err("a journal holds sums, no adds".to_owned()));
     match folded {
         Ok(folded) if command.from == recent.applied => {
-            recent.apply(folded, command.to);
+            recent.apply(&folded, command.to);
             true
         }
         _ => false,

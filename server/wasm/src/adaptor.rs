@@ -1,16 +1,18 @@
 //! A LogAdaptor in Wasm, over the plain types of `tribunal_types::adaptor`. The binary wires it to the push side's trait.
 
 use std::fmt;
+use std::sync::Arc;
 
 use tribunal_types::{
     Ack, Command, HttpCall, Lsn, PushRequest, RecordBatch, RespPipeline, RespValue, SqlStatement, StorageReply,
 };
 
 use crate::abi;
-use crate::call::shortened;
+use crate::call::{Call, shortened};
 use crate::export::{AskWatermark, Classify, Encode, Export, ReadWatermark};
 use crate::fault::Fault;
 use crate::module::{LoadError, Module, returned};
+use crate::resting::Resting;
 
 /// A LogAdaptor of one store.
 #[derive(Clone)]
@@ -18,6 +20,8 @@ pub struct WasmAdaptor {
     module: Module,
     store: String,
     exports: Exports,
+    /// Where its instance rests between batches, if it does.
+    resting: Option<Arc<Resting>>,
 }
 
 #[derive(Clone)]
@@ -40,7 +44,23 @@ impl WasmAdaptor {
             encode: module.function()?,
             classify: module.function()?,
         };
-        Ok(WasmAdaptor { module, store: store.to_owned(), exports })
+        Ok(WasmAdaptor { module, store: store.to_owned(), exports, resting: None })
+    }
+
+    /// Keeps an instance from batch to batch, which is much cheaper than a fresh one each: for a store that is pushed to
+    /// all the time.
+    #[must_use]
+    pub fn kept(mut self) -> Self {
+        self.resting = Some(Arc::default());
+        self
+    }
+
+    /// Does `job` with `fuel`.
+    fn serve<T>(&self, fuel: u64, job: impl Fn(&mut Call) -> Result<T, Fault>) -> Result<T, Fault> {
+        match &self.resting {
+            Some(resting) => resting.serve(&self.module, fuel, job),
+            None => job(&mut self.module.start(fuel)?),
+        }
     }
 
     /// Returns the module.
@@ -54,9 +74,10 @@ impl WasmAdaptor {
     /// # Errors
     /// The adaptor failed.
     pub fn watermark(&self) -> Result<PushRequest, Fault> {
-        let mut call = self.module.start(self.module.engine.limits.fuel_per_call)?;
-        let (answer,) = call.call(&self.exports.watermark, ())?;
-        request_of(answer.map_err(|text| returned(text, &self.module.engine))?)
+        self.serve(self.module.engine.limits.fuel_per_call, |call| {
+            let (answer,) = call.call(&self.exports.watermark, ())?;
+            request_of(answer.map_err(|text| returned(text, &self.module.engine))?)
+        })
     }
 
     /// Reads the watermark out of the answer.
@@ -64,10 +85,10 @@ impl WasmAdaptor {
     /// # Errors
     /// The adaptor failed, or the answer holds none.
     pub fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, Fault> {
-        let mut call = self.module.start(self.fuel_for(reply))?;
-        let params = (reply_of(reply),);
-        let (answer,) = call.call(&self.exports.read_watermark, params)?;
-        Ok(Lsn(answer.map_err(|text| returned(text, &self.module.engine))?))
+        self.serve(self.fuel_for(reply), |call| {
+            let (answer,) = call.call(&self.exports.read_watermark, (reply_of(reply),))?;
+            Ok(Lsn(answer.map_err(|text| returned(text, &self.module.engine))?))
+        })
     }
 
     /// Makes the requests for consecutive records. They cover the records without a gap.
@@ -91,22 +112,19 @@ impl WasmAdaptor {
         let fuel = limits.fuel(records.records.len(), 0)
             + limits.fuel_per_row * records.writes.len() as u64
             + limits.fuel_per_byte * records.bytes.len() as u64;
-        let mut call = self.module.start(fuel)?;
-        let batch = columns.batch(&self.store, records);
-        let (answer,) = call.call(&self.exports.encode, (batch,))?;
-        let requests = answer.map_err(|text| returned(text, &self.module.engine))?;
-        let requests = requests.into_iter().map(request_of).collect::<Result<Vec<_>, _>>()?;
-        check_cover(&requests, records)?;
-        Ok((requests, call.fuel_used()))
+        self.serve(fuel, |call| {
+            let (answer,) = call.call(&self.exports.encode, (columns.batch(&self.store, records),))?;
+            let requests = answer.map_err(|text| returned(text, &self.module.engine))?;
+            let requests = requests.into_iter().map(request_of).collect::<Result<Vec<_>, _>>()?;
+            check_cover(&requests, records)?;
+            Ok((requests, call.fuel_used()))
+        })
     }
 
     /// Says what the answer to an encoded request means. An adaptor that fails here is fatal for the store's push.
     #[must_use]
     pub fn classify(&self, reply: &StorageReply) -> Ack {
-        let ack = self
-            .module
-            .start(self.fuel_for(reply))
-            .and_then(|mut call| call.call(&self.exports.classify, (reply_of(reply),)));
+        let ack = self.serve(self.fuel_for(reply), |call| call.call(&self.exports.classify, (reply_of(reply),)));
         let cut = |text| shortened(text, self.module.engine.limits.fault_bytes_max);
         match ack {
             Ok((abi::Ack::Ok,)) => Ack::Ok,

@@ -1,7 +1,9 @@
-//! One call of a plugin: a fresh instance, its limits, and the sorting of what can go wrong.
+//! One instance of a plugin: its limits, its calls, and the sorting of what can go wrong.
 //!
-//! Invariants: an instance is never used for two batches, and never after a failure. A failure that could differ on
-//! another machine never leaves this file.
+//! Invariants: an instance whose results replicas must agree on is never used for two batches, and none is used after a
+//! failure. A failure that could differ on another machine never leaves this file.
+
+use std::sync::Arc;
 
 use wasmtime::component::{ComponentExportIndex, Instance, InstancePre, TypedFunc};
 use wasmtime::{OutOfMemory, PoolConcurrencyLimitError, ResourceLimiter, Store, Trap};
@@ -63,20 +65,20 @@ impl ResourceLimiter for HostState {
     }
 }
 
-/// An instance that lives for one batch.
-pub(crate) struct Call<'e> {
-    engine: &'e PluginEngine,
+/// An instance.
+pub(crate) struct Call {
+    engine: Arc<PluginEngine>,
     store: Store<HostState>,
     instance: Instance,
     fuel: u64,
     // Declared last: given back after the store is gone.
-    _slot: Slot<'e>,
+    _slot: Slot,
 }
 
-impl<'e> Call<'e> {
+impl Call {
     /// Instantiates with the memory of its world and `fuel` for everything this instance will do.
     pub(crate) fn start(
-        engine: &'e PluginEngine,
+        engine: &Arc<PluginEngine>,
         world: World,
         plugin: &InstancePre<HostState>,
         fuel: u64,
@@ -89,7 +91,7 @@ impl<'e> Call<'e> {
             unreachable!("fuel is on in the configuration: {e:#}");
         }
         match plugin.instantiate(&mut store) {
-            Ok(instance) => Ok(Call { engine, store, instance, fuel, _slot: slot }),
+            Ok(instance) => Ok(Call { engine: Arc::clone(engine), store, instance, fuel, _slot: slot }),
             // A trap is the start function's, a refusal is a limit's; anything else is the pool's or the system's.
             Err(e) if store.data().refused || e.downcast_ref::<Trap>().is_some() => {
                 Err(failure(&e, &store, &engine.limits))
@@ -117,7 +119,15 @@ impl<'e> Call<'e> {
         function.call(&mut self.store, params).map_err(|e| failure(&e, &self.store, &self.engine.limits))
     }
 
-    /// Returns the fuel that was used so far.
+    /// Gives the instance `fuel` for what it does from here on.
+    pub(crate) fn refuel(&mut self, fuel: u64) {
+        if let Err(e) = self.store.set_fuel(fuel) {
+            unreachable!("fuel is on in the configuration: {e:#}");
+        }
+        self.fuel = fuel;
+    }
+
+    /// Returns the fuel that was used so far, since the last refuelling.
     pub(crate) fn fuel_used(&self) -> u64 {
         self.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0))
     }

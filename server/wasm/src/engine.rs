@@ -26,7 +26,7 @@ const INSTANCE_BYTES_MAX: usize = 1 << 20;
 pub struct PluginEngine {
     pub(crate) wasmtime: Engine,
     pub(crate) limits: PluginLimits,
-    pub(crate) slots: Slots,
+    pub(crate) slots: Arc<Slots>,
     fingerprint: Fingerprint,
 }
 

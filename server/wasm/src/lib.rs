@@ -1,6 +1,6 @@
 //! The Wasm host: takes untrusted components, and makes of them deterministic policies and adaptors.
 //!
-//! A plugin imports nothing and lives for one batch. It can slow down or fail its own slot; it cannot crash the host,
+//! A plugin imports nothing, and a policy lives for one batch. It can slow down or fail its own slot; it cannot crash the host,
 //! reach anything outside its memory, or make replicas that share a [`Fingerprint`] disagree. Failures are of two
 //! kinds and never mixed: a *fault* follows from the module and its input, is the same on every replica and becomes a
 //! [`tribunal_core::policy::PolicyFault`]; *host trouble* says nothing about the plugin and stops the process (see
@@ -23,6 +23,7 @@ pub mod gate;
 pub mod limits;
 pub mod module;
 pub mod policy;
+mod resting;
 mod slots;
 pub mod trouble;
 pub mod world;

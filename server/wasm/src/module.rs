@@ -125,7 +125,7 @@ impl Module {
     }
 
     /// Makes a fresh, configured instance with `fuel` for its whole life.
-    pub(crate) fn start(&self, fuel: u64) -> Result<Call<'_>, Fault> {
+    pub(crate) fn start(&self, fuel: u64) -> Result<Call, Fault> {
         let mut call = Call::start(&self.engine, self.world, &self.plugin, fuel)?;
         let (answer,) = call.call(&self.init, (&*self.config,))?;
         answer.map_err(|text| returned(text, &self.engine))?;
@@ -133,7 +133,7 @@ impl Module {
     }
 
     /// Makes a fresh instance that was not configured, for functions callable before `init`.
-    pub(crate) fn start_bare(&self) -> Result<Call<'_>, Fault> {
+    pub(crate) fn start_bare(&self) -> Result<Call, Fault> {
         Call::start(&self.engine, self.world, &self.plugin, self.engine.limits.fuel_per_call)
     }
 
@@ -167,7 +167,7 @@ fn index<S: Signature>(component: &Component, interface: &str) -> Result<Compone
 }
 
 fn describe_by(
-    engine: &PluginEngine,
+    engine: &Arc<PluginEngine>,
     world: World,
     plugin: &InstancePre<HostState>,
     (describe, init): (ComponentExportIndex, ComponentExportIndex),

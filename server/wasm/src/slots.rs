@@ -1,38 +1,67 @@
 //! Counts the instances alive, so that the pool is never asked for more than it has: who finds none waits.
+//!
+//! An instance at rest keeps its place. At most half of the places may rest, so that who waits waits for calls only,
+//! which are bounded by fuel.
+
+use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-/// The free places of a pool.
+/// The places of a pool.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    free: Mutex<u32>,
+    state: Mutex<State>,
     freed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    free: u32,
+    /// How many more may rest.
+    rests: u32,
 }
 
 /// A place; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Slot<'a>(&'a Slots);
+pub(crate) struct Slot(Arc<Slots>);
+
+/// Leave to rest; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Rest(Arc<Slots>);
 
 impl Slots {
-    pub(crate) fn new(count: u32) -> Slots {
-        Slots { free: Mutex::new(count), freed: Condvar::new() }
+    pub(crate) fn new(count: u32) -> Arc<Slots> {
+        Arc::new(Slots { state: Mutex::new(State { free: count, rests: count / 2 }), freed: Condvar::new() })
     }
 
-    /// Takes a place, waiting for one if need be. Calls are bounded by fuel, so the wait is, too.
-    pub(crate) fn take(&self) -> Slot<'_> {
-        let mut free = self.free.lock();
-        while *free == 0 {
-            self.freed.wait(&mut free);
+    /// Takes a place, waiting for one if need be.
+    pub(crate) fn take(self: &Arc<Self>) -> Slot {
+        let mut state = self.state.lock();
+        while state.free == 0 {
+            self.freed.wait(&mut state);
         }
-        *free -= 1;
-        Slot(self)
+        state.free -= 1;
+        Slot(Arc::clone(self))
+    }
+
+    /// Lets one more instance rest; `None` if as many do as may.
+    pub(crate) fn rest(self: &Arc<Self>) -> Option<Rest> {
+        let mut state = self.state.lock();
+        state.rests = state.rests.checked_sub(1)?;
+        Some(Rest(Arc::clone(self)))
     }
 }
 
-impl Drop for Slot<'_> {
+impl Drop for Slot {
     fn drop(&mut self) {
-        *self.0.free.lock() += 1;
+        self.0.state.lock().free += 1;
         self.0.freed.notify_one();
+    }
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        self.0.state.lock().rests += 1;
     }
 }
 
@@ -49,6 +78,16 @@ mod tests {
             assert!(!second.is_finished());
             drop(first);
         });
-        assert_eq!(*slots.free.lock(), 1);
+        assert_eq!(slots.state.lock().free, 1);
+    }
+
+    #[test]
+    fn at_most_half_of_the_places_rest() {
+        let slots = Slots::new(3);
+        let first = slots.rest().expect("one of three");
+        assert!(slots.rest().is_none());
+        drop(first);
+        assert!(slots.rest().is_some());
+        assert!(Slots::new(1).rest().is_none(), "the only place is for calls");
     }
 }

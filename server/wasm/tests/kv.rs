@@ -73,6 +73,29 @@ fn answers_are_understood() {
     assert!(matches!(adaptor.classify(&StorageReply::Resp(Vec::new())), Ack::Fatal(_)));
 }
 
+#[test]
+fn a_kept_instance_says_what_a_fresh_one_says_however_often() {
+    let engine = PluginEngine::new(PluginLimits { instances_max: 2, ..PluginLimits::default() }).expect("starts");
+    let module = Builtin::find(World::LogAdaptor, "kv").expect("is built in").load(&engine, "").expect("loads");
+    let fresh = WasmAdaptor::new(module, "docs").expect("has every function");
+    // Two with one place to rest between them.
+    let kept = [fresh.clone().kept(), fresh.clone().kept()];
+    for n in 0..300_u32 {
+        let key = n.to_string();
+        let rows: Vec<(WriteKind, &[u8], &[u8])> = vec![(WriteKind::Put, key.as_bytes(), b"1"); 1 + n as usize % 70];
+        let records = batch(&rows);
+        let expected = fresh.encode(&records).expect("encodes");
+        for kept in &kept {
+            assert_eq!(kept.encode(&records).as_ref(), Ok(&expected), "batch {n}");
+        }
+        if n % 50 == 0 {
+            // A failure ends the instance, and nobody notices.
+            let wrong = kept[0].read_watermark(&StorageReply::Raw(vec![2])).expect_err("holds no watermark");
+            assert_eq!(Err(wrong), fresh.read_watermark(&StorageReply::Raw(vec![2])));
+        }
+    }
+}
+
 /// What the push reads at most: 8 MiB, and then the rest of a record that began below that.
 #[test]
 fn the_largest_batches_fit() {

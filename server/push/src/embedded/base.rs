@@ -77,11 +77,11 @@ impl Base {
     ///
     /// Returns false if `stop` was raised meanwhile: then some rows are written, the watermark is not.
     pub(super) fn checkpoint(&self, rows: &Rows, to: Lsn, stop: &AtomicBool) -> Result<bool, EmbeddedError> {
-        for (key, row) in rows {
+        for (key, row) in rows.range(b"", b"") {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            self.write(key, row.as_ref())?;
+            self.write(key, row)?;
         }
         // The watermark must not become durable before the rows that it vouches for.
         let _rows = self.disk.sync()?;

@@ -1,8 +1,13 @@
 //! Rows written since the last checkpoint, in memory; the journal holds them durably.
+//!
+//! A row that is written often is found by its hash, in one or two cache misses; its place in the order of keys is
+//! looked up only when it is new. In one ordered tree every write paid for a walk over keys that lie all over memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use tribunal_types::{Lsn, Version};
 
 use super::fold::Folded;
@@ -14,11 +19,60 @@ pub(super) struct Stored {
     pub value: Box<[u8]>,
 }
 
-/// Rows by key; `None` is a deleted one.
-pub(super) type Rows = BTreeMap<Box<[u8]>, Option<Stored>>;
+impl Stored {
+    fn of((version, value): (Version, &[u8])) -> Stored {
+        Stored { version, value: value.into() }
+    }
+}
 
-/// What a row costs in memory beside its bytes: the tree's entry and two allocations, roughly.
-const ROW_OVERHEAD_BYTES: usize = 96;
+/// Rows by key; `None` is a deleted one.
+#[derive(Default)]
+pub(super) struct Rows {
+    by_key: HashMap<Arc<[u8]>, Option<Stored>, RandomState>,
+    /// The same keys.
+    order: BTreeSet<Arc<[u8]>>,
+}
+
+/// A key, and its row unless that was deleted.
+pub(super) type Entry<'a> = (&'a [u8], Option<&'a Stored>);
+
+impl Rows {
+    /// Returns the row: `Some(None)` if it was deleted, `None` if nothing is known of it here.
+    pub(super) fn get(&self, key: &[u8]) -> Option<Option<&Stored>> {
+        self.by_key.get(key).map(Option::as_ref)
+    }
+
+    /// Returns the rows of `start..end` in the order of keys; an empty `end` means to the last one.
+    pub(super) fn range<'a>(&'a self, start: &[u8], end: &[u8]) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
+        let keys = self.order.range::<[u8], _>((Bound::Included(start), end));
+        keys.map(|key| (&**key, self.by_key.get(key).and_then(Option::as_ref)))
+    }
+
+    /// Puts a row; returns by how many bytes the memory for rows grows, or shrinks.
+    fn put(&mut self, key: &[u8], row: Option<(Version, &[u8])>) -> isize {
+        let new = row.map_or(0, |(_, value)| value.len());
+        if let Some(slot) = self.by_key.get_mut(key) {
+            let old = slot.as_ref().map_or(0, |stored| stored.value.len());
+            match (slot, row) {
+                // Most rows keep their size, and then their memory.
+                (Some(stored), Some((version, value))) if old == new => {
+                    stored.version = version;
+                    stored.value.copy_from_slice(value);
+                }
+                (slot, row) => *slot = row.map(Stored::of),
+            }
+            return new.cast_signed() - old.cast_signed();
+        }
+        let shared: Arc<[u8]> = key.into();
+        self.order.insert(Arc::clone(&shared));
+        self.by_key.insert(shared, row.map(Stored::of));
+        (new + key.len() + ROW_OVERHEAD_BYTES).cast_signed()
+    }
+}
+
+/// What a row costs in memory beside its bytes: an entry each in the table and in the tree, and two allocations, roughly.
+const ROW_OVERHEAD_BYTES: usize = 144;
 
 /// What is newer than the checkpoint.
 pub(super) struct Recent {
@@ -35,28 +89,19 @@ pub(super) struct Recent {
 
 impl Recent {
     pub(super) fn new(applied: Lsn) -> Self {
-        Recent { active: Rows::new(), active_bytes: 0, frozen: None, applied }
+        Recent { active: Rows::default(), active_bytes: 0, frozen: None, applied }
     }
 
     /// Returns the row if it was written recently: `Some(None)` if it was deleted.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<&Stored>> {
         let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.0.get(key));
-        self.active.get(key).or_else(frozen).map(Option::as_ref)
+        self.active.get(key).or_else(frozen)
     }
 
-    pub(super) fn apply(&mut self, folded: Folded<'_>, to: Lsn) {
-        for (key, (version, value)) in folded.rows {
-            let row = value.map(|value| Stored { version, value: value.into_owned().into() });
-            let bytes = row.as_ref().map_or(0, |row| row.value.len());
-            let old = match self.active.get_mut(key) {
-                Some(slot) => std::mem::replace(slot, row).map_or(0, |old| old.value.len()),
-                None => {
-                    self.active.insert(key.into(), row);
-                    self.active_bytes += key.len() + ROW_OVERHEAD_BYTES;
-                    0
-                }
-            };
-            self.active_bytes = self.active_bytes + bytes - old;
+    pub(super) fn apply(&mut self, folded: &Folded<'_>, to: Lsn) {
+        for (key, (version, value)) in &folded.rows {
+            let row = value.as_deref().map(|value| (*version, value));
+            self.active_bytes = self.active_bytes.saturating_add_signed(self.active.put(key, row));
         }
         self.applied = to;
     }

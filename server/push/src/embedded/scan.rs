@@ -1,14 +1,12 @@
 //! Merges a key range of the three layers; the newest layer that knows a row decides.
 
-use std::collections::btree_map;
 use std::iter::Peekable;
-use std::ops::Bound;
 
 use super::EmbeddedError;
 use super::base::{Base, BaseScan};
-use super::recent::{Recent, Rows, Stored};
+use super::recent::{Entry, Recent, Rows, Stored};
 
-type RecentRange<'a> = Peekable<btree_map::Range<'a, Box<[u8]>, Option<Stored>>>;
+type RecentRange<'a> = Peekable<Box<dyn Iterator<Item = Entry<'a>> + 'a>>;
 
 /// A key, and its row unless that was deleted.
 type Step = (Vec<u8>, Option<Stored>);
@@ -25,9 +23,9 @@ pub(super) struct Merged<'a> {
 impl<'a> Merged<'a> {
     /// Begins a scan of `start..end`, `start` below `end`; an empty `end` means to the last row.
     pub(super) fn new(recent: &'a Recent, base: &'a Base, start: &[u8], end: &[u8]) -> Self {
-        let range = |rows: &'a Rows| {
-            let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
-            rows.range::<[u8], _>((Bound::Included(start), end)).peekable()
+        let range = |rows: &'a Rows| -> RecentRange<'a> {
+            let entries: Box<dyn Iterator<Item = Entry<'a>> + 'a> = Box::new(rows.range(start, end));
+            entries.peekable()
         };
         let frozen = recent.frozen.as_ref().map(|frozen| range(&frozen.0));
         let recent = std::iter::once(range(&recent.active)).chain(frozen).collect();
@@ -40,17 +38,17 @@ impl<'a> Merged<'a> {
             return Err(error);
         }
         let oldest = self.oldest.peek().and_then(|pair| pair.as_ref().ok()).map(|pair| &pair.0[..]);
-        let recent = self.recent.iter_mut().filter_map(|range| range.peek().map(|pair| &pair.0[..]));
+        let recent = self.recent.iter_mut().filter_map(|range| range.peek().map(|pair| pair.0));
         let Some(key) = recent.chain(oldest).min().map(<[u8]>::to_vec) else { return Ok(None) };
         let mut newest = None;
         for range in &mut self.recent {
-            if let Some((_, row)) = range.next_if(|pair| pair.0[..] == key[..]) {
+            if let Some((_, row)) = range.next_if(|pair| *pair.0 == key[..]) {
                 newest = newest.or(Some(row));
             }
         }
         let oldest = self.oldest.next_if(|pair| pair.as_ref().is_ok_and(|pair| pair.0 == key)).transpose()?;
         let row = match (newest, oldest) {
-            (Some(row), _) => row.clone(),
+            (Some(row), _) => row.cloned(),
             (None, Some((_, bytes))) => Some(self.base.stored(&key, &bytes)?),
             (None, None) => None,
         };

@@ -16,6 +16,8 @@ const REPLAY: &str = "the same records again";
 const ERRORS: &str = "errors of the storage";
 const FUEL: &str = "fuel";
 const SIZES: [u64; 3] = [1, 100, 1000];
+/// How often a used instance is compared with fresh ones.
+const USES: u32 = 3;
 
 /// Name of the store in all records of the kit.
 const STORE: &str = "kit";
@@ -116,6 +118,15 @@ fn replay(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Fail
         let again = adaptor.encode_metered(&records).map_err(failed(REPLAY))?;
         if once != again {
             return Err(broken(REPLAY, "the same records make other requests, or take other fuel, the second time"));
+        }
+        let kept = adaptor.clone().kept();
+        for _ in 0..USES {
+            if kept.encode(&records).map_err(failed(REPLAY))? != once.0 {
+                return Err(broken(
+                    REPLAY,
+                    "a used instance makes other requests of the same records than a fresh one",
+                ));
+            }
         }
         let mut keys: Vec<_> = once.0.iter().map(|request| &request.idempotency_key).collect();
         if keys.iter().any(|key| key.is_empty()) {
