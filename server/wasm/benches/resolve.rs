@@ -10,6 +10,10 @@ use tribunal_core::native::NativeRule;
 use tribunal_core::policy::Policies;
 use tribunal_types::Isolation;
 use tribunal_wasm::{PluginEngine, PluginLimits, builtin};
+/// The server's allocator, as in the core's own bench.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 use workload::{BASE, Bench, Workload, cpu_time, native_policies};
 
 /// The built-in modules. They live as long as the process.
