@@ -54,12 +54,33 @@ pub(crate) mod held {
 /// also reads is an update.
 #[inline(always)]
 pub(crate) fn of_write(kind: WriteKind, integer: bool, exists: bool, was_read: bool) -> u8 {
+    let exists = exists || kind == WriteKind::Put && planted(Bug::SkipPutExistence);
+    CLASSES[kind as usize][usize::from(integer) << 2 | usize::from(exists) << 1 | usize::from(was_read)]
+}
+
+/// Access classes by kind, then by whether the value is an integer, the row exists, and it was read, a bit each: what a
+/// branch cannot foretell is cheaper looked up.
+static CLASSES: [[u8; 8]; WriteKind::ALL.len()] = {
+    let mut classes = [[0; 8]; WriteKind::ALL.len()];
+    let mut kind = 0;
+    while kind < classes.len() {
+        let mut bits = 0;
+        while bits < 8 {
+            classes[kind][bits] = classes_of(WriteKind::ALL[kind], bits & 4 != 0, bits & 2 != 0, bits & 1 != 0);
+            bits += 1;
+        }
+        kind += 1;
+    }
+    classes
+};
+
+const fn classes_of(kind: WriteKind, integer: bool, exists: bool, was_read: bool) -> u8 {
     use class::*;
     let spoils = if integer { 0 } else { CHANGE_KIND };
     match kind {
         WriteKind::Insert => WRITE | READ_EXISTENCE | CHANGE_EXISTENCE,
         WriteKind::Update => WRITE | READ_EXISTENCE | spoils,
-        WriteKind::Put if exists || planted(Bug::SkipPutExistence) => WRITE | spoils,
+        WriteKind::Put if exists => WRITE | spoils,
         WriteKind::Put => WRITE | CHANGE_EXISTENCE | spoils,
         WriteKind::Delete => WRITE | READ_EXISTENCE | CHANGE_EXISTENCE,
         WriteKind::Add if was_read => WRITE | READ_EXISTENCE | READ_KIND,
@@ -67,51 +88,89 @@ pub(crate) fn of_write(kind: WriteKind, integer: bool, exists: bool, was_read: b
     }
 }
 
-/// `WW`: what is held that the access writes as well. Two adds do not meet.
+/// Masks over [`held`] that follow from an access' classes. Merging looks them up: it asks for every part of a contended
+/// transaction.
+#[derive(Clone, Copy)]
+struct Masks {
+    write_write: u16,
+    read_after_write: u16,
+    write_after_read: u16,
+    /// Below serializable, and at it.
+    holds: [u16; 2],
+}
+
+/// Number of sets of access classes.
+const SETS: usize = 1 << 7;
+
+static MASKS: [Masks; SETS] = {
+    let mut masks = [masks_of(0); SETS];
+    let mut class = 1;
+    while class < SETS {
+        masks[class] = masks_of(class as u8);
+        class += 1;
+    }
+    masks
+};
+
+const fn masks_of(class: u8) -> Masks {
+    use class::*;
+    const fn when(holds: bool, then: u16) -> u16 {
+        if holds { then } else { 0 }
+    }
+    let changed = when(class & CHANGE_EXISTENCE != 0, held::EXISTENCE_CHANGED)
+        | when(class & CHANGE_KIND != 0, held::KIND_CHANGED);
+    let low = when(class & WRITE != 0, held::WRITE_LOW) | when(class & ADD != 0, held::ADD_LOW);
+    let serializable = when(class & WRITE != 0, held::WRITE_SER)
+        | when(class & ADD != 0, held::ADD_SER)
+        | when(class & READ_VALUE != 0, held::VALUE_READ)
+        | when(class & READ_EXISTENCE != 0, held::EXISTENCE_READ)
+        | when(class & READ_KIND != 0, held::KIND_READ);
+    Masks {
+        // Two adds do not meet.
+        write_write: when(class & WRITE != 0, held::WRITTEN)
+            | when(class & ADD != 0, held::WRITE_LOW | held::WRITE_SER),
+        read_after_write: when(class & READ_VALUE != 0, held::WRITTEN)
+            | when(class & READ_EXISTENCE != 0, held::EXISTENCE_CHANGED)
+            | when(class & READ_KIND != 0, held::KIND_CHANGED),
+        write_after_read: when(class & WRITES != 0, held::VALUE_READ)
+            | when(class & CHANGE_EXISTENCE != 0, held::EXISTENCE_READ)
+            | when(class & CHANGE_KIND != 0, held::KIND_READ),
+        holds: [low | changed, serializable | changed],
+    }
+}
+
+#[inline(always)]
+fn masks(class: u8) -> &'static Masks {
+    &MASKS[usize::from(class) % SETS]
+}
+
+/// `WW`: what is held that the access writes as well.
 #[inline(always)]
 pub(crate) fn write_write(class: u8) -> u16 {
     if planted(Bug::IgnoreWriteSet) {
         return 0;
     }
-    let sets = if class & class::WRITE != 0 { held::WRITTEN } else { 0 };
-    let adds =
-        if class & class::ADD != 0 && !planted(Bug::AddsNeverConflict) { held::WRITE_LOW | held::WRITE_SER } else { 0 };
-    sets | adds
+    let class = if planted(Bug::AddsNeverConflict) { class & !class::ADD } else { class };
+    masks(class).write_write
 }
 
 /// `RAW`: what is held that the access relies on not being changed.
 #[inline(always)]
 pub(crate) fn read_after_write(class: u8) -> u16 {
-    let value = if class & class::READ_VALUE != 0 { held::WRITTEN } else { 0 };
-    let existence = if class & class::READ_EXISTENCE != 0 { held::EXISTENCE_CHANGED } else { 0 };
-    let kind = if class & class::READ_KIND != 0 && !planted(Bug::AddsNeverConflict) { held::KIND_CHANGED } else { 0 };
-    value | existence | kind
+    let class = if planted(Bug::AddsNeverConflict) { class & !class::READ_KIND } else { class };
+    masks(class).read_after_write
 }
 
 /// `WAR`: what serializable ones hold that relies on the access not happening before.
 #[inline(always)]
 pub(crate) fn write_after_read(class: u8) -> u16 {
-    let value = if class & class::WRITES != 0 { held::VALUE_READ } else { 0 };
-    let existence = if class & class::CHANGE_EXISTENCE != 0 { held::EXISTENCE_READ } else { 0 };
-    let kind = if class & class::CHANGE_KIND != 0 { held::KIND_READ } else { 0 };
-    value | existence | kind
+    masks(class).write_after_read
 }
 
 /// What a committed access holds from then on.
 #[inline(always)]
 pub(crate) fn holds(class: u8, serializable: bool) -> u16 {
-    let when = |bit: u8, then: u16| if class & bit != 0 { then } else { 0 };
-    let changed = when(class::CHANGE_EXISTENCE, held::EXISTENCE_CHANGED) | when(class::CHANGE_KIND, held::KIND_CHANGED);
-    if serializable {
-        when(class::WRITE, held::WRITE_SER)
-            | when(class::ADD, held::ADD_SER)
-            | when(class::READ_VALUE, held::VALUE_READ)
-            | when(class::READ_EXISTENCE, held::EXISTENCE_READ)
-            | when(class::READ_KIND, held::KIND_READ)
-            | changed
-    } else {
-        when(class::WRITE, held::WRITE_LOW) | when(class::ADD, held::ADD_LOW) | changed
-    }
+    masks(class).holds[usize::from(serializable)]
 }
 
 #[cfg(test)]

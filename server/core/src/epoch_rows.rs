@@ -8,7 +8,6 @@ use alloc::vec::Vec;
 use tribunal_types::{RowKey, Version, limits};
 
 use crate::map::{Entry, NO_SLOT, VersionMap, row_flag};
-use crate::prefetch::prefetch;
 use crate::shard::ShardPlace;
 
 /// "Not of this shard", "nobody", "not contended".
@@ -26,6 +25,9 @@ pub(crate) struct EpochRow {
 }
 
 impl EpochRow {
+    const UNNAMED: EpochRow =
+        EpochRow { entry: Entry { hi: 0, lo_flags: 0, version: 0 }, slot: NO_SLOT, toucher: NONE };
+
     /// The row is known and not deleted.
     #[inline(always)]
     pub(crate) fn is_live(&self) -> bool {
@@ -60,14 +62,14 @@ impl EpochRow {
     #[inline(always)]
     pub(crate) fn note_read(&mut self, t: u32, current: bool, present: bool) -> bool {
         let shared = self.is_touched_by_other(t);
-        self.toucher = t << 3 | 4 | u32::from(current) << 1 | u32::from(present);
+        self.toucher = t << 3 | OwnRead::READ | u32::from(current) << 1 | u32::from(present);
         shared
     }
 
-    /// What transaction `t` itself, which touched the row last, read here: (current, present).
+    /// What transaction `t` itself read here, if it touched the row last.
     #[inline(always)]
-    pub(crate) fn read_by(&self, t: u32) -> Option<(bool, bool)> {
-        (self.toucher >> 2 == t << 1 | 1).then_some((self.toucher & 2 != 0, self.toucher & 1 != 0))
+    pub(crate) fn read_by(&self, t: u32) -> OwnRead {
+        OwnRead(if self.toucher >> 3 == t { self.toucher & 7 } else { 0 })
     }
 
     /// Notes that transaction `t` writes the row. Returns whether another one has touched it before.
@@ -78,44 +80,62 @@ impl EpochRow {
         shared
     }
 
+    /// Transactions touch rows in their order, and "nobody" is above all of them.
     #[inline(always)]
     fn is_touched_by_other(&self, t: u32) -> bool {
-        self.toucher != NONE && self.toucher >> 3 != t
+        self.toucher >> 3 < t
+    }
+}
+
+/// A transaction's own read of a row that it writes, if there is one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnRead(u32);
+
+impl OwnRead {
+    const READ: u32 = 4;
+
+    #[inline(always)]
+    pub(crate) fn was_read(self) -> bool {
+        self.0 & Self::READ != 0
+    }
+
+    /// The newest state was seen.
+    #[inline(always)]
+    pub(crate) fn is_current(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// A row was seen.
+    #[inline(always)]
+    pub(crate) fn is_present(self) -> bool {
+        self.0 & 1 != 0
     }
 }
 
 const _: () = assert!(limits::TXNS_PER_EPOCH_MAX < 1 << 29, "a transaction's number fits above three bits");
 
-/// 32 bits of a key, of those that the map looks at.
-#[inline(always)]
-fn tag_of(key: RowKey) -> u64 {
-    key.lo >> 8 & 0xffff_ffff
-}
-
-/// Operations that are asked for at a time. A request for memory retires only when its address is translated: next to
-/// each other the walks through the page tables overlap, one by one between other work each is waited for.
+/// Rows that are asked for at a time. A request for memory retires only when its address is translated: next to each
+/// other the walks through the page tables overlap, one by one between other work each is waited for.
 const GROUP: usize = 8;
-/// How many operations ahead a row's slot is asked for. The processor forgets requests beyond some twenty at a time.
+/// How many rows ahead a row's slot is asked for. The processor forgets requests beyond some twenty at a time.
 const SLOT_LOOKAHEAD: usize = 16;
-/// How many operations ahead a row's tags are asked for, which tell the slot.
-const TAGS_LOOKAHEAD: usize = 32;
-
-/// How far one column's rows are looked up, and being loaded.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Progress {
-    rows: usize,
-    slots: usize,
-    tags: usize,
-}
+/// How many rows ahead a row's tags are asked for, which tell the slot.
+const TAGS_LOOKAHEAD: usize = 48;
 
 /// Rows of one epoch by key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EpochRows {
-    /// 32 bits of key above the position in `rows`, counted from 1; at most half full.
-    index: Vec<u64>,
+    /// The position in `rows`, counted from 1, below bits of the key; at most half full.
+    index: Vec<u32>,
+    /// In the order in which they were named; what lies behind the `named` ones means nothing.
     pub(crate) rows: Vec<EpochRow>,
-    /// A bit for each row that more than one transaction touches, whether they are live in the end or not.
-    pub(crate) shared: Vec<u64>,
+    /// 1 for each row that more than one transaction touches, whether they are live in the end or not.
+    pub(crate) shared: Vec<u8>,
+    named: usize,
+    /// Rows that are looked up in the map, and those whose slots and tags are being loaded.
+    looked_up: usize,
+    slots_asked: usize,
+    tags_asked: usize,
 }
 
 impl EpochRows {
@@ -124,113 +144,124 @@ impl EpochRows {
         let size = (rows_max * 2).next_power_of_two().max(64);
         self.index.clear();
         self.index.resize(size, 0);
-        self.rows.clear();
-        self.rows.reserve(rows_max);
         self.shared.clear();
+        self.make_room(size / 2);
+        (self.named, self.looked_up, self.slots_asked, self.tags_asked) = (0, 0, 0, 0);
     }
 
-    /// Makes room for the rows that are looked up so far in the set of shared ones.
-    pub(crate) fn cover_shared(&mut self) {
-        self.shared.resize(self.rows.len().div_ceil(64), 0);
+    fn make_room(&mut self, rows: usize) {
+        self.rows.resize(rows.max(self.rows.len()), EpochRow::UNNAMED);
+        self.shared.resize(rows.max(self.shared.len()), 0);
+    }
+
+    /// Returns the number of rows that have a position.
+    pub(crate) fn named(&self) -> usize {
+        self.named
     }
 
     /// Tells whether more than one transaction touches the row at `position`; never of a row of another shard.
     #[inline(always)]
     pub(crate) fn is_shared(&self, position: u32) -> bool {
-        self.shared.get(position as usize / 64).is_some_and(|word| word >> (position % 64) & 1 != 0)
+        self.shared.get(position as usize).is_some_and(|&shared| shared != 0)
     }
 
-    /// Looks up the rows of a column's operations from where `progress` stands up to `end`, and writes their positions,
-    /// [`NONE`] for those of other shards. Until then, `positions` hold likely slots of the map.
-    ///
-    /// Loops that do nothing else: then the processor works on several rows at a time.
+    /// Gives each row among `keys` a position, [`NONE`] to those of other shards. New ones are still to be looked up.
     #[inline(always)]
-    pub(crate) fn look_up<T>(
+    pub(crate) fn name(
         &mut self,
         place: ShardPlace,
-        map: &VersionMap,
-        (ops, key_of): (&[T], impl Fn(&T) -> RowKey + Copy),
+        keys: impl ExactSizeIterator<Item = RowKey>,
         positions: &mut [u32],
-        (progress, end): (&mut Progress, usize),
     ) {
-        while progress.rows < end {
-            let group = progress.rows..end.min(progress.rows + GROUP);
-            let tags = progress.tags..ops.len().min(group.end + TAGS_LOOKAHEAD);
-            let slots = progress.slots..ops.len().min(group.end + SLOT_LOOKAHEAD);
-            *progress = Progress { rows: group.end, slots: slots.end, tags: tags.end };
-            for key in ops[tags].iter().map(key_of) {
-                prefetch(&self.index, self.home(key));
-                map.prefetch_tags(key);
+        self.reserve(keys.len());
+        let (index, rows) = (self.index.as_mut_slice(), self.rows.as_mut_slice());
+        let mut named = self.named;
+        for (key, position) in keys.zip(positions) {
+            *position = if place.owns(key) { position_of(index, rows, &mut named, key) } else { NONE };
+        }
+        self.named = named;
+    }
+
+    /// Asks the map for all rows before position `end` that were not looked up yet, and loads what lies behind.
+    ///
+    /// Loops that do nothing else: then the processor works on several rows at a time.
+    pub(crate) fn look_up(&mut self, map: &VersionMap, end: usize) {
+        let rows = &mut self.rows[..self.named];
+        while self.looked_up < end {
+            let group = self.looked_up..end.min(self.looked_up + GROUP);
+            let tags = self.tags_asked..rows.len().min(group.end + TAGS_LOOKAHEAD);
+            let slots = self.slots_asked..rows.len().min(group.end + SLOT_LOOKAHEAD);
+            (self.looked_up, self.slots_asked, self.tags_asked) = (group.end, slots.end, tags.end);
+            for row in &rows[tags] {
+                map.prefetch_tags(row.entry.key());
             }
-            for (key, likely) in ops[slots.clone()].iter().map(key_of).zip(&mut positions[slots]) {
-                if place.owns(key) {
-                    *likely = map.prefetch_likely(key);
-                }
+            for row in &mut rows[slots] {
+                row.slot = map.prefetch_likely(row.entry.key());
             }
-            for (key, position) in ops[group.clone()].iter().map(key_of).zip(&mut positions[group]) {
-                *position = if place.owns(key) { self.position_of(key, map, *position) } else { NONE };
+            for row in &mut rows[group] {
+                row.slot = match map.find_at(row.entry.key(), row.slot) {
+                    Some((slot, entry)) => {
+                        row.entry = *entry;
+                        slot
+                    }
+                    None => NO_SLOT,
+                };
             }
         }
     }
 
-    #[inline(always)]
-    fn home(&self, key: RowKey) -> usize {
-        key.hi as usize & (self.index.len() - 1)
-    }
-
-    /// Returns the row's position, looking it up in the map when it is new.
-    #[inline(always)]
-    fn position_of(&mut self, key: RowKey, map: &VersionMap, likely: u32) -> u32 {
-        let mask = self.index.len() - 1;
-        let mut at = self.home(key) & mask;
-        let tag = tag_of(key);
-        loop {
-            let word = self.index[at];
-            if word == 0 {
-                break;
-            }
-            if word >> 32 == tag {
-                let position = word as u32 - 1;
-                if self.rows[position as usize].entry.names(key) {
-                    return position;
-                }
-            }
-            at = (at + 1) & mask;
+    /// Makes room for as many more rows: a shard may have more than its share of them.
+    fn reserve(&mut self, more: usize) {
+        let rows_max = self.named + more;
+        let size = (rows_max * 2).next_power_of_two();
+        if size <= self.index.len() {
+            return;
         }
-        let position = self.rows.len() as u32;
-        if self.rows.len() * 2 >= self.index.len() {
-            at = self.grow(key);
-        }
-        self.index[at] = tag << 32 | u64::from(position + 1);
-        self.rows.push(match map.find_at(key, likely) {
-            Some((slot, entry)) => EpochRow { entry: *entry, slot, toucher: NONE },
-            None => EpochRow { entry: Entry::unknown(key), slot: NO_SLOT, toucher: NONE },
-        });
-        position
-    }
-
-    /// Doubles the index, which happens when a shard has more than its share, and returns the place for `key`.
-    #[cold]
-    fn grow(&mut self, key: RowKey) -> usize {
-        let size = self.index.len() * 2;
+        self.make_room(size / 2);
         self.index.clear();
         self.index.resize(size, 0);
-        for position in 0..self.rows.len() {
-            let row = self.rows[position].entry.key();
-            let at = self.vacancy(row);
-            self.index[at] = tag_of(row) << 32 | (position as u64 + 1);
+        let mask = size - 1;
+        for (position, row) in self.rows[..self.named].iter().enumerate() {
+            let key = row.entry.key();
+            let mut at = key.hi as usize & mask;
+            while self.index[at] != 0 {
+                at = (at + 1) & mask;
+            }
+            self.index[at] = word_of(key, position, mask);
         }
-        self.vacancy(key)
     }
+}
 
-    fn vacancy(&self, key: RowKey) -> usize {
-        let mask = self.index.len() - 1;
-        let mut at = self.home(key);
-        while self.index[at] != 0 {
-            at = (at + 1) & mask;
+/// What the index holds of a row: the position from 1, at most half of the index' size, which is a power of two, and
+/// above it as many bits of the key as there is room for.
+#[inline(always)]
+fn word_of(key: RowKey, position: usize, mask: usize) -> u32 {
+    (key.lo >> 8) as u32 & !mask as u32 | (position as u32 + 1)
+}
+
+/// Returns the row's position; a new row comes behind the `named` ones.
+#[inline(always)]
+fn position_of(index: &mut [u32], rows: &mut [EpochRow], named: &mut usize, key: RowKey) -> u32 {
+    let mask = index.len() - 1;
+    let mut at = key.hi as usize & mask;
+    loop {
+        let word = index[at];
+        if word == 0 {
+            break;
         }
-        at
+        if (word ^ (key.lo >> 8) as u32) & !mask as u32 == 0 {
+            let position = (word & mask as u32) - 1;
+            if rows[position as usize].entry.names(key) {
+                return position;
+            }
+        }
+        at = (at + 1) & mask;
     }
+    let position = *named;
+    index[at] = word_of(key, position, mask);
+    rows[position] = EpochRow { entry: Entry::unknown(key), ..EpochRow::UNNAMED };
+    *named += 1;
+    position as u32
 }
 
 #[cfg(test)]
@@ -248,9 +279,9 @@ mod tests {
         rows.reset(1);
         let mut positions = alloc::vec![NONE; twice.len()];
         let place = ShardPlace { index: 0, count: 1 };
-        let mut progress = Progress::default();
-        rows.look_up(place, &map, (&twice, |key| *key), &mut positions, (&mut progress, twice.len()));
-        assert_eq!(rows.rows.len(), keys.len());
+        rows.name(place, twice.iter().copied(), &mut positions);
+        rows.look_up(&map, keys.len());
+        assert_eq!(rows.named(), keys.len());
         let expected: Vec<u32> = (0..3_000).chain(0..3_000).collect();
         assert_eq!(positions, expected);
     }

@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Batch, Cen, RowKey, Version};
+use tribunal_types::{Batch, Cen, RowKey, Version, WriteKind};
 
 use crate::history::{Before, History, RowState};
-use crate::policy::{PolicyFault, Validation, ValidatorColumns};
+use crate::policy::{PolicyFault, Validation, ValidatorColumns, group};
 
 /// Epochs at whose ends something was so: `from..=until`, empty if `from > until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +43,16 @@ pub(crate) struct LevelEvidence {
     pub(crate) reads: usize,
     /// The same of the write columns.
     pub(crate) writes: usize,
+    /// Groups that are filled, but for those that are always.
+    needs: u8,
 }
 
 impl LevelEvidence {
     /// Empties the columns and makes room for as many operations; until [`LevelEvidence::close`], those of operations
-    /// have that length, whatever lies there. Their memory is kept.
-    pub(crate) fn open(&mut self, cen: Cen, reads: usize, writes: usize) {
+    /// have that length, whatever lies there. Their memory is kept. Groups that nobody needs stay empty.
+    pub(crate) fn open(&mut self, cen: Cen, reads: usize, writes: usize, needs: u8) {
+        self.needs = needs;
+        let writes = if self.fills_writes() { writes } else { 0 };
         let ValidatorColumns { txns, snapshot, current_from, current_until, multi_version, .. } = &mut self.columns;
         txns.cen = cen.0;
         for column in [&mut txns.csn, &mut txns.start, &mut txns.origin, snapshot, current_from, current_until] {
@@ -69,6 +73,22 @@ impl LevelEvidence {
         self.answer = None;
     }
 
+    /// Tells whether evidence about writes is wanted.
+    #[inline(always)]
+    pub(crate) fn fills_writes(&self) -> bool {
+        self.needs & group::WRITES != 0
+    }
+
+    /// Adds evidence about a write.
+    #[inline(always)]
+    pub(crate) fn add_write(&mut self, kind: WriteKind, flags: u8, latest: u64) {
+        let columns = &mut self.columns.writes;
+        columns.kind[self.writes] = kind as u8;
+        columns.flags[self.writes] = flags;
+        columns.latest[self.writes] = latest;
+        self.writes += 1;
+    }
+
     /// Ends a transaction whose operations are in the columns; nothing if it has none here.
     #[inline(always)]
     pub(crate) fn end_txn(&mut self, t: u32) {
@@ -86,6 +106,9 @@ impl LevelEvidence {
 
     /// Fills the columns of transactions for those of one batch, which begins at `base`, from the `first` on.
     pub(crate) fn describe(&mut self, batch: &Batch, base: usize, first: usize, newest: &[u64]) {
+        if self.needs & (group::TXNS | group::SNAPSHOTS) == 0 {
+            return;
+        }
         let ValidatorColumns { txns, snapshot, current_from, current_until, multi_version, .. } = &mut self.columns;
         let added = &self.txns[first..];
         let header = |&t: &u32| &batch.txns[t as usize - base];

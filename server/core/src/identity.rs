@@ -86,10 +86,12 @@ fn halves(id: TxnId) -> [u64; 2] {
     [(n >> 64) as u64, n as u64]
 }
 
-/// The ids of one second: entries in order of arrival, and an index of (32 bits of hash, position from 1).
+/// The ids of one second: entries in order of arrival, and an index.
 #[derive(Clone, Debug, Default)]
 struct Bucket {
-    index: Vec<u64>,
+    /// The position in `entries`, counted from 1, below bits of the hash. At most three quarters full, so that positions
+    /// fit below the size, which is a power of two.
+    index: Vec<u32>,
     entries: Vec<IdEntry>,
     /// Clients mint ids: without a key they could aim at one chain of the index.
     seed: u64,
@@ -97,21 +99,45 @@ struct Bucket {
 
 impl Bucket {
     #[inline]
-    fn hash(&self, id: &ScopedId) -> u64 {
-        let [hi, lo] = halves(id.id);
+    fn hash(&self, [hi, lo]: [u64; 2], namespace: u64) -> u64 {
         let folded = u128::from(hi ^ self.seed) * u128::from(lo ^ self.seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15);
-        (folded as u64 ^ (folded >> 64) as u64 ^ u64::from(id.namespace.0)).wrapping_mul(0xd6e8_feb8_6659_fd93)
+        (folded as u64 ^ (folded >> 64) as u64 ^ namespace).wrapping_mul(0xd6e8_feb8_6659_fd93)
     }
 
-    /// A word of the index: the upper half of the hash, by whose top bits it is placed.
     #[inline]
-    fn word(hash: u64, position: usize) -> u64 {
-        hash & 0xffff_ffff_0000_0000 | position as u64
+    fn hash_of(&self, id: &ScopedId) -> u64 {
+        self.hash(halves(id.id), u64::from(id.namespace.0))
     }
 
+    #[inline]
+    fn mask(&self) -> usize {
+        self.index.len() - 1
+    }
+
+    /// The upper half of the hash places an id, the lower one tells it from others there.
     #[inline]
     fn home(&self, hash: u64) -> usize {
-        (hash >> 32 << self.index.len().trailing_zeros() >> 32) as usize
+        (hash >> 32) as usize & self.mask()
+    }
+
+    /// Returns the place of an id in the index, and its position among the entries if it is known.
+    #[inline]
+    fn search(&self, id: &ScopedId, hash: u64) -> (usize, Option<usize>) {
+        let mask = self.mask();
+        let mut at = self.home(hash);
+        loop {
+            let word = self.index[at];
+            if word == 0 {
+                return (at, None);
+            }
+            if (word ^ hash as u32) & !mask as u32 == 0 {
+                let position = (word & mask as u32) as usize - 1;
+                if self.entries[position].is(id) {
+                    return (at, Some(position));
+                }
+            }
+            at = (at + 1) & mask;
+        }
     }
 
     #[inline]
@@ -119,77 +145,51 @@ impl Bucket {
         if self.index.is_empty() {
             return None;
         }
-        let hash = self.hash(id);
-        let mut at = self.home(hash);
-        loop {
-            let word = self.index[at];
-            if word == 0 {
-                return None;
-            }
-            if word >> 32 == hash >> 32 {
-                let entry = &self.entries[word as u32 as usize - 1];
-                if entry.is(id) {
-                    return Some(entry);
-                }
-            }
-            at = (at + 1) & (self.index.len() - 1);
-        }
-    }
-
-    fn insert(&mut self, id: &ScopedId, entry: IdEntry) {
-        self.reserve_one();
-        self.entries.push(entry);
-        let hash = self.hash(id);
-        self.link(Self::word(hash, self.entries.len()));
+        let (_, position) = self.search(id, self.hash_of(id));
+        position.map(|position| &self.entries[position])
     }
 
     /// Returns the entry of a known id, or files an unknown one: one walk for both.
     #[inline]
     fn find_or_insert(&mut self, id: &ScopedId, entry: IdEntry) -> Option<&IdEntry> {
-        self.reserve_one();
-        let hash = self.hash(id);
-        let mut at = self.home(hash);
-        loop {
-            let word = self.index[at];
-            if word == 0 {
-                self.entries.push(entry);
-                self.index[at] = Self::word(hash, self.entries.len());
-                return None;
-            }
-            if word >> 32 == hash >> 32 {
-                let position = word as u32 as usize - 1;
-                if self.entries[position].is(id) {
-                    return Some(&self.entries[position]);
-                }
-            }
-            at = (at + 1) & (self.index.len() - 1);
-        }
-    }
-
-    /// Doubles the index when three quarters are full.
-    #[inline]
-    fn reserve_one(&mut self) {
         if (self.entries.len() + 1) * 4 > self.index.len() * 3 {
-            self.grow();
+            self.resize((self.index.len() * 2).max(16));
+        }
+        let hash = self.hash_of(id);
+        let (at, position) = self.search(id, hash);
+        if position.is_none() {
+            self.entries.push(entry);
+            self.index[at] = self.word(hash, self.entries.len());
+        }
+        position.map(|position| &self.entries[position])
+    }
+
+    #[inline]
+    fn word(&self, hash: u64, position: usize) -> u32 {
+        hash as u32 & !self.mask() as u32 | position as u32
+    }
+
+    /// Makes room for as many ids at once.
+    fn expect(&mut self, ids: usize) {
+        let size = (ids * 4 / 3 + 1).next_power_of_two().max(16);
+        if self.index.len() < size {
+            self.resize(size);
         }
     }
 
-    /// Words lie nearly in the order of their hashes, before and after: one sweep, and no entry is looked at.
     #[cold]
-    fn grow(&mut self) {
-        let size = (self.index.len() * 2).max(16);
-        let old = core::mem::replace(&mut self.index, alloc::vec![0; size]);
-        for word in old.into_iter().filter(|&word| word != 0) {
-            self.link(word);
+    fn resize(&mut self, size: usize) {
+        self.index.clear();
+        self.index.resize(size, 0);
+        for position in 0..self.entries.len() {
+            let entry = &self.entries[position];
+            let hash = self.hash(entry.id, entry.namespace_body >> 1);
+            let mut at = self.home(hash);
+            while self.index[at] != 0 {
+                at = (at + 1) & self.mask();
+            }
+            self.index[at] = self.word(hash, position + 1);
         }
-    }
-
-    fn link(&mut self, word: u64) {
-        let mut at = self.home(word);
-        while self.index[at] != 0 {
-            at = (at + 1) & (self.index.len() - 1);
-        }
-        self.index[at] = word;
     }
 }
 
@@ -234,12 +234,15 @@ impl IdTable {
     fn bucket_mut(&mut self, second: u64, seed: u64) -> &mut Bucket {
         if self.last.0 != second || self.last.1 == NO_BUCKET {
             let IdTable { buckets, seconds, vacant, .. } = self;
+            // Seconds are much alike.
+            let likely = buckets.get(self.last.1 as usize).map_or(0, |last| last.entries.len());
             let ix = *seconds.entry(second).or_insert_with(|| {
                 let ix = vacant.pop().unwrap_or_else(|| {
                     buckets.push(Bucket::default());
                     buckets.len() as u32 - 1
                 });
                 buckets[ix as usize].seed = seed;
+                buckets[ix as usize].expect(likely);
                 ix
             });
             self.last = (second, ix);
@@ -253,7 +256,7 @@ impl IdTable {
         if let Some(bucket) = self.bucket(id.second())
             && !bucket.index.is_empty()
         {
-            prefetch(&bucket.index, bucket.home(bucket.hash(id)));
+            prefetch(&bucket.index, bucket.home(bucket.hash_of(id)));
         }
     }
 
@@ -270,10 +273,9 @@ impl IdTable {
         ms < self.floor_ms || ms.abs_diff(epoch_time_ms) > limits.window_ms
     }
 
-    /// Files an unknown id. `seed` keys a new second's index and has no effect on any answer.
+    /// Files an id, unless it is known. `seed` keys a new second's index and has no effect on any answer.
     pub(crate) fn insert(&mut self, id: &ScopedId, body: Option<BodyHash>, at: VerdictAt, seed: u64) {
-        self.bucket_mut(id.second(), seed).insert(id, IdEntry::new(id, body, at));
-        self.count += 1;
+        self.find_or_insert(id, body, at, seed);
     }
 
     /// Returns what a known id stands for, or files it like [`IdTable::insert`].

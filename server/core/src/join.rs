@@ -6,11 +6,11 @@ use alloc::vec::Vec;
 use tribunal_types::{Batch, Cen, Isolation, OpKind, Read, Reason, Txn, Version, Write, WriteKind};
 
 use crate::access;
-use crate::epoch_rows::{EpochRow, NONE, Progress};
+use crate::epoch_rows::{EpochRow, NONE, OwnRead};
 use crate::evidence::{Absences, Interval, LevelEvidence, Past, RowNow};
 use crate::history::RowState;
 use crate::planted::{Bug, planted};
-use crate::policy::{WriteColumns, write_flag};
+use crate::policy::write_flag;
 use crate::shard::{Shard, ShardPlace, ShardScratch, ShardState};
 use crate::txns::{BatchBase, EpochView, Fate, is_multi_version, snapshot_of};
 use crate::window::KeyRange;
@@ -35,16 +35,13 @@ pub(crate) fn join(place: ShardPlace, state: &ShardState, scratch: &mut ShardScr
     for (batch, base) in view.input.batches.iter().zip(&view.txns.bases) {
         let described = scratch.levels.each_ref().map(|level| level.txns.len());
         let mut start = Starts::default();
-        let (mut reads_done, mut writes_done) = (Progress::default(), Progress::default());
+        let mut named = name(place, scratch, (batch, *base), start, batch.txns.chunks(CHUNK).next());
         for (n, chunk) in batch.txns.chunks(CHUNK).enumerate() {
-            let stop = chunk.last().map_or(start, Starts::behind);
-            let ShardScratch { rows, read_rows, write_rows, .. } = &mut *scratch;
-            let (reads, writes) = (&mut read_rows[base.read..], &mut write_rows[base.write..]);
-            rows.look_up(place, &state.map, (&batch.reads, |r| r.row), reads, (&mut reads_done, stop.reads));
-            rows.look_up(place, &state.map, (&batch.writes, |w| w.row), writes, (&mut writes_done, stop.writes));
-            rows.cover_shared();
-            for (i, txn) in chunk.iter().enumerate() {
-                let i = n * CHUNK + i;
+            // The rows behind this chunk's are named first: they are loaded while these are looked up.
+            let rows = scratch.rows.named();
+            named = name(place, scratch, (batch, *base), named, batch.txns.chunks(CHUNK).nth(n + 1));
+            scratch.rows.look_up(&state.map, rows);
+            for (i, txn) in (n * CHUNK..).zip(chunk) {
                 if view.txns.fates[base.txn + i].is_live() {
                     let one = OneTxn { batch, base: *base, txn, i, t: base.txn + i, start };
                     one.join(state, scratch, view);
@@ -59,6 +56,24 @@ pub(crate) fn join(place: ShardPlace, state: &ShardState, scratch: &mut ShardScr
     scratch.levels.iter_mut().for_each(LevelEvidence::close);
 }
 
+/// Names the rows of the transactions from `start` on, and returns where their operations end.
+fn name(
+    place: ShardPlace,
+    scratch: &mut ShardScratch,
+    (batch, base): (&Batch, BatchBase),
+    start: Starts,
+    txns: Option<&[Txn]>,
+) -> Starts {
+    let Some(last) = txns.and_then(<[Txn]>::last) else { return start };
+    let end = Starts::behind(last);
+    let ShardScratch { rows, read_rows, write_rows, .. } = scratch;
+    let reads = batch.reads[start.reads..end.reads].iter().map(|read| read.row);
+    rows.name(place, reads, &mut read_rows[base.read + start.reads..]);
+    let writes = batch.writes[start.writes..end.writes].iter().map(|write| write.row);
+    rows.name(place, writes, &mut write_rows[base.write + start.writes..]);
+    end
+}
+
 /// Sizes the columns of the epoch's operations.
 fn open(place: ShardPlace, scratch: &mut ShardScratch, view: EpochView<'_>) {
     let txns = view.txns;
@@ -68,9 +83,9 @@ fn open(place: ShardPlace, scratch: &mut ShardScratch, view: EpochView<'_>) {
     scratch.write_rows.resize(txns.writes, NONE);
     scratch.write_slots.resize(txns.writes, NONE);
     scratch.write_access.resize(txns.writes, 0);
-    for (level, occurs) in scratch.levels.iter_mut().zip(txns.levels) {
+    for ((level, occurs), needs) in scratch.levels.iter_mut().zip(txns.levels).zip(view.needs) {
         let (reads, writes) = if occurs { (txns.reads, txns.writes) } else { (0, 0) };
-        level.open(view.input.cen, reads, writes);
+        level.open(view.input.cen, reads, writes, needs);
     }
     scratch.rejected.clear();
     scratch.absences.clear();
@@ -112,7 +127,8 @@ impl OneTxn<'_> {
     #[inline(always)]
     fn join(&self, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
         let at_snapshot = self.txn.isolation == Isolation::Snapshot;
-        let current_from = self.join_reads(scratch, view, at_snapshot);
+        self.join_reads(scratch, view);
+        let current_from = if at_snapshot && !planted(Bug::IgnoreReadSet) { self.date_reads(scratch, view) } else { 0 };
         self.join_writes(scratch, view);
         let level = &mut scratch.levels[self.txn.isolation as usize];
         if self.start.ranges < self.txn.ranges_end as usize {
@@ -125,34 +141,39 @@ impl OneTxn<'_> {
         }
     }
 
-    /// Returns the first epoch at which all reads that are current now were current.
-    #[inline(always)]
-    fn join_reads(&self, scratch: &mut ShardScratch, view: EpochView<'_>, at_snapshot: bool) -> u64 {
-        let ShardScratch { rows, read_rows, levels, unplaced, .. } = scratch;
+    fn join_reads(&self, scratch: &mut ShardScratch, view: EpochView<'_>) {
+        let ShardScratch { rows, read_rows, levels, .. } = scratch;
         let level = &mut levels[self.txn.isolation as usize];
-        let at = level.txns.len() as u32;
         let (all_seen, all_latest) = (&mut *level.columns.reads.seen, &mut *level.columns.reads.latest);
         let (rows, shared) = (&mut *rows.rows, &mut *rows.shared);
         let mut filled = level.reads;
-        let mut from = 0;
         let (start, end) = (self.start.reads, self.txn.reads_end as usize);
         let positions = &read_rows[self.base.read + start..self.base.read + end];
         for (read, &position) in self.batch.reads[start..end].iter().zip(positions) {
             // Rows of other shards have no position.
             let Some(row) = rows.get_mut(position as usize) else { continue };
             let seen = read.seen.map_or(0, |v| v.bits());
-            let latest = if row.is_known() { row.live_version() } else { unknown_latest(read, view) };
-            let latest = if planted(Bug::IgnoreReadSet) { seen } else { latest };
-            let others = row.note_read(self.t as u32, seen == latest, read.seen.is_some());
-            shared[position as usize / 64] |= u64::from(others) << (position % 64);
+            let latest = latest_of(read, row, view);
+            shared[position as usize] |= u8::from(row.note_read(self.t as u32, seen == latest, seen != 0));
             all_seen[filled] = seen;
             all_latest[filled] = latest;
             filled += 1;
-            if !at_snapshot || planted(Bug::IgnoreReadSet) {
-                continue;
-            }
+        }
+        level.reads = filled;
+    }
+
+    /// Returns the first epoch at which all reads that are current now were current, and notes the others: at the
+    /// snapshot level those have a place in time as well.
+    fn date_reads(&self, scratch: &mut ShardScratch, view: EpochView<'_>) -> u64 {
+        let ShardScratch { rows, read_rows, levels, unplaced, .. } = scratch;
+        let at = levels[self.txn.isolation as usize].txns.len() as u32;
+        let mut from = 0;
+        let (start, end) = (self.start.reads, self.txn.reads_end as usize);
+        let positions = &read_rows[self.base.read + start..self.base.read + end];
+        for (read, &position) in self.batch.reads[start..end].iter().zip(positions) {
+            let Some(row) = rows.rows.get(position as usize) else { continue };
             match read.seen {
-                Some(version) if seen == latest => from = from.max(version.cen().0),
+                Some(version) if version.bits() == latest_of(read, row, view) => from = from.max(version.cen().0),
                 None if !row.is_known() => {}
                 _ => unplaced.push(Unplaced {
                     at,
@@ -163,20 +184,13 @@ impl OneTxn<'_> {
                 }),
             }
         }
-        level.reads = filled;
         from
     }
 
-    #[inline(always)]
     fn join_writes(&self, scratch: &mut ShardScratch, view: EpochView<'_>) {
         let ShardScratch { rows, write_rows, write_slots, write_access, levels, rejected, .. } = scratch;
         let level = &mut levels[self.txn.isolation as usize];
-        let WriteColumns { kind, flags, latest, .. } = &mut level.columns.writes;
-        let (kinds, all_flags, all_latest) = (&mut **kind, &mut **flags, &mut **latest);
         let (rows, shared) = (&mut *rows.rows, &mut *rows.shared);
-        let mut filled = level.writes;
-        let snapshots = &self.batch.snapshots[self.start.snapshots..self.txn.snapshots_end as usize];
-        let mut failed = false;
         let (start, end) = (self.start.writes, self.txn.writes_end as usize);
         let own = self.base.write + start..self.base.write + end;
         let (slots, classes) = (&mut write_slots[own.clone()], &mut write_access[own.clone()]);
@@ -185,21 +199,37 @@ impl OneTxn<'_> {
             let Some(row) = rows.get_mut(position as usize) else { continue };
             *slot = row.slot;
             let own = row.read_by(self.t as u32);
-            let others = row.note_write(self.t as u32);
-            shared[position as usize / 64] |= u64::from(others) << (position % 64);
+            shared[position as usize] |= u8::from(row.note_write(self.t as u32));
             let exists = exists(write, row, own, view);
-            *class = access::of_write(write.kind, write.integer, exists, own.is_some());
-            kinds[filled] = write.kind as u8;
-            all_flags[filled] = flags_of(row, exists, own, snapshot_of(snapshots, write.store));
-            all_latest[filled] = row.live_version();
-            filled += 1;
-            if !failed && let Some(reason) = forbidden(write.kind, row, exists) {
-                failed = true;
-                let op = (OpKind::Write, w as u32);
-                rejected.push((self.t as u32, Fate::at_join(Some(op), reason)));
+            *class = access::of_write(write.kind, write.integer, exists, own.was_read());
+            if level.fills_writes() {
+                level.add_write(write.kind, self.flags_of(write, row, exists, own), row.live_version());
+            } else {
+                level.writes += 1;
+            }
+            // The first refusal counts.
+            if let Some(reason) = forbidden(write.kind, row, exists)
+                && rejected.last().is_none_or(|(t, _)| *t != self.t as u32)
+            {
+                rejected.push((self.t as u32, Fate::at_join(Some((OpKind::Write, w as u32)), reason)));
             }
         }
-        level.writes = filled;
+    }
+
+    fn flags_of(&self, write: &Write, row: &EpochRow, exists: bool, own: OwnRead) -> u8 {
+        let snapshots = &self.batch.snapshots[self.start.snapshots..self.txn.snapshots_end as usize];
+        let mut flags = if exists { write_flag::EXISTS } else { 0 };
+        if own.was_read() {
+            flags |= write_flag::WAS_READ | if own.is_current() { write_flag::READ_CURRENT } else { 0 };
+        }
+        let changed = matches!(
+            (row.written_at(), snapshot_of(snapshots, write.store)),
+            (Some(v), Some(s)) if v.cen() > s
+        );
+        if changed && !planted(Bug::FirstCommitterIgnored) {
+            flags |= write_flag::CHANGED_SINCE_SNAPSHOT;
+        }
+        flags
     }
 
     fn join_ranges(&self, state: &ShardState, changed: &mut Vec<u8>, floor: Cen) {
@@ -218,6 +248,15 @@ impl OneTxn<'_> {
     }
 }
 
+/// Version bits of the row as it is now, 0 if it is absent.
+#[inline(always)]
+fn latest_of(read: &Read, row: &EpochRow, view: EpochView<'_>) -> u64 {
+    if planted(Bug::IgnoreReadSet) {
+        return read.seen.map_or(0, |v| v.bits());
+    }
+    if row.is_known() { row.live_version() } else { unknown_latest(read, view) }
+}
+
 /// What a row that the map does not know is taken to be: absent, or in a declared store as the engine read it, if
 /// that can be older than the history.
 fn unknown_latest(read: &Read, view: EpochView<'_>) -> u64 {
@@ -228,39 +267,29 @@ fn unknown_latest(read: &Read, view: EpochView<'_>) -> u64 {
 }
 
 /// Tells whether the written row exists before the epoch.
-fn exists(write: &Write, row: &EpochRow, own: Option<(bool, bool)>, view: EpochView<'_>) -> bool {
-    if row.is_known() {
-        return row.is_live();
-    }
-    if !view.stores.is_declared(write.store) {
-        return false;
-    }
-    match own {
-        Some((_, present)) => present,
-        None => !matches!(write.kind, WriteKind::Insert | WriteKind::Put),
-    }
+#[inline(always)]
+fn exists(write: &Write, row: &EpochRow, own: OwnRead, view: EpochView<'_>) -> bool {
+    if row.is_known() { row.is_live() } else { exists_unknown(write, own, view) }
+}
+
+/// In a declared store, the engine's word tells whether a row exists that the map does not know.
+fn exists_unknown(write: &Write, own: OwnRead, view: EpochView<'_>) -> bool {
+    let claimed =
+        if own.was_read() { own.is_present() } else { !matches!(write.kind, WriteKind::Insert | WriteKind::Put) };
+    view.stores.is_declared(write.store) && claimed
 }
 
 /// Why a write cannot be done on the state before the epoch.
+#[inline(always)]
 fn forbidden(kind: WriteKind, row: &EpochRow, exists: bool) -> Option<Reason> {
-    match kind {
-        WriteKind::Insert if exists => Some(Reason::RowExists),
-        WriteKind::Update | WriteKind::Delete | WriteKind::Add if !exists => Some(Reason::RowMissing),
-        WriteKind::Add if row.is_live() && !row.is_integer() => Some(Reason::NotANumber),
-        _ => None,
+    /// Kinds of which a row must exist, or must not, a bit each: what a branch cannot foretell is cheaper looked up.
+    const NEED_ROW: u32 = 1 << WriteKind::Update as u32 | 1 << WriteKind::Delete as u32 | 1 << WriteKind::Add as u32;
+    const NEED_NONE: u32 = 1 << WriteKind::Insert as u32;
+    let (failing, reason) = if exists { (NEED_NONE, Reason::RowExists) } else { (NEED_ROW, Reason::RowMissing) };
+    if failing >> kind as u32 & 1 != 0 {
+        return Some(reason);
     }
-}
-
-fn flags_of(row: &EpochRow, exists: bool, own: Option<(bool, bool)>, snapshot: Option<Cen>) -> u8 {
-    let mut flags = if exists { write_flag::EXISTS } else { 0 };
-    if let Some((current, _)) = own {
-        flags |= write_flag::WAS_READ | if current { write_flag::READ_CURRENT } else { 0 };
-    }
-    let changed = matches!((row.written_at(), snapshot), (Some(v), Some(s)) if v.cen() > s);
-    if changed && !planted(Bug::FirstCommitterIgnored) {
-        flags |= write_flag::CHANGED_SINCE_SNAPSHOT;
-    }
-    flags
+    (kind == WriteKind::Add && row.is_live() && !row.is_integer()).then_some(Reason::NotANumber)
 }
 
 /// A read, at the snapshot level, of a row that is not as it was seen: its place in time is looked up after the join.

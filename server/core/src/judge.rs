@@ -51,10 +51,10 @@ impl Resolver {
     }
 
     fn judge_rows(&self, input: &EpochInput, txns: &mut TxnTable, policies: &Policies<'_>, fates: &mut [Fate]) {
-        let floor = self.floor.at();
+        let (floor, needs) = (self.floor.at(), policies.needs());
         let mut scratches: Vec<ShardScratch> = self.shards.iter().map(|_| ShardScratch::default()).collect();
         for (shard, scratch) in self.shards.iter().zip(&mut scratches) {
-            let view = EpochView { input, txns, stores: &self.stores, floor };
+            let view = EpochView { input, txns, stores: &self.stores, floor, needs };
             join::join(shard.place, &shard.state, scratch, view);
             join::place(&shard.state, scratch, view);
         }
@@ -69,7 +69,7 @@ impl Resolver {
                 validate::judge(scratch.level(level), level, &NativeValidator);
             }
         }
-        let view = EpochView { input, txns, stores: &self.stores, floor };
+        let view = EpochView { input, txns, stores: &self.stores, floor, needs };
         for (shard, scratch) in self.shards.iter().zip(&scratches) {
             validate::collect(shard.place, scratch, view, fates);
         }

@@ -157,18 +157,20 @@ fn fill_columns(columns: &mut TxnColumns, ranked: &mut Vec<Ranked>, contended: &
     [&mut *reads, writes].into_iter().for_each(Vec::clear);
     priority.clear();
     for (batch, base) in view.input.batches.iter().zip(&view.txns.bases) {
-        for (i, txn) in batch.txns.iter().enumerate() {
-            if !contended[base.txn + i] {
-                continue;
+        let first = ranked.len();
+        for (t, txn) in (base.txn..).zip(&batch.txns) {
+            if contended[t] {
+                ranked.push(Ranked { rank: (0, 0), csn: txn.csn.0, txn: t as u32 });
             }
-            ranked.push(Ranked { rank: (0, 0), csn: txn.csn.0, txn: (base.txn + i) as u32 });
-            csn.push(txn.csn.0);
-            start.push(txn.start.unwrap_or(view.input.cen).0);
-            origin.push(txn.origin);
-            priority.push(txn.priority);
-            reads.push((batch.reads_of(i).len() + batch.ranges_of(i).len()) as u32);
-            writes.push(batch.writes_of(i).len() as u32);
         }
+        let added = || ranked[first..].iter().map(|one| one.txn as usize - base.txn);
+        let headers = || added().map(|i| &batch.txns[i]);
+        csn.extend(headers().map(|txn| txn.csn.0));
+        start.extend(headers().map(|txn| txn.start.unwrap_or(view.input.cen).0));
+        origin.extend(headers().map(|txn| txn.origin));
+        priority.extend(headers().map(|txn| txn.priority));
+        reads.extend(added().map(|i| (batch.reads_of(i).len() + batch.ranges_of(i).len()) as u32));
+        writes.extend(added().map(|i| batch.writes_of(i).len() as u32));
     }
 }
 
@@ -263,9 +265,9 @@ fn first_blocked<'a>(
     blocker: impl Fn(&crate::vote::HeldRow, u8) -> Option<u32>,
     range: impl Fn(&crate::range_votes::RangeVotes) -> Option<Blocked<'a>>,
 ) -> Option<Witness> {
-    let of_rows = shards.iter().flat_map(|shard| {
-        let blocker = &blocker;
-        parts_of(&shard.scratch, t).iter().filter_map(move |part| {
+    // Parts ascend by operation, so a shard's first is enough.
+    let of_rows = shards.iter().filter_map(|shard| {
+        parts_of(&shard.scratch, t).iter().find_map(|part| {
             let winner = blocker(&shard.scratch.held[part.row as usize], part.class)?;
             let op = match part.op.checked_sub(Part::WRITES_FROM) {
                 Some(write) => (OpKind::Write, write),

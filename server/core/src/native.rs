@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use tribunal_types::{Isolation, Reason, WriteKind};
 
 use crate::policy::{
-    ConflictRule, NO_WITNESS, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns, write_flag,
+    ConflictRule, NO_WITNESS, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns, group,
+    write_flag,
 };
 
 /// The built-in conflict rules.
@@ -66,8 +67,17 @@ pub struct NativeValidator;
 type Rejection = Option<(Reason, u32)>;
 
 impl Validator for NativeValidator {
+    fn needs(&self, level: Isolation) -> u8 {
+        match level {
+            Isolation::ReadCommitted => 0,
+            Isolation::RepeatableRead => group::READS,
+            Isolation::Snapshot => group::SNAPSHOTS | group::READS | group::RANGES | group::WRITES,
+            Isolation::Serializable => group::READS | group::RANGES,
+        }
+    }
+
     fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
-        let n = columns.txns.csn.len();
+        let n = columns.len();
         let mut answer = Validation { code: Vec::with_capacity(n), witness: Vec::with_capacity(n) };
         for t in 0..n {
             let rejection = match level {

@@ -73,7 +73,24 @@ pub struct RangeColumns {
     pub changed: Vec<u8>,
 }
 
-/// What a validator sees: the transactions of its level that take part in one shard.
+/// Groups of a validator's columns, a bit each. Ends are always there.
+pub mod group {
+    /// The transactions' own columns.
+    pub const TXNS: u8 = 1;
+    /// `snapshot`, `current_from`, `current_until` and `multi_version`.
+    pub const SNAPSHOTS: u8 = 2;
+    /// Evidence about reads.
+    pub const READS: u8 = 4;
+    /// Evidence about ranges.
+    pub const RANGES: u8 = 8;
+    /// Evidence about writes.
+    pub const WRITES: u8 = 16;
+    /// All of them.
+    pub const ALL: u8 = TXNS | SNAPSHOTS | READS | RANGES | WRITES;
+}
+
+/// What a validator sees: the transactions of its level that take part in one shard. Columns of groups that it does not
+/// need may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValidatorColumns {
     /// The transactions; counts are those of the whole transaction, not of this shard.
@@ -94,6 +111,20 @@ pub struct ValidatorColumns {
     pub writes: WriteColumns,
     /// Ranges of this shard.
     pub ranges: RangeColumns,
+}
+
+impl ValidatorColumns {
+    /// Returns the number of transactions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.reads.ends.len()
+    }
+
+    /// Tells whether there is no transaction.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// A validator's answer: one row per transaction.
@@ -125,6 +156,11 @@ pub struct PolicyFault(pub String);
 /// Judges whether transactions of a level are acceptable, each by itself and conjunctively over its operations, so
 /// that the verdict does not depend on how rows are spread over shards (split-invariance).
 pub trait Validator: Sync {
+    /// Returns the groups of columns ([`group`]) that judging this level looks at; always the same answer.
+    fn needs(&self, _level: Isolation) -> u8 {
+        group::ALL
+    }
+
     /// Judges every transaction of `columns`.
     ///
     /// # Errors
@@ -151,4 +187,12 @@ pub struct Policies<'a> {
     pub validator: &'a dyn Validator,
     /// Decides in place of a rule that failed.
     pub rule_fallback: crate::native::NativeRule,
+}
+
+impl Policies<'_> {
+    /// Returns the groups of columns that each level's validator needs, or the twin that would stand in for it.
+    pub(crate) fn needs(&self) -> [u8; 4] {
+        let twin = crate::native::NativeValidator;
+        Isolation::ALL.map(|level| self.validator.needs(level) | twin.needs(level))
+    }
 }

@@ -100,7 +100,8 @@ struct Scratch {
     fates: Vec<Fate>,
 }
 
-/// How many transactions ahead an id's bucket is asked for.
+/// How many transactions ahead ids are asked for, and how many at a time: next to each other the translations of their
+/// addresses overlap.
 const LOOKAHEAD: usize = 8;
 
 impl Resolver {
@@ -185,8 +186,9 @@ impl Resolver {
         let mut cursors = Cursors::new(input);
         while let Some((b, i)) = cursors.next(input) {
             let txn = &input.batches[b].txns[i];
-            if let Some(ahead) = input.batches[b].txns.get(i + LOOKAHEAD) {
-                self.ids.prefetch(&ScopedId { namespace: ahead.namespace, id: ahead.id });
+            if i % LOOKAHEAD == 0 {
+                let ahead = input.batches[b].txns.iter().skip(i + LOOKAHEAD).take(LOOKAHEAD);
+                ahead.for_each(|txn| self.ids.prefetch(&ScopedId { namespace: txn.namespace, id: txn.id }));
             }
             let t = txns.bases[b].txn + i;
             let id = ScopedId { namespace: txn.namespace, id: txn.id };
@@ -290,15 +292,15 @@ impl Resolver {
         outcome: &mut EpochOutcome,
     ) {
         let Scratch { txns, merged, fates, .. } = scratch;
-        let (stores, floor) = (&self.stores, self.floor.at());
+        let (stores, floor, needs) = (&self.stores, self.floor.at(), policies.needs());
         let shards = self.shards.as_mut_slice();
-        exec.for_each(shards, &|shard| join::run(shard, EpochView { input, txns, stores, floor }));
+        exec.for_each(shards, &|shard| join::run(shard, EpochView { input, txns, stores, floor, needs }));
         if txns.levels[Isolation::Snapshot as usize] {
             let mut scratches: Vec<_> = shards.iter_mut().map(|s| &mut s.scratch).collect();
             validate::settle_reads(&mut scratches, txns);
         }
         validate::run(shards, txns.levels, policies.validator, exec, &mut outcome.fallbacks);
-        let view = EpochView { input, txns, stores, floor };
+        let view = EpochView { input, txns, stores, floor, needs };
         fates.clear();
         fates.extend_from_slice(&txns.fates);
         shards.iter().for_each(|s| validate::collect(s.place, &s.scratch, view, fates));
@@ -551,7 +553,13 @@ impl Cursors {
         Cursors { next: alloc::vec![0; input.batches.len()] }
     }
 
+    #[inline]
     fn next(&mut self, input: &EpochInput) -> Option<(usize, usize)> {
+        if let [batch] = &input.batches[..] {
+            let i = self.next[0];
+            self.next[0] += 1;
+            return (i < batch.txns.len()).then_some((0, i));
+        }
         let heads = self.next.iter().zip(&input.batches).enumerate();
         let (b, _) =
             heads.filter_map(|(b, (&i, batch))| Some((b, batch.txns.get(i)?.csn))).min_by_key(|&(_, csn)| csn)?;

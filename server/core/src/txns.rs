@@ -202,6 +202,8 @@ pub(crate) struct EpochView<'a> {
     pub(crate) stores: &'a Stores,
     /// The floor before this epoch.
     pub(crate) floor: Cen,
+    /// Groups of evidence that are asked for, by level.
+    pub(crate) needs: [u8; 4],
 }
 
 /// Tells whether a level's reads take part in the order test.

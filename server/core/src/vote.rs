@@ -3,8 +3,6 @@
 //! A row is contended if it has a writer and another participant. Reads take part only at serializable: below it
 //! they see the state before the epoch, whoever writes. Nothing of a row that is not contended leaves the shard.
 
-use alloc::vec::Vec;
-
 use crate::access::class;
 use crate::epoch_rows::NONE;
 use crate::shard::{Shard, ShardScratch};
@@ -42,7 +40,6 @@ const FREE: HeldRow = HeldRow { held: 0, writer: NONE, adder: NONE, changer: NON
 pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>, fates: &[Fate]) {
     let place = shard.place;
     let scratch = &mut shard.scratch;
-    scratch.parts.clear();
     scratch.part_ends.clear();
     scratch.held.clear();
     gather(scratch, view, fates);
@@ -83,36 +80,41 @@ impl VoteRow {
 
 /// Collects the parts in rows that more than one transaction touches, by position of the row, and votes for them. All
 /// other rows are those of one transaction: of most operations only a bit is looked at.
+///
+/// Which rows are shared cannot be foretold, so every operation is written where the next part belongs, and stays there
+/// if it is one: that is cheaper than a branch.
 fn gather(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
     let ShardScratch { rows, votes, read_rows, write_rows, write_access, parts, part_ends, .. } = scratch;
     votes.clear();
-    votes.resize(rows.rows.len(), VoteRow::UNTOUCHED);
-    let mut part = |parts: &mut Vec<Part>, t: usize, part: Part| {
-        votes[part.row as usize].take_part(t as u32, part.class);
-        parts.push(part);
-    };
+    votes.resize(rows.named(), VoteRow::UNTOUCHED);
+    // One more than there can be, for the operation behind the last part. What lies behind `part_ends` means nothing.
+    let room = view.txns.reads + view.txns.writes + 1;
+    parts.resize(room.max(parts.len()), Part { row: NONE, op: 0, class: 0 });
+    let mut end = 0;
     for (batch, base) in view.input.batches.iter().zip(&view.txns.bases) {
         let (mut read, mut write) = (base.read, base.write);
         for (t, txn) in (base.txn..).zip(&batch.txns) {
             let (reads_end, writes_end) = (base.read + txn.reads_end as usize, base.write + txn.writes_end as usize);
             if fates[t].is_live() {
+                let start = end;
                 if is_serializable(txn.isolation) {
                     for (op, &row) in (0..).zip(&read_rows[read..reads_end]) {
-                        if rows.is_shared(row) {
-                            part(parts, t, Part { row, op, class: class::READ_VALUE });
-                        }
+                        parts[end] = Part { row, op, class: class::READ_VALUE };
+                        end += usize::from(rows.is_shared(row));
                     }
                 }
                 let classes = &write_access[write..writes_end];
                 for (op, (&row, &class)) in (Part::WRITES_FROM..).zip(write_rows[write..writes_end].iter().zip(classes))
                 {
-                    if rows.is_shared(row) {
-                        part(parts, t, Part { row, op, class });
-                    }
+                    parts[end] = Part { row, op, class };
+                    end += usize::from(rows.is_shared(row));
+                }
+                for part in &parts[start..end] {
+                    votes[part.row as usize].take_part(t as u32, part.class);
                 }
             }
             (read, write) = (reads_end, writes_end);
-            part_ends.push(parts.len() as u32);
+            part_ends.push(end as u32);
         }
     }
 }
@@ -120,23 +122,20 @@ fn gather(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
 /// Keeps the parts in contended rows only, and numbers those rows.
 fn keep_contended(scratch: &mut ShardScratch) {
     let ShardScratch { votes, parts, part_ends, held, .. } = scratch;
-    let (mut start, mut kept) = (0, 0);
+    let (mut start, mut kept, mut numbered) = (0, 0, 0);
     for end in part_ends {
         for at in start..*end as usize {
             let part = parts[at];
             let vote = &mut votes[part.row as usize];
-            if !vote.is_contended() {
-                continue;
-            }
-            if !vote.numbered {
-                *vote = VoteRow { who: held.len() as u32, numbered: true, ..*vote };
-                held.push(FREE);
-            }
+            let contended = vote.is_contended();
+            let fresh = contended && !vote.numbered;
+            *vote = if fresh { VoteRow { who: numbered, numbered: true, ..*vote } } else { *vote };
+            numbered += u32::from(fresh);
             parts[kept] = Part { row: vote.who, ..part };
-            kept += 1;
+            kept += usize::from(contended);
         }
         start = *end as usize;
         *end = kept as u32;
     }
-    parts.truncate(kept);
+    held.resize(numbered as usize, FREE);
 }

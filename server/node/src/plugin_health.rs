@@ -124,9 +124,13 @@ pub struct CountedValidator {
 }
 
 impl Validator for CountedValidator {
+    fn needs(&self, _: Isolation) -> u8 {
+        self.validator.needs()
+    }
+
     fn validate(&self, _: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
         let judge = || self.validator.validate_metered(columns);
-        self.health.count(columns.txns.csn.len(), judge).map_err(PolicyFault::from)
+        self.health.count(columns.len(), judge).map_err(PolicyFault::from)
     }
 }
 
@@ -145,8 +149,12 @@ impl ConflictRule for CountedTwin<NativeRule> {
 }
 
 impl Validator for CountedTwin<tribunal_core::native::NativeValidator> {
+    fn needs(&self, level: Isolation) -> u8 {
+        self.twin.needs(level)
+    }
+
     fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
         let judge = || Ok((self.twin.validate(level, columns), 0));
-        self.health.count(columns.txns.csn.len(), judge).map_err(PolicyFault::from)?
+        self.health.count(columns.len(), judge).map_err(PolicyFault::from)?
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use tribunal_core::native::NativeRule;
-use tribunal_core::policy::{Policies, PolicyFault, Validation, Validator, ValidatorColumns};
+use tribunal_core::policy::{Policies, PolicyFault, Validation, Validator, ValidatorColumns, group};
 use tribunal_types::{Cen, ControlIndex, Isolation, PluginChoice, PluginSlot};
 
 use crate::config::{Config, PolicyHost};
@@ -36,6 +36,11 @@ pub struct PolicySet {
 struct Levels([Option<(PluginChoice, Box<dyn Validator + Send>)>; 4]);
 
 impl Validator for Levels {
+    fn needs(&self, level: Isolation) -> u8 {
+        // Levels that never occurred may have no validator yet.
+        self.0[level as usize].as_ref().map_or(group::ALL, |(_, validator)| validator.needs(level))
+    }
+
     fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
         match &self.0[level as usize] {
             Some((_, validator)) => validator.validate(level, columns),

@@ -176,30 +176,35 @@ impl Batch {
         self.txns.is_empty() && self.given.is_empty() && self.fences.is_empty() && self.imports.is_empty()
     }
 
+    #[inline]
     fn span(&self, txn: usize, end: impl Fn(&Txn) -> u32) -> Indices<usize> {
         let start = if txn == 0 { 0 } else { end(&self.txns[txn - 1]) as usize };
         start..end(&self.txns[txn]) as usize
     }
 
     /// Returns where the snapshots of transaction `txn` (index within this batch) lie.
+    #[inline]
     #[must_use]
     pub fn snapshots_of(&self, txn: usize) -> Indices<usize> {
         self.span(txn, |t| t.snapshots_end)
     }
 
     /// Returns where the reads of transaction `txn` lie.
+    #[inline]
     #[must_use]
     pub fn reads_of(&self, txn: usize) -> Indices<usize> {
         self.span(txn, |t| t.reads_end)
     }
 
     /// Returns where the ranges of transaction `txn` lie.
+    #[inline]
     #[must_use]
     pub fn ranges_of(&self, txn: usize) -> Indices<usize> {
         self.span(txn, |t| t.ranges_end)
     }
 
     /// Returns where the writes of transaction `txn` lie.
+    #[inline]
     #[must_use]
     pub fn writes_of(&self, txn: usize) -> Indices<usize> {
         self.span(txn, |t| t.writes_end)

@@ -30,6 +30,7 @@ impl EpochInput {
     ///
     /// # Panics
     /// If the epoch has no such transaction.
+    #[inline]
     #[must_use]
     pub fn locate(&self, ix: TxnIx) -> (&Arc<Batch>, usize) {
         let mut rest = ix.0 as usize;

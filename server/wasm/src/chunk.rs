@@ -43,7 +43,7 @@ impl Piece<'_> {
 
 /// Cuts the columns into pieces of at most `bytes_max`, or of one transaction. Usually the whole is the only piece.
 pub(crate) fn pieces(columns: &ValidatorColumns, bytes_max: usize) -> Vec<Piece<'_>> {
-    let n = columns.txns.csn.len();
+    let n = columns.len();
     let ends = [&columns.reads.ends[..], &columns.ranges.ends[..], &columns.writes.ends[..]];
     assert!(ends.iter().all(|ends| ends.len() == n), "the core gives an end for every transaction");
     if bytes_between([0; 3], at(ends, n)) + n * TXN_BYTES <= bytes_max {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use tribunal_core::policy::{
-    ConflictRule, NO_WITNESS, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns,
+    ConflictRule, NO_WITNESS, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns, group,
 };
 use tribunal_types::{Isolation, Reason};
 
@@ -135,6 +135,19 @@ impl WasmValidator {
         &self.module
     }
 
+    /// Returns the groups of columns that it looks at, as [`Validator::needs`].
+    #[must_use]
+    pub fn needs(&self) -> u8 {
+        let groups = [
+            (Groups::TXNS, group::TXNS),
+            (Groups::SNAPSHOTS, group::SNAPSHOTS),
+            (Groups::READS, group::READS),
+            (Groups::RANGES, group::RANGES),
+            (Groups::WRITES, group::WRITES),
+        ];
+        groups.iter().filter(|(named, _)| self.needs & *named == *named).map(|(_, bit)| bit).sum()
+    }
+
     /// Judges, and tells the fuel that it took.
     ///
     /// # Errors
@@ -142,7 +155,7 @@ impl WasmValidator {
     pub fn validate_metered(&self, columns: &ValidatorColumns) -> Result<(Validation, u64), Fault> {
         let mut answer = Validation::default();
         let mut fuel = 0;
-        if columns.txns.csn.is_empty() {
+        if columns.is_empty() {
             return Ok((answer, fuel));
         }
         let pieces = pieces(columns, self.module.engine.limits.columns_bytes_max);
@@ -281,6 +294,10 @@ impl WasmValidators {
 }
 
 impl Validator for WasmValidators {
+    fn needs(&self, level: Isolation) -> u8 {
+        self.of(level).needs()
+    }
+
     fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
         self.of(level).validate_metered(columns).map(|(judged, _)| judged).map_err(PolicyFault::from)
     }
