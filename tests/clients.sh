@@ -4,44 +4,32 @@
 #
 #   tests/clients.sh LANGUAGE...    typescript, python, go, rust
 #
-# Needs a server binary: $TRIBUNAL_BIN, or the release build. Leaves nothing in the clone; tools are kept in
+# TRIBUNAL names the server's binary (built if unset). Leaves nothing in the clone; tools are kept in
 # $XDG_CACHE_HOME/tribunal/sdk.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-. sdk/tools.sh
 
-target="${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tribunal/target}"
-binary="${TRIBUNAL_BIN:-$target/release/tribunal}"
-[ -x "$binary" ] || { echo "no server at $binary: cargo build --release --locked --bin tribunal" >&2; exit 1; }
-
-work="$(mktemp -d)"
-server=
-stop_server() {
-  [ -n "$server" ] || return 0
-  kill "$server" 2>/dev/null || true
-  wait "$server" 2>/dev/null || true
-  server=
-}
-trap 'stop_server; rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM
-
-# Starts a server with an empty store and sets TRIBUNAL_URL.
-start_server() {
-  : >"$work/server-$1.log"
-  "$binary" dev --listen 127.0.0.1:0 --data "$work/data-$1" >"$work/server-$1.log" 2>&1 &
-  server=$!
-  local waited
-  for ((waited = 0; waited < 600; waited++)); do
-    TRIBUNAL_URL="$(sed -n 's/^tribunal listens on //p' "$work/server-$1.log")"
-    export TRIBUNAL_URL
-    [ -z "$TRIBUNAL_URL" ] || return 0
-    kill -0 "$server" 2>/dev/null || break
-    sleep 0.1
+[ "$#" -gt 0 ] || { echo "usage: tests/clients.sh LANGUAGE..." >&2; exit 2; }
+if [ "$#" -gt 1 ]; then
+  for language in "$@"; do
+    bash tests/clients.sh "$language"
   done
-  cat "$work/server-$1.log" >&2
-  echo "the server did not start" >&2
-  return 1
-}
+  exit
+fi
+# The Rust tests start servers themselves, so that `cargo test` alone runs them.
+if [ "$1" = rust ]; then
+  export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tribunal/target}"
+  cargo build --release --locked --bin tribunal
+  TRIBUNAL_BIN="$CARGO_TARGET_DIR/release/tribunal" exec cargo test --release --locked -p tribunal-client
+fi
+if [ -z "${URL:-}" ]; then
+  exec bash tests/with-server.sh bash tests/clients.sh "$1"
+fi
+export TRIBUNAL_URL="$URL"
+
+. sdk/tools.sh
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
 
 # Prints the first code block of a README with the given tag.
 example() {
@@ -101,16 +89,4 @@ test_go() {
   )
 }
 
-test_rust() {
-  local binary_path
-  binary_path="$(realpath "$binary")"
-  TRIBUNAL_BIN="$binary_path" CARGO_TARGET_DIR="$target" cargo test --release --locked -p tribunal-client
-}
-
-[ "$#" -gt 0 ] || { echo "usage: tests/clients.sh LANGUAGE..." >&2; exit 2; }
-for language in "$@"; do
-  # The Rust tests start servers themselves, so that `cargo test` alone runs them.
-  [ "$language" = rust ] || start_server "$language"
-  "test_$language"
-  stop_server
-done
+"test_$1"
