@@ -3,6 +3,7 @@
 //! JSON only: conversions from and to the domain's words live where they are used. No `oneOf`, no `null` (absent
 //! instead), flat structs, every 64-bit number a decimal string, so that every client generator accepts the result.
 
+pub mod access;
 pub mod checksum;
 pub mod downgrade;
 pub mod log;
@@ -14,6 +15,7 @@ pub mod stats;
 pub mod store;
 pub mod txn;
 
+pub use access::{KeyCreated, KeyInfo, KeyList, KeyRequest};
 pub use checksum::RecordChecksum;
 pub use log::{LogEvent, LogPage, LogRecord, LogWrite, StateKind, StateLine};
 pub use meta::{Health, Readiness, VersionInfo};

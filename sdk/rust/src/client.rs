@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::Value;
 use tribunal_api::{
     AttachRequest, BatchCommitRequest, BatchCommitResponse, BatchTxn, BeginRequest, BeginResponse, IsolationLevel,
-    LogPage, Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration, StoreInfo, StoreList, TxnOutcome,
-    TxnState,
+    KeyCreated, KeyInfo, KeyList, KeyRequest, LogPage, Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration,
+    StoreInfo, StoreList, TxnOutcome, TxnState,
 };
 use tribunal_types::{Cen, Lsn, Version};
 
@@ -462,6 +462,33 @@ impl Client {
         let path = format!("/v1/stores/{}/push/attach", wire::percent_encoded(store.as_bytes()));
         let request = AttachRequest { loaded_lsn: loaded.map(|lsn| lsn.to_string()) };
         read(&self.ask(Method::POST, &path, Some(&request), 0).await?)
+    }
+
+    /// Makes an API key.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn create_key(&self, key: &KeyRequest) -> Result<KeyCreated, Error> {
+        read(&self.ask(Method::POST, "/v1/admin/keys", Some(key), 0).await?)
+    }
+
+    /// Lists API keys, without their secrets.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn keys(&self) -> Result<Vec<KeyInfo>, Error> {
+        let list: KeyList = read(&self.ask(Method::GET, "/v1/admin/keys", None::<&()>, 0).await?)?;
+        Ok(list.keys)
+    }
+
+    /// Takes an API key back.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn revoke_key(&self, id: &str) -> Result<(), Error> {
+        let path = format!("/v1/admin/keys/{}", wire::percent_encoded(id.as_bytes()));
+        let answer = self.ask(Method::DELETE, &path, None::<&()>, 0).await?;
+        if answer.status.is_success() { Ok(()) } else { read(&answer) }
     }
 
     pub(crate) async fn ask(

@@ -1,8 +1,8 @@
-//! Entries of the control log: stores and their pushes, plugins, bounds.
+//! Entries of the control log: stores and their pushes, plugins, bounds, keys.
 
 use tribunal_types::{
-    Bounds, Cen, ControlChange, ControlIndex, Detachment, Existence, Isolation, Lsn, NamespaceId, PluginChoice,
-    PluginSlot, Skip, StoreId, StoreSpec,
+    ApiKey, Bounds, Cen, ControlChange, ControlIndex, Detachment, Existence, Isolation, Lsn, NamespaceId, PluginChoice,
+    PluginSlot, Roles, Skip, StoreId, StoreSpec,
 };
 
 use crate::reader::{Malformed, Reader};
@@ -48,6 +48,20 @@ pub fn encode_control(change: &ControlChange) -> Vec<u8> {
             out.push(5);
             put_varint(bounds.window_bytes_max, &mut out);
             put_varint(bounds.status_bytes_max, &mut out);
+        }
+        ControlChange::CreateKey(key) => {
+            out.push(16);
+            put_bytes(key.id.as_bytes(), &mut out);
+            put_bytes(key.name.as_bytes(), &mut out);
+            put_varint(u64::from(key.namespace.0), &mut out);
+            put_bytes(key.namespace_name.as_bytes(), &mut out);
+            out.push(key.roles.bits());
+            out.extend_from_slice(&key.secret_sha256);
+            put_varint(key.created_ms, &mut out);
+        }
+        ControlChange::RevokeKey { id } => {
+            out.push(17);
+            put_bytes(id.as_bytes(), &mut out);
         }
     }
     out
@@ -115,10 +129,27 @@ pub fn decode_control(bytes: &[u8]) -> Result<ControlChange, Malformed> {
             window_bytes_max: reader.varint("window bound")?,
             status_bytes_max: reader.varint("status bound")?,
         }),
+        16 => ControlChange::CreateKey(take_key(&mut reader)?),
+        17 => ControlChange::RevokeKey { id: reader.text("key id")? },
         _ => return Err(reader.malformed("kind of change")),
     };
     reader.finish("end of change")?;
     Ok(change)
+}
+
+fn take_key(reader: &mut Reader<'_>) -> Result<ApiKey, Malformed> {
+    Ok(ApiKey {
+        id: reader.text("key id")?,
+        name: reader.text("key name")?,
+        namespace: NamespaceId(reader.number("namespace")?),
+        namespace_name: reader.text("namespace name")?,
+        roles: {
+            let bits = reader.u8("roles")?;
+            Roles::from_bits(bits).ok_or_else(|| reader.malformed("roles"))?
+        },
+        secret_sha256: reader.array("hash of the secret")?,
+        created_ms: reader.varint("time")?,
+    })
 }
 
 fn take_store(reader: &mut Reader<'_>) -> Result<StoreSpec, Malformed> {
@@ -206,6 +237,16 @@ mod tests {
             by: "somebody".into(),
             reason: "WRONGTYPE".into(),
         }));
+        check(&ControlChange::CreateKey(ApiKey {
+            id: "0a1b".into(),
+            name: "jo".into(),
+            namespace: NamespaceId(3),
+            namespace_name: "shop".into(),
+            roles: Roles::ALL,
+            secret_sha256: [7; 32],
+            created_ms: 1_700_000_000_000,
+        }));
+        check(&ControlChange::RevokeKey { id: "0a1b".into() });
         check(&ControlChange::SetBounds(Bounds { window_bytes_max: 1 << 30, status_bytes_max: u64::MAX }));
     }
 }

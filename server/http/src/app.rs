@@ -10,6 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 
+use crate::access::{TenantQuota, Tenants};
 use crate::body::{MediaType, collect, media_type};
 use crate::refusal::Refusal;
 use crate::service::{Catalog, Service, ServiceError};
@@ -23,11 +24,18 @@ pub struct RouterOptions {
     pub debug_routes: bool,
     /// How often a quiet stream shows that it lives; shorter than the connection's idle time-out.
     pub heartbeat: Duration,
+    /// Whether callers must say who they are, and what each tenant may then have in flight.
+    pub access: Option<TenantQuota>,
 }
 
 impl Default for RouterOptions {
     fn default() -> Self {
-        RouterOptions { body_timeout: Duration::from_secs(30), debug_routes: false, heartbeat: Duration::from_secs(15) }
+        RouterOptions {
+            body_timeout: Duration::from_secs(30),
+            debug_routes: false,
+            heartbeat: Duration::from_secs(15),
+            access: None,
+        }
     }
 }
 
@@ -42,9 +50,18 @@ pub struct App {
     pub service: Arc<dyn Service>,
     /// The choices.
     pub options: RouterOptions,
+    /// What tenants have in flight.
+    pub tenants: Arc<Tenants>,
 }
 
 impl App {
+    /// Starts with nothing in flight.
+    #[must_use]
+    pub fn new(service: Arc<dyn Service>, options: RouterOptions) -> App {
+        let unbounded = TenantQuota { requests_max: usize::MAX, bytes_max: usize::MAX };
+        App { service, options, tenants: Arc::new(Tenants::new(options.access.unwrap_or(unbounded))) }
+    }
+
     /// Takes in the body of a request that must be one of `accepted`.
     ///
     /// # Errors

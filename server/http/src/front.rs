@@ -15,9 +15,9 @@ use hyper::{Method, Request};
 use tower::ServiceExt;
 
 use crate::app::{App, RouterOptions};
-use crate::commit;
-use crate::router::router;
+use crate::router::router_of;
 use crate::service::Service;
+use crate::{access, commit};
 
 /// All routes, and the short way to the one that matters most.
 #[derive(Clone)]
@@ -30,13 +30,22 @@ impl Front {
     /// Builds the routes.
     #[must_use]
     pub fn new(service: Arc<dyn Service>, options: RouterOptions) -> Self {
-        Front { app: App { service: Arc::clone(&service), options }, router: router(service, options) }
+        let app = App::new(service, options);
+        Front { router: router_of(app.clone()), app }
     }
 
     /// Answers a request.
     pub async fn answer(&self, request: Request<Incoming>) -> Response {
         if request.method() == Method::POST && is_commit(request.uri().path()) {
-            let (parts, body) = request.into_parts();
+            let (mut parts, body) = request.into_parts();
+            // The place lasts until the commit is decided.
+            let _slot = match self.app.options.access {
+                None => None,
+                Some(_) => match access::enter_commit(&self.app, &mut parts) {
+                    Ok(slot) => Some(slot),
+                    Err(response) => return response,
+                },
+            };
             return match commit::decide(&self.app, &parts, body).await {
                 Ok(response) => response,
                 Err(refusal) => refusal.into_response(),

@@ -4,6 +4,7 @@
 //! Entry points: [`front::Front`] over an implementation of [`service::Service`], served by [`server::serve`].
 
 pub mod accept;
+pub mod access;
 pub mod answer;
 pub mod app;
 pub mod batch_commit;
@@ -18,6 +19,7 @@ pub mod fault;
 pub mod feeds;
 pub mod front;
 pub mod json;
+pub mod keys;
 pub mod log_pull;
 pub mod log_stream;
 pub mod meta;
@@ -34,6 +36,7 @@ pub mod stats;
 pub mod store_push;
 pub mod store_state;
 pub mod stores;
+pub mod tls;
 pub mod txn_body;
 pub mod txn_status;
 pub mod versions;
@@ -43,5 +46,5 @@ pub use app::RouterOptions;
 pub use feeds::Feeds;
 pub use front::Front;
 pub use router::router;
-pub use server::{ServerOptions, listen, serve};
+pub use server::{ServerOptions, listen, serve, serve_tls};
 pub use service::Service;

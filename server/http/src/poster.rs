@@ -1,19 +1,31 @@
 //! Who sends a request: the one place where a tenant, a client's name and its trace are told from headers.
 
+use std::sync::Arc;
+
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
-use tribunal_types::NamespaceId;
+use tribunal_types::{NamespaceId, Roles};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::access::Principal;
 use crate::txn_body::Poster;
 
 /// Header by which a client names itself to rules that are fair between clients.
 pub const CLIENT_HEADER: &str = "tribunal-client";
 
-/// Returns the tenant of a request. There is one, until API keys name others.
+/// Returns the tenant of a request: the caller's. Where nobody has to say who it is, there is one tenant.
 #[must_use]
-pub fn tenant(_parts: &Parts) -> NamespaceId {
-    NamespaceId(0)
+pub fn tenant(parts: &Parts) -> NamespaceId {
+    parts.extensions.get::<Arc<Principal>>().map_or(NamespaceId(0), |principal| principal.namespace)
+}
+
+/// Returns who asks. Where nobody has to say who it is, everybody may do everything.
+#[must_use]
+pub fn principal(parts: &Parts) -> Arc<Principal> {
+    parts.extensions.get::<Arc<Principal>>().cloned().unwrap_or_else(|| {
+        let (namespace_name, name) = ("default".to_owned(), "anonymous".to_owned());
+        Arc::new(Principal { namespace: NamespaceId(0), namespace_name, roles: Roles::ALL, name })
+    })
 }
 
 /// Bytes of a name that is kept.
@@ -22,6 +34,9 @@ const NAME_BYTES_MAX: usize = 128;
 /// Returns who asks, for people who read about it later.
 #[must_use]
 pub fn client_name(parts: &Parts) -> String {
+    if let Some(known) = parts.extensions.get::<Arc<Principal>>() {
+        return known.name.clone();
+    }
     let name = parts.headers.get(CLIENT_HEADER).and_then(|name| name.to_str().ok());
     name.map_or_else(|| "anonymous".to_owned(), |name| name.chars().take(NAME_BYTES_MAX).collect())
 }
@@ -29,10 +44,15 @@ pub fn client_name(parts: &Parts) -> String {
 /// Returns everything about a transaction that is told outside of its body.
 #[must_use]
 pub fn poster(parts: &Parts) -> Poster {
-    Poster {
-        namespace: tenant(parts),
-        origin: parts.headers.get(CLIENT_HEADER).map_or(0, |name| xxh3_64(name.as_bytes())),
-        traceparent: traceparent(&parts.headers),
+    Poster { namespace: tenant(parts), origin: origin(parts), traceparent: traceparent(&parts.headers) }
+}
+
+/// Returns what tells clients apart for rules that are fair between them.
+fn origin(parts: &Parts) -> u64 {
+    match (parts.headers.get(CLIENT_HEADER), parts.extensions.get::<Arc<Principal>>()) {
+        (Some(name), _) => xxh3_64(name.as_bytes()),
+        (None, Some(known)) => xxh3_64(known.name.as_bytes()),
+        (None, None) => 0,
     }
 }
 

@@ -12,12 +12,13 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::access;
 use crate::app::{App, RouterOptions, Streamed};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::{
-    batch_commit, begin, commit, consumers, log_pull, meta, plugins, rows, stats, store_push, store_state, stores,
-    txn_status, versions, webhooks,
+    batch_commit, begin, commit, consumers, keys, log_pull, meta, plugins, rows, stats, store_push, store_state,
+    stores, txn_status, versions, webhooks,
 };
 
 /// The document without its paths.
@@ -38,6 +39,7 @@ use crate::{
         (name = "log", description = "Committed writes, in order"),
         (name = "stores", description = "Stores, their rows and versions"),
         (name = "plugins", description = "Conflict rules, isolation validators and LogAdaptors"),
+        (name = "access", description = "Keys: who may do what"),
         (name = "service", description = "The service itself"),
     )
 )]
@@ -89,6 +91,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(plugins::put_plugin, plugins::get_plugin))
         .routes(routes!(plugins::activate_plugin))
         .routes(routes!(plugins::roll_back_plugin))
+        .routes(routes!(keys::create_key, keys::list_keys))
+        .routes(routes!(keys::revoke_key))
         .routes(routes!(meta::health))
         .routes(routes!(meta::ready))
         .routes(routes!(meta::version))
@@ -103,11 +107,20 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 
 /// Builds the router.
 pub fn router(service: Arc<dyn Service>, options: RouterOptions) -> Router {
+    router_of(App::new(service, options))
+}
+
+/// Builds the router over what is shared already.
+pub(crate) fn router_of(app: App) -> Router {
     let (mut router, _) = routes().split_for_parts();
-    if options.debug_routes {
+    if app.options.debug_routes {
         router = router.route("/v1/debug/constant", post(commit::debug_constant));
     }
-    router.fallback(no_route).method_not_allowed_fallback(no_method).with_state(App { service, options })
+    router = router.fallback(no_route).method_not_allowed_fallback(no_method);
+    if app.options.access.is_some() {
+        router = router.layer(axum::middleware::from_fn_with_state(app.clone(), access::admit));
+    }
+    router.with_state(app)
 }
 
 async fn no_route(request: Request) -> Refusal {

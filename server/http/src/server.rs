@@ -16,10 +16,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
 
 use crate::connection::{Activity, WatchedIo};
 use crate::counters;
 use crate::front::Front;
+use crate::tls::Socket;
 
 /// Bytes of a request's head. A percent-encoded key of the largest size fits.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -90,6 +92,20 @@ pub async fn serve(
     options: ServerOptions,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
+    serve_tls(listener, front, options, None, shutdown).await
+}
+
+/// Serves like [`serve`], under TLS if there is an acceptor for it. The handshake counts as part of the first head.
+///
+/// # Errors
+/// As for [`serve`].
+pub async fn serve_tls(
+    listener: TcpListener,
+    front: Front,
+    options: ServerOptions,
+    tls: Option<TlsAcceptor>,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
     let slots = Arc::new(Semaphore::new(options.connections_max));
     let (station, watched) = watch::channel(Station::Open);
     let builder = Arc::new(connection_builder());
@@ -110,9 +126,12 @@ pub async fn serve(
             }
         };
         let (builder, front, watched) = (Arc::clone(&builder), Arc::clone(&front), watched.clone());
+        let tls = tls.clone();
         counters::accepted();
         tokio::spawn(async move {
-            connection(socket, &builder, front, options, watched).await;
+            if let Some(socket) = secured(socket, tls, options.header_timeout, watched.clone()).await {
+                connection(socket, &builder, front, options, watched).await;
+            }
             counters::ended();
             drop(slot);
         });
@@ -166,8 +185,32 @@ fn connection_builder() -> auto::Builder<TokioExecutor> {
     builder
 }
 
-async fn connection(
+/// Does the handshake, if there is one to do, within `bound` and not beyond a shutdown.
+async fn secured(
     socket: TcpStream,
+    tls: Option<TlsAcceptor>,
+    bound: Duration,
+    mut station: watch::Receiver<Station>,
+) -> Option<Socket> {
+    let Some(tls) = tls else { return Some(Socket::Plain(socket)) };
+    tokio::select! {
+        shaken = tokio::time::timeout(bound, tls.accept(socket)) => match shaken {
+            Ok(Ok(socket)) => Some(Socket::Tls(Box::new(socket))),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "no TLS");
+                None
+            }
+            Err(_) => {
+                counters::cut();
+                None
+            }
+        },
+        _ = station.changed() => None,
+    }
+}
+
+async fn connection(
+    socket: Socket,
     builder: &auto::Builder<TokioExecutor>,
     front: Arc<Front>,
     options: ServerOptions,

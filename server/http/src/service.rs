@@ -9,10 +9,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tribunal_types::{
-    Cen, Csn, GroupId, ImportedVersion, Lsn, NamespaceId, RecordBatch, RowKey, Skip, StoreId, StoreSnapshot, StoreSpec,
-    TxnId, TxnRequest, Verdict, Version,
+    ApiKey, Cen, Csn, GroupId, ImportedVersion, Lsn, NamespaceId, RecordBatch, Roles, RowKey, Skip, StoreId,
+    StoreSnapshot, StoreSpec, TxnId, TxnRequest, Verdict, Version,
 };
 
+use crate::access::Principal;
 use crate::feeds::Feeds;
 use crate::plugin_service::Plugins;
 
@@ -131,6 +132,30 @@ pub trait Service: Feeds + Send + Sync + 'static {
 
     /// Returns what there is to ask about plugins.
     fn plugins(&self) -> &dyn Plugins;
+
+    /// Tells whom a bearer token belongs to. Called for every request: must not wait.
+    ///
+    /// # Errors
+    /// Why it is nobody's, in words.
+    fn authenticate(&self, token: &str) -> Result<Arc<Principal>, String>;
+
+    /// Makes a key, durably; answers it and what its owner sends.
+    ///
+    /// # Errors
+    /// [`ServiceError::ClientMistake`] if there are too many.
+    fn create_key(&self, key: NewKey) -> Answer<'_, (ApiKey, String)>;
+
+    /// Returns all keys in force, by namespace and name.
+    fn keys(&self) -> Vec<ApiKey>;
+
+    /// Takes a key back, durably.
+    ///
+    /// # Errors
+    /// [`ServiceError::Unavailable`].
+    fn revoke_key(&self, id: String) -> Answer<'_, ()>;
+
+    /// Tells when to come back if there is no room now, from how long epochs take and how much waits.
+    fn retry_after_ms(&self) -> u64;
 
     /// Returns all metrics in the Prometheus text format.
     fn metrics(&self) -> String;
@@ -377,6 +402,17 @@ pub struct StoreStatus {
     pub stopped_at: Option<Lsn>,
     /// What an acknowledgement of the storage is worth: `always`, `everysec`, `none` or `unknown`.
     pub durability: Option<&'static str>,
+}
+
+/// A key to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewKey {
+    /// What its owner calls it.
+    pub name: String,
+    /// Name of its tenant, which there is from then on.
+    pub namespace: String,
+    /// What it may do.
+    pub roles: Roles,
 }
 
 /// A record to pass by.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use tribunal_client::{Client, ClientOptions, Error};
 
 use crate::config::{EpochLength, PolicyHost};
 use crate::plugin_flags::PluginCommand;
@@ -56,6 +57,9 @@ pub enum Command {
     /// Shows who reads logs with checkpoints.
     #[command(subcommand)]
     Consumer(ConsumerCommand),
+    /// Gives API keys out and takes them back.
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Shows the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -141,9 +145,97 @@ pub struct Target {
     /// Address of the service.
     #[arg(long, env = "TRIBUNAL_URL", default_value = "http://127.0.0.1:7420")]
     pub url: String,
+    /// File with the API key; without it, the variable `TRIBUNAL_API_KEY` counts.
+    #[arg(long, value_name = "FILE")]
+    pub api_key_file: Option<PathBuf>,
     /// Print JSON, one object a line.
     #[arg(long)]
     pub json: bool,
+}
+
+impl Target {
+    /// Makes a client of the service. A key is never taken from the command line, where others can read it.
+    ///
+    /// # Errors
+    /// If the key cannot be read.
+    pub fn client(&self) -> Result<Client, Error> {
+        let api_key = self.api_key().map_err(Error::Misuse)?;
+        Client::with_options(&self.url, ClientOptions { api_key, ..ClientOptions::default() })
+    }
+
+    /// Returns the caller's API key, if there is one.
+    ///
+    /// # Errors
+    /// If its file cannot be read.
+    pub fn api_key(&self) -> Result<Option<String>, String> {
+        match &self.api_key_file {
+            Some(file) => {
+                let text = std::fs::read_to_string(file).map_err(|error| format!("`{}`: {error}", file.display()))?;
+                Ok(Some(text.trim().to_owned()))
+            }
+            None => Ok(std::env::var("TRIBUNAL_API_KEY").ok().filter(|key| !key.is_empty())),
+        }
+    }
+}
+
+/// Keys.
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Gives a key out and prints it.
+    Create {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+        /// What its owner calls it.
+        #[arg(long)]
+        name: String,
+        /// The tenant that it speaks for; the caller's own if left out.
+        #[arg(long)]
+        namespace: Option<String>,
+        /// What it may do; may be given several times.
+        #[arg(long = "role", value_enum, required = true)]
+        roles: Vec<KeyRole>,
+    },
+    /// Lists keys, without their secrets.
+    Ls {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Takes a key back.
+    Revoke {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+        /// Public part of the key, as `ls` shows it.
+        id: String,
+    },
+}
+
+/// What a key may do.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum KeyRole {
+    /// Begin and commit transactions, read what they need.
+    Engine,
+    /// Read logs and keep checkpoints.
+    Store,
+    /// Bring plugins and choose among them.
+    PluginAdmin,
+    /// Declare stores, mend pushes, give keys out.
+    Operator,
+}
+
+impl KeyRole {
+    /// Returns the role's name in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            KeyRole::Engine => "engine",
+            KeyRole::Store => "store",
+            KeyRole::PluginAdmin => "plugin-admin",
+            KeyRole::Operator => "operator",
+        }
+    }
 }
 
 /// Logs.

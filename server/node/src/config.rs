@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tribunal_types::limits;
 
 use crate::credentials::Credential;
+use crate::jwt::JwtConfig;
 
 /// When an open epoch is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +111,36 @@ pub struct Config {
     pub resolver: Resolver,
     /// Pushing to storages.
     pub push: Push,
+    /// Who is let in.
+    pub auth: Auth,
+    /// TLS of the REST API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+}
+
+/// Who is let in.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Auth {
+    /// Callers must bring an API key or a token. Without, everybody who can connect may do everything.
+    pub required: bool,
+    /// Requests that one tenant may have in flight.
+    pub tenant_requests_max: usize,
+    /// Bytes of their bodies.
+    pub tenant_bytes_max: usize,
+    /// Tokens that somebody else signs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwt: Option<JwtConfig>,
+}
+
+/// TLS of the REST API.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// PEM file with the certificate and those that lead to its root.
+    pub cert_file: PathBuf,
+    /// PEM file with its key.
+    pub key_file: PathBuf,
 }
 
 /// The conflict rule.
@@ -212,6 +243,8 @@ impl Default for Config {
                 detach_after_bytes: 8 << 30,
                 credentials: Vec::new(),
             },
+            auth: Auth { required: false, tenant_requests_max: 4096, tenant_bytes_max: 128 << 20, jwt: None },
+            tls: None,
         }
     }
 }
@@ -260,6 +293,8 @@ impl Config {
         bounded("log.image_every_bytes", self.log.image_every_bytes, 1 << 20, 1 << 40)?;
         bounded("push.detach_after_hours", self.push.detach_after_hours, 1, 24 * 366)?;
         bounded("push.detach_after_bytes", self.push.detach_after_bytes, 1 << 20, 1 << 50)?;
+        bounded("auth.tenant_requests_max", self.auth.tenant_requests_max as u64, 1, 1 << 20)?;
+        bounded("auth.tenant_bytes_max", self.auth.tenant_bytes_max as u64, 1 << 20, 1 << 40)?;
         bounded("http.connections_max", self.http.connections_max as u64, 1, 1 << 20)?;
         bounded("http.header_timeout_ms", self.http.header_timeout_ms, 100, 600_000)?;
         bounded("http.body_timeout_ms", self.http.body_timeout_ms, 100, 600_000)?;

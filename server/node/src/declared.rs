@@ -70,7 +70,9 @@ impl Declarations {
                 true
             }),
             ControlChange::SetBounds(bounds) => self.bounds.replace(*bounds) != Some(*bounds),
-            ControlChange::ActivatePlugin { .. } => false,
+            ControlChange::ActivatePlugin { .. } | ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } => {
+                false
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! The `tribunal` binary: it parses the command line, runs one command and says on failure what to do.
 
+mod access;
 mod artefacts;
 mod cli;
 mod commands;
@@ -11,6 +12,8 @@ mod distribution;
 mod epoch_cache;
 mod feeds;
 mod gathering;
+mod jwt;
+mod keys;
 mod log_thread;
 mod metrics;
 mod modules;
@@ -21,6 +24,7 @@ mod plugin_flags;
 mod plugin_health;
 mod plugins;
 mod policies;
+mod public_key;
 mod published;
 mod push_control;
 mod pushes;

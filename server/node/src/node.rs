@@ -11,14 +11,17 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Sender, unbounded};
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
+use tribunal_http::access::TenantQuota;
 use tribunal_http::{Front, RouterOptions, ServerOptions, Service};
 use tribunal_log::HoldBack;
 use tribunal_types::{ControlChange, Existence, NamespaceId, PluginSlot, StoreSpec};
 
+use crate::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
 use crate::config::Config;
 use crate::consumers::RecordTimes;
 use crate::epoch_cache::EpochCache;
 use crate::gathering::Gathering;
+use crate::jwt::JwtGate;
 use crate::log_thread;
 use crate::metrics::Metrics;
 use crate::modules::Modules;
@@ -85,13 +88,23 @@ impl Node {
             .block_on(async { tribunal_http::listen(config.listen) })
             .map_err(|error| NodeError::Start(format!("cannot listen on {}: {error}", config.listen)))?;
         let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
+        let tls = config.tls.as_ref().map(|tls| tribunal_http::tls::acceptor(&tls.cert_file, &tls.key_file));
+        let tls = tls.transpose().map_err(|error| NodeError::Start(format!("configuration: `tls`: {error}")))?;
         let modules = Modules::open(config).map(Arc::new).map_err(NodeError::Start)?;
         let recovered = recover(config, Arc::clone(&modules)).map_err(NodeError::Start)?;
         let mut node = Node::assemble(config, runtime, address, recovered, modules)?;
         if with_kv {
             node.ensure_kv()?;
         }
-        node.serve(config, listener);
+        if config.auth.required
+            && let Some((key, token)) = node.service.access.first_operator().map_err(NodeError::Start)?
+        {
+            write_operator_key(&config.data, &token).map_err(NodeError::Start)?;
+            node.control(ControlChange::CreateKey(key))?;
+            let file = config.data.join(OPERATOR_KEY_FILE);
+            tracing::info!(file = %file.display(), "no operator had a key: a new one lies there");
+        }
+        node.serve(config, listener, tls);
         Ok(node)
     }
 
@@ -126,6 +139,8 @@ impl Node {
             .map_err(NodeError::Start)?;
         let (readers, saver) = Readers::open(&config.data).map_err(NodeError::Start)?;
         let webhooks = Webhooks::new(pushes.egress(), records.clone(), Arc::clone(&readers), runtime.handle().clone());
+        let jwt = config.auth.jwt.as_ref().map(JwtGate::new).transpose().map_err(NodeError::Start)?;
+        let access = Arc::new(Access::new(recovered.keys, jwt));
         let quota =
             HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes };
         let start = Start {
@@ -143,8 +158,9 @@ impl Node {
             gathered,
             dispatch: Dispatch::start(runtime.handle()),
             on_control: {
-                let (stores, pushes) = (Arc::clone(&stores), Arc::clone(&pushes));
+                let (stores, pushes, access) = (Arc::clone(&stores), Arc::clone(&pushes), Arc::clone(&access));
                 Box::new(move |index, change| {
+                    access.apply(change);
                     if stores.apply(index, change) {
                         carry_out(&stores, &pushes, change);
                     }
@@ -211,6 +227,7 @@ impl Node {
             images: Arc::new(tokio::sync::Semaphore::new(crate::feeds::STATE_IMAGES_MAX)),
             declaring: tokio::sync::Mutex::new(()),
             plugins: PluginAdmin::new(modules, slots, messages.clone(), runtime.handle().clone()),
+            access,
         });
         let node = Node {
             runtime,
@@ -237,7 +254,12 @@ impl Node {
         Ok(node)
     }
 
-    fn serve(&mut self, config: &Config, listener: tokio::net::TcpListener) {
+    fn serve(
+        &mut self,
+        config: &Config,
+        listener: tokio::net::TcpListener,
+        tls: Option<tribunal_http::tls::TlsAcceptor>,
+    ) {
         let (stop, stopped) = oneshot::channel::<()>();
         let millis = std::time::Duration::from_millis;
         let options = ServerOptions {
@@ -246,17 +268,20 @@ impl Node {
             idle_timeout: millis(config.http.idle_timeout_ms),
             ..ServerOptions::default()
         };
+        let auth = &config.auth;
+        let quota = TenantQuota { requests_max: auth.tenant_requests_max, bytes_max: auth.tenant_bytes_max };
         let routes = RouterOptions {
             body_timeout: millis(config.http.body_timeout_ms),
             debug_routes: config.http.debug_routes,
             heartbeat: millis((config.http.idle_timeout_ms / 3).min(15_000)),
+            access: auth.required.then_some(quota),
         };
         let front = Front::new(Arc::clone(&self.service) as Arc<dyn Service>, routes);
         let server = async move {
             let stopped = async {
                 let _ = stopped.await;
             };
-            if let Err(error) = tribunal_http::serve(listener, front, options, stopped).await {
+            if let Err(error) = tribunal_http::serve_tls(listener, front, options, tls, stopped).await {
                 tracing::error!(%error, "the listener failed");
             }
         };
@@ -384,6 +409,7 @@ fn carry_out(stores: &Stores, pushes: &Arc<Pushes>, change: &ControlChange) {
             pushes.skip(skip.store, skip.lsn);
         }
         ControlChange::SetBounds(_) | ControlChange::ActivatePlugin { .. } => {}
+        ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } => {}
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -30,6 +31,8 @@ struct Store {
 pub struct Published {
     last: AtomicU64,
     floor: AtomicU64,
+    /// How long an epoch takes from its seal to its verdicts, microseconds, smoothed.
+    epoch_us: AtomicU64,
     stores: RwLock<HashMap<StoreId, Store>>,
     changes: watch::Sender<u64>,
     ended: watch::Sender<bool>,
@@ -42,6 +45,7 @@ impl Published {
         Published {
             last: AtomicU64::new(0),
             floor: AtomicU64::new(0),
+            epoch_us: AtomicU64::new(0),
             stores: RwLock::default(),
             changes: watch::Sender::new(0),
             ended: watch::Sender::new(false),
@@ -56,6 +60,19 @@ impl Published {
     /// Returns the oldest snapshot that can still be judged.
     pub fn floor(&self) -> Cen {
         Cen(self.floor.load(Ordering::Acquire))
+    }
+
+    /// Notes how long an epoch took from its seal to its verdicts. Called by one thread only.
+    pub fn note_epoch_took(&self, took: Duration) {
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).min(60_000_000);
+        let before = self.epoch_us.load(Ordering::Relaxed);
+        let smoothed = if before == 0 { took } else { (7 * before + took) / 8 };
+        self.epoch_us.store(smoothed, Ordering::Relaxed);
+    }
+
+    /// Returns how long an epoch takes, as of late.
+    pub fn epoch_takes(&self) -> Duration {
+        Duration::from_micros(self.epoch_us.load(Ordering::Relaxed))
     }
 
     /// Returns the progress of a store; `None` if it is not declared.

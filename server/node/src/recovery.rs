@@ -19,6 +19,7 @@ use tribunal_types::{Bounds, Cen, ControlChange, ControlIndex, GroupId, Lsn, Plu
 
 use crate::config::Config;
 use crate::declared::Declarations;
+use crate::keys::Keys;
 use crate::modules::Modules;
 use crate::policies::PolicySet;
 use crate::sequencer::{CONTROL_COLUMN, SLOTS_COLUMN, delivery};
@@ -45,6 +46,8 @@ pub struct Recovered {
     pub visibility: Visibility,
     /// Stores in force.
     pub declared: Declarations,
+    /// Keys in force.
+    pub keys: Keys,
     /// Policies in force.
     pub policies: PolicySet,
     /// Last control entry.
@@ -93,6 +96,7 @@ pub fn recover(config: &Config, modules: Arc<Modules>) -> Result<Recovered, Stri
         controls: found.control.into(),
         control: ControlIndex(0),
         declared: Declarations::default(),
+        keys: Keys::default(),
     };
     replay.restore(ControlIndex(image_control.unwrap_or(0)), image_slots.as_deref());
     let workers = Workers::start(usize::from(config.shards))?;
@@ -117,7 +121,7 @@ pub fn recover(config: &Config, modules: Arc<Modules>) -> Result<Recovered, Stri
     // Entries that no epoch carried yet.
     replay.apply_controls(ControlIndex(u64::MAX));
     log.sync().map_err(|error| error.to_string())?;
-    let Replay { resolver, mut policies, control, declared, .. } = replay;
+    let Replay { resolver, mut policies, control, declared, keys, .. } = replay;
     let activations = policies.go_live()?;
     let mut visibility = Visibility::new(resolver.last());
     for store in declared.stores() {
@@ -149,6 +153,7 @@ pub fn recover(config: &Config, modules: Arc<Modules>) -> Result<Recovered, Stri
         resolver,
         visibility,
         declared,
+        keys,
         bounds: (in_force != wanted).then_some(wanted),
         activations,
         policies,
@@ -169,6 +174,7 @@ struct Replay {
     controls: VecDeque<(ControlIndex, ControlChange)>,
     control: ControlIndex,
     declared: Declarations,
+    keys: Keys,
 }
 
 impl Replay {
@@ -188,6 +194,7 @@ impl Replay {
         while self.controls.front().is_some_and(|(index, _)| *index <= upto) {
             let Some((index, change)) = self.controls.pop_front() else { break };
             self.declared.apply(index, &change);
+            self.keys.apply(&change);
             match change {
                 ControlChange::DeclareStore(spec) => self.resolver.declare_store(spec),
                 ControlChange::ActivatePlugin { choice, from } => {
@@ -195,6 +202,7 @@ impl Replay {
                 }
                 ControlChange::SetBounds(bounds) => self.resolver.set_bounds(bounds),
                 ControlChange::DetachPush(_) | ControlChange::AttachPush { .. } | ControlChange::SkipRecord(_) => {}
+                ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } => {}
             }
             self.control = index;
         }

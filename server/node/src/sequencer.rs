@@ -574,6 +574,7 @@ impl Sequencer {
         let outcome = self.start.resolver.resolve(&input, &self.start.policies.policies(), &executor);
         let timing = Timing { sealed_at, durable_at, resolved_at: Instant::now() };
         self.shared.metrics.count_epoch(&outcome, durable_at - sealed_at, timing.resolved_at - durable_at);
+        self.shared.published.note_epoch_took(timing.resolved_at - timing.sealed_at);
         for fallback in &outcome.fallbacks {
             self.start.policies.fell_back(fallback.level);
         }
@@ -658,6 +659,7 @@ impl Sequencer {
                     changed.iter().for_each(&mut self.start.on_slot);
                 }
                 ControlChange::AttachPush { .. } | ControlChange::DetachPush(_) | ControlChange::SkipRecord(_) => {}
+                ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } => {}
             }
             self.publish_stores();
             (self.start.on_control)(index, &change);

@@ -11,17 +11,19 @@ use crossbeam_channel::Sender;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout_at;
 use tribunal_core::verdicts::item_verdict;
+use tribunal_http::access::Principal;
 use tribunal_http::plugin_service::Plugins;
 use tribunal_http::service::{
-    AckMode, Answer as Reply, Begin, Begun, Catalog, Decided, Declared, LogPage, LogQuery, Phases, Readiness,
+    AckMode, Answer as Reply, Begin, Begun, Catalog, Decided, Declared, LogPage, LogQuery, NewKey, Phases, Readiness,
     RowAnswer, RowsAnswer, RowsQuery, Service, ServiceError, SkipRequest, StatusQuery, StoreStatus, StoredRow,
     TxnStatus, VersionInfo, Watermarks,
 };
 use tribunal_types::{
-    Cen, ControlChange, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot, StoreSpec,
-    TxnId, TxnRequest, Verdict, VerdictAt, limits,
+    ApiKey, Cen, ControlChange, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot,
+    StoreSpec, TxnId, TxnRequest, Verdict, VerdictAt, limits,
 };
 
+use crate::access::Access;
 use crate::config::EpochLength;
 use crate::consumers::RecordTimes;
 use crate::gathering::Gathering;
@@ -38,8 +40,8 @@ use crate::webhooks::Webhooks;
 const DECISION_PATIENCE: Duration = Duration::from_secs(30);
 /// How long `ack: applied` waits for the stores.
 const APPLY_PATIENCE: Duration = Duration::from_secs(30);
-/// When to come back if a queue is full: some epochs later.
-const RETRY_AFTER_MS: u64 = 20;
+/// When to come back at the latest if there is no room, milliseconds.
+const RETRY_AFTER_MS_MAX: u64 = 30_000;
 
 /// The node's face.
 pub struct NodeService {
@@ -73,6 +75,8 @@ pub struct NodeService {
     pub declaring: tokio::sync::Mutex<()>,
     /// Plugins.
     pub plugins: PluginAdmin,
+    /// Who is let in.
+    pub access: Arc<Access>,
 }
 
 impl NodeService {
@@ -83,9 +87,22 @@ impl NodeService {
         let waiting = self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         if waiting + bytes > limits::WAITING_BYTES_MAX {
             self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(ServiceError::Overloaded { retry_after_ms: RETRY_AFTER_MS });
+            return Err(ServiceError::Overloaded { retry_after_ms: self.retry_after() });
         }
         Ok(())
+    }
+
+    /// Returns when what waits now will have been decided: so many epochs, as long as they take of late.
+    fn retry_after(&self) -> u64 {
+        let waiting = self.shared.waiting_bytes.load(Ordering::Relaxed);
+        let epochs = 1 + (waiting / limits::BATCH_BYTES_MAX) as u64;
+        let length = match self.epoch_length {
+            EpochLength::Adaptive => Duration::ZERO,
+            EpochLength::Fixed(ms) => Duration::from_millis(ms),
+        };
+        let epoch_us = length.max(self.shared.published.epoch_takes()).as_micros();
+        let ms = u64::try_from(epoch_us).unwrap_or(u64::MAX).saturating_mul(epochs).div_ceil(1000);
+        ms.clamp(1, RETRY_AFTER_MS_MAX)
     }
 
     fn send(&self, message: Message) -> Result<(), ServiceError> {
@@ -393,7 +410,7 @@ impl Service for NodeService {
             let wait = Duration::from_millis(begin.wait_ms.min(limits::WAIT_MS_MAX));
             if let Some(session) = begin.session {
                 let visible = self.until_visible(&begin.stores, session.0, Instant::now() + wait).await;
-                visible.map_err(|store| self.lagging(store, RETRY_AFTER_MS))?;
+                visible.map_err(|store| self.lagging(store, self.retry_after()))?;
             }
             let floor = self.shared.published.floor();
             let snapshot = |&store: &StoreId| {
@@ -508,6 +525,26 @@ impl Service for NodeService {
 
     fn plugins(&self) -> &dyn Plugins {
         &self.plugins
+    }
+
+    fn authenticate(&self, token: &str) -> Result<Arc<Principal>, String> {
+        self.access.authenticate(token)
+    }
+
+    fn create_key(&self, key: NewKey) -> Reply<'_, (ApiKey, String)> {
+        Box::pin(self.make_key(key))
+    }
+
+    fn keys(&self) -> Vec<ApiKey> {
+        self.access.list()
+    }
+
+    fn revoke_key(&self, id: String) -> Reply<'_, ()> {
+        Box::pin(self.control(ControlChange::RevokeKey { id }))
+    }
+
+    fn retry_after_ms(&self) -> u64 {
+        self.retry_after()
     }
 
     fn metrics(&self) -> String {

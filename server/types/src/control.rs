@@ -4,6 +4,7 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use core::fmt;
 
+use crate::access::ApiKey;
 use crate::ids::{Cen, Lsn, StoreId};
 use crate::limits::NAME_BYTES_MAX;
 use crate::store::StoreSpec;
@@ -87,6 +88,13 @@ pub enum ControlChange {
     SkipRecord(Skip),
     /// Memory bounds of the resolver, which decide verdicts.
     SetBounds(Bounds),
+    /// Gives a key out.
+    CreateKey(ApiKey),
+    /// Takes a key back, for good.
+    RevokeKey {
+        /// Its public part.
+        id: String,
+    },
 }
 
 /// A store that the log does not wait for any more.

@@ -7,6 +7,7 @@
 
 extern crate alloc;
 
+pub mod access;
 pub mod adaptor;
 pub mod batch;
 pub mod control;
@@ -19,6 +20,7 @@ pub mod store;
 pub mod txn;
 pub mod verdict;
 
+pub use access::{ApiKey, Role, Roles};
 pub use adaptor::{Ack, Command, HttpCall, PushRequest, RespPipeline, RespValue, SqlStatement, StorageReply};
 pub use batch::{Batch, FenceItem, Given, ImportedVersion, StoreSnapshot, Txn};
 pub use control::{Bounds, ControlChange, ControlIndex, Detachment, PluginChoice, PluginSlot, Skip};

@@ -55,6 +55,44 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/admin/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the keys: all of them for an operator of the namespace `default`, else those of the caller's namespace. */
+        get: operations["listKeys"];
+        put?: never;
+        /**
+         * Gives a key out. An operator of the namespace `default` may do so for every namespace, and makes one by naming it;
+         *     any other for its own only.
+         */
+        post: operations["createKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/admin/keys/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Takes a key back. Requests under way end; no new one is let in. */
+        delete: operations["revokeKey"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/admin/plugins": {
         parameters: {
             query?: never;
@@ -878,6 +916,65 @@ export interface components {
          * @enum {string}
          */
         IsolationLevel: "read-committed" | "repeatable-read" | "snapshot" | "serializable";
+        /** @description A key that was made. Its secret is not kept and not shown again. */
+        KeyCreated: {
+            /**
+             * @description When it was made, milliseconds since 1970.
+             * @example 1808217543843
+             */
+            created_ms: string;
+            /** @description Its public part. */
+            id: string;
+            /** @description What to send as `authorization: Bearer`. */
+            key: string;
+            /** @description What its owner calls it. */
+            name: string;
+            /** @description The tenant that it speaks for. */
+            namespace: string;
+            /** @description What it may do. */
+            roles: string[];
+        };
+        /** @description A key without its secret. */
+        KeyInfo: {
+            /**
+             * @description When it was made, milliseconds since 1970.
+             * @example 1808217543843
+             */
+            created_ms: string;
+            /** @description Its public part. */
+            id: string;
+            /** @description What its owner calls it. */
+            name: string;
+            /** @description The tenant that it speaks for. */
+            namespace: string;
+            /** @description What it may do. */
+            roles: string[];
+        };
+        /** @description Keys. */
+        KeyList: {
+            /** @description By namespace, then by name. */
+            keys: components["schemas"]["KeyInfo"][];
+        };
+        /** @description A key to be made. */
+        KeyRequest: {
+            /**
+             * @description What its owner calls it: letters, digits, `.`, `_`, `-`; at most 64.
+             * @example shop-engine
+             */
+            name: string;
+            /**
+             * @description The tenant that it speaks for; the caller's if absent.
+             * @example shop
+             */
+            namespace?: string;
+            /**
+             * @description What it may do: `engine`, `store`, `plugin-admin`, `operator`.
+             * @example [
+             *       "engine"
+             *     ]
+             */
+            roles: string[];
+        };
         /**
          * @description What stands between the records of a stream: a heartbeat, or the reason of its end. Has a field `event`, records have
          *     none.
@@ -1913,6 +2010,126 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Readiness"];
+                };
+            };
+        };
+    };
+    listKeys: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The keys, without their secrets */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyList"];
+                };
+            };
+            /** @description Not known now */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    createKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Whose key, and what it may do */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeyRequest"];
+            };
+        };
+        responses: {
+            /** @description The key; its secret is not shown again */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyCreated"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not in this namespace, or not these roles */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No key was made */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    revokeKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Public part of the key */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is revoked */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No such key */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nothing was changed */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };

@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tribunal_http::access::Principal;
 use tribunal_http::feeds::*;
 use tribunal_http::service::*;
 use tribunal_http::{RouterOptions, ServerOptions, Service};
@@ -34,6 +35,7 @@ struct State {
     imported: Vec<ImportedVersion>,
     specs: Vec<StoreSpec>,
     skips: Vec<Skip>,
+    keys: Vec<ApiKey>,
 }
 
 /// The double.
@@ -44,6 +46,8 @@ pub struct Double {
     pub fail_next: Mutex<Option<ServiceError>>,
     consumers: Mutex<BTreeMap<String, Vec<ConsumerPosition>>>,
     webhooks: Mutex<HashMap<StoreId, WebhookStatus>>,
+    /// Who is known by which token.
+    pub principals: Mutex<HashMap<String, Arc<Principal>>>,
     commit_takes: Duration,
     begun: AtomicUsize,
 }
@@ -369,6 +373,39 @@ impl Service for Double {
 
     fn store_status(&self, _: StoreId) -> Result<StoreStatus, ServiceError> {
         Ok(StoreStatus { head: Lsn(3), acked: Lsn(2), lag_ms: 5, push: PushState::Running, ..StoreStatus::default() })
+    }
+
+    fn authenticate(&self, token: &str) -> Result<Arc<Principal>, String> {
+        self.principals.lock().unwrap().get(token).cloned().ok_or_else(|| "nobody knows this key".to_owned())
+    }
+
+    fn create_key(&self, key: NewKey) -> Answer<'_, (ApiKey, String)> {
+        let NewKey { name, namespace, roles } = key;
+        let number = if namespace == "default" { NamespaceId(0) } else { NamespaceId(1) };
+        let key = ApiKey {
+            id: format!("id-{name}"),
+            name,
+            namespace: number,
+            namespace_name: namespace,
+            roles,
+            secret_sha256: [0; 32],
+            created_ms: 7,
+        };
+        self.state.lock().unwrap().keys.push(key.clone());
+        soon(Ok((key, "secret".to_owned())))
+    }
+
+    fn keys(&self) -> Vec<ApiKey> {
+        self.state.lock().unwrap().keys.clone()
+    }
+
+    fn revoke_key(&self, id: String) -> Answer<'_, ()> {
+        self.state.lock().unwrap().keys.retain(|key| key.id != id);
+        soon(Ok(()))
+    }
+
+    fn retry_after_ms(&self) -> u64 {
+        1500
     }
 
     fn resume_push(&self, _store: StoreId) -> Answer<'_, ()> {

@@ -1,6 +1,6 @@
 //! `tribunal consumer ls` and `tribunal consumer rm`.
 
-use tribunal_client::{Client, Error};
+use tribunal_client::Error;
 
 use crate::cli::Target;
 
@@ -14,7 +14,7 @@ fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String
 /// # Errors
 /// If the service cannot be reached.
 pub fn ls(target: &Target) -> Result<(), String> {
-    let consumers = block_on(async { Client::new(&target.url)?.consumers().await })?;
+    let consumers = block_on(async { target.client()?.consumers().await })?;
     if target.json {
         for consumer in consumers {
             println!("{}", serde_json::to_string(&consumer).map_err(|error| error.to_string())?);
@@ -38,7 +38,7 @@ pub fn ls(target: &Target) -> Result<(), String> {
 /// # Errors
 /// If there is none of that name, or the service cannot be reached.
 pub fn rm(target: &Target, name: &str) -> Result<(), String> {
-    block_on(async { Client::new(&target.url)?.forget_consumer(name).await })?;
+    block_on(async { target.client()?.forget_consumer(name).await })?;
     if !target.json {
         println!("consumer `{name}` is forgotten");
     }

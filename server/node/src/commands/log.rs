@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tribunal_api::WriteOp;
-use tribunal_client::{Client, Error, LogRecord};
+use tribunal_client::{Error, LogRecord};
 use tribunal_types::Lsn;
 
 use crate::cli::Target;
@@ -36,7 +36,7 @@ pub fn tail(target: &Target, tail: &Tail) -> Result<(), String> {
 }
 
 async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
-    let client = Client::new(&target.url)?;
+    let client = target.client()?;
     let store = tail.store.as_str();
     let head: u64 = client.store(store).await?.head_lsn.parse().unwrap_or(0);
     let checkpoint = match &tail.consumer {

@@ -4,6 +4,7 @@ mod config;
 mod consumer;
 mod demo_bank;
 mod demo_tpcc;
+mod key;
 mod log;
 mod plugin;
 mod serve;
@@ -11,7 +12,7 @@ mod store;
 
 use clap::CommandFactory;
 
-use crate::cli::{Cli, Command, ConfigCommand, ConsumerCommand, Demo, LogCommand, StoreCommand};
+use crate::cli::{Cli, Command, ConfigCommand, ConsumerCommand, Demo, KeyCommand, LogCommand, StoreCommand};
 
 /// Runs a command.
 ///
@@ -39,6 +40,11 @@ pub fn run(command: Command) -> Result<(), String> {
         }
         Command::Plugin(command) => plugin::run(command),
         Command::CheckPlugin { file, world, config } => crate::plugin_check::run(&file, world.as_deref(), &config),
+        Command::Key(KeyCommand::Create { target, name, namespace, roles }) => {
+            key::create(&target, name, namespace, &roles)
+        }
+        Command::Key(KeyCommand::Ls { target }) => key::ls(&target),
+        Command::Key(KeyCommand::Revoke { target, id }) => key::revoke(&target, &id),
         Command::Config(ConfigCommand::Print { config, json }) => config::print(config.as_deref(), json),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tribunal", &mut std::io::stdout());

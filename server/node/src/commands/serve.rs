@@ -29,6 +29,8 @@ pub fn dev(flags: Dev) -> Result<(), String> {
     config.shards = flags.shards.unwrap_or(config.shards);
     config.http.threads = flags.threads.unwrap_or(config.http.threads);
     config.http.debug_routes = true;
+    // Open, on loopback only.
+    config.auth.required = false;
     config.check()?;
     run(&config, true)
 }
@@ -39,10 +41,10 @@ pub fn dev(flags: Dev) -> Result<(), String> {
 /// As for [`dev`].
 pub fn serve(file: &Path) -> Result<(), String> {
     let config = Config::load(Some(file))?;
-    if !config.listen.ip().is_loopback() {
+    if !config.listen.ip().is_loopback() && !config.auth.required {
         return Err(format!(
-            "`listen` is {}, which others can reach, and this version cannot tell its callers apart: listen on \
-             loopback and put an authenticating proxy before it",
+            "`listen` is {}, which others can reach, and nobody has to say who it is: set `auth.required`, or listen on \
+             loopback",
             config.listen
         ));
     }
@@ -54,6 +56,10 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
     let node = Node::start(config, with_kv).map_err(|error: NodeError| error.to_string())?;
-    println!("tribunal listens on http://{}", node.address());
+    if config.auth.required && config.tls.is_none() && !config.listen.ip().is_loopback() {
+        tracing::warn!("keys travel in the clear: configure `tls`, unless a proxy before this node does that");
+    }
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    println!("tribunal listens on {scheme}://{}", node.address());
     node.run_until_signal().map_err(|error| error.to_string())
 }

@@ -2,12 +2,16 @@
 
 use serde_json::json;
 use tribunal_api::StoreInfo;
-use tribunal_client::{Client, Error};
+use tribunal_client::Error;
 use tribunal_types::Lsn;
 
 use crate::cli::Target;
 
-fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
+/// Runs a request to its end.
+///
+/// # Errors
+/// In words.
+pub fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
     runtime.block_on(work).map_err(|error| error.to_string())
 }
@@ -17,7 +21,7 @@ fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String
 /// # Errors
 /// If the service cannot be reached.
 pub fn ls(target: &Target) -> Result<(), String> {
-    let stores = block_on(async { Client::new(&target.url)?.stores().await })?;
+    let stores = block_on(async { target.client()?.stores().await })?;
     if target.json {
         for store in stores {
             println!("{}", serde_json::to_string(&store).map_err(|error| error.to_string())?);
@@ -50,7 +54,7 @@ pub fn ls(target: &Target) -> Result<(), String> {
 /// # Errors
 /// If there is no such row, or the store is not embedded.
 pub fn get(target: &Target, store: &str, key: &str) -> Result<(), String> {
-    let row = block_on(async { Client::new(&target.url)?.row(store, key).await })?;
+    let row = block_on(async { target.client()?.row(store, key).await })?;
     let Some(row) = row else { return Err(format!("store `{store}` has no row `{key}`")) };
     if target.json {
         let version = row.version.map(|version| version.to_string());
@@ -77,7 +81,7 @@ fn show(target: &Target, store: &StoreInfo) -> Result<(), String> {
 /// # Errors
 /// If there is no such store, or it is detached.
 pub fn resume(target: &Target, store: &str) -> Result<(), String> {
-    show(target, &block_on(async { Client::new(&target.url)?.resume_push(store).await })?)
+    show(target, &block_on(async { target.client()?.resume_push(store).await })?)
 }
 
 /// Passes by the record that a push stopped at.
@@ -85,7 +89,7 @@ pub fn resume(target: &Target, store: &str) -> Result<(), String> {
 /// # Errors
 /// If the push did not stop there.
 pub fn skip(target: &Target, store: &str, lsn: u64) -> Result<(), String> {
-    show(target, &block_on(async { Client::new(&target.url)?.skip_record(store, Lsn(lsn)).await })?)
+    show(target, &block_on(async { target.client()?.skip_record(store, Lsn(lsn)).await })?)
 }
 
 /// Lists the records that were skipped.
@@ -93,7 +97,7 @@ pub fn skip(target: &Target, store: &str, lsn: u64) -> Result<(), String> {
 /// # Errors
 /// If there is no such store.
 pub fn skips(target: &Target, store: &str) -> Result<(), String> {
-    for skip in block_on(async { Client::new(&target.url)?.skips(store).await })? {
+    for skip in block_on(async { target.client()?.skips(store).await })? {
         if target.json {
             println!("{}", serde_json::to_string(&skip).map_err(|error| error.to_string())?);
         } else {
@@ -108,5 +112,5 @@ pub fn skips(target: &Target, store: &str) -> Result<(), String> {
 /// # Errors
 /// If it is not detached, or the log does not go on from what its storage holds.
 pub fn attach(target: &Target, store: &str, loaded: Option<u64>) -> Result<(), String> {
-    show(target, &block_on(async { Client::new(&target.url)?.attach_push(store, loaded.map(Lsn)).await })?)
+    show(target, &block_on(async { target.client()?.attach_push(store, loaded.map(Lsn)).await })?)
 }

@@ -199,6 +199,25 @@ pub fn post(url: &str, body: &Value) -> Response {
     read(sent.expect("the node answers")).expect("the node answers")
 }
 
+/// Sends any request to a full address, with a key if one is given.
+pub fn call(url: &str, method: &str, key: Option<&str>, body: Option<&Value>) -> Response {
+    let config = ureq::Agent::config_builder().http_status_as_error(false);
+    let agent = config.timeout_global(Some(Duration::from_secs(120))).build().new_agent();
+    let mut request = ureq::http::Request::builder().method(method).uri(url);
+    if let Some(key) = key {
+        request = request.header("authorization", format!("Bearer {key}"));
+    }
+    let text = body.map(ToString::to_string).unwrap_or_default();
+    if body.is_some() {
+        request = request.header("content-type", "application/json");
+    }
+    let answer = match body {
+        Some(_) => agent.run(request.body(text).expect("a request")),
+        None => agent.run(request.body(()).expect("a request")),
+    };
+    read(answer.expect("the node answers")).expect("the node answers")
+}
+
 /// Gets a full address, from any thread.
 pub fn get(url: &str) -> Response {
     let config = ureq::Agent::config_builder().http_status_as_error(false);

@@ -36,13 +36,22 @@ fn read<T: DeserializeOwned>(url: &str, response: Result<Response<ureq::Body>, u
 }
 
 fn get<T: DeserializeOwned>(target: &Target, path: &str) -> Result<T, String> {
-    read(&target.url, agent().get(format!("{}{path}", target.url.trim_end_matches('/'))).call())
+    let request = agent().get(format!("{}{path}", target.url.trim_end_matches('/')));
+    read(&target.url, authorized(target, request)?.call())
 }
 
 fn post<T: DeserializeOwned>(target: &Target, path: &str, body: &impl serde::Serialize) -> Result<T, String> {
     let body = serde_json::to_string(body).map_err(|error| error.to_string())?;
     let request = agent().post(format!("{}{path}", target.url.trim_end_matches('/')));
-    read(&target.url, request.header("content-type", "application/json").send(body))
+    read(&target.url, authorized(target, request)?.header("content-type", "application/json").send(body))
+}
+
+/// Adds the caller's API key, if there is one.
+fn authorized<B>(target: &Target, request: ureq::RequestBuilder<B>) -> Result<ureq::RequestBuilder<B>, String> {
+    Ok(match target.api_key()? {
+        Some(key) => request.header("authorization", format!("Bearer {key}")),
+        None => request,
+    })
 }
 
 /// Prints a wire type as one line of JSON.
@@ -66,8 +75,8 @@ pub fn push(flags: &Push) -> Result<(), String> {
     if !flags.config.is_empty() {
         request = request.query("config", &flags.config);
     }
-    let done: PluginUpload =
-        read(&flags.target.url, request.header("content-type", "application/wasm").send(&bytes[..]))?;
+    let request = authorized(&flags.target, request)?.header("content-type", "application/wasm");
+    let done: PluginUpload = read(&flags.target.url, request.send(&bytes[..]))?;
     if flags.target.json {
         return print_json(&done);
     }

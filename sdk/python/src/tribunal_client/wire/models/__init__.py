@@ -22,6 +22,10 @@ from .health import Health
 from .import_line import ImportLine
 from .import_result import ImportResult
 from .isolation_level import IsolationLevel
+from .key_created import KeyCreated
+from .key_info import KeyInfo
+from .key_list import KeyList
+from .key_request import KeyRequest
 from .log_event import LogEvent
 from .log_page import LogPage
 from .log_record import LogRecord
@@ -96,6 +100,10 @@ __all__ = (
     "ImportLine",
     "ImportResult",
     "IsolationLevel",
+    "KeyCreated",
+    "KeyInfo",
+    "KeyList",
+    "KeyRequest",
     "LogEvent",
     "LogPage",
     "LogRecord",

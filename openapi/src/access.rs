@@ -1,0 +1,60 @@
+//! API keys.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A key to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeyRequest {
+    /// What its owner calls it: letters, digits, `.`, `_`, `-`; at most 64.
+    #[schema(example = "shop-engine")]
+    pub name: String,
+    /// The tenant that it speaks for; the caller's if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "shop")]
+    pub namespace: Option<String>,
+    /// What it may do: `engine`, `store`, `plugin-admin`, `operator`.
+    #[schema(example = json!(["engine"]))]
+    pub roles: Vec<String>,
+}
+
+/// A key that was made. Its secret is not kept and not shown again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeyCreated {
+    /// What to send as `authorization: Bearer`.
+    pub key: String,
+    /// Its public part.
+    pub id: String,
+    /// What its owner calls it.
+    pub name: String,
+    /// The tenant that it speaks for.
+    pub namespace: String,
+    /// What it may do.
+    pub roles: Vec<String>,
+    /// When it was made, milliseconds since 1970.
+    #[schema(example = "1808217543843")]
+    pub created_ms: String,
+}
+
+/// A key without its secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeyInfo {
+    /// Its public part.
+    pub id: String,
+    /// What its owner calls it.
+    pub name: String,
+    /// The tenant that it speaks for.
+    pub namespace: String,
+    /// What it may do.
+    pub roles: Vec<String>,
+    /// When it was made, milliseconds since 1970.
+    #[schema(example = "1808217543843")]
+    pub created_ms: String,
+}
+
+/// Keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeyList {
+    /// By namespace, then by name.
+    pub keys: Vec<KeyInfo>,
+}

@@ -1,0 +1,94 @@
+//! TLS of the listener: rustls with ring, TLS 1.2 and 1.3, a certificate chain and its key from PEM files.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+pub use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::server::TlsStream;
+
+/// Makes what accepts TLS connections, from PEM files.
+///
+/// # Errors
+/// In words for the person who configured it.
+pub fn acceptor(cert_file: &Path, key_file: &Path) -> Result<TlsAcceptor, String> {
+    let unreadable = |file: &Path, error: &dyn std::fmt::Display| format!("`{}`: {error}", file.display());
+    let chain = CertificateDer::pem_file_iter(cert_file)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| unreadable(cert_file, &error))?;
+    if chain.is_empty() {
+        return Err(unreadable(cert_file, &"there is no certificate in it"));
+    }
+    let key = PrivateKeyDer::from_pem_file(key_file).map_err(|error| unreadable(key_file, &error))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(|error| unreadable(key_file, &error))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// A connection, with or without TLS.
+pub enum Socket {
+    /// Without.
+    Plain(TcpStream),
+    /// With.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(socket) => Pin::new(socket).poll_read(cx, buffer),
+            Socket::Tls(socket) => Pin::new(socket).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Socket::Tls(socket) => Pin::new(socket).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, pieces),
+            Socket::Tls(socket) => Pin::new(socket).poll_write_vectored(cx, pieces),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Socket::Plain(socket) => socket.is_write_vectored(),
+            Socket::Tls(socket) => socket.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            Socket::Tls(socket) => Pin::new(socket).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Socket::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Socket::Tls(socket) => Pin::new(socket).poll_shutdown(cx),
+        }
+    }
+}

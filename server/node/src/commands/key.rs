@@ -1,0 +1,50 @@
+//! `tribunal key`: give keys out, list them, take them back.
+
+use tribunal_api::KeyRequest;
+
+use crate::cli::{KeyRole, Target};
+use crate::commands::store::block_on;
+
+/// Makes a key and prints it: the only time that its secret is seen.
+///
+/// # Errors
+/// If the caller may not do that.
+pub fn create(target: &Target, name: String, namespace: Option<String>, roles: &[KeyRole]) -> Result<(), String> {
+    let roles = roles.iter().map(|role| role.name().to_owned()).collect();
+    let request = KeyRequest { name, namespace, roles };
+    let made = block_on(async { target.client()?.create_key(&request).await })?;
+    if target.json {
+        println!("{}", serde_json::to_string(&made).map_err(|error| error.to_string())?);
+    } else {
+        println!("{}", made.key);
+        eprintln!("key {} of namespace {}: {}. It is not shown again.", made.id, made.namespace, made.roles.join(", "));
+    }
+    Ok(())
+}
+
+/// Lists keys, without their secrets.
+///
+/// # Errors
+/// If the caller may not do that.
+pub fn ls(target: &Target) -> Result<(), String> {
+    let keys = block_on(async { target.client()?.keys().await })?;
+    if !target.json {
+        println!("{:<18} {:<20} {:<20} roles", "id", "namespace", "name");
+    }
+    for key in keys {
+        if target.json {
+            println!("{}", serde_json::to_string(&key).map_err(|error| error.to_string())?);
+        } else {
+            println!("{:<18} {:<20} {:<20} {}", key.id, key.namespace, key.name, key.roles.join(","));
+        }
+    }
+    Ok(())
+}
+
+/// Takes a key back.
+///
+/// # Errors
+/// If there is none of that id, or the caller may not do that.
+pub fn revoke(target: &Target, id: &str) -> Result<(), String> {
+    block_on(async { target.client()?.revoke_key(id).await })
+}

@@ -1,0 +1,533 @@
+//! Who is let in, on a real process: keys, roles, tenants that see nothing of one another, tokens, TLS, quotas; and
+//! clients that mean harm.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+use support::{Node, Response, eventually, new_id};
+
+/// Starts a node that asks who calls; `more` is put behind the configuration.
+fn serve(dir: &Path, more: &str) -> Node {
+    try_serve(dir, "127.0.0.1:0", more).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
+}
+
+fn try_serve(dir: &Path, listen: &str, more: &str) -> Result<Node, String> {
+    let config = dir.join("tribunal.toml");
+    let text = format!("listen = {listen:?}\ndata = {:?}\n{more}", dir.join("data"));
+    std::fs::write(&config, text).expect("the directory is ours");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+    command.arg("serve").arg("--config").arg(&config);
+    Node::spawn(command)
+}
+
+const AUTH: &str = "[auth]\nrequired = true\n";
+
+fn operator(dir: &Path) -> String {
+    std::fs::read_to_string(dir.join("data/operator.key")).expect("the first key is there").trim().to_owned()
+}
+
+/// One request with a key.
+fn call(node: &Node, key: &str, method: &str, path: &str, body: Option<&Value>) -> Response {
+    support::call(&format!("{}{path}", node.url), method, Some(key), body)
+}
+
+fn make_key(node: &Node, by: &str, namespace: &str, roles: &[&str]) -> String {
+    let body = json!({"name": format!("of-{namespace}"), "namespace": namespace, "roles": roles});
+    let made = call(node, by, "POST", "/v1/admin/keys", Some(&body));
+    assert_eq!(made.status, 201, "{}", made.body);
+    made.body["key"].as_str().expect("a key").to_owned()
+}
+
+fn put(node: &Node, key: &str, id: &str, value: i64) -> Response {
+    let body = json!({"writes": [{"op": "put", "store": "kv", "key": "k", "value": value}]});
+    call(node, key, "POST", &format!("/v1/txns/{id}/commit"), Some(&body))
+}
+
+fn address(node: &Node) -> SocketAddr {
+    node.url.split_once("://").expect("a URL").1.parse().expect("an address")
+}
+
+/// Sends bytes over a connection of its own and returns what comes back until the server closes.
+fn raw(node: &Node, request: &[u8]) -> String {
+    let mut socket = TcpStream::connect(address(node)).expect("it listens");
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+    let _ = socket.write_all(request);
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn status_of(answer: &str) -> Option<u16> {
+    answer.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
+}
+
+#[test]
+fn an_address_that_others_reach_needs_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let refusal = try_serve(dir.path(), "0.0.0.0:0", "").err().expect("it must not start");
+    assert!(refusal.contains("auth.required"), "{refusal}");
+    let open = Node::start(&dir.path().join("dev"));
+    assert_eq!(open.get("/v1/stores").status, 200, "development on loopback is open");
+}
+
+#[test]
+fn nobody_without_a_key_gets_in_and_each_role_gets_only_so_far() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let file = std::fs::metadata(dir.path().join("data/operator.key")).unwrap();
+    assert_eq!(file.permissions().mode() & 0o777, 0o600);
+    for path in ["/healthz", "/readyz", "/version", "/openapi.json", "/docs"] {
+        assert_eq!(node.get(path).status, 200, "{path} says nothing about anybody");
+    }
+    for path in ["/v1/stores", "/v1/log?store=kv", "/metrics", "/v1/admin/keys", "/v1/snapshot?store=kv"] {
+        let refused = node.get(path);
+        assert_eq!((refused.status, &refused.body["code"]), (401, &json!("unauthenticated")), "{path}");
+    }
+    let challenge = raw(&node, b"GET /v1/stores HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    assert!(challenge.to_lowercase().contains("www-authenticate: bearer"), "{challenge}");
+
+    let root = operator(dir.path());
+    assert_eq!(call(&node, &root, "PUT", "/v1/stores/kv", Some(&json!({"adaptor": "kv"}))).status, 201);
+    let engine = make_key(&node, &root, "default", &["engine"]);
+    let reader = make_key(&node, &root, "default", &["store"]);
+    assert_eq!(put(&node, &engine, &new_id(), 1).body["status"], "committed");
+    // Commits go a shorter way than the rest, past the same guard.
+    let commit = format!("{}/v1/txns/{}/commit", node.url, new_id());
+    let body = json!({"writes": [{"op": "put", "store": "kv", "key": "k", "value": 2}]});
+    for (key, status) in [(None, 401), (Some("trb_x_y"), 401), (Some(&*reader), 403), (Some(&*root), 403)] {
+        assert_eq!(support::call(&commit, "POST", key, Some(&body)).status, status, "{key:?}");
+    }
+    assert_eq!(call(&node, &engine, "GET", "/v1/log?store=kv", None).body["head_lsn"], "1");
+    let expected = [
+        (&engine, "GET", "/v1/log?store=kv", 200),
+        (&engine, "PUT", "/v1/stores/other", 403),
+        (&engine, "GET", "/metrics", 403),
+        (&engine, "GET", "/v1/admin/keys", 403),
+        (&engine, "POST", "/v1/stores/kv/push/resume", 403),
+        (&reader, "GET", "/v1/log?store=kv", 200),
+        (&reader, "POST", "/v1/txns", 403),
+        (&root, "GET", "/metrics", 200),
+        (&root, "POST", "/v1/txns", 403),
+    ];
+    for (key, method, path, status) in expected {
+        let body = (method != "GET").then(|| json!({}));
+        assert_eq!(call(&node, key, method, path, body.as_ref()).status, status, "{method} {path}");
+    }
+    for wrong in ["", "x", "trb_", &engine[..engine.len() - 1], &format!("{engine}0"), &engine.to_uppercase()] {
+        let refused = support::call(&format!("{}/v1/stores", node.url), "GET", Some(wrong), None);
+        assert_eq!(refused.status, 401, "{wrong}");
+    }
+    assert!(!node_log(&dir).contains(&root[25..]), "secrets are nowhere in the data");
+}
+
+/// Everything in the data directory but the first key's own file, as text.
+fn node_log(dir: &tempfile::TempDir) -> String {
+    let mut text = String::new();
+    let mut folders = vec![dir.path().join("data")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !path.ends_with("operator.key") {
+                text.push_str(&String::from_utf8_lossy(&std::fs::read(path).unwrap()));
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn keys_are_revoked_for_good_and_outlive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let (kept, gone) = (make_key(&node, &root, "shop", &["engine"]), make_key(&node, &root, "shop", &["engine"]));
+    let id = gone.split('_').nth(1).unwrap();
+    let command = |words: &[&str]| {
+        let file = dir.path().join("data/operator.key");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+        let done = command.args(words).args(["--url", &node.url]).arg("--api-key-file").arg(file).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    assert!(command(&["key", "ls"]).contains(id));
+    command(&["key", "revoke", id]);
+    assert!(!command(&["key", "ls"]).contains(id));
+    let made =
+        command(&["key", "create", "--name", "ci", "--namespace", "shop", "--role", "store", "--role", "engine"]);
+    let made = made.trim();
+    for (key, status) in [(&*kept, 200), (&*gone, 401), (made, 200)] {
+        assert_eq!(call(&node, key, "GET", "/v1/stores", None).status, status);
+    }
+    assert!(node.stop().success());
+    let node = serve(dir.path(), AUTH);
+    assert_eq!(operator(dir.path()), root, "there is an operator: no new key is made");
+    for (key, status) in [(&*kept, 200), (&*gone, 401), (made, 200), (&*root, 200)] {
+        assert_eq!(call(&node, key, "GET", "/v1/stores", None).status, status);
+    }
+}
+
+#[test]
+fn tenants_see_nothing_of_one_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let all = ["engine", "store", "operator"];
+    let (shop, bank) = (make_key(&node, &root, "shop", &all), make_key(&node, &root, "bank", &all));
+    assert_eq!(call(&node, &shop, "PUT", "/v1/stores/kv", Some(&json!({"adaptor": "kv"}))).status, 201);
+    let id = new_id();
+    for value in 1..=5 {
+        assert_eq!(put(&node, &shop, &new_id(), value).body["status"], "committed");
+    }
+    let version = put(&node, &shop, &id, 6).body["version"].clone();
+
+    // A foreign store is no store.
+    for path in ["/v1/stores/kv", "/v1/log?store=kv", "/v1/snapshot?store=kv", "/v1/stores/kv/rows/k"] {
+        let answer = call(&node, &bank, "GET", path, None);
+        assert_eq!((answer.status, &answer.body["code"]), (404, &json!("unknown_store")), "{path}: {}", answer.body);
+    }
+    assert_eq!(call(&node, &bank, "GET", "/v1/stores", None).body["stores"], json!([]));
+    assert_eq!(put(&node, &bank, &new_id(), 1).status, 404);
+    assert_eq!(call(&node, &bank, "POST", "/v1/stores/kv/push/resume", Some(&json!({}))).status, 404);
+    // A foreign id is no id: neither read, nor fenced, nor taken.
+    assert_eq!(call(&node, &bank, "GET", &format!("/v1/txns/{id}"), None).body["status"], "unknown");
+    // The same names mean something else, and positions start anew.
+    assert_eq!(call(&node, &bank, "PUT", "/v1/stores/kv", Some(&json!({"adaptor": "kv"}))).status, 201);
+    let stale = json!({"reads": [{"store": "kv", "key": "k", "version": version}],
+        "writes": [{"op": "put", "store": "kv", "key": "k", "value": 0}]});
+    let verdict = call(&node, &bank, "POST", &format!("/v1/txns/{}/commit", new_id()), Some(&stale)).body;
+    assert_eq!(verdict["reason"], "read_conflict", "{verdict}");
+    assert!(verdict["conflicts"][0]["current_version"].is_null(), "no word of the other's row: {verdict}");
+    let same_id = put(&node, &bank, &id, 100).body;
+    assert_eq!((&same_id["status"], &same_id["lsn"]["kv"]), (&json!("committed"), &json!("1")), "{same_id}");
+    assert_eq!(call(&node, &bank, "GET", "/v1/log?store=kv", None).body["head_lsn"], "1");
+    assert_eq!(call(&node, &shop, "GET", "/v1/log?store=kv", None).body["head_lsn"], "6");
+    let row = |key: &str| {
+        eventually("row k", || {
+            let answer = call(&node, key, "GET", "/v1/stores/kv/rows/k", None);
+            (answer.status == 200).then_some(answer.body["value"].clone())
+        })
+    };
+    assert_eq!(row(&bank), 100);
+    eventually("the last write", || (row(&shop) == 6).then_some(()));
+    // Keys and figures.
+    assert_eq!(call(&node, &bank, "GET", "/metrics", None).status, 403);
+    let keys = call(&node, &bank, "GET", "/v1/admin/keys", None).body["keys"].clone();
+    assert!(keys.as_array().unwrap().iter().all(|key| key["namespace"] == "bank"), "{keys}");
+    let shop_id = shop.split('_').nth(1).unwrap();
+    assert_eq!(call(&node, &bank, "DELETE", &format!("/v1/admin/keys/{shop_id}"), None).status, 404);
+    for namespace in ["shop", "default", "new"] {
+        let body = json!({"name": "x", "namespace": namespace, "roles": ["engine"]});
+        assert_eq!(call(&node, &bank, "POST", "/v1/admin/keys", Some(&body)).status, 403, "{namespace}");
+    }
+    assert_eq!(call(&node, &shop, "GET", "/v1/stores", None).status, 200);
+}
+
+/// Signs a token with Ed25519.
+fn token(key: &ring::signature::Ed25519KeyPair, header: &Value, claims: &Value) -> String {
+    let text = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let signed = format!("{}.{}", text(header), text(claims));
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()).as_ref()))
+}
+
+#[test]
+fn tokens_of_one_algorithm_and_one_audience_are_taken() {
+    use ring::signature::{Ed25519KeyPair, KeyPair};
+    let dir = tempfile::tempdir().unwrap();
+    let pair = |seed: u8| Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap();
+    let signer = pair(1);
+    let prefix = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+    let der = [&prefix, signer.public_key().as_ref()];
+    let pem = base64::engine::general_purpose::STANDARD.encode(der.concat());
+    let pem = format!("-----BEGIN PUBLIC KEY-----\n{pem}\n-----END PUBLIC KEY-----\n");
+    let file = dir.path().join("jwt.pem");
+    std::fs::write(&file, &pem).unwrap();
+    let jwt = format!("[auth.jwt]\nalgorithm = \"EdDSA\"\naudience = \"tribunal\"\nkey_file = {file:?}\n");
+    let node = serve(dir.path(), &format!("{AUTH}{jwt}"));
+    let root = operator(dir.path());
+    make_key(&node, &root, "shop", &["engine"]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let header = json!({"alg": "EdDSA", "typ": "JWT"});
+    let claims =
+        json!({"sub": "jo", "aud": "tribunal", "exp": now + 600, "namespace": "shop", "roles": ["operator", "engine"]});
+    let with = |field: &str, value: Value| {
+        let mut claims = claims.clone();
+        claims[field] = value;
+        claims
+    };
+    let status = |token: &str| call(&node, token, "GET", "/v1/stores", None).status;
+    let good = token(&pair(1), &header, &claims);
+    assert_eq!((status(&good), status(&good)), (200, 200), "the second time from memory");
+    assert_eq!(call(&node, &good, "PUT", "/v1/stores/kv", Some(&json!({}))).status, 201);
+    assert_eq!(call(&node, &root, "GET", "/v1/stores", None).body["stores"], json!([]), "in its own namespace");
+    assert_eq!(call(&node, &good, "GET", "/metrics", None).status, 403);
+
+    let bad = [
+        ("another key", token(&pair(2), &header, &claims)),
+        ("expired", token(&pair(1), &header, &with("exp", json!(now - 600)))),
+        ("not yet", token(&pair(1), &header, &with("nbf", json!(now + 600)))),
+        ("another audience", token(&pair(1), &header, &with("aud", json!("else")))),
+        ("no such namespace", token(&pair(1), &header, &with("namespace", json!("nowhere")))),
+        ("no such role", token(&pair(1), &header, &with("roles", json!(["god"])))),
+        ("no audience", token(&pair(1), &header, &json!({"sub": "jo", "exp": now + 600, "roles": ["engine"]}))),
+        ("no expiry", token(&pair(1), &header, &json!({"sub": "jo", "aud": "tribunal", "roles": ["engine"]}))),
+        ("no algorithm", {
+            let unsigned = token(&pair(1), &json!({"alg": "none"}), &claims);
+            unsigned.rsplit_once('.').unwrap().0.to_owned() + "."
+        }),
+        ("the public key as a secret", {
+            let text = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+            let signed = format!("{}.{}", text(&json!({"alg": "HS256"})), text(&claims));
+            let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, pem.as_bytes());
+            format!("{signed}.{}", URL_SAFE_NO_PAD.encode(ring::hmac::sign(&key, signed.as_bytes()).as_ref()))
+        }),
+        ("changed", {
+            let (head, signature) = good.rsplit_once('.').unwrap();
+            let claims = URL_SAFE_NO_PAD.encode(with("namespace", json!("default")).to_string());
+            format!("{}.{claims}.{signature}", head.split_once('.').unwrap().0)
+        }),
+    ];
+    for (what, token) in bad {
+        assert_eq!(status(&token), 401, "{what}");
+    }
+}
+
+#[test]
+fn tls_carries_requests_and_nothing_else_gets_through() {
+    let dir = tempfile::tempdir().unwrap();
+    // Made for this test, for `localhost` and a hundred years; nobody else trusts it.
+    let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    std::fs::write(&cert, include_str!("tls/cert.pem")).unwrap();
+    std::fs::write(&key, include_str!("tls/key.pem")).unwrap();
+    let tls = format!("[http]\nheader_timeout_ms = 500\n[tls]\ncert_file = {cert:?}\nkey_file = {key:?}\n");
+    let node = serve(dir.path(), &format!("{AUTH}{tls}"));
+    assert!(node.url.starts_with("https://"), "{}", node.url);
+    let root = operator(dir.path());
+
+    use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
+    use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+    let ask = |alpn: Option<&[u8]>| {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(&cert).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let mut config = config.with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = alpn.map(<[u8]>::to_vec).into_iter().collect();
+        let name = "localhost".try_into().unwrap();
+        let connection = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut stream = rustls::StreamOwned::new(connection, TcpStream::connect(address(&node)).unwrap());
+        let request =
+            format!("GET /v1/stores HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {root}\r\nconnection: close\r\n\r\n");
+        let _ = stream.write_all(request.as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    assert_eq!(status_of(&ask(None)), Some(200));
+    assert_eq!(status_of(&ask(Some(b"http/1.1"))), Some(200));
+    let plain =
+        raw(&node, format!("GET /v1/stores HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {root}\r\n\r\n").as_bytes());
+    assert_eq!(status_of(&plain), None, "{plain}");
+    // A handshake that does not come on is cut like a head that does not.
+    assert_eq!(raw(&node, &[0x16, 0x03, 0x01]), "");
+    assert_eq!(status_of(&ask(None)), Some(200));
+
+    std::fs::write(&key, "nothing").unwrap();
+    drop(node);
+    let refusal = try_serve(dir.path(), "127.0.0.1:0", &format!("{AUTH}{tls}")).err().expect("it must not start");
+    assert!(refusal.contains("tls") && refusal.contains("key.pem"), "{refusal}");
+}
+
+#[test]
+fn a_tenant_beyond_its_quota_is_told_when_to_come_back_and_the_others_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), &format!("{AUTH}tenant_requests_max = 2\n"));
+    let root = operator(dir.path());
+    let all = ["engine", "store", "operator"];
+    let (shop, bank) = (make_key(&node, &root, "shop", &all), make_key(&node, &root, "bank", &all));
+    for key in [&shop, &bank] {
+        assert_eq!(call(&node, key, "PUT", "/v1/stores/kv", Some(&json!({}))).status, 201);
+    }
+    let hold = |key: &str| {
+        let mut socket = TcpStream::connect(address(&node)).unwrap();
+        let request =
+            format!("GET /v1/log?store=kv&wait_ms=60000 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\r\n");
+        socket.write_all(request.as_bytes()).unwrap();
+        socket
+    };
+    let held = [hold(&shop), hold(&shop)];
+    let refused = eventually("the quota to be used up", || {
+        let answer = call(&node, &shop, "GET", "/v1/stores", None);
+        (answer.status == 429).then_some(answer)
+    });
+    assert_eq!(refused.body["code"], "quota_exceeded");
+    assert!(refused.body["retry_after_ms"].as_u64().is_some_and(|ms| ms > 0), "{}", refused.body);
+    let request =
+        format!("GET /v1/stores HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {shop}\r\n\r\n");
+    assert!(raw(&node, request.as_bytes()).to_lowercase().contains("retry-after: "));
+    assert_eq!(put(&node, &bank, &new_id(), 1).body["status"], "committed", "the others do not notice");
+    drop(held);
+    eventually("room again", || (call(&node, &shop, "GET", "/v1/stores", None).status == 200).then_some(()));
+}
+
+#[test]
+fn slow_and_idle_clients_cost_nobody_else_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), &format!("{AUTH}[http]\nheader_timeout_ms = 500\nbody_timeout_ms = 500\n"));
+    let root = operator(dir.path());
+    let key = make_key(&node, &root, "default", &["engine", "operator"]);
+    assert_eq!(call(&node, &key, "PUT", "/v1/stores/kv", Some(&json!({}))).status, 201);
+    // Heads that never end, a byte at a time.
+    let dribbling: Vec<_> = (0..64)
+        .map(|_| {
+            let address = address(&node);
+            std::thread::spawn(move || {
+                let mut socket = TcpStream::connect(address).unwrap();
+                let head = b"GET /v1/stores HTTP/1.1\r\nx-slow: ".iter().chain(std::iter::repeat_n(&b'a', 400));
+                for byte in head {
+                    if socket.write_all(&[*byte]).is_err() {
+                        return true;
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+                matches!(socket.read(&mut [0; 16]), Ok(0) | Err(_))
+            })
+        })
+        .collect();
+    // A body that never comes.
+    let request = format!(
+        "POST /v1/txns HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nauthorization: Bearer {key}\r\n\
+         content-length: 1000\r\nconnection: close\r\n\r\n{{"
+    );
+    assert_eq!(status_of(&raw(&node, request.as_bytes())), Some(408));
+    assert_eq!(put(&node, &key, &new_id(), 1).body["status"], "committed");
+    assert!(dribbling.into_iter().all(|client| client.join().unwrap()), "every one of them was cut");
+}
+
+#[test]
+fn ten_thousand_idle_connections_stand_beside_work() {
+    const WANTED: usize = 10_000;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let most = limit.maximum.unwrap_or(u64::MAX);
+    rustix::process::setrlimit(
+        rustix::process::Resource::Nofile,
+        rustix::process::Rlimit {
+            current: Some(most.min(65_536).max(limit.current.unwrap_or(1024))),
+            maximum: limit.maximum,
+        },
+    )
+    .expect("up to the hard limit is allowed");
+    let now = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let count = WANTED.min(usize::try_from(now).unwrap_or(WANTED).saturating_sub(512));
+    if count < WANTED {
+        println!("SKIPPED: {count} connections instead of {WANTED}: the limit of open files is {now}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let key = make_key(&node, &root, "default", &["engine", "operator"]);
+    assert_eq!(call(&node, &key, "PUT", "/v1/stores/kv", Some(&json!({}))).status, 201);
+    let idle: Vec<TcpStream> = (0..count).map(|_| TcpStream::connect(address(&node)).expect("it takes them")).collect();
+    for value in 0..20 {
+        assert_eq!(put(&node, &key, &new_id(), value).body["status"], "committed");
+    }
+    assert_eq!(idle.len(), count);
+}
+
+#[test]
+fn deep_and_huge_bodies_are_refused_before_they_cost_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let key = make_key(&node, &root, "default", &["engine", "operator"]);
+    assert_eq!(call(&node, &key, "PUT", "/v1/stores/kv", Some(&json!({}))).status, 201);
+    let post = |body: &[u8], length: usize| {
+        let path = format!("/v1/txns/{}/commit", new_id());
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nauthorization: Bearer {key}\r\n\
+             content-length: {length}\r\nconnection: close\r\n\r\n"
+        );
+        raw(&node, &[head.as_bytes(), body].concat())
+    };
+    for depth in [65, 10_000, 400_000] {
+        let value = "[".repeat(depth) + &"]".repeat(depth);
+        let body = format!("{{\"writes\":[{{\"op\":\"put\",\"store\":\"kv\",\"key\":\"k\",\"value\":{value}}}]}}");
+        assert_eq!(status_of(&post(body.as_bytes(), body.len())), Some(400), "depth {depth}");
+    }
+    assert_eq!(status_of(&post(b"{", 11 << 20)), Some(413), "an announced body is refused unread");
+    assert_eq!(status_of(&post(b"{", usize::MAX / 2)), Some(413));
+    assert!(matches!(status_of(&post(b"{", usize::MAX)), None | Some(400)), "no length at all to the server");
+    let many: Vec<Value> =
+        (0..10_001).map(|n| json!({"op": "put", "store": "kv", "key": n.to_string(), "value": 1})).collect();
+    let body = json!({"writes": many}).to_string();
+    assert_eq!(status_of(&post(body.as_bytes(), body.len())), Some(413));
+    // Without a length it is counted while it comes.
+    let head = format!(
+        "POST /v1/txns/{}/commit HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nauthorization: Bearer {key}\r\n\
+         transfer-encoding: chunked\r\nconnection: close\r\n\r\n",
+        new_id()
+    );
+    let chunk = [&b"100000\r\n"[..], &vec![b' '; 0x10_0000], b"\r\n"].concat();
+    // The answer is lost if the server closes before all of it was sent.
+    let cut = status_of(&raw(&node, &[head.into_bytes(), chunk.repeat(12)].concat()));
+    assert!(matches!(cut, None | Some(413)), "{cut:?}");
+    assert_eq!(put(&node, &key, &new_id(), 1).body["status"], "committed");
+}
+
+#[test]
+fn no_path_leads_around_the_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let engine = make_key(&node, &root, "shop", &["engine"]);
+    let tricks = [
+        "/v1/%61dmin/keys",
+        "/v1/admin%2fkeys",
+        "//v1/admin/keys",
+        "/v1//admin/keys",
+        "/v1/./admin/keys",
+        "/v1/txns/../admin/keys",
+        "/v1/stores/..%2f..%2fadmin%2fkeys",
+        "/v1/stores/%2e%2e/%2e%2e/admin/keys",
+        "/healthz/../v1/admin/keys",
+        "/healthz%2f..%2fv1/admin/keys",
+        "/V1/ADMIN/KEYS",
+        "/v1/admin/keys/",
+        "/v1/admin/keys;x",
+        "/v1/admin/keys%00",
+        "http://x/v1/admin/keys",
+        "/metrics?",
+        "/metrics/",
+        "/%6detrics",
+    ];
+    for path in tricks {
+        for key in [None, Some(&engine)] {
+            let credential = key.map(|key| format!("authorization: Bearer {key}\r\n")).unwrap_or_default();
+            for method in ["GET", "HEAD", "POST", "PROPFIND"] {
+                let request = format!(
+                    "{method} {path} HTTP/1.1\r\nhost: x\r\n{credential}content-length: 0\r\nconnection: close\r\n\
+                     x-original-url: /healthz\r\nx-http-method-override: GET\r\n\r\n"
+                );
+                let status = status_of(&raw(&node, request.as_bytes()));
+                assert!(matches!(status, Some(400 | 401 | 403 | 404 | 405)), "{method} {path}: {status:?}");
+            }
+        }
+    }
+    let twice = format!(
+        "GET /v1/admin/keys HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {engine}\r\nauthorization: Bearer {root}\r\n\
+         connection: close\r\n\r\n"
+    );
+    assert_eq!(status_of(&raw(&node, twice.as_bytes())), Some(401), "two credentials are none");
+}

@@ -1,0 +1,119 @@
+//! Who may do what: keys and the roles that they carry. Secrets are never here, only their hashes.
+
+use alloc::string::String;
+
+use crate::ids::NamespaceId;
+
+/// What somebody may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Role {
+    /// Begin, commit, and read what a transaction needs.
+    Engine = 1,
+    /// Read logs and keep checkpoints, as storages and consumers do.
+    Store = 2,
+    /// Bring plugins and choose among them.
+    PluginAdmin = 4,
+    /// Declare stores, mend pushes, give keys out; see metrics.
+    Operator = 8,
+}
+
+impl Role {
+    /// All roles.
+    pub const ALL: [Role; 4] = [Role::Engine, Role::Store, Role::PluginAdmin, Role::Operator];
+
+    /// Returns the role's name in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Engine => "engine",
+            Role::Store => "store",
+            Role::PluginAdmin => "plugin-admin",
+            Role::Operator => "operator",
+        }
+    }
+
+    /// Finds a role by its name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Role> {
+        Role::ALL.into_iter().find(|role| role.name() == name)
+    }
+}
+
+/// A set of roles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Roles(u8);
+
+impl Roles {
+    /// Every role there is.
+    pub const ALL: Roles = Roles(15);
+
+    /// Restores a set from [`Roles::bits`]; `None` if a bit is no role.
+    #[must_use]
+    pub fn from_bits(bits: u8) -> Option<Roles> {
+        (bits & !Roles::ALL.0 == 0).then_some(Roles(bits))
+    }
+
+    /// Returns the set as one number.
+    #[must_use]
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Tells whether the role is in the set.
+    #[must_use]
+    pub fn has(self, role: Role) -> bool {
+        self.0 & role as u8 != 0
+    }
+
+    /// Tells whether any of the roles is in the set.
+    #[must_use]
+    pub fn has_any(self, roles: Roles) -> bool {
+        self.0 & roles.0 != 0
+    }
+
+    /// Returns the names of the roles.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Role::ALL.into_iter().filter(move |role| self.has(*role)).map(Role::name)
+    }
+}
+
+impl FromIterator<Role> for Roles {
+    fn from_iter<I: IntoIterator<Item = Role>>(roles: I) -> Roles {
+        Roles(roles.into_iter().fold(0, |bits, role| bits | role as u8))
+    }
+}
+
+/// A key as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKey {
+    /// Its public part.
+    pub id: String,
+    /// What its owner calls it.
+    pub name: String,
+    /// The tenant that it speaks for.
+    pub namespace: NamespaceId,
+    /// The tenant's name. The first key that names one gives it its number.
+    pub namespace_name: String,
+    /// What it may do.
+    pub roles: Roles,
+    /// SHA-256 of its secret part.
+    pub secret_sha256: [u8; 32],
+    /// When it was made, milliseconds since 1970; nothing is decided by it.
+    pub created_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_hold_what_was_put_in() {
+        let roles: Roles = [Role::Engine, Role::Operator].into_iter().collect();
+        assert!(roles.has(Role::Engine) && roles.has(Role::Operator) && !roles.has(Role::Store));
+        assert!(roles.names().eq(["engine", "operator"]));
+        assert_eq!(Roles::from_bits(roles.bits()), Some(roles));
+        assert_eq!(Roles::from_bits(16), None);
+        assert!(Role::ALL.iter().all(|role| Role::by_name(role.name()) == Some(*role)));
+    }
+}
