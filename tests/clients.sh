@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests a client of sdk/ against a live server: builds and lints it, starts a server of its own on a free port, runs the
-# client's tests and the example of its README, and stops the server by its id.
+# client's tests and the example of its README, the latter on a server that asks for a key as well, and stops the servers
+# by their ids.
 #
 #   tests/clients.sh LANGUAGE...    typescript, python, go, rust
 #
@@ -28,8 +29,18 @@ fi
 export TRIBUNAL_URL="$URL"
 
 . sdk/tools.sh
+root="$PWD"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
+
+# Runs the example of a README, here and on a server that asks for the key in TRIBUNAL_API_KEY.
+moves() {
+  local keyed=(env TRIBUNAL_SERVER_KEYED=1 bash "$root/tests/with-server.sh" bash -c 'TRIBUNAL_URL="$URL" exec "$@"' _)
+  "$@" >"$work/readme.log" || { cat "$work/readme.log"; exit 1; }
+  "${keyed[@]}" "$@" >"$work/readme-keyed.log" || { cat "$work/readme-keyed.log"; exit 1; }
+  grep -q '^moved in epoch' "$work/readme.log"
+  grep -q '^moved in epoch' "$work/readme-keyed.log"
+}
 
 # Prints the first code block of a README with the given tag.
 example() {
@@ -48,8 +59,7 @@ test_typescript() {
     node_modules/.bin/tsc
     node_modules/.bin/eslint src test
     node --test --test-reporter=spec dist/test/*.test.js
-    node dist/test/readme.js >"$work/readme.log" || { cat "$work/readme.log"; exit 1; }
-    grep -q '^moved in epoch' "$work/readme.log"
+    moves node dist/test/readme.js
   )
 }
 
@@ -66,8 +76,7 @@ test_python() {
     example README.md python >"$work/readme.py"
     "$tools/bin/python" -m mypy --cache-dir "$work/mypy" "$work/readme.py"
     "$tools/bin/python" -m pytest
-    "$tools/bin/python" "$work/readme.py" >"$work/readme.log" || { cat "$work/readme.log"; exit 1; }
-    grep -q '^moved in epoch' "$work/readme.log"
+    moves "$tools/bin/python" "$work/readme.py"
   )
 }
 
@@ -84,8 +93,8 @@ test_go() {
     go vet ./...
     # -race needs a C compiler, which the build of the server needs, too.
     CGO_ENABLED=1 go test -race -count=1 -timeout 300s ./...
-    go run ./readme >"$work/readme.log" || { cat "$work/readme.log"; exit 1; }
-    grep -q '^moved in epoch' "$work/readme.log"
+    go build -o "$work/example" ./readme
+    moves "$work/example"
   )
 }
 

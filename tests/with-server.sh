@@ -4,7 +4,8 @@
 # The server is `tribunal dev` on a free port of loopback, with a new folder. It is stopped by its process id and its
 # folder removed, however the command ends. Fails as the command fails, or if the server stopped by itself.
 #
-# TRIBUNAL names the binary (built if unset). TRIBUNAL_SERVER_ARGS holds further arguments for it.
+# TRIBUNAL names the binary (built if unset). TRIBUNAL_SERVER_ARGS holds further arguments for it. With
+# TRIBUNAL_SERVER_KEYED the server is `tribunal serve`, which asks for keys; an engine's is in $TRIBUNAL_API_KEY.
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
@@ -16,7 +17,13 @@ fi
 
 folder="$(mktemp -d "${TMPDIR:-/tmp}/tribunal-server-XXXXXX")"
 read -ra arguments <<<"${TRIBUNAL_SERVER_ARGS:-}"
-"$TRIBUNAL" dev --listen 127.0.0.1:0 --data "$folder/data" "${arguments[@]}" >"$folder/stdout" 2>"$folder/stderr" &
+command=(dev --listen 127.0.0.1:0 --data "$folder/data")
+if [ -n "${TRIBUNAL_SERVER_KEYED:-}" ]; then
+  printf 'listen = "127.0.0.1:0"\ndata = "%s"\n[auth]\nrequired = true\n' "$folder/data" >"$folder/tribunal.toml"
+  command=(serve --config "$folder/tribunal.toml")
+fi
+unset TRIBUNAL_API_KEY
+"$TRIBUNAL" "${command[@]}" "${arguments[@]}" >"$folder/stdout" 2>"$folder/stderr" &
 server=$!
 stop() {
   kill "$server" 2>/dev/null || true
@@ -25,10 +32,24 @@ stop() {
 }
 trap stop EXIT
 
+# Tells whether the server is ready. One that asks for keys has no store yet: makes it, and a key for its user.
+is_ready() {
+  curl -fs "$URL/readyz" >/dev/null || return 1
+  if [ -z "${TRIBUNAL_SERVER_KEYED:-}" ]; then
+    curl -fs "$URL/v1/stores/kv" >/dev/null
+    return
+  fi
+  local operator="$folder/data/operator.key"
+  curl -fs -X PUT "$URL/v1/stores/kv" -d '{"adaptor": "kv"}' -H 'content-type: application/json' \
+    -H "authorization: Bearer $(cat "$operator")" >/dev/null || return 1
+  TRIBUNAL_API_KEY="$("$TRIBUNAL" key create --url "$URL" --api-key-file "$operator" --name user --role engine \
+    2>>"$folder/stderr")" && export TRIBUNAL_API_KEY
+}
+
 URL=""
 for _ in $(seq 600); do
   URL="$(sed -n 's/.*listens on \(http[^ ]*\).*/\1/p' "$folder/stdout")"
-  [ -n "$URL" ] && curl -fs "$URL/readyz" >/dev/null && curl -fs "$URL/v1/stores/kv" >/dev/null && break
+  [ -n "$URL" ] && is_ready && break
   kill -0 "$server" 2>/dev/null || { cat "$folder/stderr" >&2; echo "the server stopped before it was ready" >&2; exit 1; }
   sleep 0.1
 done

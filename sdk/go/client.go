@@ -23,7 +23,7 @@ const answerBytesMax = 256 << 20
 
 // Options says how a client behaves. The zero value is usable.
 type Options struct {
-	// APIKey is sent as a bearer token, if the server asks for one.
+	// APIKey is an API key or token, sent as a bearer token if it is not empty.
 	APIKey string
 	// ClientName is for rules that are fair between clients.
 	ClientName string

@@ -64,7 +64,7 @@ async fn main() -> ExitCode {
 }
 
 async fn serve_until_stopped(serve: Serve) -> Result<(), Box<dyn std::error::Error>> {
-    let client = tribunal_client::Client::new(&serve.tribunal)?;
+    let client = tribunal_client::Client::with_options(&serve.tribunal, tribunal_client::ClientOptions::from_env())?;
     let storage = storage::Storage::new(&serve.redis, &serve.prefix)?;
     let proxy = proxy::Proxy::new(client, storage, &serve.store);
     let listener = tokio::net::TcpListener::bind(serve.listen).await?;

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use tokio_postgres::Client as Postgres;
-use tribunal_client::{Client, Lsn, Outcome, StoreDeclaration, StoreExistence};
+use tribunal_client::{Client, ClientOptions, Lsn, Outcome, StoreDeclaration, StoreExistence};
 
 use crate::audit::{self, Audit};
 use crate::conditions::{self, Condition};
@@ -43,7 +43,7 @@ struct Findings {
 /// # Errors
 /// In words, if the run could not be made.
 pub async fn run(options: &Options, tribunal: &str, database: &Database) -> Result<bool, String> {
-    let client = Client::new(tribunal).map_err(|e| e.to_string())?;
+    let client = Client::with_options(tribunal, ClientOptions::from_env()).map_err(|e| e.to_string())?;
     // Letters and digits only: it is a name in SQL and in the API.
     let name = format!("tpcc_{}_{}", std::process::id(), crate::clock::now_us() / 1000);
     let admin = database.connect("public").await?;

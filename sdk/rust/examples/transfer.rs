@@ -1,11 +1,13 @@
 //! Moves money between two accounts of an embedded store, and reads the log. Its code stands in README.md, too.
 
 use serde_json::json;
-use tribunal_client::{BeginOptions, Client, Error, Lsn, Outcome};
+use tribunal_client::{BeginOptions, Client, ClientOptions, Error, Lsn, Outcome};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
-    let client = Client::new(&std::env::var("TRIBUNAL_URL").unwrap_or("http://127.0.0.1:7420".into()))?;
+    let url = std::env::var("TRIBUNAL_URL").unwrap_or("http://127.0.0.1:7420".into());
+    // With the key in `TRIBUNAL_API_KEY`, where the service asks for one.
+    let client = Client::with_options(&url, ClientOptions::from_env())?;
 
     // One attempt, the verdict in your hands.
     let mut opening = client.begin(BeginOptions::stores(["kv"])).await?;

@@ -44,6 +44,15 @@ impl Default for ClientOptions {
     }
 }
 
+impl ClientOptions {
+    /// Returns the defaults, with the API key that the variable `TRIBUNAL_API_KEY` holds, if it holds one.
+    #[must_use]
+    pub fn from_env() -> Self {
+        let api_key = std::env::var("TRIBUNAL_API_KEY").ok().filter(|key| !key.is_empty());
+        ClientOptions { api_key, ..ClientOptions::default() }
+    }
+}
+
 /// How a transaction begins.
 #[derive(Clone, Debug, Default)]
 pub struct BeginOptions {

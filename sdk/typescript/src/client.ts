@@ -19,8 +19,8 @@ type LogPage = components["schemas"]["LogPage"];
 
 /** How a client behaves. */
 export interface ClientOptions {
-  /** API key, if the server asks for one. */
-  readonly apiKey?: string;
+  /** API key or token, if the server asks for one. */
+  readonly apiKey?: string | undefined;
   /** Name of this client, for rules that are fair between clients. */
   readonly clientName?: string;
   /** Bound for one answer, beyond what a request itself asks to wait, milliseconds; 30 s by default. */

@@ -9,17 +9,17 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::body::{Body, HttpBody};
+use axum::body::HttpBody;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http_body_util::BodyExt;
 use tribunal_types::limits::BODY_BYTES_MAX;
 use tribunal_types::{NamespaceId, Role, Roles};
 
+use crate::admitted_body::admitted;
 use crate::app::App;
 use crate::refusal::Refusal;
 use crate::service::ServiceError;
@@ -67,7 +67,7 @@ enum Need {
 
 fn need(method: &Method, pattern: &str) -> Need {
     let any = |roles: &[Role]| Need::AnyOf(roles.iter().copied().collect());
-    let reads = *method == Method::GET;
+    let reads = matches!(*method, Method::GET | Method::HEAD);
     match pattern {
         "/healthz" | "/readyz" | "/version" | "/openapi.json" | "/openapi-3.0.json" | "/docs" => Need::Nobody,
         "/metrics" => Need::OfService(Role::Operator),
@@ -100,17 +100,13 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         Err(response) => return response,
     };
     request.extensions_mut().insert(principal);
+    // There is one, or `enter` had refused.
+    let token = bearer(request.headers()).unwrap_or_default().to_owned();
     let response = next.run(request).await;
     if response.body().size_hint().exact().is_some() {
         return response;
     }
-    // It goes on for as long as it is read: so does its place.
-    response.map(|body| {
-        Body::new(body.map_frame(move |frame| {
-            let _held = &slot;
-            frame
-        }))
-    })
+    response.map(|body| admitted(body, slot, app.service, token))
 }
 
 /// Lets a single commit in, which does not come through the router: puts its [`Principal`] into the extensions.

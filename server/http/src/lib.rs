@@ -5,6 +5,7 @@
 
 pub mod accept;
 pub mod access;
+mod admitted_body;
 pub mod answer;
 pub mod app;
 pub mod batch_commit;

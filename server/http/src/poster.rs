@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use tribunal_types::{NamespaceId, Roles};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::access::Principal;
 use crate::txn_body::Poster;
@@ -50,7 +50,8 @@ pub fn poster(parts: &Parts) -> Poster {
 /// Returns what tells clients apart for rules that are fair between them.
 fn origin(parts: &Parts) -> u64 {
     match (parts.headers.get(CLIENT_HEADER), parts.extensions.get::<Arc<Principal>>()) {
-        (Some(name), _) => xxh3_64(name.as_bytes()),
+        // Seeded by the tenant: nobody is another tenant's client by taking its name.
+        (Some(name), _) => xxh3_64_with_seed(name.as_bytes(), u64::from(tenant(parts).0)),
         (None, Some(known)) => xxh3_64(known.name.as_bytes()),
         (None, None) => 0,
     }

@@ -42,18 +42,18 @@ impl Access {
     /// Why it is nobody's.
     pub fn authenticate(&self, token: &str) -> Result<Arc<Principal>, String> {
         let keys = self.keys.read();
-        if let Some(key) = keys.find(token) {
-            return Ok(Arc::new(Principal {
-                namespace: key.namespace,
-                namespace_name: key.namespace_name.clone(),
-                roles: key.roles,
-                name: format!("{}/{}", key.name, key.id),
-            }));
+        if let Some(principal) = keys.find(token) {
+            return Ok(Arc::clone(principal));
         }
         match &self.jwt {
             Some(jwt) if token.split('.').count() == 3 => jwt.check(token, |name| keys.namespace(name)),
             _ => Err("nobody has this key, or it was revoked".to_owned()),
         }
+    }
+
+    /// Returns a tenant's name.
+    pub fn namespace_name(&self, namespace: NamespaceId) -> Option<String> {
+        self.keys.read().namespace_name(namespace).map(str::to_owned)
     }
 
     /// Returns the keys in force.

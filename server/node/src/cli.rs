@@ -173,7 +173,7 @@ impl Target {
                 let text = std::fs::read_to_string(file).map_err(|error| format!("`{}`: {error}", file.display()))?;
                 Ok(Some(text.trim().to_owned()))
             }
-            None => Ok(std::env::var("TRIBUNAL_API_KEY").ok().filter(|key| !key.is_empty())),
+            None => Ok(ClientOptions::from_env().api_key),
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Everything is checked at startup, once; nothing later in the program reads a file or a variable.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -208,6 +209,21 @@ pub struct Push {
     pub detach_after_bytes: u64,
     /// How to log in at storages.
     pub credentials: Vec<Credential>,
+    /// Networks and credentials of other tenants' stores, by namespace: those above are of the namespace `default`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tenants: BTreeMap<String, TenantPush>,
+}
+
+/// What the stores of one tenant may reach, beside public addresses.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantPush {
+    /// As [`Push::allow`].
+    #[serde(default)]
+    pub allow: Vec<String>,
+    /// As [`Push::credentials`].
+    #[serde(default)]
+    pub credentials: Vec<Credential>,
 }
 
 impl Default for Config {
@@ -242,6 +258,7 @@ impl Default for Config {
                 detach_after_hours: 24,
                 detach_after_bytes: 8 << 30,
                 credentials: Vec::new(),
+                tenants: BTreeMap::new(),
             },
             auth: Auth { required: false, tenant_requests_max: 4096, tenant_bytes_max: 128 << 20, jwt: None },
             tls: None,

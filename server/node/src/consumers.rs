@@ -110,7 +110,7 @@ impl NodeService {
             timeout_ms: asked.timeout_ms,
             watermark: Lsn(0),
         };
-        let receiver = self.webhooks.receiver(&registered, &spec.name).map_err(|text| refused_url("bad_url", text))?;
+        let receiver = self.webhooks.receiver(&registered, &spec).map_err(|text| refused_url("bad_url", text))?;
         receiver.check().await.map_err(|error| match error {
             TransportError::Refused(text) => refused_url("url_refused", text),
             other => refused_url("url_unresolved", other.to_string()),
@@ -139,7 +139,7 @@ impl NodeService {
         for registered in self.webhooks.readers.webhooks() {
             // A store that is not there any more, for example behind a salvaged log, has nothing to push.
             let Some(spec) = catalog.by_id(registered.store) else { continue };
-            match self.webhooks.receiver(&registered, &spec.name) {
+            match self.webhooks.receiver(&registered, spec) {
                 Ok(receiver) => self.webhooks.start(&registered, receiver),
                 Err(reason) => tracing::error!(store = spec.name, reason, "this webhook cannot be started"),
             }

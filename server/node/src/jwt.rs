@@ -61,9 +61,8 @@ struct Claims {
     #[serde(default)]
     iss: Option<String>,
     aud: Audience,
-    /// Name of the tenant; the default one if absent.
-    #[serde(default)]
-    namespace: Option<String>,
+    /// Name of the tenant. Never guessed: the default one is whose operators run the service.
+    namespace: String,
     roles: Vec<String>,
 }
 
@@ -165,11 +164,11 @@ impl JwtGate {
             return Ok(remembered.principal);
         }
         let claims = self.claims(token, now_s)?;
-        let name = claims.namespace.as_deref().unwrap_or(crate::keys::DEFAULT_NAMESPACE);
-        let number = namespace(name).ok_or_else(|| "the token names a namespace that does not exist".to_owned())?;
+        let number =
+            namespace(&claims.namespace).ok_or_else(|| "the token names a namespace that does not exist".to_owned())?;
         let roles = claims.roles.iter().map(|role| Role::by_name(role)).collect::<Option<Roles>>();
         let roles = roles.ok_or_else(|| "the token names a role that does not exist".to_owned())?;
-        let (namespace_name, name) = (name.to_owned(), claims.sub.chars().take(128).collect());
+        let (namespace_name, name) = (claims.namespace, claims.sub.chars().take(128).collect());
         let principal = Arc::new(Principal { namespace: number, namespace_name, roles, name });
         let mut remembered = self.remembered.lock();
         if remembered.len() >= REMEMBERED_MAX {
@@ -194,7 +193,9 @@ impl JwtGate {
         if !self.key.checks(message.as_bytes(), &signed) {
             return refused("its signature does not hold");
         }
-        let Some(claims) = part::<Claims>(claims) else { return refused("it needs sub, exp, aud and roles") };
+        let Some(claims) = part::<Claims>(claims) else {
+            return refused("it needs sub, exp, aud, namespace and roles");
+        };
         if !claims.aud.names(&self.audience) {
             return refused("it is for another audience");
         }

@@ -3,12 +3,14 @@
 //! A secret is 32 random bytes, so a plain SHA-256 of it is as hard to turn back as any slow hash would be.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
-use tribunal_types::{ApiKey, ControlChange, NamespaceId, Role};
+use tribunal_http::access::Principal;
+use tribunal_types::{ApiKey, ControlChange, NamespaceId};
 
 /// Keys that may be out at one time.
 pub const KEYS_MAX: usize = 10_000;
@@ -20,8 +22,27 @@ const PREFIX: &str = "trb";
 /// The keys in force, and the tenants that keys were ever made for.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
-    keys: HashMap<String, ApiKey>,
+    keys: HashMap<String, Kept>,
     namespaces: BTreeMap<String, NamespaceId>,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    key: ApiKey,
+    /// Whom it lets in, made once.
+    principal: Arc<Principal>,
+}
+
+impl Kept {
+    fn new(key: &ApiKey) -> Kept {
+        let principal = Principal {
+            namespace: key.namespace,
+            namespace_name: key.namespace_name.clone(),
+            roles: key.roles,
+            name: format!("{}/{}", key.name, key.id),
+        };
+        Kept { key: key.clone(), principal: Arc::new(principal) }
+    }
 }
 
 impl Keys {
@@ -30,29 +51,38 @@ impl Keys {
         match change {
             ControlChange::CreateKey(key) => {
                 self.namespaces.entry(key.namespace_name.clone()).or_insert(key.namespace);
-                self.keys.entry(key.id.clone()).or_insert_with(|| key.clone());
+                self.keys.entry(key.id.clone()).or_insert_with(|| Kept::new(key));
             }
             ControlChange::RevokeKey { id } => drop(self.keys.remove(id)),
             _ => {}
         }
     }
 
-    /// Returns the key that a token is of.
+    /// Returns whom a token lets in.
     #[must_use]
-    pub fn find(&self, token: &str) -> Option<&ApiKey> {
+    pub fn find(&self, token: &str) -> Option<&Arc<Principal>> {
         let mut parts = token.splitn(3, '_');
         let (Some(PREFIX), Some(id), Some(secret)) = (parts.next(), parts.next(), parts.next()) else { return None };
-        let key = self.keys.get(id)?;
+        let kept = self.keys.get(id)?;
         let found = digest(&SHA256, secret.as_bytes());
         // All bytes, whichever differs first: how long it takes says nothing.
-        let differs = found.as_ref().iter().zip(&key.secret_sha256).fold(0, |all, (a, b)| all | (a ^ b));
-        (differs == 0).then_some(key)
+        let differs = found.as_ref().iter().zip(&kept.key.secret_sha256).fold(0, |all, (a, b)| all | (a ^ b));
+        (differs == 0).then_some(&kept.principal)
     }
 
     /// Returns a tenant's number.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<NamespaceId> {
         if name == DEFAULT_NAMESPACE { Some(NamespaceId(0)) } else { self.namespaces.get(name).copied() }
+    }
+
+    /// Returns a tenant's name.
+    #[must_use]
+    pub fn namespace_name(&self, namespace: NamespaceId) -> Option<&str> {
+        if namespace == NamespaceId(0) {
+            return Some(DEFAULT_NAMESPACE);
+        }
+        self.namespaces.iter().find(|(_, known)| **known == namespace).map(|(name, _)| name.as_str())
     }
 
     /// Returns the number that the next new tenant gets.
@@ -64,7 +94,7 @@ impl Keys {
     /// Returns the keys by namespace and name.
     #[must_use]
     pub fn list(&self) -> Vec<ApiKey> {
-        let mut keys: Vec<ApiKey> = self.keys.values().cloned().collect();
+        let mut keys: Vec<ApiKey> = self.keys.values().map(|kept| kept.key.clone()).collect();
         keys.sort_by(|a, b| (&a.namespace_name, &a.name, &a.id).cmp(&(&b.namespace_name, &b.name, &b.id)));
         keys
     }
@@ -72,7 +102,7 @@ impl Keys {
     /// Tells whether somebody can look after the service.
     #[must_use]
     pub fn has_service_operator(&self) -> bool {
-        self.keys.values().any(|key| key.namespace == NamespaceId(0) && key.roles.has(Role::Operator))
+        self.keys.values().any(|kept| kept.principal.runs_the_service())
     }
 
     /// Returns how many there are.
@@ -119,7 +149,7 @@ mod tests {
         let mut keys = Keys::default();
         let (id, token, hash) = draw().expect("random bytes");
         keys.apply(&ControlChange::CreateKey(key(&id, hash, (0, "default"))));
-        assert_eq!(keys.find(&token).map(|key| key.id.as_str()), Some(id.as_str()));
+        assert_eq!(keys.find(&token).map(|caller| caller.name.clone()), Some(format!("jo/{id}")));
         let (_, other, _) = draw().expect("random bytes");
         let secret = other.rsplit_once('_').expect("three parts").1;
         for wrong in [format!("trb_{id}_{secret}"), format!("{token}x"), token[1..].to_owned(), id.clone(), other] {
@@ -137,6 +167,7 @@ mod tests {
         keys.apply(&ControlChange::CreateKey(key("a", [0; 32], (1, "shop"))));
         keys.apply(&ControlChange::RevokeKey { id: "a".into() });
         assert_eq!((keys.namespace("shop"), keys.namespace("bank")), (Some(NamespaceId(1)), None));
+        assert_eq!((keys.namespace_name(NamespaceId(1)), keys.namespace_name(NamespaceId(2))), (Some("shop"), None));
         assert_eq!(keys.next_namespace(), NamespaceId(2), "its rows are still there");
     }
 }

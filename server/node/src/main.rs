@@ -28,6 +28,7 @@ mod public_key;
 mod published;
 mod push_control;
 mod pushes;
+mod reach;
 mod readers;
 mod recovery;
 mod sequencer;

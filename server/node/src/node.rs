@@ -28,6 +28,7 @@ use crate::modules::Modules;
 use crate::plugin_admin::PluginAdmin;
 use crate::published::Published;
 use crate::pushes::Pushes;
+use crate::reach::Reaches;
 use crate::readers::{Readers, Saver};
 use crate::recovery::{Recovered, recover};
 use crate::sequencer::{Ended, Message, Sequencer, Shared, Start};
@@ -133,14 +134,20 @@ impl Node {
             published: Arc::clone(&shared.published),
         };
         let handle = runtime.handle().clone();
-        let group = recovered.group;
-        let pushes = Pushes::new(config, group, records.clone(), messages.clone(), handle, Arc::clone(&modules))
-            .map(Arc::new)
-            .map_err(NodeError::Start)?;
-        let (readers, saver) = Readers::open(&config.data).map_err(NodeError::Start)?;
-        let webhooks = Webhooks::new(pushes.egress(), records.clone(), Arc::clone(&readers), runtime.handle().clone());
         let jwt = config.auth.jwt.as_ref().map(JwtGate::new).transpose().map_err(NodeError::Start)?;
         let access = Arc::new(Access::new(recovered.keys, jwt));
+        let reaches = Reaches::new(&config.push, recovered.group, Arc::clone(&access)).map_err(NodeError::Start)?;
+        let reaches = Arc::new(reaches);
+        let pushes = Arc::new(Pushes::new(
+            config.data.clone(),
+            Arc::clone(&reaches),
+            records.clone(),
+            messages.clone(),
+            handle,
+            Arc::clone(&modules),
+        ));
+        let (readers, saver) = Readers::open(&config.data).map_err(NodeError::Start)?;
+        let webhooks = Webhooks::new(reaches, records.clone(), Arc::clone(&readers), runtime.handle().clone());
         let quota =
             HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes };
         let start = Start {

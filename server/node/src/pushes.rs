@@ -17,17 +17,16 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tribunal_http::service::PushState;
 use tribunal_push::{
-    Adaptor, Attachment, EgressPolicy, EmbeddedStore, EmbeddedTransport, PushHandle, PushOptions, PushParts, Pusher,
-    RespOptions, RespTransport, SqlTransport, StorageDurability, Transport,
+    Adaptor, Attachment, EmbeddedStore, EmbeddedTransport, PushHandle, PushOptions, PushParts, Pusher, RespOptions,
+    RespTransport, SqlTransport, StorageDurability, Transport,
 };
-use tribunal_types::{GroupId, Lsn, StoreId, StoreSpec};
+use tribunal_types::{Lsn, StoreId, StoreSpec};
 
-use crate::config::Config;
 use crate::declared::DeclaredStore;
 use crate::modules::Modules;
 use crate::plugins::Language;
+use crate::reach::{Reach, Reaches};
 use crate::sequencer::Message;
-use crate::sql_storages::SqlStorages;
 use crate::stores::{Acks, Records};
 
 /// Memory that one embedded store may use, bytes; it is taken as rows come. With less, a million rows written
@@ -86,8 +85,7 @@ struct Slot {
 /// All pushes of a node.
 pub struct Pushes {
     data: PathBuf,
-    egress: EgressPolicy,
-    sql: SqlStorages,
+    reaches: Arc<Reaches>,
     records: Records,
     messages: Sender<Message>,
     runtime: Handle,
@@ -99,41 +97,17 @@ pub struct Pushes {
 }
 
 impl Pushes {
-    /// Returns where connections may go.
-    pub fn egress(&self) -> EgressPolicy {
-        self.egress.clone()
-    }
-
     /// Prepares pushes; none runs yet.
-    ///
-    /// # Errors
-    /// If the configured networks or credentials cannot be read.
     pub fn new(
-        config: &Config,
-        group: GroupId,
+        data: PathBuf,
+        reaches: Arc<Reaches>,
         records: Records,
         messages: Sender<Message>,
         runtime: Handle,
         modules: Arc<Modules>,
-    ) -> Result<Pushes, String> {
-        let allowed = config
-            .push
-            .allow
-            .iter()
-            .map(|net| net.parse().map_err(|error| format!("configuration: `push.allow` has `{net}`: {error}")));
-        let egress = EgressPolicy::new(allowed.collect::<Result<_, String>>()?);
-        Ok(Pushes {
-            data: config.data.clone(),
-            sql: SqlStorages::new(&config.push.credentials, egress.clone(), group)?,
-            egress,
-            records,
-            messages,
-            runtime,
-            slots: Mutex::default(),
-            settled: watch::Sender::new(()),
-            embedded: Mutex::default(),
-            modules,
-        })
+    ) -> Pushes {
+        let (slots, embedded, settled) = (Mutex::default(), Mutex::default(), watch::Sender::new(()));
+        Pushes { data, reaches, records, messages, runtime, slots, settled, embedded, modules }
     }
 
     /// Checks a store's adaptor and configuration before anything is written; returns whether the adaptor moves its
@@ -144,11 +118,12 @@ impl Pushes {
     pub fn check(&self, spec: &StoreSpec) -> Result<bool, (String, String)> {
         let Some(name) = &spec.adaptor else { return Ok(true) };
         let at = |pointer: &'static str| move |e| (pointer.to_owned(), e);
-        let adaptor = self.modules.adaptor(name, &spec.name, &self.sql.adaptor_config(spec)).map_err(at("/adaptor"))?;
+        let sql = &self.reaches.of(spec.namespace).sql;
+        let adaptor = self.modules.adaptor(name, &spec.name, &sql.adaptor_config(spec)).map_err(at("/adaptor"))?;
         match adaptor.language().map_err(at("/adaptor"))? {
             Language::Raw => {}
             Language::Resp => drop(resp_endpoint(spec).map_err(at("/adaptor_config"))?),
-            Language::Sql => drop(self.sql.options(spec).map_err(at("/adaptor_config"))?),
+            Language::Sql => drop(sql.options(spec).map_err(at("/adaptor_config"))?),
             language @ Language::Http => return Err(at("/adaptor")(no_transport(language))),
         }
         Ok(true)
@@ -241,11 +216,12 @@ impl Pushes {
     /// Makes what speaks a storage's language, and what carries it there; `None` for a store that is only its log.
     fn make(&self, spec: &StoreSpec) -> Result<Option<Outlet>, String> {
         let Some(name) = &spec.adaptor else { return Ok(None) };
-        let adaptor = self.modules.adaptor(name, &spec.name, &self.sql.adaptor_config(spec))?;
+        let Reach { sql, egress } = self.reaches.of(spec.namespace);
+        let adaptor = self.modules.adaptor(name, &spec.name, &sql.adaptor_config(spec))?;
         let transport: Arc<dyn Transport> = match adaptor.language()? {
             Language::Raw => Arc::new(EmbeddedTransport::new(self.open_embedded(spec)?)),
-            Language::Resp => Arc::new(RespTransport::new(RespOptions::new(resp_endpoint(spec)?, self.egress.clone()))),
-            Language::Sql => Arc::new(SqlTransport::new(self.sql.options(spec)?)),
+            Language::Resp => Arc::new(RespTransport::new(RespOptions::new(resp_endpoint(spec)?, egress.clone()))),
+            Language::Sql => Arc::new(SqlTransport::new(sql.options(spec)?)),
             language @ Language::Http => return Err(no_transport(language)),
         };
         Ok(Some(Outlet { adaptor: Arc::new(adaptor), transport }))

@@ -11,11 +11,11 @@ use tokio::task::JoinHandle;
 use tribunal_codec::Webhook as Registered;
 use tribunal_http::webhooks::push_body;
 use tribunal_push::{
-    AckSink, EgressPolicy, PushHandle, PushOptions, PushParts, PushStatus, Pusher, ReadLimit, WatermarkStore, Webhook,
-    WebhookParts,
+    AckSink, PushHandle, PushOptions, PushParts, PushStatus, Pusher, ReadLimit, WatermarkStore, Webhook, WebhookParts,
 };
-use tribunal_types::{Lsn, StoreId};
+use tribunal_types::{Lsn, StoreId, StoreSpec};
 
+use crate::reach::Reaches;
 use crate::readers::Readers;
 use crate::stores::Records;
 
@@ -32,7 +32,7 @@ struct Running {
 
 /// The pushes to webhooks of a node.
 pub struct Webhooks {
-    egress: EgressPolicy,
+    reaches: Arc<Reaches>,
     records: Records,
     /// What is registered, durably.
     pub readers: Arc<Readers>,
@@ -73,22 +73,22 @@ impl AckSink for NoVisibility {
 impl Webhooks {
     /// Prepares pushes; none runs yet.
     #[must_use]
-    pub fn new(egress: EgressPolicy, records: Records, readers: Arc<Readers>, runtime: Handle) -> Webhooks {
+    pub fn new(reaches: Arc<Reaches>, records: Records, readers: Arc<Readers>, runtime: Handle) -> Webhooks {
         let registering = tokio::sync::Mutex::default();
-        Webhooks { egress, records, readers, runtime, running: Mutex::default(), registering }
+        Webhooks { reaches, records, readers, runtime, running: Mutex::default(), registering }
     }
 
-    /// Makes the receiver of a store named `name`.
+    /// Makes a store's receiver.
     ///
     /// # Errors
     /// If its URL cannot be one.
-    pub fn receiver(&self, registered: &Registered, name: &str) -> Result<Webhook, String> {
-        let name = name.to_owned();
+    pub fn receiver(&self, registered: &Registered, of: &StoreSpec) -> Result<Webhook, String> {
+        let name = of.name.clone();
         Webhook::new(WebhookParts {
             url: registered.url.clone(),
             secret: registered.secret.clone(),
             timeout: Duration::from_millis(u64::from(registered.timeout_ms)),
-            egress: self.egress.clone(),
+            egress: self.reaches.of(of.namespace).egress.clone(),
             body: Arc::new(move |records| push_body(records, &name)),
             watermark: Arc::new(Mark { readers: Arc::clone(&self.readers), store: registered.store }),
         })

@@ -5,6 +5,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,6 +14,9 @@ use std::time::Duration;
 use ring::hmac;
 use serde_json::{Value, json};
 use support::{Node, eventually};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{self, ServerConfig};
 
 const SECRET: &str = "a secret of the receiver";
 
@@ -77,10 +81,29 @@ struct Receiver {
     address: std::net::SocketAddr,
     shared: Arc<Shared>,
     thread: Option<std::thread::JoinHandle<()>>,
+    scheme: &'static str,
 }
 
 impl Receiver {
     fn new(behaviour: impl Fn(usize, &Post) -> Does + Send + Sync + 'static) -> Receiver {
+        Receiver::with(None, behaviour)
+    }
+
+    /// One that speaks TLS, with a certificate for `localhost` that nobody but the test trusts.
+    fn tls(behaviour: impl Fn(usize, &Post) -> Does + Send + Sync + 'static) -> Receiver {
+        let pem = include_bytes!("tls/cert.pem");
+        let chain = vec![CertificateDer::from_pem_slice(pem).expect("a certificate")];
+        let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/key.pem")).expect("a key");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.expect("versions").with_no_client_auth().with_single_cert(chain, key);
+        Receiver::with(Some(Arc::new(config.expect("they belong together"))), behaviour)
+    }
+
+    fn with(
+        tls: Option<Arc<ServerConfig>>,
+        behaviour: impl Fn(usize, &Post) -> Does + Send + Sync + 'static,
+    ) -> Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
@@ -89,16 +112,27 @@ impl Receiver {
             stop: AtomicBool::new(false),
         });
         let all = Arc::clone(&shared);
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let thread = std::thread::spawn(move || {
             for socket in listener.incoming() {
                 if all.stop.load(Ordering::Relaxed) {
                     return;
                 }
                 let one = Arc::clone(&all);
-                std::thread::spawn(move || drop(serve(socket.expect("a connection"), &one)));
+                let tls = tls.clone();
+                std::thread::spawn(move || {
+                    let socket = socket.expect("a connection");
+                    drop(match tls {
+                        None => serve(socket, &one),
+                        Some(config) => {
+                            let session = rustls::ServerConnection::new(config).expect("a session");
+                            serve(rustls::StreamOwned::new(session, socket), &one)
+                        }
+                    });
+                });
             }
         });
-        Receiver { address, shared, thread: Some(thread) }
+        Receiver { address, shared, thread: Some(thread), scheme }
     }
 
     fn becomes(&self, behaviour: impl Fn(usize, &Post) -> Does + Send + Sync + 'static) {
@@ -106,7 +140,12 @@ impl Receiver {
     }
 
     fn url(&self) -> String {
-        format!("http://{}/hook?from=tribunal", self.address)
+        format!("{}://{}/hook?from=tribunal", self.scheme, self.address)
+    }
+
+    /// The same by the name that the certificate has.
+    fn named_url(&self) -> String {
+        format!("{}://localhost:{}/hook?from=tribunal", self.scheme, self.address.port())
     }
 
     fn posts(&self) -> Vec<Post> {
@@ -128,9 +167,8 @@ impl Drop for Receiver {
     }
 }
 
-fn serve(socket: TcpStream, shared: &Shared) -> std::io::Result<()> {
-    let mut reader = BufReader::new(socket.try_clone()?);
-    let mut writer = socket;
+fn serve(socket: impl Read + Write, shared: &Shared) -> std::io::Result<()> {
+    let mut reader = BufReader::new(socket);
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 {
@@ -156,9 +194,11 @@ fn serve(socket: TcpStream, shared: &Shared) -> std::io::Result<()> {
             drop(posts);
             (shared.behaviour.lock().unwrap())(count, &post)
         };
+        let writer = reader.get_mut();
         match does {
             Does::Answer(status, header, text) => {
                 write!(writer, "HTTP/1.1 {status} x\r\n{header}content-length: {}\r\n\r\n{text}", text.len())?;
+                writer.flush()?;
             }
             // Longer than any test waits; the other side closes.
             Does::Hang => drop(reader.read(&mut [0; 1])),
@@ -427,4 +467,38 @@ fn bad_registrations_are_told_and_change_nothing() {
     node.put_row("k", 1);
     std::thread::sleep(Duration::from_millis(50));
     assert!(receiver.posts().is_empty());
+}
+
+/// Starts a node that trusts one certificate only.
+fn trusting(certificate: &str, data: &Path) -> Node {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+    command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+    command.env("SSL_CERT_FILE", Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(certificate));
+    Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
+}
+
+#[test]
+fn a_receiver_over_tls_must_have_a_certificate_for_its_name_that_the_node_trusts() {
+    let receiver = Receiver::tls(|_, _| ok());
+    let dir = tempfile::tempdir().unwrap();
+    let node = trusting("cert.pem", &dir.path().join("trusting"));
+    node.put_row("a", 1);
+    assert_eq!(register(&node, "kv", &json!({"url": receiver.named_url()})).status, 200);
+    until_acked(&node, "kv", 1);
+    assert!(receiver.posts().iter().all(|post| post.is_signed(SECRET)));
+    assert_eq!(receiver.seen(), BTreeSet::from([1]));
+    let in_trouble =
+        |node: &Node| eventually("trouble", || standing(node, "kv")["last_error"].as_str().map(str::to_owned));
+    // Trusted, but for another name.
+    assert_eq!(register(&node, "kv", &json!({"url": receiver.url()})).status, 200);
+    node.put_row("a", 2);
+    let error = in_trouble(&node);
+    assert!(error.contains("no TLS with 127.0.0.1"), "{error}");
+    // The right name, but nobody whom the node trusts.
+    let node = trusting("other.pem", &dir.path().join("other"));
+    node.put_row("a", 1);
+    assert_eq!(register(&node, "kv", &json!({"url": receiver.named_url()})).status, 200);
+    let error = in_trouble(&node);
+    assert!(error.contains("no TLS with localhost") && error.contains("certificate"), "{error}");
+    assert_eq!(receiver.seen(), BTreeSet::from([1]), "nothing was told to somebody who may be anybody");
 }

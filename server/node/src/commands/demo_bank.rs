@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tribunal_api::IsolationLevel;
-use tribunal_client::{BeginOptions, Client, Error, Outcome};
+use tribunal_client::{BeginOptions, Client, ClientOptions, Error, Outcome};
 use tribunal_types::Lsn;
 
 use crate::cli::Bank;
@@ -77,7 +77,7 @@ fn account(n: u32) -> String {
 }
 
 async fn story(flags: &Bank, url: &str) -> Result<bool, Error> {
-    let client = Client::new(url)?;
+    let client = Client::with_options(url, ClientOptions::from_env())?;
     let from = client.store(STORE).await?.head_lsn.parse().map(Lsn).unwrap_or_default();
     open_accounts(&client, flags.accounts).await?;
     let tally = Arc::new(Tally::default());

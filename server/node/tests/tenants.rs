@@ -1,0 +1,198 @@
+//! Tenants see nothing of one another, on a real process: by name, by id, by position, or through a storage.
+
+mod support;
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use serde_json::json;
+use support::keyed::{AUTH, call, make_key, operator, put, serve};
+use support::{Node, eventually, new_id};
+
+const ALL: [&str; 4] = ["engine", "store", "plugin-admin", "operator"];
+
+/// A node, and a key of each of two tenants that may do everything at home.
+fn two_tenants(dir: &tempfile::TempDir, more: &str) -> (Node, String, String) {
+    let node = serve(dir.path(), &format!("{AUTH}{more}"));
+    let root = operator(dir.path());
+    let (shop, bank) = (make_key(&node, &root, "shop", &ALL), make_key(&node, &root, "bank", &ALL));
+    (node, shop, bank)
+}
+
+#[test]
+fn tenants_see_nothing_of_one_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let all = ["engine", "store", "operator"];
+    let (shop, bank) = (make_key(&node, &root, "shop", &all), make_key(&node, &root, "bank", &all));
+    assert_eq!(call(&node, &shop, "PUT", "/v1/stores/kv", Some(&json!({"adaptor": "kv"}))).status, 201);
+    let id = new_id();
+    for value in 1..=5 {
+        assert_eq!(put(&node, &shop, &new_id(), value).body["status"], "committed");
+    }
+    let version = put(&node, &shop, &id, 6).body["version"].clone();
+
+    // A foreign store is no store.
+    for path in ["/v1/stores/kv", "/v1/log?store=kv", "/v1/snapshot?store=kv", "/v1/stores/kv/rows/k"] {
+        let answer = call(&node, &bank, "GET", path, None);
+        assert_eq!((answer.status, &answer.body["code"]), (404, &json!("unknown_store")), "{path}: {}", answer.body);
+    }
+    assert_eq!(call(&node, &bank, "GET", "/v1/stores", None).body["stores"], json!([]));
+    assert_eq!(put(&node, &bank, &new_id(), 1).status, 404);
+    assert_eq!(call(&node, &bank, "POST", "/v1/stores/kv/push/resume", Some(&json!({}))).status, 404);
+    // A foreign id is no id: neither read, nor fenced, nor taken.
+    assert_eq!(call(&node, &bank, "GET", &format!("/v1/txns/{id}"), None).body["status"], "unknown");
+    // The same names mean something else, and positions start anew.
+    assert_eq!(call(&node, &bank, "PUT", "/v1/stores/kv", Some(&json!({"adaptor": "kv"}))).status, 201);
+    let stale = json!({"reads": [{"store": "kv", "key": "k", "version": version}],
+        "writes": [{"op": "put", "store": "kv", "key": "k", "value": 0}]});
+    let verdict = call(&node, &bank, "POST", &format!("/v1/txns/{}/commit", new_id()), Some(&stale)).body;
+    assert_eq!(verdict["reason"], "read_conflict", "{verdict}");
+    assert!(verdict["conflicts"][0]["current_version"].is_null(), "no word of the other's row: {verdict}");
+    let same_id = put(&node, &bank, &id, 100).body;
+    assert_eq!((&same_id["status"], &same_id["lsn"]["kv"]), (&json!("committed"), &json!("1")), "{same_id}");
+    assert_eq!(call(&node, &bank, "GET", "/v1/log?store=kv", None).body["head_lsn"], "1");
+    assert_eq!(call(&node, &shop, "GET", "/v1/log?store=kv", None).body["head_lsn"], "6");
+    let row = |key: &str| {
+        eventually("row k", || {
+            let answer = call(&node, key, "GET", "/v1/stores/kv/rows/k", None);
+            (answer.status == 200).then_some(answer.body["value"].clone())
+        })
+    };
+    assert_eq!(row(&bank), 100);
+    eventually("the last write", || (row(&shop) == 6).then_some(()));
+    // Keys and figures.
+    assert_eq!(call(&node, &bank, "GET", "/metrics", None).status, 403);
+    let keys = call(&node, &bank, "GET", "/v1/admin/keys", None).body["keys"].clone();
+    assert!(keys.as_array().unwrap().iter().all(|key| key["namespace"] == "bank"), "{keys}");
+    let shop_id = shop.split('_').nth(1).unwrap();
+    assert_eq!(call(&node, &bank, "DELETE", &format!("/v1/admin/keys/{shop_id}"), None).status, 404);
+    for namespace in ["shop", "default", "new"] {
+        let body = json!({"name": "x", "namespace": namespace, "roles": ["engine"]});
+        assert_eq!(call(&node, &bank, "POST", "/v1/admin/keys", Some(&body)).status, 403, "{namespace}");
+    }
+    assert_eq!(call(&node, &shop, "GET", "/v1/stores", None).status, 200);
+}
+
+#[test]
+fn nothing_of_another_tenant_is_reached_by_name_id_or_position() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, shop, bank) = two_tenants(&dir, "");
+    assert_eq!(call(&node, &shop, "PUT", "/v1/stores/kv", Some(&json!({"adaptor": "kv"}))).status, 201);
+    assert_eq!(call(&node, &shop, "PUT", "/v1/stores/own", Some(&json!({}))).status, 201);
+    for value in 1..=5 {
+        assert_eq!(put(&node, &shop, &new_id(), value).body["status"], "committed");
+    }
+    // Names, on every route that takes one.
+    let checkpoint = json!({"store": "own", "lsn": "0"});
+    assert_eq!(call(&node, &shop, "PUT", "/v1/consumers/reader", Some(&checkpoint)).status, 200);
+    let hook = json!({"kind": "webhook", "url": "https://192.0.2.1/", "secret": "0123456789abcdef"});
+    let write = json!({"writes": [{"op": "put", "store": "own", "key": "k", "value": 1}]});
+    let mut in_batch = write.clone();
+    in_batch["txn_id"] = json!(new_id());
+    let foreign = [
+        ("GET", "/v1/stores/own/state".to_owned(), None),
+        ("GET", "/v1/stores/own/rows?limit=1".to_owned(), None),
+        ("GET", "/v1/stores/own/push".to_owned(), None),
+        ("PUT", "/v1/stores/own/push".to_owned(), Some(hook)),
+        ("DELETE", "/v1/stores/own/push".to_owned(), None),
+        ("POST", "/v1/stores/own/push/resume".to_owned(), Some(json!({}))),
+        ("POST", "/v1/stores/own/push/skip".to_owned(), Some(json!({"lsn": "1"}))),
+        ("POST", "/v1/stores/own/push/attach".to_owned(), Some(json!({}))),
+        ("GET", "/v1/stores/own/push/skips".to_owned(), None),
+        ("GET", "/v1/consumers/reader".to_owned(), None),
+        ("DELETE", "/v1/consumers/reader".to_owned(), None),
+        ("PUT", "/v1/consumers/reader".to_owned(), Some(checkpoint)),
+        ("POST", "/v1/txns".to_owned(), Some(json!({"stores": ["own"]}))),
+        ("POST", format!("/v1/txns/{}/commit", new_id()), Some(write.clone())),
+        ("POST", format!("/v1/txns/{}/validate", new_id()), Some(write)),
+    ];
+    for (method, path, body) in foreign {
+        let answer = call(&node, &bank, method, &path, body.as_ref());
+        let code = answer.body["code"].as_str().unwrap_or_default();
+        let unknown = answer.status == 404 && ["unknown_store", "unknown_consumer"].contains(&code);
+        assert!(unknown, "{method} {path}: {}", answer.body);
+    }
+    let batch = call(&node, &bank, "POST", "/v1/txns/batch-commit", Some(&json!({"txns": [in_batch]}))).body;
+    assert!(batch["results"][0]["problem"]["code"] == "unknown_store", "{batch}");
+    assert_eq!(call(&node, &bank, "GET", "/v1/consumers", None).body["consumers"], json!([]));
+    let reader = call(&node, &shop, "GET", "/v1/consumers/reader", None);
+    assert_eq!(reader.body["checkpoints"].as_array().map(Vec::len), Some(1), "{}", reader.body);
+    // What concerns all tenants is for those who run the service, whatever a tenant's own operator may do at home.
+    for path in ["/v1/stats", "/v1/admin/plugins", "/metrics"] {
+        assert_eq!(call(&node, &bank, "GET", path, None).status, 403, "{path}");
+    }
+
+    // Ids: to fence or abort one, or to ask for it, says nothing about another tenant's.
+    let (fenced, aborted) = (new_id(), new_id());
+    assert_eq!(call(&node, &bank, "PUT", "/v1/stores/kv", Some(&json!({"adaptor": "kv"}))).status, 201);
+    let fence = call(&node, &bank, "GET", &format!("/v1/txns/{fenced}?fence=true"), None).body;
+    assert_eq!(fence["reason"], "fenced", "{fence}");
+    assert_eq!(call(&node, &bank, "POST", &format!("/v1/txns/{aborted}/abort"), Some(&json!({}))).status, 200);
+    for id in [&fenced, &aborted] {
+        assert_eq!(put(&node, &shop, id, 6).body["status"], "committed", "the other tenant's {id} is another one");
+        assert_eq!(put(&node, &bank, id, 6).body["status"], "aborted", "{id}");
+    }
+
+    // Positions: LSN 5 is there in one log of that name, and lies beyond the end of the other.
+    assert_eq!(put(&node, &bank, &new_id(), 7).body["lsn"]["kv"], "1");
+    assert_eq!(call(&node, &shop, "GET", "/v1/log?store=kv&after=5", None).status, 200);
+    let checkpoint = json!({"store": "kv", "lsn": "5"});
+    let beyond = [
+        call(&node, &bank, "GET", "/v1/log?store=kv&after=5&wait_ms=0", None),
+        call(&node, &bank, "PUT", "/v1/consumers/reader", Some(&checkpoint)),
+    ];
+    for answer in beyond {
+        assert_eq!(answer.body["code"], "position_beyond_head", "{}", answer.body);
+    }
+    assert_eq!(call(&node, &shop, "PUT", "/v1/consumers/reader", Some(&checkpoint)).status, 200);
+    let records = call(&node, &bank, "GET", "/v1/log?store=kv", None).body["records"].clone();
+    assert_eq!(records.as_array().map(Vec::len), Some(1), "{records}");
+    assert_eq!(records[0]["writes"][0]["value"], 7);
+}
+
+#[test]
+fn a_tenants_stores_reach_only_what_was_opened_for_that_tenant() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = TcpListener::bind("127.0.0.1:0").expect("a port");
+    storage.set_nonblocking(true).expect("a socket");
+    let endpoint = storage.local_addr().expect("its address").to_string();
+    let credential = format!("{{ endpoint = \"{endpoint}\", user = \"shop\", password = \"word\" }}");
+    let push = format!(
+        "[push]\nallow = [\"{endpoint}\"]\n\
+         [push.tenants.shop]\nallow = [\"{endpoint}\"]\ncredentials = [{credential}]\n"
+    );
+    let (node, shop, bank) = two_tenants(&dir, &push);
+    let redis = json!({"adaptor": "redis", "adaptor_config": {"endpoint": endpoint}});
+    let hook = json!({"kind": "webhook", "url": format!("http://{endpoint}/"), "secret": "0123456789abcdef"});
+    let sql = json!({"adaptor": "postgres", "adaptor_config": {
+        "endpoint": format!("postgres://{endpoint}/shop"), "table": "docs"}});
+
+    assert_eq!(call(&node, &bank, "PUT", "/v1/stores/far", Some(&redis)).status, 201);
+    let refused = eventually("the push to be refused", || {
+        let push = call(&node, &bank, "GET", "/v1/stores/far", None).body["push"].clone();
+        push["last_error"].as_str().map(str::to_owned)
+    });
+    assert!(refused.contains("loopback"), "{refused}");
+    let answer = call(&node, &bank, "PUT", "/v1/stores/far/push", Some(&hook));
+    assert_eq!(answer.body["code"], "url_refused", "{}", answer.body);
+    let answer = call(&node, &bank, "PUT", "/v1/stores/sql", Some(&sql));
+    assert!(answer.body.to_string().contains("names no role"), "another's credential is none: {}", answer.body);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(storage.accept().is_err(), "nothing of it came to the storage");
+
+    assert_eq!(call(&node, &shop, "PUT", "/v1/stores/far", Some(&redis)).status, 201);
+    let connected = || storage.accept().ok();
+    drop(eventually("the tenant's own push", connected));
+    let answer = call(&node, &shop, "PUT", "/v1/stores/sql", Some(&sql));
+    assert_eq!(answer.status, 201, "{}", answer.body);
+}
+
+#[test]
+fn a_tenant_that_is_configured_twice_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let more = format!("{AUTH}[push.tenants.default]\nallow = []\n");
+    let refusal = support::keyed::try_serve(dir.path(), "127.0.0.1:0", &more).err().expect("it must not start");
+    assert!(refusal.contains("push.tenants"), "{refusal}");
+}
