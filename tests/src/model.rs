@@ -9,8 +9,8 @@ use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_types::{
-    BodyHash, Cen, Decision, FenceItem, FenceResult, Given, Isolation, NamespaceId, Reason, StoreId, StoreSpec, TxnIx,
-    Verdict, WriteKind,
+    BodyHash, Cen, Decision, FenceItem, FenceResult, Given, Isolation, NamespaceId, Reason, StateImage, StoreId,
+    StoreSpec, TxnIx, Verdict, WriteKind,
 };
 
 use crate::cluster::{Backwards, Cluster, EpochPlan, Played};
@@ -423,6 +423,30 @@ fn duplicates_do_not_matter(story: &Story) -> Checked {
     Ok(())
 }
 
+/// Takes an image of what a resolver holds, so many steps at a time between the epochs that follow.
+fn image_while_it_goes_on(resolver: &mut Resolver, later: &[Played], steps: usize) -> Result<StateImage, String> {
+    let at_once = resolver.image();
+    resolver.begin_image();
+    let mut later = later.iter();
+    let image = loop {
+        if let Some(state) = (0..steps).find_map(|_| resolver.step_image()) {
+            break state.into_image();
+        }
+        if let Some(played) = later.next() {
+            resolver.replay(&played.input, &played.outcome, &Inline);
+        }
+    };
+    let sorted = |mut image: StateImage| {
+        image.columns.iter_mut().for_each(|column| column.words.sort_unstable());
+        image.blobs.iter_mut().for_each(|blob| blob.bytes.sort_unstable());
+        image
+    };
+    if sorted(image.clone()) != sorted(at_once) {
+        return Err(format!("the image of epoch {} changed while it was taken", image.cen));
+    }
+    Ok(image)
+}
+
 /// A replica that replays recorded outcomes, and one restored from an image at any epoch, end where the first did.
 fn replay_and_restore_agree(story: &Story) -> Checked {
     let fresh = |shards| {
@@ -437,7 +461,7 @@ fn replay_and_restore_agree(story: &Story) -> Checked {
         for played in &journal[..cut] {
             resolver.replay(&played.input, &played.outcome, &Inline);
         }
-        let image = resolver.image();
+        let image = image_while_it_goes_on(&mut resolver, &journal[cut..], 40 + cut % 300)?;
         let mut restored = Resolver::restore(config(story.world, 3), image).map_err(|wrong| format!("{wrong:?}"))?;
         for (played, (_, rule)) in journal[cut..].iter().zip(&story.plans[cut..]) {
             let outcome = restored.resolve(&played.input, &policies(rule), &Inline);

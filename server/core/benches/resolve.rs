@@ -6,7 +6,8 @@
 //! neighbours on the machine disturb them through its caches only: compare ratios, and the rate that nine epochs in ten
 //! do not reach. For profilers, `-- --one 5` measures a
 //! single line for so many seconds, and `-- --count 40` resolves so many epochs without a clock (with
-//! `valgrind --tool=callgrind --toggle-collect='*decided*'` it counts instructions); both take `--zipf 0.9`.
+//! `valgrind --tool=callgrind --toggle-collect='*decided*'` it counts instructions); both take `--zipf 0.9`. `-- --image`
+//! tells for how long a state image keeps epochs waiting, at once and in steps.
 
 mod workload;
 
@@ -106,6 +107,39 @@ fn criterion_groups(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Takes an image at once, then one in steps between epochs, and prints the longest times without an epoch.
+fn image(workload: Workload) {
+    let mut bench = Bench::new(workload, native_policies());
+    for _ in 0..1_000_000 / workload.epoch {
+        bench.resolve();
+    }
+    let took = |work: &mut dyn FnMut() -> bool| {
+        let begun = cpu_time();
+        let done = work();
+        (cpu_time() - begun, done)
+    };
+    let (at_once, _) = took(&mut || bench.resolver.image().columns.is_empty());
+    let (begin, _) = took(&mut || {
+        bench.resolver.begin_image();
+        false
+    });
+    let (mut steps, mut longest, mut sum, mut done) = (0, Duration::ZERO, begin, false);
+    while !done {
+        bench.resolve();
+        let (step, last) = took(&mut || bench.resolver.step_image().is_some());
+        (steps, longest, sum, done) = (steps + 1, longest.max(step), sum + step, last);
+    }
+    let stats = bench.resolver.stats();
+    println!(
+        "{} rows, {} MB of history, {} ids: an image takes {:.1?} at once; {begin:.1?} to begin it and {steps} steps of \
+         at most {longest:.1?}, {sum:.1?} in all",
+        stats.rows,
+        stats.history_bytes >> 20,
+        stats.ids,
+        at_once,
+    );
+}
+
 /// Returns the number behind an option.
 fn number(option: &str) -> Option<f64> {
     let value = std::env::args().skip_while(|arg| arg != option).nth(1)?;
@@ -119,6 +153,9 @@ fn main() {
     if let Some(seconds) = number("--one") {
         report(single, seconds);
         return;
+    }
+    if std::env::args().any(|arg| arg == "--image") {
+        return [1_000, 100, 10].into_iter().for_each(|epoch| image(Workload { epoch, ..single }));
     }
     if let Some(epochs) = number("--count") {
         count(single, epochs as usize);

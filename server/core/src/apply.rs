@@ -133,16 +133,16 @@ fn put(map: &mut VersionMap, past: &mut OpenRun<'_>, write: &Write, slot: u32, v
         map.insert_new(write.row, version, flags);
         return;
     };
-    let before = entry.version;
-    if before > version.bits() {
+    let before = *entry;
+    if before.version > version.bits() {
         return;
     }
-    let was = entry.flags();
     entry.set(version, flags);
-    if before >> Version::POSITION_BITS != version.cen().0
-        && let Some(before) = Version::from_bits(before)
+    map.changed(&before);
+    if before.version >> Version::POSITION_BITS != version.cen().0
+        && let Some(replaced) = Version::from_bits(before.version)
     {
-        past.supersede(write.row, RowState { version: before, tombstone: was & row_flag::TOMBSTONE != 0 });
+        past.supersede(write.row, RowState { version: replaced, tombstone: before.flags() & row_flag::TOMBSTONE != 0 });
     }
 }
 
@@ -153,7 +153,7 @@ fn import(shard: &mut Shard, changes: Changes<'_>) -> u64 {
         let usable = row.version.cen() < changes.input.cen && !changes.stores.is_declared(row.store);
         if usable && shard.place.owns(row.row) && shard.state.map.find(row.row).is_none() {
             let flags = if row.integer { row_flag::INTEGER } else { 0 };
-            shard.state.map.insert_new(row.row, row.version, flags);
+            shard.state.map.import_new(row.row, row.version, flags);
             imported += 1;
         }
     }

@@ -7,6 +7,7 @@
 //! stores) leaves the version map.
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use tribunal_types::{Cen, RowKey, Version};
@@ -61,12 +62,19 @@ struct Superseded {
     state: u64,
 }
 
+/// What one epoch left to remember.
 #[derive(Clone, Debug, Default)]
-struct Run {
-    cen: u64,
+struct Remains {
     superseded: Vec<Superseded>,
     /// Rows to forget when the floor reaches the epoch, unless written again; the last bit: even if not deleted.
     expiring: Vec<RowKey>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Run {
+    cen: u64,
+    /// Shared with images that are being made, once the run is closed.
+    remains: Arc<Remains>,
     /// Heads of chains through `next`, by the key's bits; built on demand. Positions count from 1.
     heads: Vec<u32>,
     next: Vec<u32>,
@@ -77,10 +85,11 @@ impl Run {
         if !self.heads.is_empty() {
             return;
         }
-        self.heads = alloc::vec![0; self.superseded.len().next_power_of_two()];
-        self.next = Vec::with_capacity(self.superseded.len());
+        let superseded = &self.remains.superseded;
+        self.heads = alloc::vec![0; superseded.len().next_power_of_two()];
+        self.next = Vec::with_capacity(superseded.len());
         let mask = self.heads.len() - 1;
-        for (i, s) in self.superseded.iter().enumerate() {
+        for (i, s) in superseded.iter().enumerate() {
             let head = &mut self.heads[s.key.hi as usize & mask];
             self.next.push(*head);
             *head = i as u32 + 1;
@@ -88,15 +97,16 @@ impl Run {
     }
 
     fn find(&self, key: RowKey) -> Option<RowState> {
+        let superseded = &self.remains.superseded;
         let found = if self.heads.is_empty() {
-            self.superseded.iter().find(|s| s.key == key)
+            superseded.iter().find(|s| s.key == key)
         } else {
             let mut at = self.heads[key.hi as usize & (self.heads.len() - 1)];
             loop {
                 if at == 0 {
                     return None;
                 }
-                let s = &self.superseded[at as usize - 1];
+                let s = &superseded[at as usize - 1];
                 if s.key == key {
                     break Some(s);
                 }
@@ -108,7 +118,7 @@ impl Run {
 }
 
 /// The run of the epoch that is being applied.
-pub(crate) struct OpenRun<'a>(&'a mut Run);
+pub(crate) struct OpenRun<'a>(&'a mut Remains);
 
 impl OpenRun<'_> {
     /// Notes the state that the open epoch overwrites. Once per row and epoch.
@@ -124,8 +134,13 @@ impl OpenRun<'_> {
     }
 }
 
+/// What the run of the epoch that is being applied remembers.
+fn owned(remains: &mut Arc<Remains>) -> &mut Remains {
+    Arc::get_mut(remains).expect("only closed runs are shared")
+}
+
 /// Superseded states of one shard's rows.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct History {
     /// Ascending epoch; only epochs that superseded something.
     runs: VecDeque<Run>,
@@ -140,19 +155,21 @@ impl History {
     pub(crate) fn open(&mut self, cen: Cen, rows: usize) {
         let mut run = self.spare.pop().unwrap_or_default();
         run.cen = cen.0;
-        run.superseded.reserve(rows);
+        owned(&mut run.remains).superseded.reserve(rows);
         self.runs.push_back(run);
     }
 
     /// Returns the open run, to be written.
     pub(crate) fn open_run(&mut self) -> OpenRun<'_> {
-        OpenRun(self.runs.back_mut().expect("a run is open while an epoch is applied"))
+        let run = self.runs.back_mut().expect("a run is open while an epoch is applied");
+        OpenRun(owned(&mut run.remains))
     }
 
     /// Closes the open run and returns the bytes that it counts for.
     pub(crate) fn close(&mut self) -> u64 {
         let Some(run) = self.runs.back() else { return 0 };
-        let bytes = run.superseded.len() as u64 * SUPERSEDED_BYTES + run.expiring.len() as u64 * EXPIRING_BYTES;
+        let Remains { superseded, expiring } = &*run.remains;
+        let bytes = superseded.len() as u64 * SUPERSEDED_BYTES + expiring.len() as u64 * EXPIRING_BYTES;
         if bytes == 0 {
             self.spare.extend(self.runs.pop_back());
         }
@@ -195,9 +212,12 @@ impl History {
             && run.cen <= floor.0
         {
             let mut run = self.runs.pop_front().expect("just seen");
-            run.expiring.drain(..).for_each(|key| forget(key, key.lo & 1 != 0));
-            if self.spare.len() < SPARE_RUNS_MAX {
-                run.superseded.clear();
+            run.remains.expiring.iter().for_each(|&key| forget(key, key.lo & 1 != 0));
+            if self.spare.len() < SPARE_RUNS_MAX
+                && let Some(remains) = Arc::get_mut(&mut run.remains)
+            {
+                remains.superseded.clear();
+                remains.expiring.clear();
                 run.heads = Vec::new();
                 run.next = Vec::new();
                 self.spare.push(run);
@@ -205,14 +225,20 @@ impl History {
         }
     }
 
+    /// Returns the same history, whose runs are shared rather than copied.
+    pub(crate) fn shared(&self) -> History {
+        let share = |run: &Run| Run { cen: run.cen, remains: Arc::clone(&run.remains), ..Run::default() };
+        History { runs: self.runs.iter().map(share).collect(), spare: Vec::new() }
+    }
+
     /// All superseded states as (epoch, row, [`RowState::to_bits`]), for images.
     pub(crate) fn superseded(&self) -> impl Iterator<Item = (u64, RowKey, u64)> {
-        self.runs.iter().flat_map(|run| run.superseded.iter().map(|s| (run.cen, s.key, s.state)))
+        self.runs.iter().flat_map(|run| run.remains.superseded.iter().map(|s| (run.cen, s.key, s.state)))
     }
 
     /// All expiring rows as (epoch, row as it was noted), for images.
     pub(crate) fn expiring(&self) -> impl Iterator<Item = (u64, RowKey)> {
-        self.runs.iter().flat_map(|run| run.expiring.iter().map(|&key| (run.cen, key)))
+        self.runs.iter().flat_map(|run| run.remains.expiring.iter().map(|&key| (run.cen, key)))
     }
 }
 

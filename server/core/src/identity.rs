@@ -4,8 +4,9 @@
 //! window around `epoch_time`, or older than what was forgotten, is refused and never executed, so the table is
 //! finite and a forgotten id cannot run again. Ids are scoped by namespace. Never iterated except for images.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use tribunal_types::{BodyHash, Cen, NamespaceId, TxnId, VerdictAt};
 
@@ -214,9 +215,34 @@ pub(crate) struct IdTable {
     count: u64,
     /// Ids below this time, milliseconds, may have been forgotten.
     floor_ms: u64,
+    /// The copy that is being made of the ids.
+    copy: Option<IdCopy>,
+}
+
+/// A copy of the ids as they were at one moment, made in slices. Entries are only added behind others of their second.
+#[derive(Clone, Debug, Default)]
+struct IdCopy {
+    /// Seconds not yet copied, ascending, with where their entries are to be copied from and up to.
+    left: VecDeque<(u64, Range<usize>)>,
+    entries: Vec<IdEntry>,
+}
+
+impl IdCopy {
+    /// Copies at most `max` entries of the oldest second that is left, which these are.
+    fn add(&mut self, entries: &[IdEntry], max: usize) {
+        let Some((_, missing)) = self.left.front_mut() else { return };
+        let slice = missing.start..missing.end.min(missing.start.saturating_add(max));
+        missing.start = slice.end;
+        self.entries.extend_from_slice(&entries[slice]);
+        if missing.start == missing.end {
+            self.left.pop_front();
+        }
+    }
 }
 
 const NO_BUCKET: u32 = u32::MAX;
+/// Ids that one step copies.
+const COPIED_AT_ONCE: usize = 1 << 14;
 /// Emptied buckets that keep their memory for the next seconds.
 const VACANT_KEPT_MAX: usize = 2;
 
@@ -305,6 +331,11 @@ impl IdTable {
             self.seconds.pop_first();
             let bucket = &mut self.buckets[ix as usize];
             self.count -= bucket.entries.len() as u64;
+            if let Some(copy) = &mut self.copy
+                && copy.left.front().is_some_and(|(oldest, _)| *oldest == second)
+            {
+                copy.add(&bucket.entries, usize::MAX);
+            }
             if self.vacant.len() < VACANT_KEPT_MAX {
                 bucket.index.fill(0);
                 bucket.entries.clear();
@@ -331,6 +362,23 @@ impl IdTable {
 
     pub(crate) fn set_floor_ms(&mut self, floor_ms: u64) {
         self.floor_ms = floor_ms;
+    }
+
+    /// Begins to copy the ids as they are now. A copy that was under way is given up.
+    pub(crate) fn begin_copy(&mut self) {
+        let left = self.seconds.iter().map(|(&second, &ix)| (second, 0..self.buckets[ix as usize].entries.len()));
+        let left = left.filter(|(_, missing)| !missing.is_empty()).collect();
+        self.copy = Some(IdCopy { left, entries: Vec::with_capacity(self.count as usize) });
+    }
+
+    /// Copies some more ids, and returns the copy when those were the last ones.
+    pub(crate) fn step_copy(&mut self) -> Option<Vec<IdEntry>> {
+        let copy = self.copy.as_mut()?;
+        if let Some(&(second, _)) = copy.left.front() {
+            let bucket = &self.buckets[self.seconds[&second] as usize];
+            copy.add(&bucket.entries, COPIED_AT_ONCE);
+        }
+        if copy.left.is_empty() { self.copy.take().map(|copy| copy.entries) } else { None }
     }
 
     /// All entries, ascending second, then in order of arrival: for images.

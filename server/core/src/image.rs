@@ -13,7 +13,8 @@ use tribunal_types::{
 };
 
 use crate::floor::EpochMark;
-use crate::history::RowState;
+use crate::frozen::Frozen;
+use crate::history::{History, RowState};
 use crate::map::{Entry, row_flag};
 use crate::resolver::{Resolver, ResolverConfig};
 use crate::shard::ShardPlace;
@@ -61,59 +62,43 @@ fn mismatch(what: &'static str) -> ImageMismatch {
     ImageMismatch { what }
 }
 
-impl Resolver {
-    /// Returns the replicated state behind the last epoch.
+impl Frozen {
+    /// Makes an image of the state.
     #[must_use]
-    pub fn image(&self) -> StateImage {
-        let mut image = StateImage { cen: self.last, ..StateImage::default() };
-        let floor = self.floor.at();
-        let meta = [LAYOUT, self.last.0, self.epoch_time_ms, floor.0, self.digest.0, self.ids.floor_ms()];
-        image.push_words(words::META, meta.to_vec());
-        self.image_stores(&mut image);
-        let rows = self.shards.iter().flat_map(|s| s.state.map.entries());
+    pub fn into_image(self) -> StateImage {
+        let Frozen { cen, floor, head, stores, store_texts, marks, histories, windows, rows, ids } = self;
+        let mut image = StateImage { cen, ..StateImage::default() };
+        image.push_words(words::META, [&[LAYOUT], &head[..]].concat());
+        image.push_words(words::STORES, stores);
+        image.push_bytes(bytes::STORE_TEXTS, store_texts);
+        let rows = rows.into_iter().flatten();
         image.push_words(words::ROWS, rows.flat_map(|e| [e.hi, e.lo_flags, e.version]).collect());
-        let superseded = self.shards.iter().flat_map(|s| s.state.history.superseded());
+        let superseded = histories.iter().flat_map(History::superseded);
         let superseded = superseded.flat_map(|(cen, key, state)| [cen, key.hi, key.lo, state]);
         image.push_words(words::SUPERSEDED, superseded.collect());
-        let expiring = self.shards.iter().flat_map(|s| s.state.history.expiring());
+        let expiring = histories.iter().flat_map(History::expiring);
         image.push_words(words::EXPIRING, expiring.flat_map(|(cen, key)| [cen, key.hi, key.lo]).collect());
         let (mut window, mut keys) = (Vec::new(), Vec::new());
-        for (cen, store, key) in self.shards.iter().flat_map(|s| s.state.window.keys(floor)) {
+        for (cen, store, key) in windows.iter().flat_map(|window| window.keys(floor)) {
             window.extend([cen, u64::from(store), key.len() as u64]);
             keys.extend_from_slice(key);
         }
         image.push_words(words::WINDOW, window);
         image.push_bytes(bytes::WINDOW_KEYS, keys);
-        let marks = self.floor.marks().flat_map(|m| [m.cen.0, m.time_ms, m.bytes]);
-        image.push_words(words::MARKS, marks.collect());
-        let ids = self.ids.entries();
+        image.push_words(words::MARKS, marks);
+        let ids = ids.iter();
         let ids = ids.flat_map(|e| [e.id[0], e.id[1], e.body_hash, e.cen, u64::from(e.item), e.namespace_body]);
         image.push_words(words::IDS, ids.collect());
         image
     }
+}
 
-    fn image_stores(&self, image: &mut StateImage) {
-        let (mut stores, mut texts) = (Vec::new(), Vec::new());
-        for store in self.stores.iter() {
-            stores.extend([u64::from(store.id.0), store.head.0]);
-            let Some(spec) = &store.spec else {
-                stores.extend([0; 5]);
-                continue;
-            };
-            let flags = 1
-                | u64::from(spec.existence == Existence::Declared) << 1
-                | u64::from(spec.multi_version) << 2
-                | u64::from(spec.transactional) << 3
-                | u64::from(spec.adaptor.is_some()) << 4;
-            let adaptor = spec.adaptor.as_deref().unwrap_or_default();
-            stores.extend([u64::from(spec.namespace.0), flags]);
-            for text in [spec.name.as_str(), adaptor, spec.adaptor_config.as_str()] {
-                stores.push(text.len() as u64);
-                texts.extend_from_slice(text.as_bytes());
-            }
-        }
-        image.push_words(words::STORES, stores);
-        image.push_bytes(bytes::STORE_TEXTS, texts);
+impl Resolver {
+    /// Returns the replicated state behind the last epoch.
+    #[must_use]
+    pub fn image(&self) -> StateImage {
+        let rows = self.shards.iter().map(|s| s.state.map.entries().copied().collect()).collect();
+        Frozen { rows, ids: self.ids.entries().copied().collect(), ..self.freeze() }.into_image()
     }
 
     /// Rebuilds a resolver from an image; `config` may have another number of shards.

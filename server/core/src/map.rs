@@ -9,8 +9,9 @@
 
 use alloc::boxed::Box;
 
-use tribunal_types::{RowKey, Version};
+use tribunal_types::{Cen, RowKey, Version};
 
+use crate::map_copy::MapCopy;
 use crate::prefetch::prefetch;
 
 /// Flags of a known row, in the low byte of an entry's second word.
@@ -245,25 +246,33 @@ impl Segment {
 }
 
 /// Row -> newest version.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct VersionMap {
     /// As many as an index of [`SEGMENT_BITS`] can name, so no index is out of bounds.
     segments: Box<[Segment; 1 << SEGMENT_BITS]>,
+    /// The copy that is being made of the rows.
+    copy: Option<Box<MapCopy>>,
+}
+
+/// The number of a row's segment: one byte, so that no index is out of bounds.
+#[inline(always)]
+fn segment_of(lo: u64) -> usize {
+    usize::from((lo >> (64 - SEGMENT_BITS)) as u8)
 }
 
 impl VersionMap {
     pub(crate) fn new() -> VersionMap {
-        VersionMap { segments: Box::new(core::array::from_fn(|_| Segment::default())) }
+        VersionMap { segments: Box::new(core::array::from_fn(|_| Segment::default())), copy: None }
     }
 
     #[inline(always)]
     fn segment(&self, lo: u64) -> &Segment {
-        &self.segments[usize::from((lo >> (64 - SEGMENT_BITS)) as u8)]
+        &self.segments[segment_of(lo)]
     }
 
     #[inline(always)]
     fn segment_mut(&mut self, lo: u64) -> &mut Segment {
-        &mut self.segments[usize::from((lo >> (64 - SEGMENT_BITS)) as u8)]
+        &mut self.segments[segment_of(lo)]
     }
 
     /// Starts loading the row's tags.
@@ -327,14 +336,51 @@ impl VersionMap {
         segment.rows += 1;
     }
 
+    /// Adds a row that is not known yet, with the version of an early epoch.
+    pub(crate) fn import_new(&mut self, key: RowKey, version: Version, flags: u8) {
+        self.insert_new(key, version, flags);
+        if let Some(copy) = &mut self.copy {
+            copy.note_imported(segment_of(key.lo), Entry::unknown(key).key());
+        }
+    }
+
     /// Forgets a row if it is known and `goner` says so.
     pub(crate) fn remove_if(&mut self, key: RowKey, goner: impl Fn(&Entry) -> bool) {
         let segment = self.segment_mut(key.lo);
         if let Some(at) = segment.find(key)
             && goner(&segment.slots[at])
         {
+            let entry = segment.slots[at];
             segment.remove_at(at);
+            if let Some(copy) = &mut self.copy {
+                copy.note_before(segment_of(key.lo), &entry);
+            }
         }
+    }
+
+    /// Must hear of every entry that was changed in place, as it was before.
+    #[inline(always)]
+    pub(crate) fn changed(&mut self, before: &Entry) {
+        if let Some(copy) = &mut self.copy {
+            copy.note_before(segment_of(before.lo_flags), before);
+        }
+    }
+
+    /// Begins to copy the rows as they are now, behind epoch `upto`; changes from now on are of later epochs. A copy
+    /// that was under way is given up.
+    pub(crate) fn begin_copy(&mut self, upto: Cen) {
+        self.copy = Some(Box::new(MapCopy::new(upto, self.rows())));
+    }
+
+    /// Copies one more segment, and returns the copy when that was the last one.
+    pub(crate) fn step_copy(&mut self) -> Option<MapCopy> {
+        let copy = self.copy.as_mut()?;
+        let segment = self.segments.get(copy.segments_done())?;
+        copy.add_segment(segment.slots.iter().filter(|e| !e.is_empty()));
+        if copy.segments_done() < self.segments.len() {
+            return None;
+        }
+        self.copy.take().map(|copy| *copy)
     }
 
     /// Known rows, tombstones included.

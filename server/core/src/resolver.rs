@@ -16,6 +16,7 @@ use crate::apply::{self, Changes};
 use crate::digest;
 use crate::executor::ShardExecutor;
 use crate::floor::{EpochMark, Floor};
+use crate::frozen::Frozen;
 use crate::identity::{IdLimits, IdTable, Known, ScopedId};
 use crate::join;
 use crate::merge::{Loser, Merged};
@@ -87,6 +88,8 @@ pub struct Resolver {
     pub(crate) last: Cen,
     pub(crate) epoch_time_ms: u64,
     pub(crate) digest: Digest,
+    /// The image that is being taken.
+    pub(crate) freezing: Option<Frozen>,
     scratch: Scratch,
 }
 
@@ -118,6 +121,7 @@ impl Resolver {
             last: Cen(0),
             epoch_time_ms: 0,
             digest: Digest(0),
+            freezing: None,
             scratch: Scratch::default(),
         }
     }

@@ -73,7 +73,8 @@ struct Run {
     /// How often its items were merged.
     tier: u8,
     sorted: bool,
-    items: Vec<Item>,
+    /// Shared with images that are being made, once the run is closed.
+    items: Arc<Vec<Item>>,
 }
 
 const MERGE_FANIN: usize = 8;
@@ -95,18 +96,26 @@ impl OpenRun<'_> {
 }
 
 /// Written keys above the floor, of one shard.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct RangeWindow {
     arenas: Arenas,
     runs: VecDeque<Run>,
-    spare: Vec<Vec<Item>>,
+    /// Emptied runs, whose buffers serve again.
+    spare: Vec<Arc<Vec<Item>>>,
+}
+
+const SPARE_RUNS_MAX: usize = 64;
+
+/// The items of the run of the epoch that is being applied.
+fn owned(items: &mut Arc<Vec<Item>>) -> &mut Vec<Item> {
+    Arc::get_mut(items).expect("only closed runs are shared")
 }
 
 impl RangeWindow {
     /// Opens the run of epoch `cen`, the newest, with room for as many keys.
     pub(crate) fn open(&mut self, cen: Cen, keys: usize) {
         let mut items = self.spare.pop().unwrap_or_default();
-        items.reserve(keys);
+        owned(&mut items).reserve(keys);
         self.runs.push_back(Run { first: cen.0, last: cen.0, items, ..Run::default() });
     }
 
@@ -119,7 +128,7 @@ impl RangeWindow {
     pub(crate) fn open_run(&mut self) -> OpenRun<'_> {
         let arena = self.arenas.base.wrapping_add(self.arenas.live.len() as u32).wrapping_sub(1);
         let run = self.runs.back_mut().expect("a run is open while an epoch is applied");
-        OpenRun { items: &mut run.items, arena }
+        OpenRun { items: owned(&mut run.items), arena }
     }
 
     /// Closes the open run and returns the bytes that it counts for, arenas apart.
@@ -143,7 +152,7 @@ impl RangeWindow {
         let from = runs.partition_point(|run| run.last <= snapshot.0);
         for run in runs.range_mut(from..).rev() {
             if !run.sorted {
-                run.items.sort_unstable_by(|a, b| arenas.key(a).cmp(&arenas.key(b)));
+                Arc::make_mut(&mut run.items).sort_unstable_by(|a, b| arenas.key(a).cmp(&arenas.key(b)));
                 run.sorted = true;
             }
         }
@@ -160,13 +169,14 @@ impl RangeWindow {
                     continue;
                 }
                 let mut merged = Run { tier: tier + 1, sorted: true, ..core::mem::take(&mut self.runs[at]) };
+                let items = Arc::make_mut(&mut merged.items);
                 for run in self.runs.drain(at + 1..at + MERGE_FANIN) {
-                    merged.items.extend_from_slice(&run.items);
+                    items.extend_from_slice(&run.items);
                     merged.last = run.last;
                 }
                 let arenas = &self.arenas;
                 // The stable sort finds the eight sorted runs and merges them.
-                merged.items.sort_by(|a, b| arenas.key(a).cmp(&arenas.key(b)));
+                items.sort_by(|a, b| arenas.key(a).cmp(&arenas.key(b)));
                 self.runs[at] = merged;
                 at += 1;
             }
@@ -195,8 +205,10 @@ impl RangeWindow {
             && run.last <= floor.0
         {
             let mut items = self.runs.pop_front().expect("just seen").items;
-            if self.spare.len() < 64 {
-                items.clear();
+            if self.spare.len() < SPARE_RUNS_MAX
+                && let Some(own) = Arc::get_mut(&mut items)
+            {
+                own.clear();
                 self.spare.push(items);
             }
         }
@@ -207,6 +219,11 @@ impl RangeWindow {
             self.arenas.live.pop_front();
             self.arenas.base = self.arenas.base.wrapping_add(1);
         }
+    }
+
+    /// Returns the same window, whose runs and arenas are shared rather than copied.
+    pub(crate) fn shared(&self) -> RangeWindow {
+        RangeWindow { arenas: self.arenas.clone(), runs: self.runs.clone(), spare: Vec::new() }
     }
 
     /// All keys above the floor as (epoch, store, key), for images.

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tribunal_log::{DiskLog, DurableLog, HoldBack, ImageWriter, LogError};
-use tribunal_types::{Batch, Cen, ControlChange, ControlIndex, StateImage, StoreId};
+use tribunal_types::{Batch, Cen, ControlChange, ControlIndex, StoreId};
 
 use crate::epoch_cache::{EpochCache, ResolvedEpoch};
+use crate::imaging::TakenImage;
 use crate::metrics::Metrics;
 use crate::sequencer::Message;
 
@@ -25,8 +26,8 @@ pub enum Job {
     Control(ControlIndex, ControlChange),
     /// Store a state image beside the log, then drop what nobody needs any more.
     Image {
-        /// The image.
-        image: Box<StateImage>,
+        /// The state.
+        image: Box<TakenImage>,
         /// What the stores that the log waits for have applied.
         applied: Vec<(StoreId, Cen)>,
         /// The node stops: this one must be written even if another is under way.
@@ -162,16 +163,19 @@ fn truncate(log: &mut DiskLog, below: Cen, applied: &[(StoreId, Cen)], ties: &Ti
 
 fn store_image(
     writer: ImageWriter,
-    image: Box<StateImage>,
+    image: Box<TakenImage>,
     applied: Vec<(StoreId, Cen)>,
     jobs: Sender<Job>,
 ) -> Option<JoinHandle<()>> {
-    let run = move || match writer.write(&image) {
-        Ok(()) => {
-            let _ = jobs.send(Job::Truncate { below: image.cen, applied });
+    let run = move || {
+        let image = image.into_image();
+        match writer.write(&image) {
+            Ok(()) => {
+                let _ = jobs.send(Job::Truncate { below: image.cen, applied });
+            }
+            // The log is whole without it; only a restart takes longer, and nothing is truncated.
+            Err(error) => tracing::error!(%error, epoch = image.cen.0, "no state image was written"),
         }
-        // The log is whole without it; only a restart takes longer, and nothing is truncated.
-        Err(error) => tracing::error!(%error, epoch = image.cen.0, "no state image was written"),
     };
     match std::thread::Builder::new().name("image".into()).spawn(run) {
         Ok(thread) => Some(thread),

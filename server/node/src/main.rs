@@ -12,6 +12,7 @@ mod distribution;
 mod epoch_cache;
 mod feeds;
 mod gathering;
+mod imaging;
 mod jwt;
 mod keys;
 mod log_thread;

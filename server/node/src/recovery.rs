@@ -19,10 +19,11 @@ use tribunal_types::{Bounds, Cen, ControlChange, ControlIndex, GroupId, Lsn, Plu
 
 use crate::config::Config;
 use crate::declared::Declarations;
+use crate::imaging::{CONTROL_COLUMN, SLOTS_COLUMN};
 use crate::keys::Keys;
 use crate::modules::Modules;
 use crate::policies::PolicySet;
-use crate::sequencer::{CONTROL_COLUMN, SLOTS_COLUMN, delivery};
+use crate::sequencer::delivery;
 use crate::shards::{BySize, Workers};
 use crate::slots::Slots;
 

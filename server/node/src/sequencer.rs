@@ -28,6 +28,7 @@ use crate::config::EpochLength;
 use crate::declared::Declarations;
 use crate::epoch_cache::{EpochCache, ResolvedEpoch, Timing};
 use crate::gathering::Gathered;
+use crate::imaging::{self, Imaging};
 use crate::log_thread::Job;
 use crate::metrics::Metrics;
 use crate::policies::PolicySet;
@@ -186,6 +187,7 @@ pub struct Sequencer {
     opened_at: Option<Instant>,
     image_bytes: u64,
     image_at: Cen,
+    imaging: Option<Imaging>,
     heard: BTreeMap<StoreId, Heard>,
 }
 
@@ -207,12 +209,6 @@ impl Heard {
 /// How long a storage may take to tell its watermark, before what it has applied counts as nothing.
 const WATERMARK_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Column of a state image with the last control entry that it includes; the resolver's own columns lie below.
-pub const CONTROL_COLUMN: u16 = 0xff00;
-
-/// Column of a state image with what fills the slots of plugins.
-pub const SLOTS_COLUMN: u16 = 0xff01;
-
 /// While a batch is on its way to the disk, so many commits gather before the sequencer looks at them.
 const GATHER: usize = 48;
 /// A larger transaction is freed as soon as it is copied into the batch.
@@ -224,10 +220,10 @@ impl Sequencer {
     /// Prepares the sequencer and publishes where it stands.
     #[must_use]
     pub fn new(start: Start, shared: Shared, log: Sender<Job>) -> Sequencer {
-        let control_next = ControlIndex(start.control.0 + 1);
-        let image_at = start.resolver.last();
         let heard = start.declared.stores().map(|store| (store.spec.id, Heard::nothing())).collect();
         let sequencer = Sequencer {
+            control_next: ControlIndex(start.control.0 + 1),
+            image_at: start.resolver.last(),
             start,
             shared,
             log,
@@ -240,10 +236,9 @@ impl Sequencer {
             imports: VecDeque::new(),
             controls: VecDeque::new(),
             durable_controls: VecDeque::new(),
-            control_next,
             opened_at: None,
             image_bytes: 0,
-            image_at,
+            imaging: None,
             heard,
         };
         sequencer.publish_stores();
@@ -254,6 +249,7 @@ impl Sequencer {
     /// Runs until told to stop, or until the log fails.
     pub fn run(mut self, messages: &Receiver<Message>) -> Ended {
         loop {
+            self.go_on_with_image(imaging::SLICE);
             // A batch that is on its way, or a fixed length that has begun, leaves time for more to gather.
             let busy = !self.sealed.is_empty() || self.opened_at.is_some();
             if self.start.gathered.wake_at(if busy { GATHER } else { 1 }) {
@@ -299,6 +295,7 @@ impl Sequencer {
 
     fn wait_at_most(&self) -> Option<Duration> {
         match (self.start.epoch_length, self.opened_at) {
+            _ if self.imaging.is_some() => Some(Duration::ZERO),
             (EpochLength::Fixed(ms), Some(opened)) if self.sealed.is_empty() => {
                 Some((opened + Duration::from_millis(ms)).saturating_duration_since(Instant::now()))
             }
@@ -588,8 +585,8 @@ impl Sequencer {
         self.tell_watchers(&epoch);
         let _ = self.log.send(Job::Outcome(epoch));
         self.shared.published.wake();
-        if self.image_bytes >= self.start.image_every_bytes {
-            self.take_image(false);
+        if self.image_bytes >= self.start.image_every_bytes && self.imaging.is_none() {
+            self.begin_image();
         }
     }
 
@@ -712,13 +709,21 @@ impl Sequencer {
         metrics.ids.set(stats.ids);
     }
 
-    fn take_image(&mut self, last: bool) {
+    fn begin_image(&mut self) {
         self.image_bytes = 0;
-        self.image_at = self.start.resolver.last();
-        let mut image = Box::new(self.start.resolver.image());
-        image.push_words(CONTROL_COLUMN, vec![self.applied_control().0]);
-        image.push_words(SLOTS_COLUMN, self.start.policies.slots().read().image());
-        let _ = self.log.send(Job::Image { image, applied: self.applied(), last });
+        let (control, slots) = (self.applied_control(), self.start.policies.slots().read().image());
+        self.imaging = Some(Imaging::begin(&mut self.start.resolver, control, slots));
+    }
+
+    /// Copies for some time, the node's last image to its end, and hands the image on when it is whole.
+    fn go_on_with_image(&mut self, patience: Duration) {
+        let Some(imaging) = &mut self.imaging else { return };
+        if let Some(taken) = imaging.go_on(&mut self.start.resolver, patience) {
+            self.imaging = None;
+            self.image_at = taken.cen();
+            let (image, last) = (Box::new(taken), patience == Duration::MAX);
+            let _ = self.log.send(Job::Image { image, applied: self.applied(), last });
+        }
     }
 
     /// Returns the last control entry that the resolver's state includes.
@@ -752,7 +757,8 @@ impl Sequencer {
             }
         }
         if self.start.resolver.last() > self.image_at {
-            self.take_image(true);
+            self.begin_image();
+            self.go_on_with_image(Duration::MAX);
         }
         let _ = self.log.send(Job::Stop);
         Ended::Stopped

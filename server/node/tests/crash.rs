@@ -2,12 +2,14 @@
 
 mod support;
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{Node, eventually, new_id};
+use support::{Node, eventually, new_id, noise};
 
 /// A commit of two rows, which must appear together or not at all.
 struct Sent {
@@ -16,10 +18,12 @@ struct Sent {
     acknowledged: Option<Value>,
 }
 
-fn load(node: &Node, worker: usize, round: usize, sent: &Mutex<Vec<Sent>>, stop: &AtomicBool) {
+/// Commits pairs of rows whose values have so many bytes more than a number, until the node is gone.
+fn load(node: &Node, worker: usize, round: usize, more: usize, sent: &Mutex<Vec<Sent>>, stop: &AtomicBool) {
     for n in 0.. {
         let (id, pair) = (new_id(), format!("{round}-{worker}-{n}"));
-        let write = |side: &str| json!({"op": "insert", "store": "kv", "key": format!("{pair}{side}"), "value": n});
+        let value = if more == 0 { json!(n) } else { noise(n, more) };
+        let write = |side: &str| json!({"op": "insert", "store": "kv", "key": format!("{pair}{side}"), "value": value});
         let answer = node.try_post(&format!("/v1/txns/{id}/commit"), &json!({"writes": [write("L"), write("R")]}));
         let committed = answer.ok().filter(|a| a.status == 200 && a.body["status"] == "committed");
         let died = committed.is_none();
@@ -69,19 +73,18 @@ fn check(node: &Node, sent: &[Sent]) {
     }
 }
 
-#[test]
-fn kill_9_loses_no_acknowledged_commit() {
-    let kills = std::env::var("TRIBUNAL_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(20);
-    let dir = tempfile::tempdir().unwrap();
+/// Kills the node again and again under load, each time soon after `ready` has returned.
+fn kill_and_check(dir: &Path, kills: usize, more: usize, start: impl Fn(&Path) -> Node, ready: impl Fn()) {
     let mut all: Vec<Sent> = Vec::new();
     for round in 0..kills {
-        let node = Node::start(dir.path());
+        let node = start(dir);
         let (sent, stop) = (Mutex::new(Vec::new()), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for worker in 0..4 {
                 let (node, sent, stop) = (&node, &sent, &stop);
-                scope.spawn(move || load(node, worker, round, sent, stop));
+                scope.spawn(move || load(node, worker, round, more, sent, stop));
             }
+            ready();
             // Spread the kills over start-up, first commits and full load.
             std::thread::sleep(Duration::from_millis((round as u64 * 37) % 160));
             node.signal("KILL");
@@ -89,7 +92,7 @@ fn kill_9_loses_no_acknowledged_commit() {
         });
         node.kill();
         let new = sent.into_inner().unwrap();
-        let node = Node::start(dir.path());
+        let node = start(dir);
         all.extend(new);
         check(&node, &all);
         node.kill();
@@ -97,4 +100,37 @@ fn kill_9_loses_no_acknowledged_commit() {
     let acknowledged = all.iter().filter(|sent| sent.acknowledged.is_some()).count();
     println!("{kills} kills, {acknowledged} acknowledged commits, none lost");
     assert!(acknowledged > kills, "the load must have got through");
+}
+
+#[test]
+fn kill_9_loses_no_acknowledged_commit() {
+    let kills = std::env::var("TRIBUNAL_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(20);
+    let dir = tempfile::tempdir().unwrap();
+    kill_and_check(dir.path(), kills, 0, Node::start, || {});
+}
+
+#[test]
+fn kill_9_while_images_are_taken_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = |dir: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+        command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(dir);
+        // The least that is allowed: some forty commits.
+        command.env("TRIBUNAL__LOG__IMAGE_EVERY_BYTES", (1 << 20).to_string());
+        Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
+    };
+    // From the second start on, each begins at an image.
+    let ready = || eventually("an image", || (images(dir.path()) > 0).then_some(()));
+    kill_and_check(dir.path(), 8, 12_000, start, ready);
+}
+
+/// Counts the state images below a directory, while files come and go there.
+fn images(dir: &Path) -> usize {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let count = |path: &Path| match path.file_name().and_then(|name| name.to_str()) {
+        _ if path.is_dir() => images(path),
+        Some(name) => usize::from(name.starts_with("image-") && !name.ends_with(".new")),
+        None => 0,
+    };
+    entries.flatten().map(|entry| count(&entry.path())).sum()
 }

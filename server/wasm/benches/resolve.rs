@@ -1,5 +1,6 @@
 //! What resolving costs with the built-in Wasm policies, against their native twins on the same workload in the same
-//! run: `cargo bench -p tribunal-wasm --bench resolve`. Times are of the thread's processor.
+//! run: `cargo bench -p tribunal-wasm --bench resolve`. Times are of the thread's processor; as in the core's bench, the
+//! rate that nine epochs in ten do not reach is the undisturbed one.
 
 #[path = "../../core/benches/workload/mod.rs"]
 mod workload;
@@ -31,7 +32,7 @@ fn wasm_policies() -> Policies<'static> {
 /// Alternates epochs of both, so that they see the same machine, and prints one line.
 fn report(workload: Workload, wasm: Policies<'static>, seconds: f64) {
     let mut benches = [Bench::new(workload, native_policies()), Bench::new(workload, wasm)];
-    let mut spent = [Duration::ZERO; 2];
+    let mut spent = [Vec::new(), Vec::new()];
     for _ in 0..300_000 / workload.epoch {
         for bench in &mut benches {
             bench.resolve();
@@ -41,22 +42,27 @@ fn report(workload: Workload, wasm: Policies<'static>, seconds: f64) {
     let (mut epochs, mut probing) = (0, Duration::ZERO);
     while epochs < 3 || (cpu_time() - begun).as_secs_f64() < seconds {
         for (bench, spent) in benches.iter_mut().zip(&mut spent) {
-            *spent += bench.resolve().0;
+            spent.push(bench.resolve().0);
         }
         // One of them is enough, but their states must stay the same.
         benches.iter_mut().for_each(|bench| probing += bench.probe() / 2);
         epochs += 1;
     }
     assert_eq!(benches[0].resolver.digest(), benches[1].resolver.digest(), "both decide the same");
-    let rate = |spent: Duration| (epochs * workload.epoch) as f64 / spent.as_secs_f64() / 1e6;
-    let ([native, wasm], probes) = (spent.map(rate), rate(probing));
+    let rate = |spent: Duration, epochs: usize| (epochs * workload.epoch) as f64 / spent.as_secs_f64() / 1e6;
+    let rates = spent.map(|mut spent| {
+        spent.sort_unstable();
+        (rate(spent.iter().sum(), epochs), rate(spent[epochs / 10], 1))
+    });
+    let ([(native, best_native), (wasm, best_wasm)], probes) = (rates, rate(probing, epochs));
     println!(
-        "zipf {:.1}, {:>5} a batch, {:<15} native {native:>5.2} M txn/s  wasm {wasm:>5.2} M txn/s  cost {:>4.1} %  \
-         probes {probes:>5.2} M txn/s",
+        "zipf {:.1}, {:>5} a batch, {:<15} native {native:>5.2} M txn/s (best tenth {best_native:>5.2})  wasm {wasm:>5.2} M \
+         txn/s ({best_wasm:>5.2})  cost {:>4.1} % ({:>4.1} %)  probes {probes:>5.2} M txn/s",
         workload.skew,
         workload.epoch,
         workload.level.name(),
         100.0 * (native / wasm - 1.0),
+        100.0 * (best_native / best_wasm - 1.0),
     );
 }
 

@@ -1,0 +1,102 @@
+//! The state behind one epoch, held still while later epochs are resolved: what images are made of.
+//!
+//! [`Resolver::begin_image`] shares what never changes again (history and window of closed epochs), copies what is small,
+//! and notes which rows and ids are still to be copied. [`Resolver::step_image`] copies a slice of those, between two
+//! epochs; whatever an epoch changes before its slice comes is kept as it was. So no single step takes longer than a
+//! segment of the version map, however large the state is.
+
+use alloc::vec::Vec;
+
+use tribunal_types::{Cen, Existence};
+
+use crate::history::History;
+use crate::identity::IdEntry;
+use crate::map::Entry;
+use crate::resolver::Resolver;
+use crate::window::RangeWindow;
+
+/// Replicated state behind an epoch. Independent of the resolver: it may be made an image on any thread.
+#[derive(Debug, Default)]
+pub struct Frozen {
+    pub(crate) cen: Cen,
+    pub(crate) floor: Cen,
+    /// Epoch, its time, floor, digest, and the floor of the ids.
+    pub(crate) head: [u64; 5],
+    pub(crate) stores: Vec<u64>,
+    pub(crate) store_texts: Vec<u8>,
+    /// Epochs above the floor.
+    pub(crate) marks: Vec<u64>,
+    pub(crate) histories: Vec<History>,
+    pub(crate) windows: Vec<RangeWindow>,
+    /// By shard; while the state is being copied, those of finished shards.
+    pub(crate) rows: Vec<Vec<Entry>>,
+    pub(crate) ids: Vec<IdEntry>,
+}
+
+impl Frozen {
+    /// Returns the epoch.
+    #[must_use]
+    pub fn cen(&self) -> Cen {
+        self.cen
+    }
+}
+
+impl Resolver {
+    /// Begins to take an image of the state as it is now; [`Resolver::step_image`] goes on. One that was under way is
+    /// given up.
+    pub fn begin_image(&mut self) {
+        let upto = self.last;
+        self.shards.iter_mut().for_each(|shard| shard.state.map.begin_copy(upto));
+        self.ids.begin_copy();
+        self.freezing = Some(self.freeze());
+    }
+
+    /// Copies the next slice of the image that is being taken, and returns the state when that was the last one.
+    pub fn step_image(&mut self) -> Option<Frozen> {
+        let frozen = self.freezing.as_mut()?;
+        if let Some(shard) = self.shards.get_mut(frozen.rows.len()) {
+            frozen.rows.extend(shard.state.map.step_copy().map(|copy| copy.into_rows()));
+            return None;
+        }
+        frozen.ids = self.ids.step_copy()?;
+        self.freezing.take()
+    }
+
+    /// Returns the state without rows and ids.
+    pub(crate) fn freeze(&self) -> Frozen {
+        let floor = self.floor.at();
+        let mut frozen = Frozen {
+            cen: self.last,
+            floor,
+            head: [self.last.0, self.epoch_time_ms, floor.0, self.digest.0, self.ids.floor_ms()],
+            marks: self.floor.marks().flat_map(|m| [m.cen.0, m.time_ms, m.bytes]).collect(),
+            histories: self.shards.iter().map(|s| s.state.history.shared()).collect(),
+            windows: self.shards.iter().map(|s| s.state.window.shared()).collect(),
+            ..Frozen::default()
+        };
+        self.freeze_stores(&mut frozen);
+        frozen
+    }
+
+    fn freeze_stores(&self, frozen: &mut Frozen) {
+        let Frozen { stores, store_texts, .. } = frozen;
+        for store in self.stores.iter() {
+            stores.extend([u64::from(store.id.0), store.head.0]);
+            let Some(spec) = &store.spec else {
+                stores.extend([0; 5]);
+                continue;
+            };
+            let flags = 1
+                | u64::from(spec.existence == Existence::Declared) << 1
+                | u64::from(spec.multi_version) << 2
+                | u64::from(spec.transactional) << 3
+                | u64::from(spec.adaptor.is_some()) << 4;
+            let adaptor = spec.adaptor.as_deref().unwrap_or_default();
+            stores.extend([u64::from(spec.namespace.0), flags]);
+            for text in [spec.name.as_str(), adaptor, spec.adaptor_config.as_str()] {
+                stores.push(text.len() as u64);
+                store_texts.extend_from_slice(text.as_bytes());
+            }
+        }
+    }
+}

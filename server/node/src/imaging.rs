@@ -1,0 +1,69 @@
+//! Taking a state image without stopping: the resolver's state is copied a slice at a time, between messages; the image
+//! is put together and written on a thread of its own.
+//!
+//! Invariant: what the node adds is as it was when the image was begun, like the resolver's own columns.
+
+use std::time::{Duration, Instant};
+
+use tribunal_core::frozen::Frozen;
+use tribunal_core::resolver::Resolver;
+use tribunal_types::{Cen, ControlIndex, StateImage};
+
+/// Column of a state image with the last control entry that it includes; the resolver's own columns lie below.
+pub const CONTROL_COLUMN: u16 = 0xff00;
+
+/// Column of a state image with what fills the slots of plugins.
+pub const SLOTS_COLUMN: u16 = 0xff01;
+
+/// How long the sequencer copies before it looks after its messages again.
+pub const SLICE: Duration = Duration::from_millis(1);
+
+/// An image that is being taken.
+#[derive(Debug)]
+pub struct Imaging {
+    control: ControlIndex,
+    slots: Vec<u64>,
+}
+
+/// A state that was taken.
+#[derive(Debug)]
+pub struct TakenImage {
+    state: Frozen,
+    control: ControlIndex,
+    slots: Vec<u64>,
+}
+
+impl Imaging {
+    /// Begins an image of the state behind the resolver's last epoch, which includes control entries up to `control`.
+    /// One that was under way is given up.
+    pub fn begin(resolver: &mut Resolver, control: ControlIndex, slots: Vec<u64>) -> Imaging {
+        resolver.begin_image();
+        Imaging { control, slots }
+    }
+
+    /// Copies for some time, and returns the state once all of it is copied.
+    pub fn go_on(&mut self, resolver: &mut Resolver, patience: Duration) -> Option<TakenImage> {
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
+            if let Some(state) = resolver.step_image() {
+                return Some(TakenImage { state, control: self.control, slots: std::mem::take(&mut self.slots) });
+            }
+        }
+        None
+    }
+}
+
+impl TakenImage {
+    /// Returns the epoch behind which it was taken.
+    pub fn cen(&self) -> Cen {
+        self.state.cen()
+    }
+
+    /// Puts the image together.
+    pub fn into_image(self) -> StateImage {
+        let mut image = self.state.into_image();
+        image.push_words(CONTROL_COLUMN, vec![self.control.0]);
+        image.push_words(SLOTS_COLUMN, self.slots);
+        image
+    }
+}
