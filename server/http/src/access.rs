@@ -1,5 +1,5 @@
-//! Who may do what over HTTP: one layer before all handlers, and the same for commits on their short way, that knows the caller, looks whether its role may use the
-//! route, and whether its tenant has room for one more request.
+//! Who may do what over HTTP: one layer before all handlers, and the same for commits on their short way, that knows
+//! the caller, looks whether its role may use the route, and whether its tenant has room for one more request.
 //!
 //! What a route asks for is told by its pattern as the router matched it, never by the path as it came: a trick that
 //! leads to a handler leads to that handler's rule. A pattern without a rule asks for an operator. The tenant of a

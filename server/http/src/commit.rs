@@ -154,6 +154,18 @@ pub fn decision_response(id: TxnId, decided: &Decided, catalog: &Catalog) -> Res
 /// Reads a body and answers a constant: what a request costs without any work. Benchmarks only.
 pub async fn debug_constant(State(app): State<App>, request: Request) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
+    constant(&app, &parts, body).await
+}
+
+/// Reads a body and answers a constant.
+///
+/// # Errors
+/// If the body does not come.
+pub async fn constant<B>(app: &App, parts: &Parts, body: B) -> Result<Response, Refusal>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     let body = collect(&parts.headers, body, app.options.body_timeout).await?;
     drop(body);
     let mut response = Response::new(Body::from(Bytes::from_static(b"{\"status\":\"constant\"}")));

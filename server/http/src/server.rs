@@ -234,6 +234,8 @@ async fn connection(
     let mut draining = false;
     loop {
         tokio::select! {
+            // Requests first, and without drawing lots each time.
+            biased;
             ended = served.as_mut() => {
                 if let Err(error) = ended {
                     tracing::debug!(%error, "connection broke off");
