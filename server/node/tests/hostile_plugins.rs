@@ -12,6 +12,9 @@ use support::{Node, eventually, new_id};
 fn components() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let parsed = |text: &str| wat::parse_str(text).expect("parses");
     let looping = "(loop $again (br $again)) (unreachable)";
+    let recursing = "(call $recurse (i32.const 0)) (unreachable)";
+    // It gives up when it may not grow, as an allocator does.
+    let hungry = "(if (i32.eq (memory.grow (i32.const 255)) (i32.const -1)) (then (unreachable))) (i32.const 512)";
     let by_place = "(i32.store (i32.const 516) (i32.const 65536)) (i32.store (i32.const 520) (local.get $csns))
                     (i32.store (i32.const 524) (local.get $csn)) (i32.store (i32.const 528) (local.get $csns))
                     (i64.store (i32.const 65536) (i64.const 7)) (i32.const 512)";
@@ -28,10 +31,14 @@ fn components() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("?world=log-adaptor", component(Hostile::default()), "of world conflict-rule, not of log-adaptor"),
         ("?world=rule", component(Hostile::default()), "there is no world"),
         ("?", component(Hostile { pages: 257, ..Hostile::default() }), "bytes of memory from the start"),
+        ("?", parsed(&format!("(component {})", "(core module)".repeat(9))), "9 core modules, 8 are allowed"),
+        ("?", parsed("(component (core module (memory 1)) (core module (memory 1)))"), "more than one memory"),
         ("?", component(Hostile { start: looping, ..Hostile::default() }), "does not start: it ran out of fuel"),
         ("?", component(Hostile { init: looping, ..Hostile::default() }), "configuration: it ran out of fuel"),
         ("?", component(Hostile { rank: looping, ..Hostile::default() }), "golden vectors: it ran out of fuel"),
         ("?", component(Hostile { rank: "(unreachable)", ..Hostile::default() }), "golden vectors: it trapped"),
+        ("?", component(Hostile { rank: recursing, ..Hostile::default() }), "golden vectors: its stack overflowed"),
+        ("?", component(Hostile { rank: hungry, ..Hostile::default() }), "golden vectors: it trapped"),
         ("?", component(Hostile { rank: short, ..Hostile::default() }), "2 high and 1 low ranks"),
         (
             "?",

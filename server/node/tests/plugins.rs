@@ -14,23 +14,38 @@ use serde_json::{Value, json};
 use support::{Node, eventually};
 use tool::{done, plugin};
 
-/// Builds the three plugins in `folder`, one after the other.
+/// Makes a plugin's folder, with a source in the place of the template's.
+fn write(folder: &Path, world: &str, name: &str, source: &str) {
+    std::fs::write(folder.join(name).join("src/lib.rs"), source).expect("writes");
+    if world == "log-adaptor" {
+        let manifest = folder.join(name).join("Cargo.toml");
+        let text = std::fs::read_to_string(&manifest).expect("reads");
+        std::fs::write(&manifest, text.replace("[dependencies]\n", "[dependencies]\nserde_json = \"1\"\n"))
+            .expect("writes");
+    }
+}
+
+/// Builds the plugins in `folder`, one after the other.
 fn build(folder: &Path) {
-    for (world, name, source, crates) in [
-        ("conflict-rule", "most-writes-wins", include_str!("outside/most_writes_wins.rs"), ""),
-        ("isolation-validator", "bounded-staleness", include_str!("outside/bounded_staleness.rs"), ""),
-        ("log-adaptor", "redis-hash", include_str!("outside/redis_hash.rs"), "serde_json = \"1\"\n"),
+    for (world, name, source) in [
+        ("conflict-rule", "most-writes-wins", include_str!("outside/most_writes_wins.rs")),
+        ("isolation-validator", "bounded-staleness", include_str!("outside/bounded_staleness.rs")),
+        ("log-adaptor", "redis-hash", include_str!("outside/redis_hash.rs")),
     ] {
         done(folder, &["new", "--world", world, "--lang", "rust", name]);
         // The template itself builds and passes before anybody edits it.
         assert!(done(folder, &["build", name]).contains("imports: none"));
         assert!(done(folder, &["test", name]).contains("passed"));
-        std::fs::write(folder.join(name).join("src/lib.rs"), source).expect("writes");
-        let manifest = folder.join(name).join("Cargo.toml");
-        let text = std::fs::read_to_string(&manifest).expect("reads");
-        std::fs::write(&manifest, text.replace("[dependencies]\n", &format!("[dependencies]\n{crates}")))
-            .expect("writes");
+        write(folder, world, name, source);
         assert!(done(folder, &["build", name]).contains("imports: none"));
+    }
+    for (world, name, source) in [
+        ("isolation-validator", "lying-validator", include_str!("outside/lying_validator.rs")),
+        ("log-adaptor", "lying-adaptor", include_str!("outside/lying_adaptor.rs")),
+    ] {
+        done(folder, &["new", "--world", world, "--lang", "rust", name]);
+        write(folder, world, name, source);
+        done(folder, &["build", name]);
     }
 }
 
@@ -45,6 +60,8 @@ fn plugins_from_outside_fill_every_slot() {
             what_is_active_survives_a_stop_and_a_kill,
             a_validator_adds_a_bound_to_its_level,
             an_adaptor_writes_another_data_model,
+            broken_promises_are_found_before_an_upload,
+            an_upload_that_is_refused_leaves_what_decides,
         ] {
             let folder = folder.path();
             scope.spawn(move || story(folder));
@@ -256,4 +273,71 @@ fn an_adaptor_writes_another_data_model(folder: &Path) {
     let why = stopped["last_error"].as_str().unwrap();
     assert!(why.contains("row eve: a hash needs an object") && why.contains('5'), "{why}");
     assert_eq!(put(&node, "fay", json!({}))["status"], "committed", "commits go on");
+}
+
+/// Plugins of the right types that break what types cannot say. That a rule or validator answers otherwise the second
+/// time is not among them: its instances are fresh and have nothing to tell the times by.
+fn broken_promises_are_found_before_an_upload(folder: &Path) {
+    let cases = [
+        ("validator", "init", "does not take its configuration: it ran out of fuel"),
+        ("validator", "length", "golden vectors: it gave 1 codes and 1 witnesses for 2 transactions"),
+        ("validator", "reasons", "it gave code 255, which no reason has"),
+        ("validator", "witnesses", "it blamed operation 1000 of a transaction that has"),
+        ("validator", "everybody", "golden vectors: it rejects a transaction that nothing stands against"),
+        ("validator", "shuffles", "shuffled batches: a transaction gets code"),
+        ("validator", "subsets", "subsets of a batch: a transaction gets code"),
+        ("validator", "splits", "operations spread over shards: a transaction is rejected as a whole and accepted"),
+        ("adaptor", "trap", "golden vectors: it trapped"),
+        ("adaptor", "everything", "golden vectors: it takes no record of any kind"),
+        ("adaptor", "gap", "golden vectors: it left out the records from 3"),
+        ("adaptor", "overlap", "golden vectors: it encoded records 2..=3 where 3 comes next of 3"),
+        ("adaptor", "columns", "golden vectors: its RESP columns do not fit together"),
+        ("adaptor", "no key", "the same records again: a request has no idempotency key"),
+        ("adaptor", "one key", "the same records again: two requests of one batch share an idempotency key"),
+        ("adaptor", "key of a batch", "the same records again: different records share an idempotency key"),
+        ("adaptor", "success", "errors of the storage: it takes"),
+        ("adaptor", "watermark", "errors of the storage: it reads the watermark 0 out of"),
+    ];
+    for (world, breaks, expected) in cases {
+        let config = json!({"breaks": breaks}).to_string();
+        let (ok, text) = plugin(folder, &["test", &format!("lying-{world}"), "--config", &config]);
+        assert!(!ok && text.contains("it does not pass") && text.contains(expected), "{breaks}: {text}");
+    }
+    for name in ["lying-validator", "lying-adaptor"] {
+        assert!(done(folder, &["test", name]).contains("passed"), "it can keep its promises");
+    }
+}
+
+/// A version that is refused, as an upload or for its configuration, changes nothing: the one before it goes on.
+fn an_upload_that_is_refused_leaves_what_decides(folder: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let url = node.url.clone();
+    done(folder, &["push", "--url", &url, "most-writes-wins"]);
+    done(folder, &["activate", "--url", &url, "most-writes-wins"]);
+    done(folder, &["push", "--url", &url, "lying-validator"]);
+    done(folder, &["activate", "--url", &url, "--slot", "validator:read-committed", "lying-validator"]);
+    assert!(node.contest("before").1);
+    let before = node.get("/v1/admin/plugins").body["slots"].clone();
+    let held = || {
+        let active = |slots: &Value| slots.as_array().unwrap().iter().map(|slot| slot["active"].clone()).collect();
+        let (then, now): (Vec<_>, Vec<_>) = (active(&before), active(&node.get("/v1/admin/plugins").body["slots"]));
+        assert_eq!(then, now);
+    };
+    let wish = |breaks: &str| json!({"slot": "validator:read-committed", "config": {"breaks": breaks}});
+    for breaks in ["init", "length", "splits", "everybody"] {
+        let reply = node.post("/v1/admin/plugins/lying-validator/activate", &wish(breaks));
+        assert_eq!((reply.status, &reply.body["code"]), (422, &json!("plugin_refused")), "{breaks}: {}", reply.body);
+        held();
+    }
+    let mut cut = std::fs::read(folder.join("most-writes-wins/most-writes-wins.wasm")).expect("was built");
+    cut.truncate(cut.len() / 2);
+    assert_eq!(node.put_wasm("/v1/admin/plugins/most-writes-wins", &cut).status, 422);
+    let other_world = std::fs::read(folder.join("redis-hash/redis-hash.wasm")).expect("was built");
+    let taken = node.put_wasm("/v1/admin/plugins/most-writes-wins", &other_world);
+    assert_eq!((taken.status, &taken.body["code"]), (422, &json!("plugin_name_taken")), "{}", taken.body);
+    let lying = node.put_wasm("/v1/admin/plugins/most-writes-wins?world=isolation-validator", &other_world);
+    assert_eq!((lying.status, &lying.body["code"]), (422, &json!("plugin_refused")), "{}", lying.body);
+    held();
+    assert!(node.contest("after").1, "the version before still decides");
 }
