@@ -7,6 +7,7 @@
 
 pub mod adaptor;
 pub mod attach;
+mod bounded_stream;
 pub mod egress;
 pub mod embedded;
 mod http_connection;

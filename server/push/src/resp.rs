@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tribunal_types::{Command, RespPipeline, RespValue, StorageReply};
 
+use crate::bounded_stream::BoundedStream;
 use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
 
 /// Where a storage is and how long to wait for it.
@@ -82,6 +83,7 @@ impl RespTransport {
     async fn open(&self) -> Result<(Live, StorageDurability), TransportError> {
         let stream = connect_any(&self.options.egress.resolve(&self.options.endpoint).await?).await?;
         stream.set_nodelay(true).map_err(broken)?;
+        let stream = BoundedStream::new(stream);
         let mut info = RedisConnectionInfo::default().set_db(self.options.database).set_skip_set_lib_name();
         if let Some(username) = &self.options.username {
             info = info.set_username(username);

@@ -17,6 +17,7 @@ use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, private::Bytes
 use tokio_postgres::{Client, NoTls, Statement};
 use tribunal_types::{Command, SqlStatement, StorageReply};
 
+use crate::bounded_stream::BoundedStream;
 use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
 
 /// Statements that are kept prepared; an adaptor makes a few per table.
@@ -111,6 +112,7 @@ impl SqlTransport {
         let options = &self.options;
         let stream = connect_any(&options.egress.resolve(&options.endpoint).await?).await?;
         stream.set_nodelay(true).map_err(broken)?;
+        let stream = BoundedStream::new(stream);
         let bound_ms = options.reply_timeout.as_millis();
         let mut config = tokio_postgres::Config::new();
         config

@@ -1,0 +1,117 @@
+//! Requests as clients send them, through all routes: whatever they say, each gets an answer that is no fault of the
+//! server's, and a refusal says what is wrong and where.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode, Uri, header};
+use http_body_util::BodyExt;
+use tower::ServiceExt;
+use tribunal_api::{BatchCommitRequest, CommitRequest, Problem};
+use tribunal_http::RouterOptions;
+
+#[path = "../../../server/http/tests/double/mod.rs"]
+mod double;
+
+use double::Double;
+
+/// Requests that one node takes, before a new one stands in.
+const REQUESTS_MAX: usize = 256;
+/// How long an answer is waited for; some are written for as long as somebody reads.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+struct Stage {
+    runtime: tokio::runtime::Runtime,
+    router: Router,
+    requests: usize,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let router = tribunal_http::router(Arc::new(Double::new()), RouterOptions::default());
+        Stage { runtime, router, requests: 0 }
+    }
+}
+
+thread_local! {
+    static STAGE: RefCell<Stage> = RefCell::new(Stage::new());
+}
+
+/// Sends one request and tells whether it succeeded: a line `METHOD PATH CONTENT-TYPE`, the rest is the body.
+pub fn run(data: &[u8]) -> bool {
+    let Some((line, body)) = data.split_at_checked(data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len()))
+    else {
+        return false;
+    };
+    let body = body.get(1..).unwrap_or_default();
+    let mut words = line.split(|byte| *byte == b' ');
+    let (Some(Ok(method)), Some(Ok(uri))) = (words.next().map(Method::from_bytes), words.next().map(Uri::try_from))
+    else {
+        return false;
+    };
+    let mut request = Request::builder().method(method).uri(uri.clone());
+    if let Some(kind) = words.next() {
+        request = request.header(header::CONTENT_TYPE, kind);
+    }
+    let Ok(request) = request.body(Body::from(body.to_vec())) else { return false };
+    STAGE.with_borrow_mut(|stage| {
+        if stage.requests == REQUESTS_MAX {
+            *stage = Stage::new();
+        }
+        stage.requests += 1;
+        let router = stage.router.clone();
+        let answered = stage.runtime.block_on(async {
+            tokio::time::timeout(PATIENCE, async {
+                let Ok(response) = router.oneshot(request).await;
+                let (parts, body) = response.into_parts();
+                let body = body.collect().await.expect("an answer can be read").to_bytes();
+                (parts, body)
+            })
+            .await
+        });
+        let Ok((parts, answer)) = answered else { return false };
+        let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        check(&uri, body, parts.status, kind, &answer);
+        parts.status.is_success()
+    })
+}
+
+fn check(uri: &Uri, body: &[u8], status: StatusCode, kind: &str, answer: &[u8]) {
+    // The double of the node is never ready.
+    assert!(!status.is_server_error() || uri.path() == "/readyz", "{status}: {}", String::from_utf8_lossy(answer));
+    if !status.is_success() {
+        if uri.path() != "/readyz" {
+            refused(status, kind, answer);
+        }
+        return;
+    }
+    if kind == "application/json" {
+        let parsed = serde_json::from_slice::<serde::de::IgnoredAny>(answer);
+        assert!(parsed.is_ok(), "{}", String::from_utf8_lossy(answer));
+    }
+    // What the server takes is what the specification describes, and it says the same when it is written again.
+    if uri.path().ends_with("/batch-commit") && body.trim_ascii().starts_with(b"{\"txns\"") {
+        // Items are judged one by one: a bad one does not spoil the others.
+        return drop(serde_json::from_slice::<BatchCommitRequest>(body));
+    }
+    if uri.path().ends_with("/commit") {
+        let read: CommitRequest = serde_json::from_slice(body).expect("a body that was taken fits the specification");
+        let written = serde_json::to_string(&read).expect("JSON");
+        let again: CommitRequest = serde_json::from_str(&written).expect("its own words");
+        assert_eq!(serde_json::to_string(&again).expect("JSON"), written);
+    }
+}
+
+fn refused(status: StatusCode, kind: &str, answer: &[u8]) {
+    assert_eq!(kind, "application/problem+json", "{status}");
+    let problem: Problem = serde_json::from_slice(answer).expect("a problem");
+    assert!(!problem.code.is_empty() && !problem.detail.is_empty(), "{problem:?}");
+    for error in problem.errors {
+        assert!(error.pointer.is_empty() || error.pointer.starts_with(['/', '?']), "{}", error.pointer);
+        assert!(!error.code.is_empty() && !error.detail.is_empty(), "{error:?}");
+    }
+}
