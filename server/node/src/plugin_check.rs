@@ -21,8 +21,8 @@ use crate::artefacts::{Checked, hex};
 pub const COMMAND: &str = "check-plugin";
 /// Processor time of a check, seconds. The largest component that is allowed takes a fraction of it.
 const CPU_S_MAX: u64 = 120;
-/// How long a check may take, whatever it does.
-const PATIENCE: Duration = Duration::from_secs(240);
+/// How long a check may take, whatever it does: several times its processor time, for machines that do more at once.
+const PATIENCE: Duration = Duration::from_secs(480);
 /// Memory that a check may write to, bytes: the compiler's, and the instance's.
 const DATA_BYTES_MAX: u64 = 2 << 30;
 /// Address space: beside that, one memory is reserved as in production, which takes none.

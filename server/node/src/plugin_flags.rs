@@ -49,6 +49,8 @@ pub enum Language {
     Rust,
     /// C; rules and validators.
     C,
+    /// JavaScript; rules and validators.
+    Js,
 }
 
 impl Language {
@@ -58,6 +60,7 @@ impl Language {
         match self {
             Language::Rust => "rust",
             Language::C => "c",
+            Language::Js => "js",
         }
     }
 }

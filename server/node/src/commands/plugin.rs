@@ -8,7 +8,7 @@ mod template;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tribunal_wasm::World;
+use tribunal_wasm::{PluginLimits, World};
 
 use crate::plugin_check::{self, CheckError, Found};
 use crate::plugin_flags::{PluginCommand, Test};
@@ -117,10 +117,14 @@ fn print(found: &Found) {
     for (check, cases) in &checked.checks {
         println!("  passed  {check} ({cases})");
     }
-    let percent = checked.fuel_per_item * 100 / checked.budget_per_item.max(1);
+    let per_call = PluginLimits::default().fuel_per_call + checked.budget_per_item;
+    let percent = |used: u64, budget: u64| used.saturating_mul(100) / budget.max(1);
     println!(
-        "  fuel    {} a call, {} an item ({percent} % of the budget)",
-        checked.fuel_per_call, checked.fuel_per_item
+        "  fuel    {} a call ({} % of the budget), {} an item ({} %)",
+        checked.fuel_per_call,
+        percent(checked.fuel_per_call, per_call),
+        checked.fuel_per_item,
+        percent(checked.fuel_per_item, checked.budget_per_item)
     );
     println!("  behaves {}", &checked.behaviour[..checked.behaviour.len().min(16)]);
     if !checked.levels.is_empty() {

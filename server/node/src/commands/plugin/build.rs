@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use tribunal_wasm::{PluginLimits, encode, gate};
+use tribunal_wasm::{PluginLimits, World, encode, gate};
 
 use super::Manifest;
 
@@ -16,19 +16,28 @@ const TARGET: &str = "wasm32-unknown-unknown";
 pub fn build(folder: &Path) -> Result<(), String> {
     let manifest = Manifest::read(folder)?;
     let world = manifest.world()?;
-    let bytes = match manifest.lang.as_str() {
-        "rust" => rust(folder)?,
-        "c" => c(folder)?,
-        other => return Err(format!("plugin.toml: this version cannot build `{other}`, but rust and c")),
+    let component = match manifest.lang.as_str() {
+        "rust" => component_of(&rust(folder)?, world)?,
+        "c" => component_of(&c(folder)?, world)?,
+        "js" => js(folder, world)?,
+        other => return Err(format!("plugin.toml: this version cannot build `{other}`, but rust, c and js")),
     };
-    let imports = encode::imports(&bytes).map_err(|error| error.to_string())?;
-    println!("imports: {}", if imports.is_empty() { "none".to_owned() } else { imports.join(", ") });
-    let component = encode::encode(&bytes, world).map_err(|error| error.to_string())?;
     gate::check(&component, world, &PluginLimits::default()).map_err(|refusal| refusal.to_string())?;
+    // The gate lets nothing pass that imports.
+    println!("imports: none");
     let path = manifest.component(folder);
     std::fs::write(&path, &component).map_err(|error| format!("{}: {error}", path.display()))?;
     println!("{}: {} bytes, world {}", path.display(), component.len(), world.name());
     Ok(())
+}
+
+/// Makes a component of a core module.
+fn component_of(module: &[u8], world: World) -> Result<Vec<u8>, String> {
+    let imports = encode::imports(module).map_err(|error| error.to_string())?;
+    if !imports.is_empty() {
+        println!("imports: {}", imports.join(", "));
+    }
+    encode::encode(module, world).map_err(|error| error.to_string())
 }
 
 /// Runs a tool, whose complaints go to the terminal, and returns what it printed.
@@ -101,6 +110,23 @@ fn c(folder: &Path) -> Result<Vec<u8>, String> {
     command.args(["-Wl,--no-entry", "-Wl,-z,stack-size=65536", "-Wl,--initial-memory=2097152", "-s", "-o"]);
     run(command.arg(module.path()), C_INSTALL)?;
     read(module.path())
+}
+
+const JS_INSTALL: &str = "install Node.js 20 or later (https://nodejs.org), which brings npm along";
+
+/// Lets componentize-js put the source and an engine of JavaScript into one component, and returns that.
+fn js(folder: &Path, world: World) -> Result<Vec<u8>, String> {
+    if !folder.join("node_modules").exists() {
+        println!("installing what package-lock.json names");
+        let mut npm = Command::new("npm");
+        npm.current_dir(folder).args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]);
+        run(&mut npm, JS_INSTALL)?;
+    }
+    let component = tempfile::Builder::new().suffix(".wasm").tempfile().map_err(|error| error.to_string())?;
+    let mut node = Command::new("node");
+    node.current_dir(folder).args(["build.mjs", world.name()]).arg(component.path());
+    run(&mut node, JS_INSTALL)?;
+    read(component.path())
 }
 
 fn read(module: &Path) -> Result<Vec<u8>, String> {

@@ -15,7 +15,7 @@ use crate::cli::Target;
 use crate::plugin_flags::{Activate, Push};
 
 /// A check may compile for minutes.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 fn agent() -> Agent {
     let config = Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));

@@ -51,6 +51,12 @@ const C_VALIDATOR: [&str; 3] = [
     include_str!("../../../../../sdk/templates/c/bindings/isolation_validator.h"),
 ];
 
+const JS_MANIFEST: &str = include_str!("../../../../../sdk/templates/js/package.json.in");
+const JS_LOCK: &str = include_str!("../../../../../sdk/templates/js/package-lock.json.in");
+const JS_BUILD: &str = include_str!("../../../../../sdk/templates/js/build.mjs");
+const JS_RULE: &str = include_str!("../../../../../sdk/templates/js/rule.js");
+const JS_VALIDATOR: &str = include_str!("../../../../../sdk/templates/js/validator.js");
+
 /// A file to write: path below the plugin's folder, and text.
 type File = (PathBuf, String);
 
@@ -78,6 +84,7 @@ pub fn write(flags: &New) -> Result<(), String> {
     let mut files = match flags.lang {
         Language::Rust => rust(name, world),
         Language::C => c(name, world)?,
+        Language::Js => js(name, world)?,
     };
     let manifest = toml::to_string(&manifest).map_err(|error| error.to_string())?;
     files.push(("plugin.toml".into(), manifest));
@@ -146,6 +153,27 @@ fn c(name: &str, world: World) -> Result<Vec<File>, String> {
         files.push((Path::new("runtime").join(file), text.replace("{{world}}", prefix)));
     }
     Ok(files)
+}
+
+fn js(name: &str, world: World) -> Result<Vec<File>, String> {
+    let source = match world {
+        World::ConflictRule => JS_RULE,
+        World::IsolationValidator => JS_VALIDATOR,
+        World::LogAdaptor => {
+            return Err(
+                "there is no JavaScript template of log-adaptor, which would spend more fuel than a call has; \
+                        --lang rust has one"
+                    .to_owned(),
+            );
+        }
+    };
+    Ok(vec![
+        ("package.json".into(), filled(JS_MANIFEST, name)),
+        ("package-lock.json".into(), filled(JS_LOCK, name)),
+        ("build.mjs".into(), JS_BUILD.to_owned()),
+        (".gitignore".into(), "/node_modules\n*.wasm\n".to_owned()),
+        ("src/plugin.js".into(), filled(source, name)),
+    ])
 }
 
 #[cfg(test)]

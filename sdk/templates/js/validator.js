@@ -1,0 +1,48 @@
+// {{name}}: an isolation validator. It replaces the validator of a level and must reject at least what that level forbids;
+// this one keeps repeatable read: whatever was read must still be there.
+
+// Tribunal's own reason; a reason of one's own is a code from 1 to 127.
+const READ_CONFLICT = 128;
+const NO_WITNESS = 0xffffffff;
+
+export const lifecycle = {
+  describe() {
+    const about = 'Rejects a transaction if a row that it read has changed.';
+    return { name: '{{name}}', version: '0.1.0', about };
+  },
+
+  // Takes the configuration, JSON text. Throwing a text refuses it.
+  init(config) {
+    if (!/^\s*(\{\s*\})?\s*$/.test(config)) throw 'configuration: this plugin takes none';
+  },
+};
+
+// A column of 64-bit numbers as pairs of 32-bit ones: comparing these makes no BigInts.
+const halves = (column) => new Uint32Array(column.buffer, column.byteOffset, 2 * column.length);
+
+export const validator = {
+  // Lists of groups that are not named here arrive empty: txns, snapshots, reads, ranges, writes.
+  needs() {
+    return { reads: true };
+  },
+
+  validate({ count, reads }) {
+    const { ends } = reads;
+    const [seen, latest] = [halves(reads.seen), halves(reads.latest)];
+    const code = new Uint8Array(count);
+    const witness = new Uint32Array(count).fill(NO_WITNESS);
+    let at = 0;
+    // Each transaction by itself.
+    for (let t = 0; t < count; t += 1) {
+      const start = at;
+      for (; at < ends[t]; at += 1) {
+        const changed = seen[2 * at] !== latest[2 * at] || seen[2 * at + 1] !== latest[2 * at + 1];
+        if (changed && code[t] === 0) {
+          code[t] = READ_CONFLICT;
+          witness[t] = at - start;
+        }
+      }
+    }
+    return { code, witness };
+  },
+};

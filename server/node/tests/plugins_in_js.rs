@@ -1,0 +1,85 @@
+//! Plugins in JavaScript: written by `tribunal plugin new --lang js`, edited, built with an engine of JavaScript inside,
+//! tested, and activated. Compiling that engine takes most of a minute of a core in sum, so the rule goes all the way; the
+//! validator's source runs in Node.js. Without Node.js there is nothing to test, and the test says so.
+
+mod support;
+#[path = "support/plugin.rs"]
+mod tool;
+
+use std::path::Path;
+use std::process::Command;
+
+use support::Node;
+use tool::{done, plugin};
+
+fn write(folder: &Path, world: &str, name: &str) {
+    done(folder, &["new", "--world", world, "--lang", "js", name]);
+}
+
+/// Whether Node.js and npm are here.
+fn has_node() -> bool {
+    ["node", "npm"].iter().all(|tool| Command::new(tool).arg("--version").output().is_ok_and(|o| o.status.success()))
+}
+
+#[test]
+fn a_rule_in_javascript_decides() {
+    if !has_node() {
+        println!("SKIPPED: Node.js with npm is needed for plugins in JavaScript");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    write(folder, "conflict-rule", "most-writes");
+    let source = folder.join("most-writes/src/plugin.js");
+    let edited = std::fs::read_to_string(&source)
+        .expect("reads")
+        .replace("return { csn: true };", "return { csn: true, writes: true };")
+        .replace(
+            "new BigUint64Array(batch.count);",
+            "new BigUint64Array(batch.count);
+    // The lower halves, so that no BigInt is made.
+    const low = new Uint32Array(hi.buffer);
+    for (let t = 0; t < batch.count; t += 1) low[2 * t] = 0xffffffff - batch.writes[t];",
+        );
+    assert!(edited.contains("writes: true") && edited.contains("batch.writes"), "the template has these lines");
+    std::fs::write(&source, edited).expect("writes");
+    let (ok, text) = plugin(folder, &["build", "most-writes"]);
+    if !ok && text.contains("npm failed") {
+        println!("SKIPPED: npm cannot install here: {}", text.trim());
+        return;
+    }
+    assert!(ok && text.contains("imports: none"), "{text}");
+
+    let dir = tempfile::tempdir().expect("a folder");
+    let node = Node::start(dir.path());
+    assert!(!node.contest("before").1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let tested = done(folder, &["test", "most-writes"]);
+            assert!(tested.contains("subsets of a batch") && tested.contains("fresh instances"), "{tested}");
+            assert!(tested.contains(" a call (") && tested.contains(" % of the budget)"), "{tested}");
+        });
+        done(folder, &["push", "--url", &node.url, "most-writes"]);
+    });
+    done(folder, &["activate", "--url", &node.url, "most-writes"]);
+    assert!(node.contest("after").1, "the JavaScript decides");
+    let list = node.get("/v1/admin/plugins").body;
+    let rule = list["slots"].as_array().expect("slots").iter().find(|slot| slot["slot"] == "rule").expect("is there");
+    assert_eq!((&rule["active"]["name"], &rule["health"]["fallbacks"]), (&"most-writes".into(), &"0".into()), "{rule}");
+}
+
+#[test]
+fn the_template_of_a_validator_in_javascript_does_what_it_says() {
+    if !has_node() {
+        println!("SKIPPED: Node.js with npm is needed for plugins in JavaScript");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), "isolation-validator", "strict-reads");
+    std::fs::write(folder.path().join("test.mjs"), include_str!("outside/validator.mjs")).expect("writes");
+    let ran = Command::new("node").arg("test.mjs").current_dir(folder.path()).output().expect("node starts");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert_eq!(String::from_utf8_lossy(&ran.stdout).trim(), "all held");
+    let (ok, text) = plugin(folder.path(), &["new", "--world", "log-adaptor", "--lang", "js", "none"]);
+    assert!(!ok && text.contains("--lang rust"), "{text}");
+}
