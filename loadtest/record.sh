@@ -48,6 +48,7 @@ if [ "$list" -eq 0 ]; then
   binaries=(--bin tribunal-bench --bin tribunal-peers)
   [ -n "${TRIBUNAL:-}" ] || binaries+=(--bin tribunal)
   cargo build --release --locked "${binaries[@]}" >&2
+  collector="$(bash tests/collector/build.sh)"
   [ "$benches" -eq 0 ] || cargo bench --locked --no-run -p tribunal-core -p tribunal-wasm --bench resolve >&2
 fi
 data="$(mktemp -d "${DATA_PARENT:-${TMPDIR:-/tmp}}/tribunal-record-XXXXXX")"
@@ -55,6 +56,7 @@ chmod 755 "$data" # PostgreSQL runs as a user of its own and has to get at its f
 trap 'rm -rf "$data"' EXIT
 etcd=""
 omid=""
+collector="${collector:-}"
 
 # A turn's seconds, from the minutes: the whole set takes about 300 s for starting servers and writing rows, and 200
 # times a turn. With --minutes 14 a turn takes 2.7 s. What does not fit, on a slower machine, is left for another run.
@@ -102,6 +104,7 @@ all() {
   measure compare-commit-constant-zipf bench compare --rounds 5
   measure compare-wasm-native-batches bench policies --batched --rounds 3 "${batches[@]}" "${log_only[@]}"
   measure compare-wasm-native-single bench policies --rounds 3
+  measure compare-telemetry-single bench telemetry --rounds 3 --collector "$collector"
   measure load-batch-uniform-log-only bench batch "${batches[@]}" "${log_only[@]}" --zipf 0
   measure load-batch-zipf-log-only bench batch "${batches[@]}" "${log_only[@]}"
   measure load-batch-uniform-pushed bench batch "${batches[@]}" --zipf 0

@@ -51,6 +51,13 @@ install_zig() {
   export TRIBUNAL_CC="$venv/bin/python -m ziglang cc"
 }
 
+# The OpenTelemetry Collector that the telemetry test sends to. Built here, where no test's clock runs.
+build_collector() {
+  command -v go >/dev/null || return 0
+  echo "== building the collector, unless it is there"
+  bash tests/collector/build.sh || echo "the collector could not be built: tests that need it are skipped"
+}
+
 build() {
   echo "== building: $*"
   cargo "$@" || { broken=1; echo "BUILD FAILED: cargo $*"; }
@@ -77,6 +84,7 @@ run_tests() {
 
 install_storages
 install_zig
+build_collector
 # Builds the server as well, which some tests start as a process: it has integration tests of its own.
 # Optimised, like the server itself, so that the largest dependency is compiled once and not once a profile.
 build test --release --workspace --locked --no-run

@@ -3,6 +3,7 @@
 
 pub mod body;
 pub mod chart;
+pub mod collector;
 pub mod engine;
 pub mod error;
 pub mod idle;

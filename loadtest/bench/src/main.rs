@@ -44,6 +44,15 @@ fn run(command: Command) -> Result<(), BenchError> {
             report::print(&machine, common.json, &compared.text("Wasm", "native"), json!(compared));
             Ok(())
         }
+        Command::Telemetry { common, rounds, batched, telemetry } => {
+            let mode = if batched { Mode::Batch } else { Mode::Commit };
+            let (compared, spans) = measure::against_untraced(&common, rounds, mode, &telemetry)?;
+            let text = compared.text("with telemetry", "without") + &spans.text();
+            let mut document = json!(compared);
+            document["spans"] = json!(spans);
+            report::print(&machine, common.json, &text, document);
+            Ok(())
+        }
         Command::Space { common, batched } => {
             let space = space::measure(&common, if batched { Mode::Batch } else { Mode::Commit })?;
             report::print(&machine, common.json, &space.text(), json!(space));

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::collector::{Collector, Spans};
 use crate::engine::{self, Pacing};
 use crate::error::BenchError;
 use crate::lag;
 use crate::machine::own_cpu;
-use crate::options::{Common, Workload};
+use crate::options::{Common, TelemetryFlags, Workload};
 use crate::report::{CpuUsed, Percentiles, Report};
 use crate::server::Server;
 use crate::traffic::{Mode, Preload, TxnTraffic};
@@ -224,23 +225,73 @@ pub fn against_constant(common: &Common, rounds: usize) -> Result<Comparison, Be
 /// # Errors
 /// If no server may be spawned, or the traffic breaks off.
 pub fn against_native(common: &Common, rounds: usize, mode: Mode) -> Result<Comparison, BenchError> {
-    if common.spawn.is_none() {
-        return Err(BenchError::Usage("two servers are compared: name their binary by --spawn".to_owned()));
-    }
-    let prepare = |host: &str| {
+    let with = |host: &str| {
         let mut flags = common.clone();
         flags.serve_arg.extend(["--plugins".to_owned(), host.to_owned()]);
-        let mut bench = Bench::prepare(&flags)?;
+        flags
+    };
+    two_servers([&with("native"), &with("wasm")], rounds, mode)
+}
+
+/// Measures a server that sends traces and metrics to a collector against one that does not, in turns. The collector
+/// runs on the same machine, and what it needs is missing to the server: a price that is paid, too.
+///
+/// # Errors
+/// If no server may be spawned, the collector does not start, or the traffic breaks off.
+pub fn against_untraced(
+    common: &Common,
+    rounds: usize,
+    mode: Mode,
+    telemetry: &TelemetryFlags,
+) -> Result<(Comparison, Spans), BenchError> {
+    let collector = Collector::start(&telemetry.collector, &common.data_dir)?;
+    let with = |variables: Vec<(&str, String)>| {
+        let mut flags = common.clone();
+        flags.serve_env.extend(variables.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        flags
+    };
+    let mut on = vec![("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint())];
+    on.extend(telemetry.sampler.clone().map(|sampler| ("OTEL_TRACES_SAMPLER", sampler)));
+    let flags = [with(vec![("OTEL_SDK_DISABLED", "true".to_owned())]), with(on)];
+    let mut spans = Spans::default();
+    let look = |bench: &Bench| {
+        spans = Spans::of(bench.server.addr())?;
+        Ok(())
+    };
+    let compared = two_servers_then([&flags[0], &flags[1]], rounds, mode, look)?;
+    if spans.sent == 0.0 {
+        return Err(BenchError::Reply("the server sent no spans, so this measures nothing"));
+    }
+    Ok((compared, spans))
+}
+
+/// Measures two servers in turns, the yardstick first.
+fn two_servers(flags: [&Common; 2], rounds: usize, mode: Mode) -> Result<Comparison, BenchError> {
+    two_servers_then(flags, rounds, mode, |_| Ok(()))
+}
+
+fn two_servers_then(
+    flags: [&Common; 2],
+    rounds: usize,
+    mode: Mode,
+    look: impl FnOnce(&Bench) -> Result<(), BenchError>,
+) -> Result<Comparison, BenchError> {
+    if flags[0].spawn.is_none() {
+        return Err(BenchError::Usage("two servers are compared: name their binary by --spawn".to_owned()));
+    }
+    let prepare = |flags: &Common| {
+        let mut bench = Bench::prepare(flags)?;
         bench.warm_up(mode)?;
         Ok::<_, BenchError>(bench)
     };
-    let (mut native, mut wasm) = (prepare("native")?, prepare("wasm")?);
-    let (mut native_turns, mut wasm_turns) = (Vec::new(), Vec::new());
+    let (mut yardstick, mut measured) = (prepare(flags[0])?, prepare(flags[1])?);
+    let (mut yardstick_turns, mut measured_turns) = (Vec::new(), Vec::new());
     for _ in 0..rounds.max(1) {
-        native_turns.push(native.turn_and_lag(mode)?);
-        wasm_turns.push(wasm.turn_and_lag(mode)?);
+        yardstick_turns.push(yardstick.turn_and_lag(mode)?);
+        measured_turns.push(measured.turn_and_lag(mode)?);
     }
-    Ok(Comparison::of(native_turns, wasm_turns))
+    look(&measured)?;
+    Ok(Comparison::of(yardstick_turns, measured_turns))
 }
 
 /// Returns the median of one figure of several turns.

@@ -49,6 +49,22 @@ pub enum Command {
         #[arg(long)]
         batched: bool,
     },
+    /// The same load to a server that sends traces and metrics to a collector and to one that does not, in turns: what
+    /// telemetry costs. Needs --spawn.
+    Telemetry {
+        /// Workload and target.
+        #[command(flatten)]
+        common: Common,
+        /// Turns of each kind.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Post batches rather than single transactions.
+        #[arg(long)]
+        batched: bool,
+        /// Where spans go, and which.
+        #[command(flatten)]
+        telemetry: TelemetryFlags,
+    },
     /// One client, one transaction at a time, against bare fdatasyncs on the same disk in the same run.
     Idle {
         /// Workload and target.
@@ -94,6 +110,17 @@ pub enum Command {
         #[arg(long, default_value = "charts")]
         link: String,
     },
+}
+
+/// Where spans go, and which.
+#[derive(Clone, Debug, Args)]
+pub struct TelemetryFlags {
+    /// The collector that is started for it: what `tests/collector/build.sh` prints.
+    #[arg(long)]
+    pub collector: PathBuf,
+    /// `OTEL_TRACES_SAMPLER` of the server; its default if absent.
+    #[arg(long)]
+    pub sampler: Option<String>,
 }
 
 /// What a sweep varies.
@@ -248,6 +275,9 @@ pub struct Common {
     /// A further argument of the spawned server; may be repeated.
     #[arg(long, value_name = "ARG", allow_hyphen_values = true, requires = "spawn")]
     pub serve_arg: Vec<String>,
+    /// Environment variables of the spawned server.
+    #[arg(skip)]
+    pub serve_env: Vec<(String, String)>,
     /// Where a spawned server keeps its data, and where `idle` syncs its own file. A new folder is made in it.
     #[arg(long, default_value = ".")]
     pub data_dir: PathBuf,

@@ -80,6 +80,7 @@ impl Server {
             .arg(&data)
             .args(&common.serve_arg)
             .env("TRIBUNAL_LOG", "warn")
+            .envs(common.serve_env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()

@@ -1642,6 +1642,9 @@ type TxnStatusParams struct {
 type TxnCommitParams struct {
 	// TribunalClient Name of the client, for rules that are fair between clients
 	TribunalClient *string `json:"tribunal-client,omitempty"`
+
+	// Traceparent W3C trace context of the caller; kept in the log's records
+	Traceparent *string `json:"traceparent,omitempty"`
 }
 
 // CreateKeyJSONRequestBody defines body for CreateKey for application/json ContentType.
@@ -4602,6 +4605,17 @@ func NewTxnCommitRequestWithBody(server string, txnID string, params *TxnCommitP
 			req.Header.Set("tribunal-client", headerParam0)
 		}
 
+		if params.Traceparent != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "traceparent", *params.Traceparent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("traceparent", headerParam1)
+		}
+
 	}
 
 	return req, nil
@@ -7312,6 +7326,11 @@ func (r BeginAnswer) ContentType() string {
 	return ""
 }
 
+// BatchCommitAnswer200Headers the declared response headers of an HTTP 200 response for BatchCommit
+type BatchCommitAnswer200Headers struct {
+	Traceparent *string
+}
+
 type BatchCommitAnswer struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -7327,6 +7346,8 @@ type BatchCommitAnswer struct {
 	ApplicationProblemJSON503 *Problem
 	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
 	ApplicationProblemJSON5XX *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *BatchCommitAnswer200Headers
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -7523,6 +7544,7 @@ func (r TxnAbortAnswer) ContentType() string {
 type TxnCommitAnswer200Headers struct {
 	IdempotencyReplayed *string
 	ServerTiming        *string
+	Traceparent         *string
 	TxnStatus           *string
 }
 
@@ -10212,6 +10234,19 @@ func ParseBatchCommitAnswer(rsp *http.Response) (*BatchCommitAnswer, error) {
 
 	}
 
+	switch {
+	case rsp.StatusCode == 200:
+		var headers BatchCommitAnswer200Headers
+		if values := rsp.Header.Values("traceparent"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "traceparent", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Traceparent = &value
+		}
+		response.Headers200 = &headers
+	}
+
 	return response, nil
 }
 
@@ -10431,6 +10466,13 @@ func ParseTxnCommitAnswer(rsp *http.Response) (*TxnCommitAnswer, error) {
 				return nil, err
 			}
 			headers.ServerTiming = &value
+		}
+		if values := rsp.Header.Values("traceparent"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "traceparent", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Traceparent = &value
 		}
 		if values := rsp.Header.Values("txn-status"); len(values) > 0 {
 			var value string

@@ -57,6 +57,7 @@ fn decided() -> Decided {
         replayed: false,
         applied: None,
         phases: Phases { queue_us: 100, sync_us: 200, resolve_us: 50, apply_us: 0 },
+        traceparent: None,
     }
 }
 

@@ -14,6 +14,7 @@ use tribunal_types::{TxnId, TxnRequest};
 use crate::answer::{JsonWriter, decision, refused};
 use crate::app::{App, json_response, refuse, typed_response};
 use crate::body::{MediaType, utf8};
+use crate::commit::{TRACEPARENT, traceparent_value};
 use crate::fault::{Code, Faults, Path};
 use crate::json::{ArraySeed, Fields, Items, ObjectSeed, document};
 use crate::poster::poster;
@@ -37,6 +38,8 @@ const ITEM_BYTES: usize = 1024;
         (status = 200, description = "One answer per commit, in order; as NDJSON one `TxnOutcome` a line", content(
             (BatchCommitResponse = "application/json"),
             (String = "application/x-ndjson"),
+        ), headers(
+            ("traceparent" = String, description = "W3C trace context of the span that this request got, if it is traced"),
         )),
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
         (status = 413, description = "Too large", body = Problem, content_type = "application/problem+json"),
@@ -59,11 +62,16 @@ pub async fn batch_commit(State(app): State<App>, request: Request) -> Result<Re
     } else {
         app.service.commit_many(batch.txns, batch.ack).await.map_err(refuse(&catalog))?
     };
+    let traceparent = decided.iter().flatten().find_map(traceparent_value);
     let json = answers(kind, &batch.items, decided, &catalog);
-    Ok(match kind {
+    let mut response = match kind {
         MediaType::Json => json_response(StatusCode::OK, json),
         MediaType::NdJson | MediaType::Bytes => typed_response(StatusCode::OK, "application/x-ndjson", json),
-    })
+    };
+    if let Some(traceparent) = traceparent {
+        response.headers_mut().insert(TRACEPARENT, traceparent);
+    }
+    Ok(response)
 }
 
 /// What was posted: `txns` holds the readable items, `items` all of them.

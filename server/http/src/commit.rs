@@ -27,6 +27,9 @@ pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed")
 /// Header with the phases of a decision.
 pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
+/// W3C Trace Context: who asks, and in an answer the span that the request got.
+pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
 /// Bytes that a decision without conflicts fits in.
 const DECISION_BYTES: usize = 256;
 
@@ -39,6 +42,7 @@ const DECISION_BYTES: usize = 256;
     params(
         ("txn_id" = String, Path, pattern = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$", description = "The transaction, a UUIDv7"),
         ("tribunal-client" = Option<String>, Header, nullable = false, description = "Name of the client, for rules that are fair between clients"),
+        ("traceparent" = Option<String>, Header, nullable = false, description = "W3C trace context of the caller; kept in the log's records"),
     ),
     request_body(content = CommitRequest, description = "What it observed and what it wants to write"),
     responses(
@@ -46,6 +50,7 @@ const DECISION_BYTES: usize = 256;
             ("txn-status" = String, description = "Same as `status`"),
             ("idempotency-replayed" = String, description = "`true` if this answer had been stored before"),
             ("server-timing" = String, description = "Where the time went"),
+            ("traceparent" = String, description = "W3C trace context of the span that this request got, if it is traced"),
         )),
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
@@ -148,7 +153,16 @@ pub fn decision_response(id: TxnId, decided: &Decided, catalog: &Catalog) -> Res
     if let Some(timing) = server_timing(&decided.phases) {
         headers.insert(SERVER_TIMING, timing);
     }
+    if let Some(traceparent) = traceparent_value(decided) {
+        headers.insert(TRACEPARENT, traceparent);
+    }
     response
+}
+
+/// Returns the header that hands on the span of a request, if it is traced.
+#[must_use]
+pub fn traceparent_value(decided: &Decided) -> Option<HeaderValue> {
+    HeaderValue::from_str(decided.traceparent.as_deref()?).ok()
 }
 
 /// Reads a body and answers a constant: what a request costs without any work. Benchmarks only.

@@ -284,6 +284,8 @@ pub struct Decided {
     pub applied: Option<bool>,
     /// Where the time went.
     pub phases: Phases,
+    /// W3C `traceparent` of the span that this request got, if it is traced.
+    pub traceparent: Option<String>,
 }
 
 /// Question for a transaction's outcome.

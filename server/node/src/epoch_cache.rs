@@ -9,10 +9,12 @@ use std::time::Instant;
 
 use parking_lot::RwLock;
 use tribunal_core::verdicts::item_verdict;
-use tribunal_types::{Cen, Decision, EpochInput, EpochOutcome, Lsn, StoreId, TxnIx, Verdict};
+use tribunal_types::{Cen, Decision, EpochInput, EpochOutcome, Lsn, PluginSlot, StoreId, TxnIx, Verdict};
+
+use crate::plugin_health::CallTimes;
 
 /// When an epoch passed its stations, by the node's own clock; nothing is decided by it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Timing {
     /// Its batch was sealed.
     pub sealed_at: Instant,
@@ -20,6 +22,16 @@ pub struct Timing {
     pub durable_at: Instant,
     /// It was resolved.
     pub resolved_at: Instant,
+    /// When its plugins were called meanwhile, if traces are on.
+    pub plugins: Vec<(PluginSlot, CallTimes)>,
+}
+
+impl Timing {
+    /// Says that an epoch has been resolved by now.
+    #[must_use]
+    pub fn resolved_now(sealed_at: Instant, durable_at: Instant, plugins: Vec<(PluginSlot, CallTimes)>) -> Timing {
+        Timing { sealed_at, durable_at, resolved_at: Instant::now(), plugins }
+    }
 }
 
 /// An epoch's input and outcome.
@@ -172,7 +184,7 @@ mod tests {
         };
         let input = EpochInput { cen: Cen(cen), epoch_time_ms: 0, batches: Vec::new() };
         let now = Instant::now();
-        let timing = Timing { sealed_at: now, durable_at: now, resolved_at: now };
+        let timing = Timing { sealed_at: now, durable_at: now, resolved_at: now, plugins: Vec::new() };
         Arc::new(ResolvedEpoch::new(input, outcome, timing))
     }
 

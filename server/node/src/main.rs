@@ -39,6 +39,7 @@ mod slots;
 mod sql_storages;
 mod stats;
 mod stores;
+mod telemetry;
 mod waiting;
 mod watchers;
 mod webhooks;

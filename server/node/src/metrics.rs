@@ -13,6 +13,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::distribution::Distribution;
+use crate::telemetry::SpanCounts;
 use tribunal_http::plugin_service::Health;
 use tribunal_types::{Decision, EpochOutcome, PluginSlot, Reason};
 
@@ -53,6 +54,13 @@ pub struct ConsumerLabel {
     pub consumer: String,
     /// The store's name.
     pub store: String,
+}
+
+/// Label of spans.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct FateLabel {
+    /// `sent`, `dropped` (no room) or `lost` (the collector did not take them).
+    pub fate: String,
 }
 
 type Level = Gauge<u64, AtomicU64>;
@@ -180,6 +188,8 @@ pub struct Metrics {
     pub webhook_lag_records: Family<StoreLabel, Level>,
     /// Whether the log goes on without a store's storage.
     pub store_detached: Family<StoreLabel, Level>,
+    /// What became of spans.
+    pub spans: Family<FateLabel, Counter>,
 }
 
 impl Metrics {
@@ -223,6 +233,7 @@ impl Metrics {
             consumer_lag_ms: Family::default(),
             webhook_lag_records: Family::default(),
             store_detached: Family::default(),
+            spans: Family::default(),
             registry: Registry::default(),
         };
         registry.register("txns_committed", "Transactions committed", metrics.committed.clone());
@@ -260,6 +271,7 @@ impl Metrics {
         registry.register("consumer_lag_ms", "Age of the oldest record that a consumer is not done with", age);
         let lag = metrics.webhook_lag_records.clone();
         registry.register("webhook_lag_records", "Records that a store's webhook has not acknowledged", lag);
+        registry.register("telemetry_spans", "Spans, by what became of them", metrics.spans.clone());
         Metrics { registry, ..metrics }
     }
 
@@ -320,6 +332,14 @@ impl Metrics {
                 let label = FaultLabel { slot: slot.to_string(), kind: (*kind).to_owned() };
                 self.plugin_call_faults.get_or_create(&label).inner().store(*count, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// Takes over what became of spans.
+    pub fn set_spans(&self, counts: SpanCounts) {
+        for (fate, count) in [("sent", counts.sent), ("dropped", counts.dropped), ("lost", counts.lost)] {
+            let label = FateLabel { fate: fate.to_owned() };
+            self.spans.get_or_create(&label).inner().store(count, Ordering::Relaxed);
         }
     }
 

@@ -35,6 +35,7 @@ use crate::sequencer::{Ended, Message, Sequencer, Shared, Start};
 use crate::service::NodeService;
 use crate::stats::Window;
 use crate::stores::{Records, Stores};
+use crate::telemetry::Telemetry;
 use crate::waiting::Dispatch;
 use crate::webhooks::Webhooks;
 
@@ -75,6 +76,7 @@ pub struct Node {
     saver: Option<Saver>,
     http_stop: Option<oneshot::Sender<()>>,
     http_done: Option<tokio::task::JoinHandle<()>>,
+    telemetry: Option<Telemetry>,
 }
 
 impl Node {
@@ -134,6 +136,7 @@ impl Node {
             published: Arc::clone(&shared.published),
         };
         let handle = runtime.handle().clone();
+        let telemetry = Telemetry::start(&handle, &shared.cache).map_err(NodeError::Start)?;
         let jwt = config.auth.jwt.as_ref().map(JwtGate::new).transpose().map_err(NodeError::Start)?;
         let access = Arc::new(Access::new(recovered.keys, jwt));
         let reaches = Reaches::new(&config.push, recovered.group, Arc::clone(&access)).map_err(NodeError::Start)?;
@@ -145,6 +148,7 @@ impl Node {
             messages.clone(),
             handle,
             Arc::clone(&modules),
+            telemetry.tracing(),
         ));
         let (readers, saver) = Readers::open(&config.data).map_err(NodeError::Start)?;
         let webhooks = Webhooks::new(reaches, records.clone(), Arc::clone(&readers), runtime.handle().clone());
@@ -158,7 +162,7 @@ impl Node {
             visibility: recovered.visibility,
             declared: recovered.declared,
             control: recovered.control,
-            policies: recovered.policies,
+            policies: recovered.policies.timed(telemetry.tracing().is_some()),
             epoch_length: config.epoch,
             workers: recovered.workers,
             image_every_bytes: config.log.image_every_bytes,
@@ -227,6 +231,7 @@ impl Node {
             pushes,
             group: recovered.group,
             epoch_length: config.epoch,
+            tracing: telemetry.tracing(),
             stopping: Arc::new(AtomicBool::new(false)),
             webhooks: Arc::new(webhooks),
             record_times: RecordTimes::default(),
@@ -236,7 +241,7 @@ impl Node {
             plugins: PluginAdmin::new(modules, slots, messages.clone(), runtime.handle().clone()),
             access,
         });
-        let node = Node {
+        let mut node = Node {
             runtime,
             address,
             service,
@@ -246,7 +251,9 @@ impl Node {
             saver: Some(saver),
             http_stop: None,
             http_done: None,
+            telemetry: None,
         };
+        node.telemetry = Some(node.send_figures(telemetry)?);
         for (choice, from) in recovered.activations {
             let from = from.max(node.service.shared.published.last().next());
             node.control(ControlChange::ActivatePlugin { choice, from })?;
@@ -259,6 +266,13 @@ impl Node {
         }
         node.service.start_webhooks();
         Ok(node)
+    }
+
+    fn send_figures(&self, mut telemetry: Telemetry) -> Result<Telemetry, NodeError> {
+        let service = Arc::downgrade(&self.service);
+        let figures = move || service.upgrade().map(|service| service.metrics()).unwrap_or_default();
+        telemetry.send_figures(self.runtime.handle(), Arc::new(figures)).map_err(NodeError::Start)?;
+        Ok(telemetry)
     }
 
     fn serve(
@@ -391,6 +405,9 @@ impl Node {
         self.runtime.block_on(self.service.pushes.stop());
         self.runtime.block_on(self.service.webhooks.stop());
         drop(self.saver.take());
+        if let Some(telemetry) = self.telemetry.take() {
+            telemetry.stop();
+        }
         self.runtime.shutdown_timeout(std::time::Duration::from_secs(2));
         match ended {
             Ended::Stopped => Ok(()),

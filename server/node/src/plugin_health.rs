@@ -21,6 +21,16 @@ pub struct SlotHealth {
     nanos: AtomicU64,
     fallbacks: AtomicU64,
     faults: Mutex<Faults>,
+    called: Mutex<Option<CallTimes>>,
+}
+
+/// From the first to the last moment of a plugin's calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallTimes {
+    /// The first call began.
+    pub from: Instant,
+    /// The last one ended.
+    pub until: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -37,7 +47,9 @@ impl SlotHealth {
     pub fn count<T>(&self, items: usize, call: impl FnOnce() -> Result<(T, u64), Fault>) -> Result<T, Fault> {
         let start = Instant::now();
         let answer = call();
-        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let until = Instant::now();
+        let nanos = u64::try_from((until - start).as_nanos()).unwrap_or(u64::MAX);
+        self.note_call(CallTimes { from: start, until });
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.items.fetch_add(items as u64, Ordering::Relaxed);
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
@@ -53,6 +65,19 @@ impl SlotHealth {
                 Err(fault)
             }
         }
+    }
+
+    fn note_call(&self, call: CallTimes) {
+        let mut called = self.called.lock();
+        *called = Some(match *called {
+            Some(CallTimes { from, until }) => CallTimes { from: from.min(call.from), until: until.max(call.until) },
+            None => call,
+        });
+    }
+
+    /// Returns when it was called since this was last asked.
+    pub fn take_call_times(&self) -> Option<CallTimes> {
+        self.called.lock().take()
     }
 
     /// Notes an epoch that the plugin's stand-in decided.

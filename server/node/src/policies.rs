@@ -13,7 +13,7 @@ use tribunal_types::{Cen, ControlIndex, Isolation, PluginChoice, PluginSlot};
 
 use crate::config::{Config, PolicyHost};
 use crate::modules::{Loaded, LoadedRule, Modules, Ready, named};
-use crate::plugin_health::SlotHealth;
+use crate::plugin_health::{CallTimes, SlotHealth};
 use crate::slots::{Settings, Slots, Word};
 
 /// A rule and four validators, and what the control log says of them.
@@ -29,6 +29,8 @@ pub struct PolicySet {
     /// Whether everything that holds is loaded as soon as it does. During a replay most of it is never called.
     live: bool,
     anything_waits: bool,
+    /// Whether somebody wants to know when plugins were called.
+    timed: bool,
 }
 
 /// One validator a level.
@@ -70,6 +72,7 @@ impl PolicySet {
             health: BTreeMap::new(),
             live: false,
             anything_waits: false,
+            timed: false,
         })
     }
 
@@ -232,6 +235,22 @@ impl PolicySet {
         }
         self.live = true;
         Ok(missing)
+    }
+
+    /// Says whether [`PolicySet::call_times`] is of interest.
+    #[must_use]
+    pub fn timed(mut self, timed: bool) -> PolicySet {
+        self.timed = timed;
+        self
+    }
+
+    /// Returns when the plugins were called for the last epoch, if that is of interest.
+    pub fn call_times(&self) -> Vec<(PluginSlot, CallTimes)> {
+        if !self.timed {
+            return Vec::new();
+        }
+        let times = |(slot, health): (&PluginSlot, &Arc<SlotHealth>)| Some((slot.clone(), health.take_call_times()?));
+        self.health.iter().filter_map(times).collect()
     }
 
     /// Notes that a stand-in decided an epoch.

@@ -28,6 +28,7 @@ use crate::plugins::Language;
 use crate::reach::{Reach, Reaches};
 use crate::sequencer::Message;
 use crate::stores::{Acks, Records};
+use crate::telemetry::Tracing;
 
 /// Memory that one embedded store may use, bytes; it is taken as rows come. With less, a million rows written
 /// uniformly wait for the disk.
@@ -94,6 +95,7 @@ pub struct Pushes {
     settled: watch::Sender<()>,
     embedded: Mutex<HashMap<StoreId, Arc<EmbeddedStore>>>,
     modules: Arc<Modules>,
+    tracing: Option<Arc<Tracing>>,
 }
 
 impl Pushes {
@@ -105,9 +107,10 @@ impl Pushes {
         messages: Sender<Message>,
         runtime: Handle,
         modules: Arc<Modules>,
+        tracing: Option<Arc<Tracing>>,
     ) -> Pushes {
         let (slots, embedded, settled) = (Mutex::default(), Mutex::default(), watch::Sender::new(()));
-        Pushes { data, reaches, records, messages, runtime, slots, settled, embedded, modules }
+        Pushes { data, reaches, records, messages, runtime, slots, settled, embedded, modules, tracing }
     }
 
     /// Checks a store's adaptor and configuration before anything is written; returns whether the adaptor moves its
@@ -191,7 +194,11 @@ impl Pushes {
             adaptor: outlet.adaptor,
             source: Arc::new(self.records.clone()),
             transport: outlet.transport,
-            sink: Arc::new(Acks { messages: self.messages.clone(), generation: store.generation }),
+            sink: Arc::new(Acks {
+                messages: self.messages.clone(),
+                generation: store.generation,
+                traces: self.tracing.clone().map(|tracing| (tracing, store.spec.name.clone())),
+            }),
             options: PushOptions::default(),
         };
         let (pusher, handle) = Pusher::new(parts);

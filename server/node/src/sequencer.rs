@@ -569,7 +569,7 @@ impl Sequencer {
         let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
         let executor = BySize { workers: &self.start.workers, operations };
         let outcome = self.start.resolver.resolve(&input, &self.start.policies.policies(), &executor);
-        let timing = Timing { sealed_at, durable_at, resolved_at: Instant::now() };
+        let timing = Timing::resolved_now(sealed_at, durable_at, self.start.policies.call_times());
         self.shared.metrics.count_epoch(&outcome, durable_at - sealed_at, timing.resolved_at - durable_at);
         self.shared.published.note_epoch_took(timing.resolved_at - timing.sealed_at);
         for fallback in &outcome.fallbacks {

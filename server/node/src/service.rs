@@ -33,6 +33,7 @@ use crate::pushes::Pushes;
 use crate::sequencer::{KnownNow, Message, Shared};
 use crate::stats::Window;
 use crate::stores::{Records, Stores};
+use crate::telemetry::Tracing;
 use crate::waiting::{Answer, Answered, AnsweredMany, Commit, Many, Ticket, bytes_of};
 use crate::webhooks::Webhooks;
 
@@ -61,6 +62,8 @@ pub struct NodeService {
     pub group: GroupId,
     /// How epochs are sealed.
     pub epoch_length: EpochLength,
+    /// What makes spans, if traces are on.
+    pub tracing: Option<Arc<Tracing>>,
     /// Set when the node begins to stop.
     pub stopping: Arc<AtomicBool>,
     /// The pushes to webhooks, and what is remembered of readers.
@@ -116,7 +119,7 @@ impl NodeService {
                 let verdict = epoch
                     .verdict(item)
                     .ok_or_else(|| ServiceError::Unavailable { detail: "the epoch has no such item".into() })?;
-                let timing = epoch.timing;
+                let timing = &epoch.timing;
                 let phases = Phases {
                     queue_us: micros(timing.sealed_at.saturating_duration_since(asked)),
                     sync_us: micros(timing.durable_at - timing.sealed_at),
@@ -128,7 +131,7 @@ impl NodeService {
                     Verdict::Committed { csn, .. } => Some(csn),
                     _ => None,
                 };
-                Ok(Decided { verdict, csn, replayed: false, applied: None, phases })
+                Ok(Decided { verdict, csn, replayed: false, applied: None, phases, traceparent: None })
             }
             Answer::Stored(at) => self.stored(at),
             Answer::BodyMismatch => Err(ServiceError::BodyMismatch),
@@ -170,7 +173,7 @@ impl NodeService {
             Verdict::Committed { csn, .. } => Some(csn),
             _ => None,
         };
-        Ok(Decided { verdict, csn, replayed: true, applied: None, phases: Phases::default() })
+        Ok(Decided { verdict, csn, replayed: true, applied: None, phases: Phases::default(), traceparent: None })
     }
 
     /// Under `ack: applied`, waits until every store that a commit wrote has applied it.
@@ -229,7 +232,8 @@ impl NodeService {
     async fn decide(&self, txn: TxnRequest, ack: AckMode) -> Result<Decided, ServiceError> {
         if txn.is_read_only() {
             let verdict = self.judge(txn).await?;
-            return Ok(Decided { verdict, csn: None, replayed: false, applied: None, phases: Phases::default() });
+            let phases = Phases::default();
+            return Ok(Decided { verdict, csn: None, replayed: false, applied: None, phases, traceparent: None });
         }
         let asked = Instant::now();
         self.admit(bytes_of(&txn))?;
@@ -427,11 +431,17 @@ impl Service for NodeService {
     }
 
     fn commit(&self, txn: TxnRequest, ack: AckMode) -> Reply<'_, Decided> {
-        Box::pin(self.decide(txn, ack))
+        match &self.tracing {
+            None => Box::pin(self.decide(txn, ack)),
+            Some(tracing) => Box::pin(tracing.commit(txn, move |txn| self.decide(txn, ack))),
+        }
     }
 
     fn commit_many(&self, txns: Vec<TxnRequest>, ack: AckMode) -> Reply<'_, Vec<Result<Decided, ServiceError>>> {
-        Box::pin(self.decide_many(txns, ack))
+        match &self.tracing {
+            None => Box::pin(self.decide_many(txns, ack)),
+            Some(tracing) => Box::pin(tracing.commit_many(txns, move |txns| self.decide_many(txns, ack))),
+        }
     }
 
     fn abort(&self, namespace: NamespaceId, id: TxnId) -> Reply<'_, Decided> {
@@ -557,6 +567,9 @@ impl Service for NodeService {
             self.shared.metrics.store_acked.get_or_create(&label).set(progress.acked.0);
         }
         self.count_readers();
+        if let Some(tracing) = &self.tracing {
+            self.shared.metrics.set_spans(tracing.counts());
+        }
         self.shared.metrics.render()
     }
 
@@ -588,7 +601,7 @@ fn began(mut txn: TxnRequest) -> TxnRequest {
 
 fn fenced(cen: Cen) -> Decided {
     let verdict = Verdict::Aborted { cen, reason: Reason::Fenced, conflicts: Vec::new() };
-    Decided { verdict, csn: None, replayed: false, applied: None, phases: Phases::default() }
+    Decided { verdict, csn: None, replayed: false, applied: None, phases: Phases::default(), traceparent: None }
 }
 
 fn micros(duration: Duration) -> u32 {

@@ -9,13 +9,14 @@ use tribunal_core::records::records_of;
 use tribunal_core::row_key::RowKeyer;
 use tribunal_http::service::Catalog;
 use tribunal_log::{Located, LogReader};
-use tribunal_push::{AckSink, LogSource, Pending, ReadLimit, SourceError};
+use tribunal_push::{AckSink, LogSource, Pending, PushWatch, ReadLimit, SourceError};
 use tribunal_types::{Cen, ControlChange, ControlIndex, Detachment, Lsn, RecordBatch, StoreId};
 
 use crate::declared::{Declarations, DeclaredStore};
 use crate::epoch_cache::{EpochCache, ResolvedEpoch};
 use crate::published::Published;
 use crate::sequencer::Message;
+use crate::telemetry::{PushTraces, Tracing};
 
 /// The declared stores, for lookups without asking the sequencer.
 pub struct Stores {
@@ -232,6 +233,8 @@ pub struct Acks {
     pub messages: Sender<Message>,
     /// What the push was started by.
     pub generation: ControlIndex,
+    /// What makes spans, and the store's name in them; if traces are on.
+    pub traces: Option<(Arc<Tracing>, String)>,
 }
 
 impl AckSink for Acks {
@@ -245,5 +248,9 @@ impl AckSink for Acks {
 
     fn failed(&self, store: StoreId, text: &str) {
         tracing::error!(store = store.0, text, "pushing stopped");
+    }
+
+    fn watch(&self, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
+        self.traces.as_ref().and_then(|(tracing, store)| PushTraces::of(tracing, store, batch))
     }
 }

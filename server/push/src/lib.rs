@@ -31,7 +31,7 @@ pub use egress::{AllowedNet, EgressPolicy};
 pub use embedded::{EmbeddedError, EmbeddedImage, EmbeddedStore, EmbeddedTransport, Row, ScanPage};
 pub use pusher::{PushOptions, PushParts, Pusher};
 pub use resp::{RespOptions, RespTransport};
-pub use source::{AckSink, LogSource, ReadLimit, SourceError};
+pub use source::{AckSink, LogSource, PushWatch, ReadLimit, SourceError};
 pub use sql::{SqlOptions, SqlTransport};
 pub use sql_endpoint::SqlEndpoint;
 pub use status::{PushHandle, PushState, PushStatus};

@@ -18,7 +18,9 @@ use tokio::time::timeout;
 use tribunal_types::{Ack, Lsn, PushRequest, RecordBatch, StoreId};
 
 use crate::status::{Progress, PushHandle, PushState};
-use crate::{AckSink, Adaptor, AdaptorFault, LogSource, ReadLimit, SourceError, StorageDurability, Transport};
+use crate::{
+    AckSink, Adaptor, AdaptorFault, LogSource, PushWatch, ReadLimit, SourceError, StorageDurability, Transport,
+};
 
 /// Bounds of a push.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +89,14 @@ enum Trouble {
     Poison { first: Lsn, last: Lsn, text: String },
     /// Needs somebody's help.
     Stuck(String),
+}
+
+impl Trouble {
+    fn text(&self) -> &str {
+        match self {
+            Trouble::Passing(text) | Trouble::Moved(text) | Trouble::Stuck(text) | Trouble::Poison { text, .. } => text,
+        }
+    }
 }
 
 type Pushed<T> = Result<T, Trouble>;
@@ -286,7 +296,26 @@ impl Pusher {
         if !skipped.is_empty() {
             batch.empty(|lsn| skipped.binary_search(&lsn).is_ok());
         }
-        for request in self.encode(batch, first, last).await? {
+        let mut watch = self.parts.sink.watch(&batch);
+        let pushed = self.transfer(batch, (first, last), &mut watch).await;
+        if let Some(watch) = watch {
+            watch.ended(pushed.as_ref().err().map(Trouble::text));
+        }
+        pushed.map(|()| last)
+    }
+
+    /// Encodes a batch and sends it, command by command.
+    async fn transfer(
+        &self,
+        batch: RecordBatch,
+        (first, last): (Lsn, Lsn),
+        watch: &mut Option<Box<dyn PushWatch>>,
+    ) -> Pushed<()> {
+        let requests = self.encode(batch, first, last).await?;
+        if let Some(watch) = watch {
+            watch.encoded();
+        }
+        for request in requests {
             let (first, last) = (request.first, request.last);
             let reply = self.parts.transport.send(request.command).await.map_err(passing)?;
             match self.parts.adaptor.classify(&reply) {
@@ -296,7 +325,7 @@ impl Pusher {
                 Ack::Fatal(text) => return Err(Trouble::Poison { first, last, text }),
             }
         }
-        Ok(last)
+        Ok(())
     }
 
     async fn encode(&self, batch: RecordBatch, first: Lsn, last: Lsn) -> Pushed<Vec<PushRequest>> {

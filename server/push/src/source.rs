@@ -50,4 +50,19 @@ pub trait AckSink: Send + Sync + 'static {
 
     /// Pushing stopped and waits for [`PushHandle::resume`](crate::PushHandle::resume).
     fn failed(&self, store: StoreId, text: &str);
+
+    /// Looks at a batch that is about to be pushed; what it returns hears how that goes. Nobody looks unless this says
+    /// otherwise.
+    fn watch(&self, _batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
+        None
+    }
+}
+
+/// Watches one batch on its way. Called from the push tasks: must not block.
+pub trait PushWatch: Send {
+    /// The adaptor has turned it into commands.
+    fn encoded(&mut self);
+
+    /// It is in the storage, or there was trouble.
+    fn ended(self: Box<Self>, trouble: Option<&str>);
 }

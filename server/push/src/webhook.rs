@@ -19,7 +19,7 @@ use hyper::{Request, Response, Uri};
 use parking_lot::Mutex;
 use ring::hmac;
 use tokio::time::timeout;
-use tribunal_types::{Ack, Command, HttpCall, Lsn, PushRequest, RecordBatch, StorageReply};
+use tribunal_types::{Ack, Command, HttpCall, Lsn, PushRequest, RecordBatch, RecordHead, StorageReply};
 
 use crate::http_connection::{HttpConnection, Target};
 use crate::{Adaptor, AdaptorFault, EgressPolicy, Pending, StorageDurability, Transport, TransportError};
@@ -32,6 +32,7 @@ pub const SIGNATURE_HEADER: &str = "tribunal-signature";
 pub const WATERMARK_HEADER: &str = "tribunal-watermark";
 const FIRST_HEADER: &str = "tribunal-first-lsn";
 const LAST_HEADER: &str = "tribunal-last-lsn";
+const TRACE_HEADER: &str = "traceparent";
 
 /// Where a receiver's watermark is remembered.
 pub trait WatermarkStore: Send + Sync + 'static {
@@ -255,7 +256,9 @@ impl Adaptor for Webhook {
 
     fn encode(&self, records: &RecordBatch) -> Result<Vec<PushRequest>, AdaptorFault> {
         let Some((first, last)) = records.bounds() else { return Ok(Vec::new()) };
-        let headers = vec![(FIRST_HEADER.to_owned(), first.to_string()), (LAST_HEADER.to_owned(), last.to_string())];
+        let mut headers =
+            vec![(FIRST_HEADER.to_owned(), first.to_string()), (LAST_HEADER.to_owned(), last.to_string())];
+        headers.extend(traceparent(records).map(|traceparent| (TRACE_HEADER.to_owned(), traceparent.to_owned())));
         let body = (self.parts.body)(records);
         let call = HttpCall { method: "POST".into(), path: self.target.path.to_string(), headers, body };
         let idempotency_key = format!("{first}-{last}");
@@ -295,9 +298,16 @@ impl Target {
     }
 }
 
+/// Returns the trace that a post goes on with: that of the first record that has one. Each record tells its own.
+fn traceparent(records: &RecordBatch) -> Option<&str> {
+    let of = |record: &RecordHead| str::from_utf8(record.traceparent.of(&records.bytes)).ok();
+    records.records.iter().filter_map(of).find(|traceparent| !traceparent.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tribunal_types::{Cen, Csn, Span, TxnId, Version};
 
     #[test]
     fn the_signature_is_what_anybody_can_compute() {
@@ -305,6 +315,25 @@ mod tests {
         let key = hmac::Key::new(hmac::HMAC_SHA256, b"0123456789abcdef");
         let expected = include_str!("../tests/webhook-signature.txt").trim();
         assert_eq!(signature(&key, 1_700_000_000, b"{\"a\":1}"), format!("t=1700000000,v1={expected}"));
+    }
+
+    #[test]
+    fn a_post_goes_on_with_the_first_trace_of_its_records() {
+        let mut batch = RecordBatch::default();
+        assert_eq!(traceparent(&batch), None);
+        for text in ["", "00-a-b-01", "00-c-d-01"] {
+            let traceparent = Span::push(&mut batch.bytes, text.as_bytes());
+            batch.records.push(RecordHead {
+                lsn: Lsn(1),
+                cen: Cen(1),
+                csn: Csn::default(),
+                version: Version::new(Cen(1), 0).expect("fits"),
+                txn_id: TxnId::default(),
+                writes_end: 0,
+                traceparent,
+            });
+        }
+        assert_eq!(traceparent(&batch), Some("00-a-b-01"));
     }
 
     #[test]

@@ -3614,6 +3614,8 @@ export interface operations {
             /** @description One answer per commit, in order; as NDJSON one `TxnOutcome` a line */
             200: {
                 headers: {
+                    /** @description W3C trace context of the span that this request got, if it is traced */
+                    traceparent?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -3754,6 +3756,8 @@ export interface operations {
             header?: {
                 /** @description Name of the client, for rules that are fair between clients */
                 "tribunal-client"?: string;
+                /** @description W3C trace context of the caller; kept in the log's records */
+                traceparent?: string;
             };
             path: {
                 /** @description The transaction, a UUIDv7 */
@@ -3775,6 +3779,8 @@ export interface operations {
                     "idempotency-replayed"?: string;
                     /** @description Where the time went */
                     "server-timing"?: string;
+                    /** @description W3C trace context of the span that this request got, if it is traced */
+                    traceparent?: string;
                     /** @description Same as `status` */
                     "txn-status"?: string;
                     [name: string]: unknown;

@@ -134,7 +134,7 @@ impl Double {
             }
         };
         let phases = Phases { queue_us: 10, sync_us: 120, resolve_us: 3, apply_us: 0 };
-        let decided = Decided { verdict, csn: Some(csn), replayed: false, applied: None, phases };
+        let decided = Decided { verdict, csn: Some(csn), replayed: false, applied: None, phases, traceparent: None };
         state.decided.insert(txn.id, (txn.body_hash, decided.clone()));
         Ok(decided)
     }
@@ -284,6 +284,7 @@ impl Service for Double {
             replayed: false,
             applied: None,
             phases: Phases::default(),
+            traceparent: None,
         };
         let (_, decided) = state.decided.entry(id).or_insert((BodyHash(0), given));
         soon(Ok(decided.clone()))
@@ -307,7 +308,7 @@ impl Service for Double {
             None if query.fence => {
                 let verdict = Verdict::Aborted { cen, reason: Reason::Fenced, conflicts: Vec::new() };
                 let phases = Phases::default();
-                let decided = Decided { verdict, csn: None, replayed: false, applied: None, phases };
+                let decided = Decided { verdict, csn: None, replayed: false, applied: None, phases, traceparent: None };
                 state.decided.insert(query.id, (BodyHash(0), decided.clone()));
                 TxnStatus::Decided(decided)
             }

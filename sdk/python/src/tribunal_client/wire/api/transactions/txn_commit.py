@@ -16,10 +16,14 @@ def _get_kwargs(
     *,
     body: CommitRequest,
     tribunal_client: str | Unset = UNSET,
+    traceparent: str | Unset = UNSET,
 ) -> dict[str, Any]:
     headers: dict[str, Any] = {}
     if not isinstance(tribunal_client, Unset):
         headers["tribunal-client"] = tribunal_client
+
+    if not isinstance(traceparent, Unset):
+        headers["traceparent"] = traceparent
 
     _kwargs: dict[str, Any] = {
         "method": "post",
@@ -104,6 +108,7 @@ def sync_detailed(
     client: AuthenticatedClient | Client,
     body: CommitRequest,
     tribunal_client: str | Unset = UNSET,
+    traceparent: str | Unset = UNSET,
 ) -> Response[Problem | TxnOutcome]:
     """TxnCommit: decides a transaction, durably. An abort is a decision, too: 200 with `status: aborted`.
 
@@ -114,6 +119,7 @@ def sync_detailed(
     Args:
         txn_id (str):
         tribunal_client (str | Unset):
+        traceparent (str | Unset):
         body (CommitRequest): A commit: what the transaction observed and what it wants to write.
 
     Raises:
@@ -128,6 +134,7 @@ def sync_detailed(
         txn_id=txn_id,
         body=body,
         tribunal_client=tribunal_client,
+        traceparent=traceparent,
     )
 
     response = client.get_httpx_client().request(
@@ -143,6 +150,7 @@ def sync(
     client: AuthenticatedClient | Client,
     body: CommitRequest,
     tribunal_client: str | Unset = UNSET,
+    traceparent: str | Unset = UNSET,
 ) -> Problem | TxnOutcome | None:
     """TxnCommit: decides a transaction, durably. An abort is a decision, too: 200 with `status: aborted`.
 
@@ -153,6 +161,7 @@ def sync(
     Args:
         txn_id (str):
         tribunal_client (str | Unset):
+        traceparent (str | Unset):
         body (CommitRequest): A commit: what the transaction observed and what it wants to write.
 
     Raises:
@@ -168,6 +177,7 @@ def sync(
         client=client,
         body=body,
         tribunal_client=tribunal_client,
+        traceparent=traceparent,
     ).parsed
 
 
@@ -177,6 +187,7 @@ async def asyncio_detailed(
     client: AuthenticatedClient | Client,
     body: CommitRequest,
     tribunal_client: str | Unset = UNSET,
+    traceparent: str | Unset = UNSET,
 ) -> Response[Problem | TxnOutcome]:
     """TxnCommit: decides a transaction, durably. An abort is a decision, too: 200 with `status: aborted`.
 
@@ -187,6 +198,7 @@ async def asyncio_detailed(
     Args:
         txn_id (str):
         tribunal_client (str | Unset):
+        traceparent (str | Unset):
         body (CommitRequest): A commit: what the transaction observed and what it wants to write.
 
     Raises:
@@ -201,6 +213,7 @@ async def asyncio_detailed(
         txn_id=txn_id,
         body=body,
         tribunal_client=tribunal_client,
+        traceparent=traceparent,
     )
 
     response = await client.get_async_httpx_client().request(**kwargs)
@@ -214,6 +227,7 @@ async def asyncio(
     client: AuthenticatedClient | Client,
     body: CommitRequest,
     tribunal_client: str | Unset = UNSET,
+    traceparent: str | Unset = UNSET,
 ) -> Problem | TxnOutcome | None:
     """TxnCommit: decides a transaction, durably. An abort is a decision, too: 200 with `status: aborted`.
 
@@ -224,6 +238,7 @@ async def asyncio(
     Args:
         txn_id (str):
         tribunal_client (str | Unset):
+        traceparent (str | Unset):
         body (CommitRequest): A commit: what the transaction observed and what it wants to write.
 
     Raises:
@@ -240,5 +255,6 @@ async def asyncio(
             client=client,
             body=body,
             tribunal_client=tribunal_client,
+            traceparent=traceparent,
         )
     ).parsed

@@ -1,0 +1,110 @@
+//! Traces and metrics over OTLP, switched on and steered by the standard `OTEL_*` variables.
+//!
+//! Without an endpoint nothing here runs. With one, a dead or hanging collector costs what it fails to take: spans wait in
+//! a bounded room and are dropped and counted when it is full, and threads of their own send. Only requests that are
+//! drawn are traced (`sampling.rs`), and their spans are made when they end, from times that were taken anyway, so an
+//! untraced commit pays for one decision.
+
+mod meters;
+mod notes;
+mod pushed;
+mod room;
+mod sampling;
+mod settings;
+mod spans;
+mod transport;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry_otlp::{MetricExporter, SpanExporter, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor};
+use tokio::runtime::Handle;
+
+pub use pushed::PushTraces;
+pub use room::SpanCounts;
+pub use spans::Tracing;
+
+use self::meters::Meters;
+use self::room::{Counting, Room};
+use self::sampling::Sampling;
+use self::settings::Signal;
+use self::transport::Transport;
+use crate::epoch_cache::EpochCache;
+
+/// How long the last spans, and then the last figures, may take when the node stops.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
+/// What the resource is called unless `OTEL_SERVICE_NAME` says otherwise.
+const SERVICE_NAME: &str = "tribunal";
+
+/// What is switched on.
+#[derive(Default)]
+pub struct Telemetry {
+    tracing: Option<Arc<Tracing>>,
+    meters: Option<Meters>,
+}
+
+impl Telemetry {
+    /// Starts traces, if the variables ask for them. `cache` tells when an epoch's plugins were called.
+    ///
+    /// # Errors
+    /// If a variable asks for what is not there; says what would be right.
+    pub fn start(runtime: &Handle, cache: &Arc<EpochCache>) -> Result<Telemetry, String> {
+        let mut telemetry = Telemetry::default();
+        if let Some(settings) = Signal::Traces.settings()? {
+            let transport = Transport::new("traces", runtime.clone(), settings.timeout);
+            let exporter = SpanExporter::builder().with_http().with_http_client(transport).build();
+            let exporter = exporter.map_err(|error| format!("traces over OTLP: {error}"))?;
+            let room = Arc::new(Room::new(settings.queue_size));
+            let counting = Counting { exporter, room: Arc::clone(&room) };
+            let mut processor = BatchSpanProcessor::builder(counting).build();
+            processor.set_resource(&resource());
+            let tracing = Tracing::new(processor, room, Sampling::from_env()?, Arc::clone(cache));
+            telemetry.tracing = Some(Arc::new(tracing));
+        }
+        Ok(telemetry)
+    }
+
+    /// Starts to send metrics, if the variables ask for it. `figures` renders all of them as text.
+    ///
+    /// # Errors
+    /// As [`Telemetry::start`].
+    pub fn send_figures(
+        &mut self,
+        runtime: &Handle,
+        figures: Arc<dyn Fn() -> String + Send + Sync>,
+    ) -> Result<(), String> {
+        if let Some(settings) = Signal::Metrics.settings()? {
+            let transport = Transport::new("metrics", runtime.clone(), settings.timeout);
+            let exporter = MetricExporter::builder().with_http().with_http_client(transport).build();
+            let exporter = exporter.map_err(|error| format!("metrics over OTLP: {error}"))?;
+            self.meters = Some(Meters::start(exporter, resource(), figures, runtime, settings.metric_interval));
+        }
+        Ok(())
+    }
+
+    /// Returns what makes spans, if traces are on.
+    #[must_use]
+    pub fn tracing(&self) -> Option<Arc<Tracing>> {
+        self.tracing.clone()
+    }
+
+    /// Sends what is left, as far as that is quick. Must not be called on the runtime.
+    pub fn stop(self) {
+        if let Some(tracing) = self.tracing {
+            tracing.stop(FLUSH_PATIENCE);
+        }
+        if let Some(meters) = self.meters {
+            meters.stop(FLUSH_PATIENCE);
+        }
+    }
+}
+
+/// Says who reports: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, else the service's own name.
+fn resource() -> Resource {
+    let named = std::env::var("OTEL_SERVICE_NAME").is_ok_and(|name| !name.is_empty())
+        || std::env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(|text| text.contains("service.name="));
+    let builder = Resource::builder();
+    if named { builder.build() } else { builder.with_service_name(SERVICE_NAME).build() }
+}

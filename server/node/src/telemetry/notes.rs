@@ -1,0 +1,30 @@
+//! Log lines about transactions that somebody may want to look into, each with its trace.
+
+use std::time::{Duration, Instant};
+
+use opentelemetry::TraceId;
+use tribunal_http::service::{Decided, ServiceError};
+use tribunal_types::{TxnId, Verdict};
+use uuid::Uuid;
+
+use super::sampling::Budget;
+
+/// A decision that takes longer is slow.
+pub const SLOW: Duration = Duration::from_secs(1);
+/// Lines about slow transactions: fifteen a second; a slow disk makes thousands of them.
+static SLOW_LINES: Budget = Budget::new(1);
+
+/// Notes a transaction if it was slow (a warning) or aborted (a line of level debug).
+pub fn note(id: TxnId, trace: Option<TraceId>, began: Instant, answer: &Result<Decided, ServiceError>) {
+    let trace_id = || trace.map(|trace| trace.to_string()).unwrap_or_default();
+    let took = began.elapsed();
+    if took >= SLOW && SLOW_LINES.take() {
+        let (txn, ms) = (Uuid::from_bytes(id.0), took.as_millis() as u64);
+        let phases = answer.as_ref().map(|decided| decided.phases).unwrap_or_default();
+        tracing::warn!(%txn, trace_id = trace_id(), ms, ?phases, "a transaction was slow");
+    }
+    if let Ok(Decided { verdict: Verdict::Aborted { cen, reason, .. }, .. }) = answer {
+        let txn = Uuid::from_bytes(id.0);
+        tracing::debug!(%txn, trace_id = trace_id(), epoch = cen.0, %reason, "a transaction aborted");
+    }
+}

@@ -1,0 +1,67 @@
+//! The spans of a push, below the commits whose records it carries.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use opentelemetry::KeyValue;
+use opentelemetry::trace::{SpanKind, Status};
+use tribunal_push::PushWatch;
+use tribunal_types::{Lsn, RecordBatch};
+
+use super::spans::{Parent, Piece, Tracing, parent_of};
+
+/// Records of one push that get spans of their own.
+const RECORDS_MAX: usize = 16;
+
+/// Watches one batch on its way into a storage.
+pub struct PushTraces {
+    tracing: Arc<Tracing>,
+    store: String,
+    /// The commits above, and their records.
+    commits: Vec<(Parent, Lsn)>,
+    began: Instant,
+    encoded: Option<Instant>,
+}
+
+impl PushTraces {
+    /// Watches a batch, if a commit of it is traced.
+    #[must_use]
+    pub fn of(tracing: &Arc<Tracing>, store: &str, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
+        let traced = batch.records.iter().filter(|record| record.traceparent.len > 0).filter_map(|record| {
+            let text = std::str::from_utf8(record.traceparent.of(&batch.bytes)).ok()?;
+            parent_of(text).filter(|parent| parent.sampled).map(|parent| (parent, record.lsn))
+        });
+        let commits: Vec<_> = traced.take(RECORDS_MAX).collect();
+        if commits.is_empty() {
+            return None;
+        }
+        let tracing = Arc::clone(tracing);
+        Some(Box::new(PushTraces { tracing, store: store.to_owned(), commits, began: Instant::now(), encoded: None }))
+    }
+}
+
+impl PushWatch for PushTraces {
+    fn encoded(&mut self) {
+        self.encoded = Some(Instant::now());
+    }
+
+    fn ended(self: Box<Self>, trouble: Option<&str>) {
+        let until = Instant::now();
+        for (commit, lsn) in &self.commits {
+            let encoded = self.encoded.unwrap_or(until);
+            let mut below = vec![Piece::internal("plugin.encode", self.began, encoded)];
+            if self.encoded.is_some() {
+                below.push(Piece { kind: SpanKind::Client, ..Piece::internal("storage.write", encoded, until) });
+            }
+            let push = Piece {
+                attributes: vec![
+                    KeyValue::new("tribunal.store", self.store.clone()),
+                    KeyValue::new("tribunal.lsn", i64::try_from(lsn.0).unwrap_or(i64::MAX)),
+                ],
+                status: trouble.map_or(Status::Unset, |text| Status::error(text.to_owned())),
+                ..Piece::internal("push", self.began, until)
+            };
+            self.tracing.put_tree(*commit, push, below);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Room for spans that wait to be sent, and what became of every span: sent, dropped because there was no room, or lost
+//! because the collector did not take them. Whoever makes a span asks for room first, so that a dead collector costs a
+//! request one comparison.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use opentelemetry_otlp::SpanExporter;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::SpanData;
+
+/// The room.
+#[derive(Debug)]
+pub struct Room {
+    most: usize,
+    waiting: AtomicUsize,
+    sent: AtomicU64,
+    dropped: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// What became of spans so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpanCounts {
+    /// The collector has them.
+    pub sent: u64,
+    /// There was no room for them.
+    pub dropped: u64,
+    /// The collector did not take them.
+    pub lost: u64,
+}
+
+impl Room {
+    /// Makes room for `most` spans.
+    #[must_use]
+    pub fn new(most: usize) -> Room {
+        let count = || AtomicU64::new(0);
+        Room { most, waiting: AtomicUsize::new(0), sent: count(), dropped: count(), lost: count() }
+    }
+
+    /// Takes room for all of `count` spans, or counts all of them as dropped.
+    pub fn take(&self, count: usize) -> bool {
+        let more = |waiting: usize| (waiting + count <= self.most).then_some(waiting + count);
+        let taken = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
+        if !taken {
+            self.dropped.fetch_add(count as u64, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    fn give_back(&self, count: usize, sent: bool) {
+        self.waiting.fetch_sub(count, Ordering::Relaxed);
+        let to = if sent { &self.sent } else { &self.lost };
+        to.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// Returns what became of spans so far.
+    pub fn counts(&self) -> SpanCounts {
+        let at = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        SpanCounts { sent: at(&self.sent), dropped: at(&self.dropped), lost: at(&self.lost) }
+    }
+}
+
+/// An exporter that gives room back.
+#[derive(Debug)]
+pub struct Counting {
+    /// What sends.
+    pub exporter: SpanExporter,
+    /// Where the spans had waited.
+    pub room: Arc<Room>,
+}
+
+impl opentelemetry_sdk::trace::SpanExporter for Counting {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let count = batch.len();
+        let result = self.exporter.export(batch).await;
+        self.room.give_back(count, result.is_ok());
+        result
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_room_is_dropped_whole_and_counted() {
+        let room = Room::new(10);
+        assert!(room.take(7));
+        assert!(!room.take(4), "not three of the four");
+        assert!(room.take(3));
+        assert_eq!(room.counts(), SpanCounts { dropped: 4, ..SpanCounts::default() });
+        room.give_back(7, true);
+        room.give_back(3, false);
+        assert!(room.take(10), "all room is back");
+        assert_eq!(room.counts(), SpanCounts { sent: 7, dropped: 4, lost: 3 });
+    }
+}
