@@ -25,8 +25,8 @@ const CPU_S_MAX: u64 = 120;
 const PATIENCE: Duration = Duration::from_secs(480);
 /// Memory that a check may write to, bytes: the compiler's, and the instance's.
 const DATA_BYTES_MAX: u64 = 2 << 30;
-/// Address space: beside that, one memory is reserved as in production, which takes none.
-const ADDRESS_BYTES_MAX: u64 = DATA_BYTES_MAX + (8 << 30);
+/// Address space: beside that, two memories are reserved as in production, which takes none.
+const ADDRESS_BYTES_MAX: u64 = DATA_BYTES_MAX + (12 << 30);
 /// Bytes of a check's answer that are read.
 const ANSWER_BYTES_MAX: u64 = 256 * 1024;
 
@@ -173,8 +173,8 @@ fn examine(bytes: &[u8], world: Option<&str>, config: &str) -> Result<Report, St
         Some(name) => Some(World::by_name(name).ok_or_else(|| format!("there is no world `{name}`"))?),
         None => None,
     };
-    // One instance at a time; everything that decides about fuel and memory is as in production.
-    let limits = PluginLimits { instances_max: 1, ..PluginLimits::default() };
+    // One instance at a time, and one that rests; everything that decides about fuel and memory is as in production.
+    let limits = PluginLimits { instances_max: 2, ..PluginLimits::default() };
     let engine = PluginEngine::new(limits).map_err(|error| error.to_string())?;
     conformance::check(&engine, bytes, config, expected).map_err(|failure| failure.to_string())
 }

@@ -295,6 +295,7 @@ fn broken_promises_are_found_before_an_upload(folder: &Path) {
         ("adaptor", "no key", "the same records again: a request has no idempotency key"),
         ("adaptor", "one key", "the same records again: two requests of one batch share an idempotency key"),
         ("adaptor", "key of a batch", "the same records again: different records share an idempotency key"),
+        ("adaptor", "used", "a used instance makes other requests of the same records than a fresh one"),
         ("adaptor", "success", "errors of the storage: it takes"),
         ("adaptor", "watermark", "errors of the storage: it reads the watermark 0 out of"),
     ];

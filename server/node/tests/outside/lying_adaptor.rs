@@ -1,8 +1,13 @@
 //! A LogAdaptor of the right types that breaks what types cannot say: its configuration names the promise.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use serde::Deserialize;
 use tribunal_plugin_sdk::adaptor::{Ack, Command, LogBatch, Reply, Request, RespPipeline, RespValue};
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
+
+/// How often this instance was asked to encode.
+static ASKED: AtomicU64 = AtomicU64::new(0);
 
 /// The adaptor.
 #[derive(Debug, Deserialize)]
@@ -48,12 +53,14 @@ impl Adaptor for LyingAdaptor {
         if breaks("everything") {
             return Err("it takes nothing".into());
         }
+        let asked = ASKED.fetch_add(1, Ordering::Relaxed);
         let left = if breaks("gap") { batch.lsn.len() - 1 } else { batch.lsn.len() };
         let request = |&lsn: &u64| Request {
             first: lsn,
             last: if breaks("overlap") { lsn + 1 } else { lsn },
             idempotency_key: match self.breaks.as_str() {
                 "no key" => String::new(),
+                "used" => format!("{lsn}/{asked}"),
                 "one key" => "the key".into(),
                 "key of a batch" => format!("{}-{}", batch.lsn.len(), lsn - batch.lsn[0]),
                 _ => lsn.to_string(),
