@@ -32,10 +32,13 @@ enum Kind {
 /// One sample: its labels and its number.
 type Sample = (Vec<KeyValue>, f64);
 
+/// Samples by the name of their figure.
+type Samples = BTreeMap<String, Vec<Sample>>;
+
 /// The figures as they were a moment ago.
 struct Latest {
     figures: Figures,
-    read: Mutex<Option<(Instant, BTreeMap<String, Vec<Sample>>)>>,
+    read: Mutex<Option<(Instant, Samples)>>,
 }
 
 impl Latest {
@@ -152,8 +155,8 @@ fn instruments(text: &str) -> Vec<Figure> {
 }
 
 /// Reads the samples of a text, by name.
-fn samples(text: &str) -> BTreeMap<String, Vec<Sample>> {
-    let mut found: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
+fn samples(text: &str) -> Samples {
+    let mut found = Samples::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let Some((head, number)) = line.rsplit_once(' ') else { continue };
         let Ok(number) = number.parse::<f64>() else { continue };
