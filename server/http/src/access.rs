@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::HttpBody;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tribunal_types::limits::BODY_BYTES_MAX;
@@ -23,6 +23,9 @@ use crate::admitted_body::admitted;
 use crate::app::App;
 use crate::refusal::Refusal;
 use crate::service::ServiceError;
+
+/// Until a larger answer is sent, it counts as in flight.
+const ANSWER_BYTES_SMALL: u64 = 64 * 1024;
 
 /// Somebody who has proved who it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +98,12 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     if need == Need::Nobody {
         return next.run(request).await;
     }
-    let (principal, slot) = match enter(&app, need, request.headers(), request.method()) {
+    let (principal, slot) = match enter(
+        &app,
+        need,
+        request.headers(),
+        body_bytes(request.method(), request.version(), request.headers()),
+    ) {
         Ok(entered) => entered,
         Err(response) => return response,
     };
@@ -103,7 +111,8 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     // There is one, or `enter` had refused.
     let token = bearer(request.headers()).unwrap_or_default().to_owned();
     let response = next.run(request).await;
-    if response.body().size_hint().exact().is_some() {
+    // A small answer is as good as sent.
+    if response.body().size_hint().exact().is_some_and(|bytes| bytes <= ANSWER_BYTES_SMALL) {
         return response;
     }
     response.map(|body| admitted(body, slot, app.service, token))
@@ -116,13 +125,13 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
 #[expect(clippy::result_large_err, reason = "the answer is what is sent, once a request")]
 pub fn enter_commit(app: &App, parts: &mut Parts) -> Result<Slot, Response> {
     let need = need(&parts.method, "/v1/txns/{txn_id}/commit");
-    let (principal, slot) = enter(app, need, &parts.headers, &parts.method)?;
+    let (principal, slot) = enter(app, need, &parts.headers, body_bytes(&parts.method, parts.version, &parts.headers))?;
     parts.extensions.insert(principal);
     Ok(slot)
 }
 
 #[expect(clippy::result_large_err, reason = "the answer is what is sent, once a request")]
-fn enter(app: &App, need: Need, headers: &HeaderMap, method: &Method) -> Result<(Arc<Principal>, Slot), Response> {
+fn enter(app: &App, need: Need, headers: &HeaderMap, body_bytes: usize) -> Result<(Arc<Principal>, Slot), Response> {
     let token = bearer(headers).map_err(|reason| unauthenticated(reason.to_owned()))?;
     let principal = app.service.authenticate(token).map_err(unauthenticated)?;
     let allowed = match need {
@@ -133,7 +142,7 @@ fn enter(app: &App, need: Need, headers: &HeaderMap, method: &Method) -> Result<
     if !allowed {
         return Err(forbidden(need).into_response());
     }
-    let Some(slot) = app.tenants.enter(principal.namespace, body_bytes(headers, method)) else {
+    let Some(slot) = app.tenants.enter(principal.namespace, body_bytes) else {
         let error = ServiceError::QuotaExceeded { retry_after_ms: app.service.retry_after_ms() };
         return Err(Refusal::of_service(error, &app.service.catalog()).into_response());
     };
@@ -167,8 +176,11 @@ fn forbidden(need: Need) -> Refusal {
     Refusal::new(StatusCode::FORBIDDEN, "forbidden", format!("this needs the role {roles}"))
 }
 
-fn body_bytes(headers: &HeaderMap, method: &Method) -> usize {
-    if matches!(*method, Method::GET | Method::HEAD | Method::DELETE) {
+/// Returns how many bytes a body may have, by what is said of it.
+fn body_bytes(method: &Method, version: Version, headers: &HeaderMap) -> usize {
+    // In HTTP/1 a request that names neither a length nor an encoding has no body.
+    let says_nothing = !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING);
+    if matches!(*method, Method::GET | Method::HEAD | Method::DELETE) || says_nothing && version < Version::HTTP_2 {
         return 0;
     }
     let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
@@ -233,6 +245,19 @@ mod tests {
         assert_eq!(need(&Method::POST, "/v1/debug/constant"), Need::OfService(Role::Operator));
         assert_eq!(need(&Method::PUT, "/v1/stores/{store}"), Need::AnyOf([Role::Operator].into_iter().collect()));
         assert_eq!(need(&Method::GET, "/healthz"), Need::Nobody);
+    }
+
+    #[test]
+    fn a_body_counts_by_what_is_said_of_it() {
+        let bytes = |method, version, header: Option<(_, &'static str)>| {
+            let headers = header.map(|(name, value)| (name, HeaderValue::from_static(value)));
+            body_bytes(&method, version, &headers.into_iter().collect())
+        };
+        assert_eq!(bytes(Method::POST, Version::HTTP_11, Some((CONTENT_LENGTH, "12"))), 12);
+        assert_eq!(bytes(Method::POST, Version::HTTP_11, None), 0, "as of `curl -X POST`");
+        assert_eq!(bytes(Method::POST, Version::HTTP_11, Some((TRANSFER_ENCODING, "chunked"))), BODY_BYTES_MAX);
+        assert_eq!(bytes(Method::POST, Version::HTTP_2, None), BODY_BYTES_MAX);
+        assert_eq!(bytes(Method::GET, Version::HTTP_2, None), 0);
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::txn_body::shown;
     responses(
         (status = 201, description = "The key; its secret is not shown again", body = KeyCreated),
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
-        (status = 403, description = "Not in this namespace, or not these roles", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "Not in this namespace", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "No key was made", body = Problem, content_type = "application/problem+json"),
     )
 )]

@@ -95,7 +95,7 @@ pub async fn serve(
     serve_tls(listener, front, options, None, shutdown).await
 }
 
-/// Serves like [`serve`], under TLS if there is an acceptor for it. The handshake counts as part of the first head.
+/// Serves like [`serve`], under TLS if there is an acceptor for it. The handshake has the time of a head, too.
 ///
 /// # Errors
 /// As for [`serve`].

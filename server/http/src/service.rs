@@ -209,6 +209,18 @@ impl Catalog {
         specs
     }
 
+    /// Returns how many stores a namespace has.
+    #[must_use]
+    pub fn count(&self, namespace: NamespaceId) -> usize {
+        self.names.get(&namespace).map_or(0, HashMap::len)
+    }
+
+    /// Returns how many stores there are.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.ids.len()
+    }
+
     /// Names a row.
     #[must_use]
     pub fn row(&self, namespace: NamespaceId, store: StoreId, key: &[u8]) -> RowKey {

@@ -12,7 +12,7 @@ use tribunal_http::service::{NewKey, ServiceError};
 use tribunal_types::{ApiKey, ControlChange, NamespaceId, Role};
 
 use crate::jwt::JwtGate;
-use crate::keys::{DEFAULT_NAMESPACE, KEYS_MAX, Keys, draw};
+use crate::keys::{DEFAULT_NAMESPACE, Keys, draw};
 use crate::service::NodeService;
 
 /// File in the data directory with the key that a new service begins with.
@@ -97,7 +97,9 @@ pub fn write_operator_key(data: &Path, token: &str) -> Result<(), String> {
         }
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         writeln!(file, "{token}")?;
-        file.sync_all()
+        file.sync_all()?;
+        // The key becomes durable next: its token must not be lost behind it.
+        std::fs::File::open(data)?.sync_all()
     })();
     written.map_err(|error| format!("cannot write `{}`: {error}", path.display()))
 }
@@ -105,19 +107,19 @@ pub fn write_operator_key(data: &Path, token: &str) -> Result<(), String> {
 impl NodeService {
     /// Makes a key; its tenant is there from then on.
     pub(crate) async fn make_key(&self, new: NewKey) -> Result<(ApiKey, String), ServiceError> {
-        let _one_at_a_time = self.declaring.lock().await;
-        let (namespace, count) = {
+        let turn = Arc::clone(&self.keying).lock_owned().await;
+        let (namespace, full) = {
             let keys = self.access.keys.read();
-            (keys.namespace(&new.namespace).unwrap_or_else(|| keys.next_namespace()), keys.len())
+            let namespace = keys.namespace(&new.namespace).unwrap_or_else(|| keys.next_namespace());
+            (namespace, keys.is_full(namespace))
         };
-        if count >= KEYS_MAX {
-            let detail = format!("{KEYS_MAX} keys are out; revoke some");
+        if let Some(detail) = full {
             return Err(ServiceError::ClientMistake { code: "too_many_keys", pointer: String::new(), detail });
         }
         let (id, token, secret_sha256) = draw().map_err(|detail| ServiceError::Unavailable { detail })?;
         let NewKey { name, namespace: namespace_name, roles } = new;
         let key = ApiKey { id, name, namespace, namespace_name, roles, secret_sha256, created_ms: now_ms() };
-        self.control(ControlChange::CreateKey(key.clone())).await?;
+        self.control_in_turn(ControlChange::CreateKey(key.clone()), turn).await?;
         Ok((key, token))
     }
 }

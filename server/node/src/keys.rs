@@ -10,10 +10,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use tribunal_http::access::Principal;
-use tribunal_types::{ApiKey, ControlChange, NamespaceId};
+use tribunal_types::{ApiKey, ControlChange, NamespaceId, limits};
 
-/// Keys that may be out at one time.
-pub const KEYS_MAX: usize = 10_000;
 /// Name of the tenant that is there from the start.
 pub const DEFAULT_NAMESPACE: &str = "default";
 /// What a key begins with, so that one that leaked is recognised.
@@ -105,10 +103,15 @@ impl Keys {
         self.keys.values().any(|kept| kept.principal.runs_the_service())
     }
 
-    /// Returns how many there are.
+    /// Says so if a tenant, or the service, has as many keys as it may.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.keys.len()
+    pub fn is_full(&self, namespace: NamespaceId) -> Option<String> {
+        let of_tenant = || self.keys.values().filter(|kept| kept.key.namespace == namespace).count();
+        if namespace != NamespaceId(0) && of_tenant() >= limits::KEYS_PER_TENANT_MAX {
+            return Some(format!("{} keys of this tenant are out; revoke some", limits::KEYS_PER_TENANT_MAX));
+        }
+        let full = self.keys.len() >= limits::KEYS_MAX;
+        full.then(|| format!("{} keys are out; revoke some", limits::KEYS_MAX))
     }
 }
 

@@ -237,7 +237,8 @@ impl Node {
             record_times: RecordTimes::default(),
             window,
             images: Arc::new(tokio::sync::Semaphore::new(crate::feeds::STATE_IMAGES_MAX)),
-            declaring: tokio::sync::Mutex::new(()),
+            declaring: Arc::default(),
+            keying: Arc::default(),
             plugins: PluginAdmin::new(modules, slots, messages.clone(), runtime.handle().clone()),
             access,
         });

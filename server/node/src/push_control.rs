@@ -3,6 +3,7 @@
 //! Whatever changes what a storage will hold goes through the control log first, so that it survives a restart and can
 //! be read afterwards; resuming changes nothing and does not.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tribunal_http::service::{PushState, ServiceError, SkipRequest, StoreStatus};
@@ -63,7 +64,7 @@ impl NodeService {
     /// Passes by the record that a push stopped at.
     pub(crate) async fn skip(&self, request: SkipRequest) -> Result<(), ServiceError> {
         let SkipRequest { store, lsn, by } = request;
-        let _one_at_a_time = self.declaring.lock().await;
+        let turn = Arc::clone(&self.declaring).lock_owned().await;
         let push = self.pushes.status(store);
         if push.poison != Some(lsn) {
             let detail = match push.poison {
@@ -79,7 +80,7 @@ impl NodeService {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let reason = push.last_error.unwrap_or_default();
-        self.control(ControlChange::SkipRecord(Skip { store, lsn, at_ms, by, reason })).await
+        self.control_in_turn(ControlChange::SkipRecord(Skip { store, lsn, at_ms, by, reason }), turn).await
     }
 
     /// Returns the records that a store's storages never got, oldest decision first.
@@ -90,7 +91,7 @@ impl NodeService {
 
     /// Pushes to a detached store again.
     pub(crate) async fn attach(&self, store: StoreId, loaded: Option<Lsn>) -> Result<(), ServiceError> {
-        let _one_at_a_time = self.declaring.lock().await;
+        let turn = Arc::clone(&self.declaring).lock_owned().await;
         let Some(declared) = self.stores.declared(store).filter(|store| store.detached.is_some()) else {
             return Err(mistake("not_detached", "only a detached store can be attached".into()));
         };
@@ -115,7 +116,7 @@ impl NodeService {
                 return Err(ServiceError::Unavailable { detail: error.to_string() });
             }
         }
-        self.control(ControlChange::AttachPush { store }).await?;
+        self.control_in_turn(ControlChange::AttachPush { store }, turn).await?;
         self.pushes.settled(store).await;
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore, oneshot};
 use tokio::time::timeout_at;
 use tribunal_core::verdicts::item_verdict;
 use tribunal_http::access::Principal;
@@ -74,8 +74,10 @@ pub struct NodeService {
     pub window: Arc<Window>,
     /// State images under way.
     pub images: Arc<Semaphore>,
-    /// One declaration at a time, so that two of one name get one id.
-    pub declaring: tokio::sync::Mutex<()>,
+    /// One declaration at a time, so that two of one name get one id and two names get two.
+    pub declaring: Arc<Mutex<()>>,
+    /// One key at a time, so that two new tenants get two numbers.
+    pub keying: Arc<Mutex<()>>,
     /// Plugins.
     pub plugins: PluginAdmin,
     /// Who is let in.
@@ -324,14 +326,14 @@ impl NodeService {
     }
 
     async fn declare(&self, mut spec: StoreSpec) -> Result<Declared, ServiceError> {
-        let _one_at_a_time = self.declaring.lock().await;
-        // Compiles the adaptor.
+        // Compiles the adaptor: before its turn, or one tenant's declarations would hold up everybody's.
         let checked = tokio::task::block_in_place(|| self.pushes.check(&spec));
         spec.transactional = checked.map_err(|(pointer, detail)| ServiceError::ClientMistake {
             code: "adaptor_invalid",
             pointer,
             detail,
         })?;
+        let turn = Arc::clone(&self.declaring).lock_owned().await;
         let catalog = self.stores.catalog();
         let known = catalog.store(spec.namespace, &spec.name);
         spec.id = known.map_or_else(|| self.stores.next_id(), |known| known.id);
@@ -348,7 +350,10 @@ impl NodeService {
             }
         }
         let created = known.is_none();
-        self.control(ControlChange::DeclareStore(spec.clone())).await?;
+        if created && let Some(full) = stores_are_full(&catalog, spec.namespace) {
+            return Err(ServiceError::ClientMistake { code: "too_many_stores", pointer: String::new(), detail: full });
+        }
+        self.control_in_turn(ControlChange::DeclareStore(spec.clone()), turn).await?;
         self.pushes.settled(spec.id).await;
         Ok(Declared { spec, created })
     }
@@ -358,6 +363,23 @@ impl NodeService {
         let (reply, applied) = oneshot::channel();
         self.send(Message::Control(change, reply))?;
         applied.await.map_err(|_| outcome_unknown())
+    }
+
+    /// Changes the configuration as [`NodeService::control`] does. `turn` ends when the change is in force, and not when
+    /// whoever asked for it goes away: what the next one decides must see it.
+    pub(crate) async fn control_in_turn(
+        &self,
+        change: ControlChange,
+        turn: OwnedMutexGuard<()>,
+    ) -> Result<(), ServiceError> {
+        let (reply, applied) = oneshot::channel();
+        self.send(Message::Control(change, reply))?;
+        let in_force = tokio::spawn(async move {
+            let applied = applied.await;
+            drop(turn);
+            applied
+        });
+        in_force.await.ok().and_then(Result::ok).ok_or_else(outcome_unknown)
     }
 
     /// Returns a store's declaration.
@@ -606,6 +628,14 @@ fn fenced(cen: Cen) -> Decided {
 
 fn micros(duration: Duration) -> u32 {
     u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}
+
+/// Says so if a tenant, or the service, has as many stores as it may.
+fn stores_are_full(catalog: &Catalog, namespace: NamespaceId) -> Option<String> {
+    if namespace != NamespaceId(0) && catalog.count(namespace) >= limits::STORES_PER_TENANT_MAX {
+        return Some(format!("this tenant has its {} stores", limits::STORES_PER_TENANT_MAX));
+    }
+    (catalog.total() >= limits::STORES_MAX).then(|| format!("the service has its {} stores", limits::STORES_MAX))
 }
 
 fn stopping() -> ServiceError {

@@ -2,7 +2,8 @@
 
 mod support;
 
-use std::net::TcpListener;
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use serde_json::json;
@@ -195,4 +196,58 @@ fn a_tenant_that_is_configured_twice_is_refused() {
     let more = format!("{AUTH}[push.tenants.default]\nallow = []\n");
     let refusal = support::keyed::try_serve(dir.path(), "127.0.0.1:0", &more).err().expect("it must not start");
     assert!(refusal.contains("push.tenants"), "{refusal}");
+}
+
+#[test]
+fn a_tenant_has_so_many_stores_and_leaves_the_others_theirs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, shop, bank) = two_tenants(&dir, "");
+    let declare = |key: &str, name: &str| call(&node, key, "PUT", &format!("/v1/stores/{name}"), Some(&json!({})));
+    for n in 0..64 {
+        assert_eq!(declare(&shop, &format!("s{n}")).status, 201, "{n}");
+    }
+    let refused = declare(&shop, "one-more");
+    assert_eq!((refused.status, &refused.body["code"]), (422, &json!("too_many_stores")), "{}", refused.body);
+    assert_eq!(declare(&shop, "s7").status, 200, "what is there may be said again");
+    assert_eq!(declare(&bank, "s0").status, 201);
+}
+
+/// Whoever asks for a tenant or a store may go away before it is there. What comes next must not get its number.
+#[test]
+fn tenants_and_stores_of_clients_that_went_away_keep_their_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, shop, _) = two_tenants(&dir, "");
+    let root = operator(dir.path());
+    let leave = |key: &str, method: &str, path: &str, body: &serde_json::Value| {
+        let body = body.to_string();
+        let address = node.url.strip_prefix("http://").expect("plain HTTP");
+        let mut socket = TcpStream::connect(address).expect("connects");
+        write!(
+            socket,
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .expect("is sent");
+    };
+    for n in 0..20 {
+        let key = json!({"name": "k", "namespace": format!("tenant-{n}"), "roles": ["operator"]});
+        leave(&root, "POST", "/v1/admin/keys", &key);
+        leave(&shop, "PUT", &format!("/v1/stores/left-{n}"), &json!({}));
+        let tenant = make_key(&node, &root, &format!("other-{n}"), &["operator"]);
+        let stores = call(&node, &tenant, "GET", "/v1/stores", None).body;
+        assert_eq!(stores["stores"], json!([]), "a tenant that nobody else is");
+        assert_eq!(call(&node, &tenant, "PUT", "/v1/stores/mine", Some(&json!({}))).status, 201);
+        assert_eq!(call(&node, &shop, "PUT", &format!("/v1/stores/next-{n}"), Some(&json!({}))).status, 201);
+    }
+    // Every store that is listed has a log of its own.
+    let listed = call(&node, &shop, "GET", "/v1/stores", None).body;
+    let names: Vec<_> = listed["stores"].as_array().expect("a list").iter().map(|s| s["store"].clone()).collect();
+    let engine = make_key(&node, &root, "shop", &["engine", "store"]);
+    for name in &names {
+        let write = json!({"writes": [{"op": "put", "store": name, "key": "k", "value": 1}]});
+        let verdict = call(&node, &engine, "POST", &format!("/v1/txns/{}/commit", new_id()), Some(&write)).body;
+        let name = name.as_str().expect("text");
+        assert_eq!(verdict["lsn"][name], "1", "the first record of {name}: {verdict}");
+    }
 }

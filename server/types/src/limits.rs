@@ -32,6 +32,14 @@ pub const PLUGIN_BYTES_MAX: usize = 32 * 1024 * 1024;
 pub const PLUGIN_CONFIG_BYTES_MAX: usize = 64 * 1024;
 /// Versions of plugins that a node keeps.
 pub const PLUGIN_VERSIONS_MAX: usize = 1024;
+/// Stores of the service.
+pub const STORES_MAX: usize = 1024;
+/// Stores of a tenant that is not the service's own.
+pub const STORES_PER_TENANT_MAX: usize = 64;
+/// Keys that may be out at one time.
+pub const KEYS_MAX: usize = 10_000;
+/// Keys of a tenant that is not the service's own.
+pub const KEYS_PER_TENANT_MAX: usize = 256;
 /// How far a transaction id's time may lie from `epoch_time`, milliseconds.
 pub const ID_WINDOW_MS: u64 = 10 * 60 * 1000;
 /// How long history above the floor is kept, milliseconds of `epoch_time`.

@@ -19,6 +19,8 @@ use crate::world::World;
 /// What the host keeps beside an instance.
 pub(crate) struct HostState {
     memory_bytes_max: usize,
+    /// What its memory has grown to.
+    memory_bytes: usize,
     /// Whether the last growth that was asked for lay within every limit, so that its failure is the host's.
     growth_permitted: bool,
     /// Whether a limit refused anything, which is the plugin's doing.
@@ -28,7 +30,7 @@ pub(crate) struct HostState {
 
 impl HostState {
     fn new(memory_bytes_max: usize) -> Self {
-        HostState { memory_bytes_max, growth_permitted: false, refused: false, trouble: None }
+        HostState { memory_bytes_max, memory_bytes: 0, growth_permitted: false, refused: false, trouble: None }
     }
 }
 
@@ -41,6 +43,9 @@ impl ResourceLimiter for HostState {
     ) -> Result<bool, wasmtime::Error> {
         self.growth_permitted = desired <= self.memory_bytes_max && maximum.is_none_or(|max| desired <= max);
         self.refused |= !self.growth_permitted;
+        if self.growth_permitted {
+            self.memory_bytes = desired;
+        }
         Ok(self.growth_permitted)
     }
 
@@ -125,6 +130,11 @@ impl Call {
             unreachable!("fuel is on in the configuration: {e:#}");
         }
         self.fuel = fuel;
+    }
+
+    /// Returns what the instance's memory has grown to, bytes; it never shrinks.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.store.data().memory_bytes
     }
 
     /// Returns the fuel that was used so far, since the last refuelling.

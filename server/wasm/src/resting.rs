@@ -14,6 +14,8 @@ use crate::slots::Rest;
 
 /// So many calls an instance serves.
 const CALLS_MAX: u32 = 256;
+/// An instance that has grown beyond this does not rest: its memory would be held while its store is idle.
+const MEMORY_BYTES_MAX: usize = 16 << 20;
 
 /// The place where an instance rests.
 #[derive(Default)]
@@ -56,7 +58,7 @@ impl Resting {
     fn put(&self, used: Used) {
         let Used { call, calls_left, rest } = used;
         let calls_left = calls_left - 1;
-        if calls_left > 0 {
+        if calls_left > 0 && call.memory_bytes() <= MEMORY_BYTES_MAX {
             *self.0.lock() = Some(Used { call, calls_left, rest });
         }
     }

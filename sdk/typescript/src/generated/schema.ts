@@ -2075,7 +2075,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not in this namespace, or not these roles */
+            /** @description Not in this namespace */
             403: {
                 headers: {
                     [name: string]: unknown;

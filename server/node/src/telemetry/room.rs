@@ -1,6 +1,6 @@
 //! Room for spans that wait to be sent, and what became of every span: sent, dropped because there was no room, or lost
-//! because the collector did not take them. Whoever makes a span asks for room first, so that a dead collector costs a
-//! request one comparison.
+//! because the collector did not take them. Whoever sends spans asks for room first, so that a dead collector costs
+//! memory up to a bound and no waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
