@@ -1,4 +1,5 @@
-//! A bump allocator. An instance lives for one batch, so memory is given back only where that is free: at the top.
+//! A bump allocator. An instance lives for one batch, or for some while it stays small, so memory is given back only where
+//! that is free: at the top.
 //!
 //! Against a general allocator it saves code, fuel and the touching of pages: columns lie one behind the other, right
 //! behind the program's own data. On other targets than wasm it does nothing.

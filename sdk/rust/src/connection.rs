@@ -86,7 +86,7 @@ impl Connection {
                 .pool
                 .request(request)
                 .await
-                .map_err(|e| NoAnswer { text: chain(&e), never_sent: e.is_connect() })?;
+                .map_err(|e| NoAnswer { text: format!("{}: {}", self.base, chain(&e)), never_sent: e.is_connect() })?;
             let status = response.status();
             let replayed = response.headers().get("idempotency-replayed").is_some_and(|value| value == "true");
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)

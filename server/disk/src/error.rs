@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DiskError {
     /// Another process has the database open.
-    #[error("{} is in use by another process", .path.display())]
+    #[error("{} is in use by another process; stop that one, or name another folder", .path.display())]
     Locked {
         /// The directory.
         path: PathBuf,

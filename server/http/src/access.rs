@@ -53,7 +53,7 @@ impl Principal {
 pub struct TenantQuota {
     /// Requests.
     pub requests_max: usize,
-    /// Bytes of their bodies, as announced; a body without a length counts as the largest.
+    /// Bytes of their bodies, as announced; a body whose length is not known counts as the largest.
     pub bytes_max: usize,
 }
 

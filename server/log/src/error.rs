@@ -8,7 +8,7 @@ use tribunal_disk::DiskError;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LogError {
     /// Another process has the log open.
-    #[error("{} is in use by another process", .path.display())]
+    #[error("{} is in use by another process; stop that one, or name another folder", .path.display())]
     Locked {
         /// The directory.
         path: PathBuf,

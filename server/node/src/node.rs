@@ -87,9 +87,9 @@ impl Node {
     /// If anything of that fails; nothing runs then.
     pub fn start(config: &Config, with_kv: bool) -> Result<Node, NodeError> {
         let runtime = runtime(config).map_err(NodeError::Start)?;
-        let listener = runtime
-            .block_on(async { tribunal_http::listen(config.listen) })
-            .map_err(|error| NodeError::Start(format!("cannot listen on {}: {error}", config.listen)))?;
+        let listener = runtime.block_on(async { tribunal_http::listen(config.listen) }).map_err(|error| {
+            NodeError::Start(format!("cannot listen on {}: {error}; name another address", config.listen))
+        })?;
         let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
         let tls = config.tls.as_ref().map(|tls| tribunal_http::tls::acceptor(&tls.cert_file, &tls.key_file));
         let tls = tls.transpose().map_err(|error| NodeError::Start(format!("configuration: `tls`: {error}")))?;

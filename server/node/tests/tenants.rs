@@ -4,11 +4,12 @@ mod support;
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
 use support::keyed::{AUTH, call, make_key, operator, put, serve};
-use support::{Node, eventually, new_id};
+use support::{Node, eventually, new_id, noise};
 
 const ALL: [&str; 4] = ["engine", "store", "plugin-admin", "operator"];
 
@@ -218,36 +219,57 @@ fn tenants_and_stores_of_clients_that_went_away_keep_their_numbers() {
     let dir = tempfile::tempdir().unwrap();
     let (node, shop, _) = two_tenants(&dir, "");
     let root = operator(dir.path());
-    let leave = |key: &str, method: &str, path: &str, body: &serde_json::Value| {
+    assert_eq!(call(&node, &shop, "PUT", "/v1/stores/bulk", Some(&json!({}))).status, 201);
+    // Asks, and leaves while the log is still busy with what came before.
+    let leave = |key: &str, method: &str, path: &str, body: &serde_json::Value, stay: Duration| {
         let body = body.to_string();
-        let address = node.url.strip_prefix("http://").expect("plain HTTP");
-        let mut socket = TcpStream::connect(address).expect("connects");
+        let mut socket = TcpStream::connect(node.url.strip_prefix("http://").expect("plain HTTP")).expect("connects");
+        let length = body.len();
         write!(
             socket,
             "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\n\
-             content-length: {}\r\n\r\n{body}",
-            body.len()
+             content-length: {length}\r\n\r\n{body}"
         )
         .expect("is sent");
+        std::thread::sleep(stay);
     };
-    for n in 0..20 {
-        let key = json!({"name": "k", "namespace": format!("tenant-{n}"), "roles": ["operator"]});
-        leave(&root, "POST", "/v1/admin/keys", &key);
-        leave(&shop, "PUT", &format!("/v1/stores/left-{n}"), &json!({}));
-        let tenant = make_key(&node, &root, &format!("other-{n}"), &["operator"]);
-        let stores = call(&node, &tenant, "GET", "/v1/stores", None).body;
-        assert_eq!(stores["stores"], json!([]), "a tenant that nobody else is");
-        assert_eq!(call(&node, &tenant, "PUT", "/v1/stores/mine", Some(&json!({}))).status, 201);
-        assert_eq!(call(&node, &shop, "PUT", &format!("/v1/stores/next-{n}"), Some(&json!({}))).status, 201);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for seed in 0.. {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+                let writes: Vec<_> = (0..8)
+                    .map(|n| json!({"op": "put", "store": "bulk", "key": n.to_string(), "value": noise(seed, 1 << 20)}))
+                    .collect();
+                let commit = format!("/v1/txns/{}/commit", new_id());
+                call(&node, &shop, "POST", &commit, Some(&json!({ "writes": writes })));
+            }
+        });
+        for n in 0..24 {
+            let key = json!({"name": "k", "namespace": format!("tenant-{n}"), "roles": ["operator"]});
+            let stay = Duration::from_millis(n % 6);
+            leave(&root, "POST", "/v1/admin/keys", &key, stay);
+            make_key(&node, &root, &format!("other-{n}"), &["operator"]);
+            leave(&shop, "PUT", &format!("/v1/stores/left-{n}"), &json!({}), stay);
+            assert_eq!(call(&node, &shop, "PUT", &format!("/v1/stores/next-{n}"), Some(&json!({}))).status, 201);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    // A tenant that shares another's number would see its stores.
+    for n in 0..24 {
+        let names = [format!("tenant-{n}"), format!("other-{n}")];
+        let [left, next] = names.map(|name| make_key(&node, &root, &name, &["operator"]));
+        assert_eq!(call(&node, &left, "PUT", "/v1/stores/mine", Some(&json!({}))).status, 201, "{n}");
+        assert_eq!(call(&node, &next, "GET", "/v1/stores", None).body["stores"], json!([]), "{n}");
     }
-    // Every store that is listed has a log of its own.
+    // A store that shares another's number has its records.
     let listed = call(&node, &shop, "GET", "/v1/stores", None).body;
-    let names: Vec<_> = listed["stores"].as_array().expect("a list").iter().map(|s| s["store"].clone()).collect();
-    let engine = make_key(&node, &root, "shop", &["engine", "store"]);
-    for name in &names {
+    let stores = listed["stores"].as_array().expect("a list").iter().filter(|store| store["store"] != "bulk");
+    for name in stores.map(|store| store["store"].as_str().expect("text")) {
         let write = json!({"writes": [{"op": "put", "store": name, "key": "k", "value": 1}]});
-        let verdict = call(&node, &engine, "POST", &format!("/v1/txns/{}/commit", new_id()), Some(&write)).body;
-        let name = name.as_str().expect("text");
+        let verdict = call(&node, &shop, "POST", &format!("/v1/txns/{}/commit", new_id()), Some(&write)).body;
         assert_eq!(verdict["lsn"][name], "1", "the first record of {name}: {verdict}");
     }
 }
