@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use tribunal_types::{Cen, Existence};
 
 use crate::history::History;
-use crate::identity::IdEntry;
+use crate::id_bucket::IdEntry;
 use crate::map::Entry;
 use crate::resolver::Resolver;
 use crate::window::RangeWindow;

@@ -1,6 +1,6 @@
 //! The id table: which transaction ids have a verdict, and where it is stored.
 //!
-//! Bucketed by the second in the id (a UUIDv7), so that a whole second is forgotten at once. An id outside the
+//! Bucketed by the second in the id (a UUIDv7, see `id_bucket`), so that a whole second is forgotten at once. An id outside the
 //! window around `epoch_time`, or older than what was forgotten, is refused and never executed, so the table is
 //! finite and a forgotten id cannot run again. Ids are scoped by namespace. Never iterated except for images.
 
@@ -10,7 +10,7 @@ use core::ops::Range;
 
 use tribunal_types::{BodyHash, Cen, NamespaceId, TxnId, VerdictAt};
 
-use crate::prefetch::prefetch;
+use crate::id_bucket::{ID_BYTES, IdBucket, IdEntry};
 
 /// What the id table says about an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,162 +36,10 @@ impl ScopedId {
     }
 }
 
-/// A decided id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct IdEntry {
-    pub(crate) id: [u64; 2],
-    pub(crate) body_hash: u64,
-    pub(crate) cen: u64,
-    pub(crate) item: u32,
-    /// Namespace above one bit: the id came with a body.
-    pub(crate) namespace_body: u64,
-}
-
-/// Bytes that one id counts for, whatever its table's fill.
-pub(crate) const ID_BYTES: u64 = 72;
-const _: () = assert!(size_of::<IdEntry>() <= 48, "an entry and two index words fit in what an id counts for");
-
-impl IdEntry {
-    fn new(id: &ScopedId, body: Option<BodyHash>, at: VerdictAt) -> IdEntry {
-        IdEntry {
-            id: halves(id.id),
-            body_hash: body.map_or(0, |hash| hash.0),
-            cen: at.cen.0,
-            item: at.item,
-            namespace_body: u64::from(id.namespace.0) << 1 | u64::from(body.is_some()),
-        }
-    }
-
-    fn at(&self) -> VerdictAt {
-        VerdictAt { cen: Cen(self.cen), item: self.item }
-    }
-
-    fn body(&self) -> Option<BodyHash> {
-        (self.namespace_body & 1 != 0).then_some(BodyHash(self.body_hash))
-    }
-
-    fn is(&self, id: &ScopedId) -> bool {
-        self.id == halves(id.id) && self.namespace_body >> 1 == u64::from(id.namespace.0)
-    }
-
-    pub(crate) fn scoped(&self) -> ScopedId {
-        let mut id = [0; 16];
-        id[..8].copy_from_slice(&self.id[0].to_be_bytes());
-        id[8..].copy_from_slice(&self.id[1].to_be_bytes());
-        ScopedId { namespace: NamespaceId((self.namespace_body >> 1) as u32), id: TxnId(id) }
-    }
-}
-
-fn halves(id: TxnId) -> [u64; 2] {
-    let n = u128::from_be_bytes(id.0);
-    [(n >> 64) as u64, n as u64]
-}
-
-/// The ids of one second: entries in order of arrival, and an index.
-#[derive(Clone, Debug, Default)]
-struct Bucket {
-    /// The position in `entries`, counted from 1, below bits of the hash. At most three quarters full, so that positions
-    /// fit below the size, which is a power of two.
-    index: Vec<u32>,
-    entries: Vec<IdEntry>,
-    /// Clients mint ids: without a key they could aim at one chain of the index.
-    seed: u64,
-}
-
-impl Bucket {
-    #[inline]
-    fn hash(&self, [hi, lo]: [u64; 2], namespace: u64) -> u64 {
-        let folded = u128::from(hi ^ self.seed) * u128::from(lo ^ self.seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15);
-        (folded as u64 ^ (folded >> 64) as u64 ^ namespace).wrapping_mul(0xd6e8_feb8_6659_fd93)
-    }
-
-    #[inline]
-    fn hash_of(&self, id: &ScopedId) -> u64 {
-        self.hash(halves(id.id), u64::from(id.namespace.0))
-    }
-
-    #[inline]
-    fn mask(&self) -> usize {
-        self.index.len() - 1
-    }
-
-    /// The upper half of the hash places an id, the lower one tells it from others there.
-    #[inline]
-    fn home(&self, hash: u64) -> usize {
-        (hash >> 32) as usize & self.mask()
-    }
-
-    /// Returns the place of an id in the index, and its position among the entries if it is known.
-    #[inline]
-    fn search(&self, id: &ScopedId, hash: u64) -> (usize, Option<usize>) {
-        let mask = self.mask();
-        let mut at = self.home(hash);
-        loop {
-            let word = self.index[at];
-            if word == 0 {
-                return (at, None);
-            }
-            if (word ^ hash as u32) & !mask as u32 == 0 {
-                let position = (word & mask as u32) as usize - 1;
-                if self.entries[position].is(id) {
-                    return (at, Some(position));
-                }
-            }
-            at = (at + 1) & mask;
-        }
-    }
-
-    #[inline]
-    fn find(&self, id: &ScopedId) -> Option<&IdEntry> {
-        if self.index.is_empty() {
-            return None;
-        }
-        let (_, position) = self.search(id, self.hash_of(id));
-        position.map(|position| &self.entries[position])
-    }
-
-    /// Returns the entry of a known id, or files an unknown one: one walk for both.
-    #[inline]
-    fn find_or_insert(&mut self, id: &ScopedId, entry: IdEntry) -> Option<&IdEntry> {
-        if (self.entries.len() + 1) * 4 > self.index.len() * 3 {
-            self.resize((self.index.len() * 2).max(16));
-        }
-        let hash = self.hash_of(id);
-        let (at, position) = self.search(id, hash);
-        if position.is_none() {
-            self.entries.push(entry);
-            self.index[at] = self.word(hash, self.entries.len());
-        }
-        position.map(|position| &self.entries[position])
-    }
-
-    #[inline]
-    fn word(&self, hash: u64, position: usize) -> u32 {
-        hash as u32 & !self.mask() as u32 | position as u32
-    }
-
-    /// Makes room for as many ids at once.
-    fn expect(&mut self, ids: usize) {
-        let size = (ids * 4 / 3 + 1).next_power_of_two().max(16);
-        if self.index.len() < size {
-            self.resize(size);
-        }
-    }
-
-    #[cold]
-    fn resize(&mut self, size: usize) {
-        self.index.clear();
-        self.index.resize(size, 0);
-        for position in 0..self.entries.len() {
-            let entry = &self.entries[position];
-            let hash = self.hash(entry.id, entry.namespace_body >> 1);
-            let mut at = self.home(hash);
-            while self.index[at] != 0 {
-                at = (at + 1) & self.mask();
-            }
-            self.index[at] = self.word(hash, position + 1);
-        }
-    }
+/// The id as its bucket names it: an entry that says nothing else.
+#[inline]
+fn wanted(id: &ScopedId) -> IdEntry {
+    IdEntry::new(id, None, VerdictAt { cen: Cen(0), item: 0 })
 }
 
 /// Bounds of the id table.
@@ -205,7 +53,7 @@ pub(crate) struct IdLimits {
 /// All decided ids that are still readable.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdTable {
-    buckets: Vec<Bucket>,
+    buckets: Vec<IdBucket>,
     /// Second -> index in `buckets`.
     seconds: BTreeMap<u64, u32>,
     /// Emptied places in `buckets`.
@@ -228,12 +76,12 @@ struct IdCopy {
 }
 
 impl IdCopy {
-    /// Copies at most `max` entries of the oldest second that is left, which these are.
-    fn add(&mut self, entries: &[IdEntry], max: usize) {
+    /// Copies at most `max` ids of the oldest second that is left, which this is.
+    fn add(&mut self, bucket: &IdBucket, max: usize) {
         let Some((_, missing)) = self.left.front_mut() else { return };
         let slice = missing.start..missing.end.min(missing.start.saturating_add(max));
         missing.start = slice.end;
-        self.entries.extend_from_slice(&entries[slice]);
+        bucket.copy(slice, &mut self.entries);
         if missing.start == missing.end {
             self.left.pop_front();
         }
@@ -251,45 +99,48 @@ impl IdTable {
         IdTable { last: (0, NO_BUCKET), ..IdTable::default() }
     }
 
-    fn bucket(&self, second: u64) -> Option<&Bucket> {
+    #[inline]
+    fn bucket(&self, second: u64) -> Option<&IdBucket> {
         let ix =
             if self.last.0 == second && self.last.1 != NO_BUCKET { self.last.1 } else { *self.seconds.get(&second)? };
         Some(&self.buckets[ix as usize])
     }
 
-    fn bucket_mut(&mut self, second: u64, seed: u64) -> &mut Bucket {
+    #[inline]
+    fn bucket_mut(&mut self, second: u64, seed: u64) -> &mut IdBucket {
         if self.last.0 != second || self.last.1 == NO_BUCKET {
-            let IdTable { buckets, seconds, vacant, .. } = self;
-            // Seconds are much alike.
-            let likely = buckets.get(self.last.1 as usize).map_or(0, |last| last.entries.len());
-            let ix = *seconds.entry(second).or_insert_with(|| {
-                let ix = vacant.pop().unwrap_or_else(|| {
-                    buckets.push(Bucket::default());
-                    buckets.len() as u32 - 1
-                });
-                buckets[ix as usize].seed = seed;
-                buckets[ix as usize].expect(likely);
-                ix
-            });
-            self.last = (second, ix);
+            self.last = (second, self.open(second, seed));
         }
         &mut self.buckets[self.last.1 as usize]
+    }
+
+    #[cold]
+    fn open(&mut self, second: u64, seed: u64) -> u32 {
+        let IdTable { buckets, seconds, vacant, .. } = self;
+        // Seconds are much alike.
+        let likely = buckets.get(self.last.1 as usize).map_or(0, IdBucket::len);
+        *seconds.entry(second).or_insert_with(|| {
+            let ix = vacant.pop().unwrap_or_else(|| {
+                buckets.push(IdBucket::default());
+                buckets.len() as u32 - 1
+            });
+            buckets[ix as usize].open(seed, likely);
+            ix
+        })
     }
 
     /// Starts loading what [`IdTable::find`] will need.
     #[inline]
     pub(crate) fn prefetch(&self, id: &ScopedId) {
-        if let Some(bucket) = self.bucket(id.second())
-            && !bucket.index.is_empty()
-        {
-            prefetch(&bucket.index, bucket.home(bucket.hash_of(id)));
+        if let Some(bucket) = self.bucket(id.second()) {
+            bucket.prefetch(&wanted(id));
         }
     }
 
     /// Returns where the id's verdict is, and its body.
     #[inline]
     pub(crate) fn find(&self, id: &ScopedId) -> Option<(VerdictAt, Option<BodyHash>)> {
-        self.bucket(id.second())?.find(id).map(|entry| (entry.at(), entry.body()))
+        self.bucket(id.second())?.find(&wanted(id)).map(|entry| (entry.at(), entry.body()))
     }
 
     /// Tells whether an unknown id lies where none is executed: outside the window, or maybe forgotten.
@@ -313,8 +164,7 @@ impl IdTable {
         at: VerdictAt,
         seed: u64,
     ) -> Option<(VerdictAt, Option<BodyHash>)> {
-        let entry = IdEntry::new(id, body, at);
-        let found = self.bucket_mut(id.second(), seed).find_or_insert(id, entry);
+        let found = self.bucket_mut(id.second(), seed).find_or_insert(IdEntry::new(id, body, at));
         let found = found.map(|entry| (entry.at(), entry.body()));
         self.count += u64::from(found.is_none());
         found
@@ -330,17 +180,16 @@ impl IdTable {
             }
             self.seconds.pop_first();
             let bucket = &mut self.buckets[ix as usize];
-            self.count -= bucket.entries.len() as u64;
+            self.count -= bucket.len() as u64;
             if let Some(copy) = &mut self.copy
                 && copy.left.front().is_some_and(|(oldest, _)| *oldest == second)
             {
-                copy.add(&bucket.entries, usize::MAX);
+                copy.add(bucket, usize::MAX);
             }
             if self.vacant.len() < VACANT_KEPT_MAX {
-                bucket.index.fill(0);
-                bucket.entries.clear();
+                bucket.clear();
             } else {
-                *bucket = Bucket::default();
+                *bucket = IdBucket::default();
             }
             self.vacant.push(ix);
             self.last = (0, NO_BUCKET);
@@ -366,7 +215,7 @@ impl IdTable {
 
     /// Begins to copy the ids as they are now. A copy that was under way is given up.
     pub(crate) fn begin_copy(&mut self) {
-        let left = self.seconds.iter().map(|(&second, &ix)| (second, 0..self.buckets[ix as usize].entries.len()));
+        let left = self.seconds.iter().map(|(&second, &ix)| (second, 0..self.buckets[ix as usize].len()));
         let left = left.filter(|(_, missing)| !missing.is_empty()).collect();
         self.copy = Some(IdCopy { left, entries: Vec::with_capacity(self.count as usize) });
     }
@@ -376,14 +225,14 @@ impl IdTable {
         let copy = self.copy.as_mut()?;
         if let Some(&(second, _)) = copy.left.front() {
             let bucket = &self.buckets[self.seconds[&second] as usize];
-            copy.add(&bucket.entries, COPIED_AT_ONCE);
+            copy.add(bucket, COPIED_AT_ONCE);
         }
         if copy.left.is_empty() { self.copy.take().map(|copy| copy.entries) } else { None }
     }
 
     /// All entries, ascending second, then in order of arrival: for images.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &IdEntry> {
-        self.seconds.values().flat_map(|&ix| self.buckets[ix as usize].entries.iter())
+        self.seconds.values().flat_map(|&ix| self.buckets[ix as usize].iter())
     }
 }
 

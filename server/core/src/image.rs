@@ -135,7 +135,7 @@ impl Resolver {
         resolver.floor.rise_to(Cen(floor));
         for &[hi, lo, body_hash, cen, item, namespace_body] in rows_of(image, words::IDS)? {
             let item = u32::try_from(item).map_err(|_| mismatch("an id's item is too large"))?;
-            let entry = crate::identity::IdEntry { id: [hi, lo], body_hash, cen, item, namespace_body };
+            let entry = crate::id_bucket::IdEntry { id: [hi, lo], body_hash, cen, item, namespace_body };
             let body = (namespace_body & 1 != 0).then_some(BodyHash(body_hash));
             resolver.ids.insert(&entry.scoped(), body, VerdictAt { cen: Cen(cen), item }, digest);
         }

@@ -27,6 +27,7 @@ mod epoch_rows;
 mod evidence;
 mod floor;
 mod history;
+mod id_bucket;
 mod join;
 mod judge;
 mod map;
