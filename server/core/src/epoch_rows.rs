@@ -20,13 +20,27 @@ pub(crate) struct EpochRow {
     pub(crate) entry: Entry,
     /// Where it was found in the map.
     pub(crate) slot: u32,
-    /// The last transaction that touches it, above three bits: it reads it, that read is current, it saw a row.
+    /// The last transaction that touches it, above the bits of [`touch`].
     toucher: u32,
+}
+
+/// What is known of a row's touches, below the number of the last transaction that touched it.
+mod touch {
+    /// The last transaction saw a row, what it saw is current, and it read the row at all.
+    pub(super) const PRESENT: u32 = 1;
+    pub(super) const CURRENT: u32 = 2;
+    pub(super) const READ: u32 = 4;
+    /// Some transaction writes the row; more than one touches it.
+    pub(super) const WRITTEN: u32 = 8;
+    pub(super) const SHARED: u32 = 16;
+    pub(super) const BITS: u32 = 5;
+    /// Above all transactions.
+    pub(super) const NOBODY: u32 = u32::MAX << BITS;
 }
 
 impl EpochRow {
     const UNNAMED: EpochRow =
-        EpochRow { entry: Entry { hi: 0, lo_flags: 0, version: 0 }, slot: NO_SLOT, toucher: NONE };
+        EpochRow { entry: Entry { hi: 0, lo_flags: 0, version: 0 }, slot: NO_SLOT, toucher: touch::NOBODY };
 
     /// The row is known and not deleted.
     #[inline(always)]
@@ -58,32 +72,37 @@ impl EpochRow {
     }
 
     /// Notes that transaction `t` reads the row, whether it saw the newest state, and whether it saw a row at all.
-    /// Returns whether another transaction has touched the row before.
     #[inline(always)]
-    pub(crate) fn note_read(&mut self, t: u32, current: bool, present: bool) -> bool {
-        let shared = self.is_touched_by_other(t);
-        self.toucher = t << 3 | OwnRead::READ | u32::from(current) << 1 | u32::from(present);
-        shared
+    pub(crate) fn note_read(&mut self, t: u32, current: bool, present: bool) {
+        let own = touch::READ | touch::CURRENT * u32::from(current) | touch::PRESENT * u32::from(present);
+        self.toucher = self.touched_by(t) | own;
     }
 
     /// What transaction `t` itself read here, if it touched the row last.
     #[inline(always)]
     pub(crate) fn read_by(&self, t: u32) -> OwnRead {
-        OwnRead(if self.toucher >> 3 == t { self.toucher & 7 } else { 0 })
+        OwnRead(if self.toucher >> touch::BITS == t { self.toucher } else { 0 })
     }
 
-    /// Notes that transaction `t` writes the row. Returns whether another one has touched it before.
+    /// Notes that transaction `t` writes the row.
     #[inline(always)]
-    pub(crate) fn note_write(&mut self, t: u32) -> bool {
-        let shared = self.is_touched_by_other(t);
-        self.toucher = t << 3;
-        shared
+    pub(crate) fn note_write(&mut self, t: u32) {
+        self.toucher = self.touched_by(t) | touch::WRITTEN;
     }
 
     /// Transactions touch rows in their order, and "nobody" is above all of them.
     #[inline(always)]
-    fn is_touched_by_other(&self, t: u32) -> bool {
-        self.toucher >> 3 < t
+    fn touched_by(&self, t: u32) -> u32 {
+        let by_other = u32::from(self.toucher >> touch::BITS < t);
+        t << touch::BITS | self.toucher & (touch::WRITTEN | touch::SHARED) | by_other * touch::SHARED
+    }
+
+    /// Tells whether a transaction writes the row and another one touches it, at any level, live in the end or not: no
+    /// other row can be contended.
+    #[inline(always)]
+    pub(crate) fn may_be_contended(&self) -> bool {
+        const BOTH: u32 = touch::WRITTEN | touch::SHARED;
+        self.toucher & BOTH == BOTH
     }
 }
 
@@ -92,27 +111,25 @@ impl EpochRow {
 pub(crate) struct OwnRead(u32);
 
 impl OwnRead {
-    const READ: u32 = 4;
-
     #[inline(always)]
     pub(crate) fn was_read(self) -> bool {
-        self.0 & Self::READ != 0
+        self.0 & touch::READ != 0
     }
 
     /// The newest state was seen.
     #[inline(always)]
     pub(crate) fn is_current(self) -> bool {
-        self.0 & 2 != 0
+        self.0 & touch::CURRENT != 0
     }
 
     /// A row was seen.
     #[inline(always)]
     pub(crate) fn is_present(self) -> bool {
-        self.0 & 1 != 0
+        self.0 & touch::PRESENT != 0
     }
 }
 
-const _: () = assert!(limits::TXNS_PER_EPOCH_MAX < 1 << 29, "a transaction's number fits above three bits");
+const _: () = assert!(limits::TXNS_PER_EPOCH_MAX < (1 << (u32::BITS - touch::BITS)) - 1, "a transaction's number fits");
 
 /// Rows that are asked for at a time. A request for memory retires only when its address is translated: next to each
 /// other the walks through the page tables overlap, one by one between other work each is waited for.
@@ -129,8 +146,6 @@ pub(crate) struct EpochRows {
     index: Vec<u32>,
     /// In the order in which they were named; what lies behind the `named` ones means nothing.
     pub(crate) rows: Vec<EpochRow>,
-    /// 1 for each row that more than one transaction touches, whether they are live in the end or not.
-    pub(crate) shared: Vec<u8>,
     named: usize,
     /// Rows that are looked up in the map, and those whose slots and tags are being loaded.
     looked_up: usize,
@@ -144,14 +159,12 @@ impl EpochRows {
         let size = (rows_max * 2).next_power_of_two().max(64);
         self.index.clear();
         self.index.resize(size, 0);
-        self.shared.clear();
         self.make_room(size / 2);
         (self.named, self.looked_up, self.slots_asked, self.tags_asked) = (0, 0, 0, 0);
     }
 
     fn make_room(&mut self, rows: usize) {
         self.rows.resize(rows.max(self.rows.len()), EpochRow::UNNAMED);
-        self.shared.resize(rows.max(self.shared.len()), 0);
     }
 
     /// Returns the number of rows that have a position.
@@ -159,10 +172,9 @@ impl EpochRows {
         self.named
     }
 
-    /// Tells whether more than one transaction touches the row at `position`; never of a row of another shard.
-    #[inline(always)]
-    pub(crate) fn is_shared(&self, position: u32) -> bool {
-        self.shared.get(position as usize).is_some_and(|&shared| shared != 0)
+    /// Returns the rows that have a position.
+    pub(crate) fn all(&self) -> &[EpochRow] {
+        &self.rows[..self.named]
     }
 
     /// Gives each row among `keys` a position, [`NONE`] to those of other shards. New ones are still to be looked up.

@@ -145,7 +145,7 @@ impl OneTxn<'_> {
         let ShardScratch { rows, read_rows, levels, .. } = scratch;
         let level = &mut levels[self.txn.isolation as usize];
         let (all_seen, all_latest) = (&mut *level.columns.reads.seen, &mut *level.columns.reads.latest);
-        let (rows, shared) = (&mut *rows.rows, &mut *rows.shared);
+        let rows = rows.rows.as_mut_slice();
         let mut filled = level.reads;
         let (start, end) = (self.start.reads, self.txn.reads_end as usize);
         let positions = &read_rows[self.base.read + start..self.base.read + end];
@@ -154,7 +154,7 @@ impl OneTxn<'_> {
             let Some(row) = rows.get_mut(position as usize) else { continue };
             let seen = read.seen.map_or(0, |v| v.bits());
             let latest = latest_of(read, row, view);
-            shared[position as usize] |= u8::from(row.note_read(self.t as u32, seen == latest, seen != 0));
+            row.note_read(self.t as u32, seen == latest, seen != 0);
             all_seen[filled] = seen;
             all_latest[filled] = latest;
             filled += 1;
@@ -190,7 +190,7 @@ impl OneTxn<'_> {
     fn join_writes(&self, scratch: &mut ShardScratch, view: EpochView<'_>) {
         let ShardScratch { rows, write_rows, write_slots, write_access, levels, rejected, .. } = scratch;
         let level = &mut levels[self.txn.isolation as usize];
-        let (rows, shared) = (&mut *rows.rows, &mut *rows.shared);
+        let rows = rows.rows.as_mut_slice();
         let (start, end) = (self.start.writes, self.txn.writes_end as usize);
         let own = self.base.write + start..self.base.write + end;
         let (slots, classes) = (&mut write_slots[own.clone()], &mut write_access[own.clone()]);
@@ -199,7 +199,7 @@ impl OneTxn<'_> {
             let Some(row) = rows.get_mut(position as usize) else { continue };
             *slot = row.slot;
             let own = row.read_by(self.t as u32);
-            shared[position as usize] |= u8::from(row.note_write(self.t as u32));
+            row.note_write(self.t as u32);
             let exists = exists(write, row, own, view);
             *class = access::of_write(write.kind, write.integer, exists, own.was_read());
             if level.fills_writes() {

@@ -32,7 +32,7 @@ use crate::policy::{ConflictRule, Policies, PolicyFault, Ranks, TxnColumns};
 use crate::shard::{Shard, ShardScratch};
 use crate::txns::{EpochView, is_serializable};
 use crate::validate::locate;
-use crate::vote::Part;
+use crate::vote::{Holders, Part};
 
 /// What the walk decides.
 #[derive(Debug, Default)]
@@ -200,7 +200,7 @@ impl Clash {
     fn of(scratch: &ShardScratch, t: u32) -> Clash {
         let (mut ww, mut raw, mut war) = (0, 0, 0);
         for part in parts_of(scratch, t) {
-            let held = scratch.held[part.row as usize].held;
+            let held = scratch.held[part.row as usize];
             ww |= held & access::write_write(part.class);
             raw |= held & access::read_after_write(part.class);
             war |= held & access::write_after_read(part.class);
@@ -231,25 +231,20 @@ fn parts_of(scratch: &ShardScratch, t: u32) -> &[Part] {
     &scratch.parts[start as usize..scratch.part_ends[t as usize] as usize]
 }
 
-/// Notes what a committed transaction holds.
+/// Notes what a committed transaction holds. Without branches: which of its parts hold what cannot be foretold.
 fn commit(scratch: &mut ShardScratch, t: u32, serializable: bool) {
     let start = if t == 0 { 0 } else { scratch.part_ends[t as usize - 1] };
     for part in &scratch.parts[start as usize..scratch.part_ends[t as usize] as usize] {
-        let row = &mut scratch.held[part.row as usize];
         let holds = access::holds(part.class, serializable);
-        row.held |= holds;
-        if holds & (held::WRITE_LOW | held::WRITE_SER) != 0 {
-            row.writer = t;
-        }
-        if holds & (held::ADD_LOW | held::ADD_SER) != 0 {
-            row.adder = t;
-        }
-        if holds & (held::EXISTENCE_CHANGED | held::KIND_CHANGED) != 0 {
-            row.changer = t;
-        }
-        if holds & (held::VALUE_READ | held::EXISTENCE_READ | held::KIND_READ) != 0 {
-            row.reader = t;
-        }
+        scratch.held[part.row as usize] |= holds;
+        let by = &mut scratch.holders[part.row as usize];
+        let now = |mask: u16, before: u32| if holds & mask != 0 { t } else { before };
+        *by = Holders {
+            writer: now(held::WRITE_LOW | held::WRITE_SER, by.writer),
+            adder: now(held::ADD_LOW | held::ADD_SER, by.adder),
+            changer: now(held::EXISTENCE_CHANGED | held::KIND_CHANGED, by.changer),
+            reader: now(held::VALUE_READ | held::EXISTENCE_READ | held::KIND_READ, by.reader),
+        };
     }
     scratch.ranges.commit(t);
 }
@@ -262,13 +257,14 @@ type Blocked<'a> = ((OpKind, u32), &'a [u8], u32);
 fn first_blocked<'a>(
     shards: &[Shard],
     t: u32,
-    blocker: impl Fn(&crate::vote::HeldRow, u8) -> Option<u32>,
+    blocker: impl Fn(u16, &Holders, u8) -> Option<u32>,
     range: impl Fn(&crate::range_votes::RangeVotes) -> Option<Blocked<'a>>,
 ) -> Option<Witness> {
     // Parts ascend by operation, so a shard's first is enough.
     let of_rows = shards.iter().filter_map(|shard| {
         parts_of(&shard.scratch, t).iter().find_map(|part| {
-            let winner = blocker(&shard.scratch.held[part.row as usize], part.class)?;
+            let (held, by) = (shard.scratch.held[part.row as usize], &shard.scratch.holders[part.row as usize]);
+            let winner = blocker(held, by, part.class)?;
             let op = match part.op.checked_sub(Part::WRITES_FROM) {
                 Some(write) => (OpKind::Write, write),
                 None => (OpKind::Read, part.op),
@@ -284,12 +280,12 @@ fn first_blocked<'a>(
 
 /// A transaction that writes what one of `against` has written.
 fn beaten_writer(shards: &[Shard], t: u32, against: u16) -> Loser {
-    let blocker = |row: &crate::vote::HeldRow, class: u8| {
-        let met = row.held & access::write_write(class) & against;
+    let blocker = |held: u16, by: &Holders, class: u8| {
+        let met = held & access::write_write(class) & against;
         if met & (held::WRITE_LOW | held::WRITE_SER) != 0 {
-            return Some(row.writer);
+            return Some(by.writer);
         }
-        (met != 0).then_some(row.adder)
+        (met != 0).then_some(by.adder)
     };
     let witness = first_blocked(shards, t, blocker, |_| None);
     Loser { txn: t, reason: Reason::WriteConflict, witnesses: [witness, None] }
@@ -297,17 +293,17 @@ fn beaten_writer(shards: &[Shard], t: u32, against: u16) -> Loser {
 
 /// A serializable transaction that fits neither behind nor before the committed ones.
 fn misplaced(shards: &[Shard], view: EpochView<'_>, t: u32) -> Loser {
-    let writer = |row: &crate::vote::HeldRow, class: u8| {
-        let met = row.held & access::read_after_write(class);
+    let writer = |held: u16, by: &Holders, class: u8| {
+        let met = held & access::read_after_write(class);
         match met {
             0 => None,
-            _ if met & (held::EXISTENCE_CHANGED | held::KIND_CHANGED) != 0 => Some(row.changer),
-            _ if row.writer != NONE => Some(row.writer),
-            _ => Some(row.adder),
+            _ if met & (held::EXISTENCE_CHANGED | held::KIND_CHANGED) != 0 => Some(by.changer),
+            _ if by.writer != NONE => Some(by.writer),
+            _ => Some(by.adder),
         }
     };
     let reader =
-        |row: &crate::vote::HeldRow, class: u8| (row.held & access::write_after_read(class) != 0).then_some(row.reader);
+        |held: u16, by: &Holders, class: u8| (held & access::write_after_read(class) != 0).then_some(by.reader);
     let read = first_blocked(shards, t, writer, |ranges| {
         let hit = ranges.read_after_write(t)?;
         let (batch, txn) = locate(view, hit.writer as usize);

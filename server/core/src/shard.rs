@@ -11,7 +11,7 @@ use crate::evidence::LevelEvidence;
 use crate::history::History;
 use crate::map::VersionMap;
 use crate::range_votes::RangeVotes;
-use crate::vote::{HeldRow, Part};
+use crate::vote::{Holders, Part};
 use crate::window::RangeWindow;
 
 /// A shard: state that outlives epochs, and scratch memory that one epoch fills and the next one reuses.
@@ -71,14 +71,17 @@ pub(crate) struct ShardScratch {
     pub(crate) unplaced: Vec<crate::join::Unplaced>,
     /// Absent reads with more than one absence that could have been seen.
     pub(crate) absences: Vec<crate::evidence::Absences>,
-    /// Participants, by position in `rows`.
+    /// Number of the row among those that may be contended, by position in `rows`; `NONE` if it cannot be.
+    pub(crate) numbers: Vec<u32>,
+    /// Participants by that number, where they had to be counted.
     pub(crate) votes: Vec<crate::vote::VoteRow>,
     /// Accesses to contended rows, by transaction.
     pub(crate) parts: Vec<Part>,
     /// End of each transaction's `parts`.
     pub(crate) part_ends: Vec<u32>,
-    /// What the merge's winners hold, by contended row.
-    pub(crate) held: Vec<HeldRow>,
+    /// What the merge's winners hold of a row, a set of `access::held`, and who they are; by the row's number.
+    pub(crate) held: Vec<u16>,
+    pub(crate) holders: Vec<Holders>,
     /// Ranges against the epoch's own writes.
     pub(crate) ranges: RangeVotes,
     /// Committed writes of the batch that is being applied.

@@ -3,6 +3,8 @@
 //! A row is contended if it has a writer and another participant. Reads take part only at serializable: below it
 //! they see the state before the epoch, whoever writes. Nothing of a row that is not contended leaves the shard.
 
+use tribunal_types::Isolation;
+
 use crate::access::class;
 use crate::epoch_rows::NONE;
 use crate::shard::{Shard, ShardScratch};
@@ -11,7 +13,7 @@ use crate::txns::{EpochView, Fate, is_serializable};
 /// An access to a contended row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    /// Number among the shard's contended rows; while they are being found, position among the epoch's.
+    /// The row's number in the shard.
     pub(crate) row: u32,
     /// Reads count from 0, writes from [`Part::WRITES_FROM`]: the index within the transaction.
     pub(crate) op: u32,
@@ -21,49 +23,115 @@ pub(crate) struct Part {
 
 impl Part {
     pub(crate) const WRITES_FROM: u32 = 1 << 31;
+    const NO: Part = Part { row: NONE, op: 0, class: 0 };
 }
 
-/// What the committed hold of a contended row, and who.
+/// Who of the committed holds a contended row: the last that replaced the value, added to it, changed existence or kind,
+/// or relies on it at serializable. Apart from what is held, which every access is checked against.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HeldRow {
-    pub(crate) held: u16,
-    /// The last that replaced the value, added to it, changed existence or kind, or reads it at serializable.
+pub(crate) struct Holders {
     pub(crate) writer: u32,
     pub(crate) adder: u32,
     pub(crate) changer: u32,
     pub(crate) reader: u32,
 }
 
-const FREE: HeldRow = HeldRow { held: 0, writer: NONE, adder: NONE, changer: NONE, reader: NONE };
+const NOBODY: Holders = Holders { writer: NONE, adder: NONE, changer: NONE, reader: NONE };
 
 /// Finds the contended rows of one shard and the parts in them.
 pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>, fates: &[Fate]) {
     let place = shard.place;
     let scratch = &mut shard.scratch;
-    scratch.part_ends.clear();
-    scratch.held.clear();
+    let numbered = number(scratch);
     gather(scratch, view, fates);
-    keep_contended(scratch);
+    if !is_told_by_touches(view, fates) {
+        recount(scratch, numbered);
+    }
+    scratch.held.clear();
+    scratch.held.resize(numbered, 0);
+    scratch.holders.clear();
+    scratch.holders.resize(numbered, NOBODY);
     scratch.ranges.reset();
     if view.txns.oldest_range.is_some() {
         scratch.ranges.build(place, view, fates);
     }
 }
 
-/// Who takes part in a row of the epoch: 8 bytes, so that a pass over all operations stays in the nearest cache.
+/// Numbers the rows that may be contended: they are few, so what the merge keeps of them stays in the nearest cache.
+fn number(scratch: &mut ShardScratch) -> usize {
+    let ShardScratch { rows, numbers, .. } = scratch;
+    let mut next = 0;
+    numbers.clear();
+    numbers.extend(rows.all().iter().map(|row| {
+        let may_be = row.may_be_contended();
+        let number = if may_be { next } else { NONE };
+        next += u32::from(may_be);
+        number
+    }));
+    next as usize
+}
+
+/// Collects the parts in rows that may be contended. All others are those of one transaction, or only read: of most
+/// operations only a number is looked at.
+///
+/// Which rows are contended cannot be foretold, so every operation is written where the next part belongs, and stays
+/// there if it is one: that is cheaper than a branch.
+fn gather(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
+    let ShardScratch { numbers, read_rows, write_rows, write_access, parts, part_ends, .. } = scratch;
+    // One more than there can be, for the operation behind the last part. What lies behind `part_ends` means nothing.
+    let room = view.txns.reads + view.txns.writes + 1;
+    parts.resize(room.max(parts.len()), Part::NO);
+    part_ends.clear();
+    part_ends.reserve(view.txns.txns);
+    // Rows of other shards have no position.
+    let number_of = |row: u32| numbers.get(row as usize).map_or(NONE, |&number| number);
+    let mut end = 0;
+    for (batch, base) in view.input.batches.iter().zip(&view.txns.bases) {
+        let (mut read, mut write) = (base.read, base.write);
+        for (txn, fate) in batch.txns.iter().zip(&fates[base.txn..]) {
+            let (reads_end, writes_end) = (base.read + txn.reads_end as usize, base.write + txn.writes_end as usize);
+            if fate.is_live() {
+                if is_serializable(txn.isolation) {
+                    for (op, &row) in (0..).zip(&read_rows[read..reads_end]) {
+                        let row = number_of(row);
+                        parts[end] = Part { row, op, class: class::READ_VALUE };
+                        end += usize::from(row != NONE);
+                    }
+                }
+                let writes = write_rows[write..writes_end].iter().zip(&write_access[write..writes_end]);
+                for (op, (&row, &class)) in (Part::WRITES_FROM..).zip(writes) {
+                    let row = number_of(row);
+                    parts[end] = Part { row, op, class };
+                    end += usize::from(row != NONE);
+                }
+            }
+            (read, write) = (reads_end, writes_end);
+            part_ends.push(end as u32);
+        }
+    }
+}
+
+/// Tells whether everybody who touched a row takes part in it, so that the touches tell who meets whom: all transactions
+/// that were joined are live still, and all of them are serializable.
+fn is_told_by_touches(view: EpochView<'_>, fates: &[Fate]) -> bool {
+    let only_serializable =
+        Isolation::ALL.iter().all(|&level| is_serializable(level) || !view.txns.levels[level as usize]);
+    only_serializable && fates == view.txns.fates.as_slice()
+}
+
+/// Who takes part in a row that may be contended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VoteRow {
-    /// Some participant; once the contended are numbered, the row's number among them.
+    /// Some participant.
     who: u32,
     /// Access classes of all participants.
     access: u8,
     /// More than one transaction takes part.
     shared: bool,
-    numbered: bool,
 }
 
 impl VoteRow {
-    const UNTOUCHED: VoteRow = VoteRow { who: NONE, access: 0, shared: false, numbered: false };
+    const UNTOUCHED: VoteRow = VoteRow { who: NONE, access: 0, shared: false };
 
     #[inline(always)]
     fn take_part(&mut self, t: u32, class: u8) {
@@ -78,64 +146,26 @@ impl VoteRow {
     }
 }
 
-/// Collects the parts in rows that more than one transaction touches, by position of the row, and votes for them. All
-/// other rows are those of one transaction: of most operations only a bit is looked at.
-///
-/// Which rows are shared cannot be foretold, so every operation is written where the next part belongs, and stays there
-/// if it is one: that is cheaper than a branch.
-fn gather(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
-    let ShardScratch { rows, votes, read_rows, write_rows, write_access, parts, part_ends, .. } = scratch;
+/// Counts those that take part in fact, and keeps the parts in rows that are contended among them.
+fn recount(scratch: &mut ShardScratch, numbered: usize) {
+    let ShardScratch { votes, parts, part_ends, .. } = scratch;
     votes.clear();
-    votes.resize(rows.named(), VoteRow::UNTOUCHED);
-    // One more than there can be, for the operation behind the last part. What lies behind `part_ends` means nothing.
-    let room = view.txns.reads + view.txns.writes + 1;
-    parts.resize(room.max(parts.len()), Part { row: NONE, op: 0, class: 0 });
-    let mut end = 0;
-    for (batch, base) in view.input.batches.iter().zip(&view.txns.bases) {
-        let (mut read, mut write) = (base.read, base.write);
-        for (t, txn) in (base.txn..).zip(&batch.txns) {
-            let (reads_end, writes_end) = (base.read + txn.reads_end as usize, base.write + txn.writes_end as usize);
-            if fates[t].is_live() {
-                let start = end;
-                if is_serializable(txn.isolation) {
-                    for (op, &row) in (0..).zip(&read_rows[read..reads_end]) {
-                        parts[end] = Part { row, op, class: class::READ_VALUE };
-                        end += usize::from(rows.is_shared(row));
-                    }
-                }
-                let classes = &write_access[write..writes_end];
-                for (op, (&row, &class)) in (Part::WRITES_FROM..).zip(write_rows[write..writes_end].iter().zip(classes))
-                {
-                    parts[end] = Part { row, op, class };
-                    end += usize::from(rows.is_shared(row));
-                }
-                for part in &parts[start..end] {
-                    votes[part.row as usize].take_part(t as u32, part.class);
-                }
-            }
-            (read, write) = (reads_end, writes_end);
-            part_ends.push(end as u32);
+    votes.resize(numbered, VoteRow::UNTOUCHED);
+    let mut start = 0;
+    for (t, &end) in (0..).zip(part_ends.iter()) {
+        for part in &parts[start..end as usize] {
+            votes[part.row as usize].take_part(t, part.class);
         }
+        start = end as usize;
     }
-}
-
-/// Keeps the parts in contended rows only, and numbers those rows.
-fn keep_contended(scratch: &mut ShardScratch) {
-    let ShardScratch { votes, parts, part_ends, held, .. } = scratch;
-    let (mut start, mut kept, mut numbered) = (0, 0, 0);
+    let (mut start, mut kept) = (0, 0);
     for end in part_ends {
         for at in start..*end as usize {
             let part = parts[at];
-            let vote = &mut votes[part.row as usize];
-            let contended = vote.is_contended();
-            let fresh = contended && !vote.numbered;
-            *vote = if fresh { VoteRow { who: numbered, numbered: true, ..*vote } } else { *vote };
-            numbered += u32::from(fresh);
-            parts[kept] = Part { row: vote.who, ..part };
-            kept += usize::from(contended);
+            parts[kept] = part;
+            kept += usize::from(votes[part.row as usize].is_contended());
         }
         start = *end as usize;
         *end = kept as u32;
     }
-    held.resize(numbered as usize, FREE);
 }
