@@ -102,6 +102,8 @@ pub struct Config {
     pub shards: u16,
     /// How rules and validators run.
     pub plugins: PolicyHost,
+    /// What is taken and kept of plugins from outside.
+    pub uploads: Uploads,
     /// The conflict rule.
     pub rule: Rule,
     /// The durable log.
@@ -142,6 +144,15 @@ pub struct Tls {
     pub cert_file: PathBuf,
     /// PEM file with its key.
     pub key_file: PathBuf,
+}
+
+/// What is taken and kept of plugins from outside.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Uploads {
+    /// Keep compiled code in the data directory, so that a start need not compile again. Turn it off if somebody else can
+    /// write that directory: what lies there runs as the node's own code.
+    pub keep_compiled: bool,
 }
 
 /// The conflict rule.
@@ -234,6 +245,7 @@ impl Default for Config {
             epoch: EpochLength::Adaptive,
             shards: std::thread::available_parallelism().map_or(1, |n| u16::try_from(n.get()).unwrap_or(64)).min(64),
             plugins: PolicyHost::Wasm,
+            uploads: Uploads { keep_compiled: true },
             rule: Rule { name: "first-writer-wins".into(), turns: 1 },
             log: Log {
                 cache_bytes: 256 << 20,

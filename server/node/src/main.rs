@@ -4,6 +4,7 @@ mod access;
 mod artefacts;
 mod cli;
 mod commands;
+mod compiled_files;
 mod config;
 mod consumers;
 mod credentials;

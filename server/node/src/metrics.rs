@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::compiled_files::Loads;
 use crate::distribution::Distribution;
 use crate::telemetry::SpanCounts;
 use tribunal_http::plugin_service::Health;
@@ -45,6 +46,13 @@ pub struct FaultLabel {
     pub slot: String,
     /// Kind of fault.
     pub kind: String,
+}
+
+/// Label of components that were loaded.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CodeLabel {
+    /// `compiled`, or `kept` from an earlier time.
+    pub code: String,
 }
 
 /// Label of a consumer's figures.
@@ -158,6 +166,8 @@ pub struct Metrics {
     pub plugin_fallbacks: Family<SlotLabel, Counter>,
     /// Faults of a slot's plugin by kind.
     pub plugin_call_faults: Family<FaultLabel, Counter>,
+    /// Uploaded components that were loaded, by where their code came from.
+    pub plugin_loads: Family<CodeLabel, Counter>,
     /// Last complete epoch.
     pub epoch: Level,
     /// Oldest snapshot that can be judged.
@@ -218,6 +228,7 @@ impl Metrics {
             plugin_nanos: Family::default(),
             plugin_fallbacks: Family::default(),
             plugin_call_faults: Family::default(),
+            plugin_loads: Family::default(),
             epoch: Level::default(),
             floor: Level::default(),
             rows: Level::default(),
@@ -255,6 +266,7 @@ impl Metrics {
         registry.register("plugin_nanoseconds", "Time of calls", metrics.plugin_nanos.clone());
         registry.register("plugin_fallbacks", "Epochs decided by a stand-in", metrics.plugin_fallbacks.clone());
         registry.register("plugin_call_faults", "Faults by kind", metrics.plugin_call_faults.clone());
+        registry.register("plugin_loads", "Uploaded components loaded", metrics.plugin_loads.clone());
         registry.register("epoch", "Last complete epoch", metrics.epoch.clone());
         registry.register("floor", "Oldest snapshot that can be judged", metrics.floor.clone());
         registry.register("rows", "Rows in the version map", metrics.rows.clone());
@@ -313,6 +325,14 @@ impl Metrics {
         self.log_mark_fdatasyncs.inner().store(stats.mark_fdatasyncs, Ordering::Relaxed);
         self.log_appended_bytes.inner().store(stats.appended_bytes, Ordering::Relaxed);
         self.log_file_bytes.set(stats.file_bytes);
+    }
+
+    /// Takes over how often the code of uploaded components was compiled.
+    pub fn set_loads(&self, loads: Loads) {
+        for (code, count) in [("compiled", loads.compiled), ("kept", loads.kept)] {
+            let label = CodeLabel { code: code.to_owned() };
+            self.plugin_loads.get_or_create(&label).inner().store(count, Ordering::Relaxed);
+        }
     }
 
     /// Takes over the counters of what fills the slots. They begin anew when another plugin does.

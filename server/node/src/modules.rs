@@ -15,6 +15,7 @@ use tribunal_types::{Isolation, PluginChoice, PluginSlot};
 use tribunal_wasm::{BUILTINS, Builtin, Module, WasmAdaptor, WasmRule, WasmValidator, World};
 
 use crate::artefacts::{ArtefactDigest, Artefacts, hex};
+use crate::compiled_files::CompiledFiles;
 use crate::config::{Config, PolicyHost};
 use crate::plugin_health::{CountedRule, CountedTwin, CountedValidator, HealthBoard, SlotHealth};
 use crate::plugins::{LogAdaptor, engine};
@@ -56,6 +57,8 @@ pub struct Modules {
     host: PolicyHost,
     /// Uploaded components.
     pub artefacts: Artefacts,
+    /// Compiled code of them.
+    pub compiled: CompiledFiles,
     /// Counters of what is in force.
     pub board: HealthBoard,
     /// Loaded by a request whose entry is on its way through the control log.
@@ -72,6 +75,7 @@ impl Modules {
         Ok(Modules {
             host: config.plugins,
             artefacts: Artefacts::open(&config.data)?,
+            compiled: CompiledFiles::in_data(&config.data, config.uploads.keep_compiled),
             board: HealthBoard::default(),
             prepared: Mutex::default(),
             adaptors: RwLock::default(),
@@ -181,8 +185,17 @@ impl Modules {
     }
 
     fn module(&self, world: World, choice: &PluginChoice, init: &str) -> Result<Module, String> {
-        let bytes = self.component(world, &choice.digest)?;
-        Module::load(engine()?, world, &bytes, init).map_err(|error| error.to_string())
+        let engine = engine()?;
+        let module = match builtin_by_digest(world, &choice.digest) {
+            // A few milliseconds of compiling.
+            Some(builtin) => builtin.load(engine, init),
+            None => {
+                let bytes = self.artefacts.read(&choice.digest)?;
+                let module = Module::load_kept(engine, world, &bytes, init, &self.compiled);
+                module.inspect(|module| self.compiled.count(module.origin()))
+            }
+        };
+        module.map_err(|error| error.to_string())
     }
 
     /// Keeps code ready for an entry that is about to be written.

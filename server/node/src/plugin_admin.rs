@@ -20,6 +20,7 @@ use tribunal_types::{Cen, ControlChange, Isolation, PluginChoice, PluginSlot};
 use tribunal_wasm::{BUILTINS, World};
 
 use crate::artefacts::{Artefact, ArtefactDigest, from_hex, hex};
+use crate::compiled_files::Loads;
 use crate::config::PolicyHost;
 use crate::modules::{Modules, builtin_by_digest, builtin_digest};
 use crate::plugin_check::{self, CheckError};
@@ -72,6 +73,12 @@ impl PluginAdmin {
     #[must_use]
     pub fn health(&self) -> Vec<(PluginSlot, Health)> {
         self.parts.modules.board.all()
+    }
+
+    /// Returns how often the code of uploaded components was compiled, and how often it was there already.
+    #[must_use]
+    pub fn loads(&self) -> Loads {
+        self.parts.modules.compiled.loads()
     }
 
     /// Runs work that blocks, one at a time, and to its end even if nobody waits for it any more.

@@ -581,6 +581,7 @@ impl Service for NodeService {
 
     fn metrics(&self) -> String {
         self.shared.metrics.set_plugins(&self.plugins.health());
+        self.shared.metrics.set_loads(self.plugins.loads());
         for store in self.stores.all() {
             let Some(progress) = self.shared.published.store(store.spec.id) else { continue };
             let label = StoreLabel { store: store.spec.name };

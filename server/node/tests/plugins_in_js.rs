@@ -66,6 +66,16 @@ fn a_rule_in_javascript_decides() {
     let list = node.get("/v1/admin/plugins").body;
     let rule = list["slots"].as_array().expect("slots").iter().find(|slot| slot["slot"] == "rule").expect("is there");
     assert_eq!((&rule["active"]["name"], &rule["health"]["fallbacks"]), (&"most-writes".into(), &"0".into()), "{rule}");
+
+    assert!(node.stop().success());
+    let node = Node::start(dir.path());
+    assert!(node.contest("again").1);
+    let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
+    assert!(
+        metrics.contains("tribunal_plugin_loads_total{code=\"compiled\"} 0"),
+        "nothing is compiled again: {metrics}"
+    );
+    assert!(metrics.contains("tribunal_plugin_loads_total{code=\"kept\"} 1"), "{metrics}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ pub mod adaptor;
 pub mod builtin;
 mod call;
 mod chunk;
+pub mod compiled;
 pub mod conformance;
 pub mod encode;
 pub mod engine;
@@ -30,6 +31,7 @@ pub mod world;
 
 pub use adaptor::WasmAdaptor;
 pub use builtin::{BUILTINS, Builtin};
+pub use compiled::{CodeKey, CodeOrigin, CodeStore};
 pub use engine::PluginEngine;
 pub use fault::{Fault, FaultKind};
 pub use fingerprint::Fingerprint;

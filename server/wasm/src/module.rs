@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
 
 use crate::call::{Call, HostState, shortened};
+use crate::compiled::{CodeOrigin, CodeStore};
 use crate::engine::PluginEngine;
 use crate::export::{Describe, Export, Init, Signature};
 use crate::fault::{Fault, FaultKind};
@@ -54,6 +55,7 @@ pub struct Module {
     plugin: InstancePre<HostState>,
     init: Export<Init>,
     component: Component,
+    origin: CodeOrigin,
 }
 
 impl Module {
@@ -62,14 +64,38 @@ impl Module {
     /// # Errors
     /// See [`LoadError`].
     pub fn load(engine: &Arc<PluginEngine>, world: World, bytes: &[u8], config: &str) -> Result<Module, LoadError> {
+        Module::load_with(engine, world, bytes, config, None)
+    }
+
+    /// Loads a component whose code may have been kept; if it was not, it is compiled and kept.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn load_kept(
+        engine: &Arc<PluginEngine>,
+        world: World,
+        bytes: &[u8],
+        config: &str,
+        store: &dyn CodeStore,
+    ) -> Result<Module, LoadError> {
+        Module::load_with(engine, world, bytes, config, Some(store))
+    }
+
+    fn load_with(
+        engine: &Arc<PluginEngine>,
+        world: World,
+        bytes: &[u8],
+        config: &str,
+        store: Option<&dyn CodeStore>,
+    ) -> Result<Module, LoadError> {
         gate::check(bytes, world, &engine.limits)?;
+        let digest = Sha256::digest(bytes).into();
         let compile_error = |e: wasmtime::Error| LoadError::Compile(format!("{e:#}"));
-        let component = Component::new(&engine.wasmtime, bytes).map_err(compile_error)?;
+        let (component, origin) = engine.obtain(digest, bytes, store).map_err(compile_error)?;
         let plugin = Linker::new(&engine.wasmtime).instantiate_pre(&component).map_err(compile_error)?;
         let indices = (index::<Describe>(&component, LIFECYCLE)?, index::<Init>(&component, LIFECYCLE)?);
         let (description, init) =
             describe_by(engine, world, &plugin, indices).map_err(|fault| LoadError::Start(fault.text))?;
-        let digest = Sha256::digest(bytes).into();
         let module = Module {
             engine: Arc::clone(engine),
             world,
@@ -79,6 +105,7 @@ impl Module {
             plugin,
             init,
             component,
+            origin,
         };
         module.check_config()?;
         Ok(module)
@@ -104,6 +131,12 @@ impl Module {
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         self.digest
+    }
+
+    /// Tells where its code came from.
+    #[must_use]
+    pub fn origin(&self) -> CodeOrigin {
+        self.origin
     }
 
     /// Returns what the plugin says of itself.

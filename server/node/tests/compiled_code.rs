@@ -1,0 +1,114 @@
+//! Compiled code of uploaded plugins lies in the data directory: a start takes it from there, and compiles again if
+//! anything is wrong with it. A plugin decides alike either way, and no client can bring such code.
+
+#[path = "../../wasm/tests/hostile/mod.rs"]
+mod hostile;
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hostile::Hostile;
+use serde_json::json;
+use support::Node;
+
+/// Ranks the later arrival first.
+fn last_one_wins() -> Vec<u8> {
+    let rank = "(local $i i32) (local $at i32)
+        (block $done (loop $next
+            (br_if $done (i32.ge_u (local.get $i) (local.get $csns)))
+            (local.set $at (i32.add (local.get $csn) (i32.shl (local.get $i) (i32.const 3))))
+            (i64.store (local.get $at) (i64.sub (i64.const -1) (i64.load (local.get $at))))
+            (local.set $i (i32.add (local.get $i) (i32.const 1)))
+            (br $next)))
+        (i32.store (i32.const 516) (local.get $csn)) (i32.store (i32.const 520) (local.get $csns))
+        (i32.store (i32.const 524) (local.get $csn)) (i32.store (i32.const 528) (local.get $csns))
+        (i32.const 512)";
+    // Room for the kit's largest batches.
+    Hostile { rank, pages: 64, ..Hostile::default() }.component()
+}
+
+/// The one file of compiled code.
+fn code_file(data: &Path) -> PathBuf {
+    let files: Vec<_> = fs::read_dir(data.join("plugins/compiled")).expect("is there").collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    files[0].as_ref().expect("can be read").path()
+}
+
+/// How many components were compiled by this process, and how many were not.
+fn loads(node: &Node) -> (u64, u64) {
+    let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
+    let of = |code: &str| {
+        let name = format!("tribunal_plugin_loads_total{{code=\"{code}\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name.as_str()));
+        line.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no {name}in {metrics}"))
+    };
+    (of("compiled"), of("kept"))
+}
+
+#[test]
+fn a_start_compiles_only_what_is_not_there() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path();
+    let node = Node::start(data);
+    assert_eq!(node.put_wasm("/v1/admin/plugins/last", &last_one_wins()).status, 201);
+    assert!(!data.join("plugins/compiled").exists(), "an upload alone runs nothing in the node");
+    let activated = node.post("/v1/admin/plugins/last/activate", &json!({}));
+    assert_eq!(activated.status, 200, "{}", activated.body);
+    assert!(node.contest("first").1);
+    assert_eq!(loads(&node), (1, 0));
+    let whole = fs::read(code_file(data)).expect("reads");
+    assert!(node.stop().success());
+
+    let mut starts = 0;
+    let mut start = |expected: (u64, u64), why: &str| {
+        let node = Node::start(data);
+        assert_eq!(loads(&node), expected, "{why}");
+        starts += 1;
+        assert!(node.contest(&format!("start {starts}")).1, "{why}: it decides alike");
+        assert!(node.stop().success());
+    };
+    start((0, 1), "it is there");
+    let file = code_file(data);
+    let mut damaged = whole.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 0x40;
+    fs::write(&file, &damaged).expect("writes");
+    start((1, 0), "a bit is wrong");
+    start((0, 1), "it was mended");
+    fs::write(&file, &fs::read(&file).expect("reads")[..middle]).expect("writes");
+    start((1, 0), "half of it is gone");
+    // What another engine made lies under that engine's fingerprint, and what lies under a wrong one is not believed.
+    let name = file.file_name().and_then(|name| name.to_str()).expect("a name");
+    let (component, engine) = name.split_once('-').expect("two digests");
+    let other = file.with_file_name(format!("{component}-{}.code", "0".repeat(engine.len() - ".code".len())));
+    fs::rename(&file, &other).expect("moves");
+    start((1, 0), "it is of another engine");
+    fs::rename(&other, &file).expect("moves");
+    start((0, 1), "the file itself is back");
+    fs::write(&file, b"").expect("writes");
+    start((1, 0), "it is empty");
+    fs::remove_dir_all(data.join("plugins/compiled")).expect("removes");
+    start((1, 0), "it is gone");
+    // A data directory that was copied brings no code along.
+    let aside = data.join("aside");
+    // Renamed, so that the number of its file is not free for the copy.
+    fs::rename(&file, &aside).expect("moves");
+    fs::copy(&aside, &file).expect("copies");
+    start((1, 0), "it is a copy");
+}
+
+#[test]
+fn compiled_code_is_no_upload() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let node = Node::start(dir.path());
+    assert_eq!(node.put_wasm("/v1/admin/plugins/last", &last_one_wins()).status, 201);
+    assert_eq!(node.post("/v1/admin/plugins/last/activate", &json!({})).status, 200);
+    let file = fs::read(code_file(dir.path())).expect("reads");
+    let object = file.windows(4).position(|bytes| bytes == b"\x7fELF").expect("an object file");
+    for (bytes, expected) in [(&file[..], "not those of WebAssembly"), (&file[object..], "precompiled code")] {
+        let reply = node.put_wasm("/v1/admin/plugins/native", bytes);
+        assert_eq!((reply.status, &reply.body["code"]), (422, &json!("plugin_refused")), "{}", reply.body);
+        assert!(reply.body["detail"].as_str().is_some_and(|why| why.contains(expected)), "{}", reply.body);
+    }
+}
