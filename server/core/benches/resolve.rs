@@ -6,7 +6,8 @@
 //! neighbours on the machine disturb them through its caches only: compare ratios, and the rate that nine epochs in ten
 //! do not reach. For profilers, `-- --one 5` measures a
 //! single line for so many seconds, and `-- --count 40` resolves so many epochs without a clock (with
-//! `valgrind --tool=callgrind --toggle-collect='*decided*'` it counts instructions); both take `--zipf 0.9`. `-- --image`
+//! `valgrind --tool=callgrind --toggle-collect='*decided*'` it counts instructions); both take `--zipf 0.9`, and
+//! `--rows 10000` for a table that fits in the caches. `-- --image`
 //! tells for how long a state image keeps epochs waiting, at once and in steps.
 
 mod workload;
@@ -35,7 +36,7 @@ fn report(workload: Workload, seconds: f64) {
     let mut bench = Bench::new(workload, native_policies());
     let (mut resolving, mut probing) = (Vec::new(), Vec::new());
     let mut committed = 0;
-    for _ in 0..300_000 / workload.epoch {
+    for _ in 0..600_000 / workload.epoch {
         bench.resolve();
     }
     let begun = cpu_time();
@@ -149,7 +150,8 @@ fn number(option: &str) -> Option<f64> {
 fn main() {
     let once = std::env::args().any(|arg| arg == "--test");
     let only_report = std::env::args().any(|arg| arg == "--report");
-    let single = Workload { skew: number("--zipf").unwrap_or(0.0), ..BASE };
+    let rows = number("--rows").map_or(BASE.rows, |rows| rows as usize);
+    let single = Workload { skew: number("--zipf").unwrap_or(0.0), rows, ..BASE };
     if let Some(seconds) = number("--one") {
         report(single, seconds);
         return;

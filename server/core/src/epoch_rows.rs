@@ -204,11 +204,11 @@ impl EpochRows {
             let tags = self.tags_asked..rows.len().min(group.end + TAGS_LOOKAHEAD);
             let slots = self.slots_asked..rows.len().min(group.end + SLOT_LOOKAHEAD);
             (self.looked_up, self.slots_asked, self.tags_asked) = (group.end, slots.end, tags.end);
-            for row in &rows[tags] {
-                map.prefetch_tags(row.entry.key());
+            for row in &mut rows[tags] {
+                row.slot = map.prefetch_tags(row.entry.key());
             }
             for row in &mut rows[slots] {
-                row.slot = map.prefetch_likely(row.entry.key());
+                row.slot = map.prefetch_likely(row.entry.key(), row.slot);
             }
             for row in &mut rows[group] {
                 row.slot = match map.find_at(row.entry.key(), row.slot) {

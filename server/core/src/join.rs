@@ -16,7 +16,7 @@ use crate::txns::{BatchBase, EpochView, Fate, is_multi_version, snapshot_of};
 use crate::window::KeyRange;
 
 /// Transactions that are looked up at a time: their rows are still in the nearest cache when they are judged.
-const CHUNK: usize = 32;
+const CHUNK: usize = 64;
 
 /// Joins all live transactions of the epoch with one shard.
 pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>) {

@@ -48,9 +48,7 @@ impl Entry {
 
     #[inline(always)]
     fn is(&self, key: RowKey) -> bool {
-        // Flags apart, but for the one that tells an entry from an empty slot.
-        const NAME: u64 = !0xff | row_flag::KNOWN as u64;
-        self.hi == key.hi && self.lo_flags & NAME == key.lo & !0xff | u64::from(row_flag::KNOWN)
+        self.names(key) && !self.is_empty()
     }
 
     /// What an epoch knows of a row that the map does not know.
@@ -61,7 +59,7 @@ impl Entry {
     /// Tells whether the entry, known or not, is of this row.
     #[inline(always)]
     pub(crate) fn names(&self, key: RowKey) -> bool {
-        self.hi == key.hi && (self.lo_flags ^ key.lo) < 0x100
+        (self.hi ^ key.hi) | (self.lo_flags ^ key.lo) >> 8 == 0
     }
 
     #[inline(always)]
@@ -149,8 +147,7 @@ impl Segment {
 
     /// Returns the slot of the first tag that fits: nearly always the row's, if the row is known.
     #[inline(always)]
-    fn likely(&self, lo: u64) -> usize {
-        let home = self.home(lo);
+    fn likely(&self, lo: u64, home: usize) -> usize {
         self.wrapped(home + first(self.tags_at(home).equal(tag_of(lo))))
     }
 
@@ -275,18 +272,21 @@ impl VersionMap {
         &mut self.segments[segment_of(lo)]
     }
 
-    /// Starts loading the row's tags.
+    /// Returns the slot where the row's tags begin, and starts loading them.
     #[inline(always)]
-    pub(crate) fn prefetch_tags(&self, key: RowKey) {
+    pub(crate) fn prefetch_tags(&self, key: RowKey) -> u32 {
         let segment = self.segment(key.lo);
-        prefetch(&segment.tags, segment.home(key.lo));
+        let home = segment.home(key.lo);
+        prefetch(&segment.tags, home);
+        home as u32
     }
 
-    /// Returns the slot where the row lies in all likelihood, if it is known, and starts loading it.
+    /// Returns the slot where the row lies in all likelihood, if it is known, and starts loading it; `home` is what
+    /// [`VersionMap::prefetch_tags`] returned.
     #[inline(always)]
-    pub(crate) fn prefetch_likely(&self, key: RowKey) -> u32 {
+    pub(crate) fn prefetch_likely(&self, key: RowKey, home: u32) -> u32 {
         let segment = self.segment(key.lo);
-        let slot = segment.likely(key.lo);
+        let slot = segment.likely(key.lo, home as usize);
         prefetch(&segment.slots, slot);
         slot as u32
     }
@@ -295,7 +295,7 @@ impl VersionMap {
     #[inline(always)]
     pub(crate) fn prefetch_at(&self, key: RowKey, hint: u32) {
         let segment = self.segment(key.lo);
-        let slot = if hint == NO_SLOT { segment.likely(key.lo) } else { hint as usize };
+        let slot = if hint == NO_SLOT { segment.likely(key.lo, segment.home(key.lo)) } else { hint as usize };
         prefetch(&segment.slots, slot);
     }
 

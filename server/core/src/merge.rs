@@ -23,7 +23,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use tribunal_types::{Isolation, OpKind, PolicyFallback, Reason, Stage, TxnIx, Witness};
+use tribunal_types::{OpKind, PolicyFallback, Reason, Stage, TxnIx, Witness};
 
 use crate::access::{self, held};
 use crate::epoch_rows::NONE;
@@ -61,7 +61,9 @@ pub(crate) struct Loser {
 struct Ranked {
     rank: (u64, u64),
     csn: u64,
+    /// Transactions differ in it: what follows orders nothing.
     txn: u32,
+    serializable: bool,
 }
 
 impl Merged {
@@ -83,9 +85,8 @@ impl Merged {
         self.find_contended(shards, view.txns.txns);
         self.rank(view, policies, fallbacks);
         for at in 0..self.ranked.len() {
-            let t = self.ranked[at].txn;
-            let (batch, txn) = locate(view, t as usize);
-            self.place(shards, view, t, batch.txns[txn].isolation);
+            let Ranked { txn, serializable, .. } = self.ranked[at];
+            self.place(shards, view, txn, serializable);
         }
     }
 
@@ -123,8 +124,7 @@ impl Merged {
     }
 
     /// Finds a place in the queue for one transaction, or none.
-    fn place(&mut self, shards: &mut [Shard], view: EpochView<'_>, t: u32, level: Isolation) {
-        let serializable = is_serializable(level);
+    fn place(&mut self, shards: &mut [Shard], view: EpochView<'_>, t: u32, serializable: bool) {
         let clash = shards.iter().fold(Clash::default(), |clash, shard| clash.or(Clash::of(&shard.scratch, t)));
         if !serializable {
             if clash.write_write {
@@ -160,7 +160,8 @@ fn fill_columns(columns: &mut TxnColumns, ranked: &mut Vec<Ranked>, contended: &
         let first = ranked.len();
         for (t, txn) in (base.txn..).zip(&batch.txns) {
             if contended[t] {
-                ranked.push(Ranked { rank: (0, 0), csn: txn.csn.0, txn: t as u32 });
+                let serializable = is_serializable(txn.isolation);
+                ranked.push(Ranked { rank: (0, 0), csn: txn.csn.0, txn: t as u32, serializable });
             }
         }
         let added = || ranked[first..].iter().map(|one| one.txn as usize - base.txn);

@@ -479,10 +479,11 @@ impl Resolver {
         let mut sum = 0_u64;
         let mut likely = alloc::vec![0; rows.len()];
         for at in (0..rows.len()).step_by(LOOKAHEAD) {
-            rows.iter().skip(at + 4 * LOOKAHEAD).take(LOOKAHEAD).for_each(|&row| map(row).prefetch_tags(row));
-            let soon = at + 2 * LOOKAHEAD;
-            for (&row, likely) in rows.iter().zip(&mut likely).skip(soon).take(LOOKAHEAD) {
-                *likely = map(row).prefetch_likely(row);
+            for (&row, likely) in rows.iter().zip(&mut likely).skip(at + 4 * LOOKAHEAD).take(LOOKAHEAD) {
+                *likely = map(row).prefetch_tags(row);
+            }
+            for (&row, likely) in rows.iter().zip(&mut likely).skip(at + 2 * LOOKAHEAD).take(LOOKAHEAD) {
+                *likely = map(row).prefetch_likely(row, *likely);
             }
             for (&row, &likely) in rows.iter().zip(&likely).skip(at).take(LOOKAHEAD) {
                 sum = sum.wrapping_add(map(row).find_at(row, likely).map_or(0, |(_, entry)| entry.version));

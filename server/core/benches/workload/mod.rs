@@ -142,8 +142,9 @@ impl Bench {
     pub fn new(workload: Workload, policies: Policies<'static>) -> Bench {
         let version = Version::new(Cen(1), 0).expect("fits");
         let mut resolver = Resolver::new(ResolverConfig {
-            // A full window, as in the long run: memory goes round instead of growing.
+            // A full window and a full table of ids, as in the long run: memory goes round instead of growing.
             window_bytes_max: 64 << 20,
+            status_bytes_max: 24 << 20,
             ..ResolverConfig::default()
         });
         let imports = (0..workload.rows)
@@ -160,7 +161,8 @@ impl Bench {
     fn epoch(&mut self) -> (EpochInput, Vec<usize>) {
         self.cen += 1;
         let cen = Cen(self.cen);
-        let now_ms = START_MS + self.cen;
+        // A hundred thousand transactions a second: seconds of ids come and go.
+        let now_ms = START_MS + self.txns / 100;
         let mut batch = Batch { first: cen, last: cen, clock_ms: now_ms, ..Batch::default() };
         let mut rows = Vec::new();
         for _ in 0..self.workload.epoch {
