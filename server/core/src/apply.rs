@@ -4,14 +4,15 @@
 //! versions rise along that order. The state before the epoch goes into the history once.
 
 use alloc::sync::Arc;
+use core::ops::Range;
 
 use tribunal_types::{Batch, Cen, EpochInput, StoreId, Version, Write, WriteKind};
 
 use crate::history::{OpenRun, RowState};
 use crate::map::{NO_SLOT, VersionMap, row_flag};
-use crate::shard::{Shard, ShardPlace, ShardScratch, ShardState};
+use crate::shard::{Shard, ShardPlace, ShardState};
 use crate::stores::Stores;
-use crate::txns::{BatchBase, TxnTable};
+use crate::txns::TxnTable;
 
 /// What an epoch changes.
 #[derive(Clone, Copy)]
@@ -25,17 +26,7 @@ pub(crate) struct Changes<'a> {
     pub(crate) joined: bool,
 }
 
-/// A committed write of one shard.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Due {
-    version: Version,
-    /// Index in its batch.
-    write: u32,
-    /// Where its row may be in the map.
-    slot: u32,
-}
-
-/// How many committed writes ahead a row's entry is asked for.
+/// How many writes ahead a row's entry is asked for.
 const LOOKAHEAD: usize = 12;
 
 /// Applies the epoch to one shard.
@@ -53,46 +44,44 @@ pub(crate) fn run(shard: &mut Shard, changes: Changes<'_>) {
         if versions.iter().all(|&bits| bits == 0) {
             continue; // its keys need not be kept
         }
-        collect(&mut shard.scratch, shard.place, batch, base, versions);
-        apply_batch(&mut shard.state, batch, &shard.scratch.due, changes);
+        let slots = &shard.scratch.write_slots[base.write..base.write + batch.writes.len()];
+        apply_batch(&mut shard.state, shard.place, batch, (versions, slots), changes);
     }
     shard.scratch.applied_bytes = shard.state.history.close() + shard.state.window.close();
     let imported = import(shard, changes);
     shard.scratch.imported = imported;
 }
 
-/// Lists the shard's committed writes of a batch.
-fn collect(scratch: &mut ShardScratch, place: ShardPlace, batch: &Batch, base: BatchBase, versions: &[u64]) {
-    let ShardScratch { due, write_slots, .. } = scratch;
-    let slots = &write_slots[base.write..base.write + batch.writes.len()];
-    due.clear();
-    due.reserve(batch.writes.len());
-    let mut first = 0;
-    for (txn, &bits) in batch.txns.iter().zip(versions) {
-        let writes = first..txn.writes_end as usize;
-        first = writes.end;
-        let Some(version) = Version::from_bits(bits) else { continue };
-        let own = (writes.start as u32..).zip(&slots[writes.clone()]).zip(&batch.writes[writes]);
-        let own = own.filter(|(_, write)| place.owns(write.row));
-        due.extend(own.map(|((write, &slot), _)| Due { version, write, slot }));
-    }
-}
-
-/// Applies a batch's committed writes.
-fn apply_batch(state: &mut ShardState, batch: &Batch, due: &[Due], changes: Changes<'_>) {
+/// Applies a batch's committed writes of one shard: its transactions' versions, and where its writes' rows may be.
+fn apply_batch(
+    state: &mut ShardState,
+    place: ShardPlace,
+    batch: &Batch,
+    (versions, slots): (&[u64], &[u32]),
+    changes: Changes<'_>,
+) {
     let ShardState { map, history, window } = state;
     window.share(changes.input.cen, &batch.keys);
     let mut keys = window.open_run();
     let mut past = history.open_run();
     let mut rules = StoreRules { stores: changes.stores, last: None };
-    let mut ahead = due.get(LOOKAHEAD..).unwrap_or(&[]).iter();
-    for one in due {
-        if let Some(next) = ahead.next() {
-            map.prefetch_at(batch.writes[next.write as usize].row, next.slot);
+    let own = |writes: Range<usize>| {
+        let pairs = batch.writes[writes.clone()].iter().zip(&slots[writes]);
+        pairs.filter(move |(write, _)| place.owns(write.row))
+    };
+    let (mut first, mut asked) = (0, 0);
+    for (txn, &bits) in batch.txns.iter().zip(versions) {
+        let writes = first..txn.writes_end as usize;
+        first = writes.end;
+        let Some(version) = Version::from_bits(bits) else { continue };
+        // Whether the next ones committed as well is not asked: most did.
+        let soon = batch.writes.len().min(writes.end + LOOKAHEAD);
+        own(writes.start.max(asked)..soon).for_each(|(write, &slot)| map.prefetch_at(write.row, slot));
+        asked = soon;
+        for (write, &slot) in own(writes) {
+            keys.note(write.store, write.key);
+            put(map, &mut past, write, slot, version, rules.is_declared(write.store));
         }
-        let write = &batch.writes[one.write as usize];
-        keys.note(write.store, write.key);
-        put(map, &mut past, write, one.slot, one.version, rules.is_declared(write.store));
     }
 }
 

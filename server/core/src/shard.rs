@@ -84,8 +84,6 @@ pub(crate) struct ShardScratch {
     pub(crate) holders: Vec<Holders>,
     /// Ranges against the epoch's own writes.
     pub(crate) ranges: RangeVotes,
-    /// Committed writes of the batch that is being applied.
-    pub(crate) due: Vec<crate::apply::Due>,
     /// Result of applying: bytes of history, and rows imported.
     pub(crate) applied_bytes: u64,
     pub(crate) imported: u64,
