@@ -7,6 +7,7 @@ pub use crate::bindings::adaptor::exports::tribunal::plugin::adaptor::{
     Ack, Command, HttpCall, HttpReply, LogBatch, Reply, Request, RespPipeline, RespValue, SqlError, SqlReply,
     SqlStatement,
 };
+use crate::traces::Traces;
 use crate::{Fault, Plugin};
 
 /// Numbers of a row's `kind`.
@@ -42,6 +43,16 @@ pub trait Adaptor: Plugin {
     /// # Errors
     /// If the storage cannot take such records.
     fn encode(&self, batch: LogBatch) -> Result<Vec<Request>, Fault>;
+
+    /// Encodes records whose traces are known, for a storage that can take them along. Called in the place of
+    /// [`Adaptor::encode`] if the adaptor is exported `with traces`.
+    ///
+    /// # Errors
+    /// As for [`Adaptor::encode`].
+    fn encode_traced(&self, batch: LogBatch, traces: Traces) -> Result<Vec<Request>, Fault> {
+        drop(traces);
+        self.encode(batch)
+    }
 
     /// Judges the answer to an encoded request.
     fn classify(&self, reply: Reply) -> Ack;
@@ -106,10 +117,39 @@ impl LogBatch {
     }
 }
 
-/// Exports a type that implements [`Adaptor`] as this crate's component.
+/// Exports a type that implements [`Adaptor`] as this crate's component: `export_adaptor!(Type)`, or
+/// `export_adaptor!(Type, with traces)` if it has an [`Adaptor::encode_traced`] of its own.
 #[macro_export]
 macro_rules! export_adaptor {
+    ($plugin:ty, with traces) => {
+        #[cfg(target_arch = "wasm32")]
+        static BEGUN: $crate::traces::Begun = $crate::traces::Begun::new();
+
+        #[cfg(target_arch = "wasm32")]
+        const _: () = {
+            use $crate::bindings::traces::exports::tribunal::plugin_traces::traces;
+
+            struct Exported;
+
+            impl traces::Guest for Exported {
+                fn begin(traceparents: traces::Traceparents) {
+                    BEGUN.tell(traceparents.into());
+                }
+            }
+
+    $crate::bindings::traces::export_traces_interface!(Exported with_types_in $crate::bindings::traces);
+        };
+
+        $crate::export_adaptor!(
+            $plugin,
+            encode | plugin,
+            batch | { $crate::Adaptor::encode_traced(plugin, batch, BEGUN.take()) }
+        );
+    };
     ($plugin:ty) => {
+        $crate::export_adaptor!($plugin, encode | plugin, batch | $crate::Adaptor::encode(plugin, batch));
+    };
+    ($plugin:ty, encode |$instance:ident, $batch:ident| $encode:expr) => {
         #[cfg(target_arch = "wasm32")]
         const _: () = {
             use $crate::bindings::adaptor::exports::tribunal::plugin::adaptor;
@@ -141,8 +181,9 @@ macro_rules! export_adaptor {
                     $crate::Adaptor::read_watermark(INSTANCE.get()?, reply)
                 }
 
-                fn encode(batch: adaptor::LogBatch) -> Result<$crate::adaptor::Requests, $crate::Fault> {
-                    $crate::Adaptor::encode(INSTANCE.get()?, batch)
+                fn encode($batch: adaptor::LogBatch) -> Result<$crate::adaptor::Requests, $crate::Fault> {
+                    let $instance = INSTANCE.get()?;
+                    $encode
                 }
 
                 fn classify(reply: adaptor::Reply) -> adaptor::Ack {

@@ -2,7 +2,8 @@
 //! none of them.
 //!
 //! One module per interface rather than per world, since two worlds in one crate would both define `lifecycle`. What a
-//! component exports is the sum of what its `export_*!` macro names, which is exactly one of the three worlds.
+//! component exports is the sum of what its `export_*!` macro names: one of the three worlds, and what is optional beside
+//! it.
 #![allow(clippy::all, missing_docs, unsafe_op_in_unsafe_fn, reason = "generated code; the WIT files document it")]
 
 pub mod lifecycle {
@@ -46,5 +47,16 @@ pub mod adaptor {
         pub_export_macro: true,
         export_macro_name: "export_adaptor_interface",
         default_bindings_module: "tribunal_plugin_sdk::bindings::adaptor",
+    });
+}
+
+pub mod traces {
+    wit_bindgen::generate!({
+        path: "../../plugins/wit",
+        inline: "package tribunal:sdk; world traces-only { export tribunal:plugin-traces/traces@1.0.0; }",
+        world: "tribunal:sdk/traces-only",
+        pub_export_macro: true,
+        export_macro_name: "export_traces_interface",
+        default_bindings_module: "tribunal_plugin_sdk::bindings::traces",
     });
 }

@@ -45,6 +45,7 @@ pub mod bindings;
 pub mod config;
 mod instance;
 pub mod rule;
+pub mod traces;
 pub mod validator;
 
 pub use adaptor::Adaptor;

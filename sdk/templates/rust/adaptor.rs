@@ -1,6 +1,10 @@
 //! {{name}}: a LogAdaptor. It turns records of the log into a storage's own language; the host sends them. This one
 //! writes to Redis: each row becomes the string `<prefix><key>` with the row's JSON, in one script that also moves the
 //! watermark, so that a replay changes nothing. An `add` needs a number to add to, so it is refused here.
+//!
+//! A storage that can tell the trace of a record, too (a header of a request, a field of an event), gets it from
+//! `fn encode_traced(&self, batch: LogBatch, traces: Traces)`, in the place of `encode`: `traces.of(record)` is the
+//! record's `traceparent`. Export the adaptor by `export_adaptor!({{Name}}, with traces)` then. Without, nothing changes.
 
 use serde::Deserialize;
 use tribunal_plugin_sdk::adaptor::{Ack, Command, LogBatch, Reply, Request, RespPipeline, RespValue, kind};

@@ -129,7 +129,7 @@ impl NodeService {
         let old = self.webhooks.readers.webhook(store).map_or(Lsn(0), |known| known.watermark);
         registered.watermark = asked.after.unwrap_or(old);
         self.webhooks.readers.register(registered.clone()).await.map_err(unsaved)?;
-        self.webhooks.start(&registered, receiver);
+        self.webhooks.start(&registered, &spec, receiver);
         self.webhook_of(store).ok_or_else(|| ServiceError::NotFound { what: "registered receiver".into() })
     }
 
@@ -140,7 +140,7 @@ impl NodeService {
             // A store that is not there any more, for example behind a salvaged log, has nothing to push.
             let Some(spec) = catalog.by_id(registered.store) else { continue };
             match self.webhooks.receiver(&registered, spec) {
-                Ok(receiver) => self.webhooks.start(&registered, receiver),
+                Ok(receiver) => self.webhooks.start(&registered, spec, receiver),
                 Err(reason) => tracing::error!(store = spec.name, reason, "this webhook cannot be started"),
             }
         }

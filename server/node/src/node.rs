@@ -151,7 +151,8 @@ impl Node {
             telemetry.tracing(),
         ));
         let (readers, saver) = Readers::open(&config.data).map_err(NodeError::Start)?;
-        let webhooks = Webhooks::new(reaches, records.clone(), Arc::clone(&readers), runtime.handle().clone());
+        let (handle, tracing) = (runtime.handle().clone(), telemetry.tracing());
+        let webhooks = Webhooks::new(reaches, records.clone(), Arc::clone(&readers), handle, tracing);
         let quota =
             HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes };
         let start = Start {

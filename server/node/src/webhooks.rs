@@ -11,13 +11,15 @@ use tokio::task::JoinHandle;
 use tribunal_codec::Webhook as Registered;
 use tribunal_http::webhooks::push_body;
 use tribunal_push::{
-    AckSink, PushHandle, PushOptions, PushParts, PushStatus, Pusher, ReadLimit, WatermarkStore, Webhook, WebhookParts,
+    AckSink, PushHandle, PushOptions, PushParts, PushStatus, PushWatch, Pusher, ReadLimit, WatermarkStore, Webhook,
+    WebhookParts,
 };
-use tribunal_types::{Lsn, StoreId, StoreSpec};
+use tribunal_types::{Lsn, RecordBatch, StoreId, StoreSpec};
 
 use crate::reach::Reaches;
 use crate::readers::Readers;
 use crate::stores::Records;
+use crate::telemetry::{PostTraces, Tracing};
 
 /// First wait after trouble.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -37,6 +39,7 @@ pub struct Webhooks {
     /// What is registered, durably.
     pub readers: Arc<Readers>,
     runtime: Handle,
+    tracing: Option<Arc<Tracing>>,
     running: Mutex<HashMap<StoreId, Running>>,
     /// One registration at a time.
     pub registering: tokio::sync::Mutex<()>,
@@ -57,8 +60,8 @@ impl WatermarkStore for Mark {
     }
 }
 
-/// Nobody's visibility hangs on a webhook; its watermark is kept by [`Mark`].
-struct NoVisibility;
+/// Nobody's visibility hangs on a webhook; its watermark is kept by [`Mark`]. What is left is its traces, if they are on.
+struct NoVisibility(Option<(Arc<Tracing>, String)>);
 
 impl AckSink for NoVisibility {
     fn acked(&self, _: StoreId, _: Lsn) {}
@@ -68,14 +71,24 @@ impl AckSink for NoVisibility {
     fn failed(&self, store: StoreId, text: &str) {
         tracing::error!(store = store.0, text, "pushing to a webhook stopped");
     }
+
+    fn watch(&self, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
+        self.0.as_ref().and_then(|(tracing, store)| PostTraces::of(tracing, store, batch))
+    }
 }
 
 impl Webhooks {
     /// Prepares pushes; none runs yet.
     #[must_use]
-    pub fn new(reaches: Arc<Reaches>, records: Records, readers: Arc<Readers>, runtime: Handle) -> Webhooks {
+    pub fn new(
+        reaches: Arc<Reaches>,
+        records: Records,
+        readers: Arc<Readers>,
+        runtime: Handle,
+        tracing: Option<Arc<Tracing>>,
+    ) -> Webhooks {
         let registering = tokio::sync::Mutex::default();
-        Webhooks { reaches, records, readers, runtime, running: Mutex::default(), registering }
+        Webhooks { reaches, records, readers, runtime, tracing, running: Mutex::default(), registering }
     }
 
     /// Makes a store's receiver.
@@ -95,7 +108,7 @@ impl Webhooks {
     }
 
     /// Starts the push to a receiver.
-    pub fn start(&self, registered: &Registered, receiver: Webhook) {
+    pub fn start(&self, registered: &Registered, of: &StoreSpec, receiver: Webhook) {
         let receiver = Arc::new(receiver);
         let limit =
             ReadLimit { records_max: registered.records_max as usize, bytes_max: registered.bytes_max as usize };
@@ -104,7 +117,7 @@ impl Webhooks {
             adaptor: Arc::clone(&receiver) as _,
             source: Arc::new(self.records.clone()),
             transport: receiver,
-            sink: Arc::new(NoVisibility),
+            sink: Arc::new(NoVisibility(self.tracing.clone().map(|tracing| (tracing, of.name.clone())))),
             options: PushOptions {
                 limit,
                 backoff_min: BACKOFF_MIN,

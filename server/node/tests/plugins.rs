@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::Redis;
 use serde_json::{Value, json};
-use support::{Node, eventually};
+use support::{Node, eventually, new_id};
 use tool::{done, plugin};
 
 /// Makes a plugin's folder, with a source in the place of the template's.
@@ -230,6 +230,7 @@ fn an_adaptor_writes_another_data_model(folder: &Path) {
     let tested =
         done(folder, &["test", "redis-hash", "--storage", &redis.endpoint(), "--config", r#"{"prefix": "kit:"}"#]);
     assert!(tested.contains("a replay is answered as moved and moves nothing"), "{tested}");
+    assert!(tested.contains("traces of records"), "it takes them along: {tested}");
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     done(folder, &["push", "--url", &node.url, "redis-hash"]);
@@ -258,12 +259,20 @@ fn an_adaptor_writes_another_data_model(folder: &Path) {
     let health = slot(&node, "adaptor:redis-hash")["health"].clone();
     assert!(health["items"].as_str().unwrap().parse::<u64>().unwrap() >= 3, "{health}");
 
-    // It is there again after a stop, and goes on from the storage's own watermark.
+    // It is there again after a stop, and goes on from the storage's own watermark. What a caller says of its trace goes
+    // into the storage with the record.
     assert!(node.stop().success());
     let node = Node::start(dir.path());
-    put(&node, "cyd", json!({"name": "Cyd", "tags": ["a", 1]}));
+    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let write = json!({"op": "put", "store": "people", "key": "cyd", "value": {"name": "Cyd", "tags": ["a", 1]}});
+    let sent = ureq::post(format!("{}/v1/txns/{}/commit", node.url, new_id()))
+        .header("content-type", "application/json")
+        .header("traceparent", traceparent)
+        .send(json!({"writes": [write]}).to_string());
+    assert_eq!(sent.expect("an answer").status(), 200);
     eventually("the next hash", || (redis.text("#watermark:p:").as_deref() == Some("4")).then_some(()));
-    assert_eq!(hash("cyd")[2], ("tags".to_owned(), "[\"a\",1]".to_owned()));
+    assert_eq!(hash("cyd")[0], ("_traceparent".to_owned(), traceparent.to_owned()));
+    assert_eq!(hash("cyd")[3], ("tags".to_owned(), "[\"a\",1]".to_owned()));
     // A row that is no hash stops this store's push, and says which it was.
     put(&node, "eve", json!("text"));
     let stopped = eventually("the push to stop", || {

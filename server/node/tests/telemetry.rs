@@ -2,10 +2,12 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -223,6 +225,77 @@ fn a_commit_is_traced_from_the_request_to_the_storage() {
     let nanos = |name: &str, end: &str| named(name)[end].as_str().unwrap().parse::<u64>().unwrap();
     assert_eq!(nanos("log.sync", "endTimeUnixNano"), nanos("epoch.resolve", "startTimeUnixNano"));
     assert!(nanos("push", "startTimeUnixNano") >= nanos("log.sync", "endTimeUnixNano"), "pushed after it was durable");
+    assert!(node.stop().success());
+}
+
+/// Answers posts on a socket with 204; gives each one's `traceparent` and records.
+fn receiver() -> (String, Receiver<(String, Vec<Value>)>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let url = format!("http://{}/hook", listener.local_addr().expect("bound"));
+    let (posts, received) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // One connection; it ends with the node.
+        let mut reader = BufReader::new(listener.accept().expect("a connection").0);
+        loop {
+            let (mut trace, mut length) = (String::new(), 0);
+            loop {
+                let mut line = String::new();
+                if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                    return;
+                }
+                match line.trim_end().split_once(": ") {
+                    Some(("traceparent", text)) => trace = text.to_owned(),
+                    Some(("content-length", text)) => length = text.parse().expect("a length"),
+                    None if line == "\r\n" => break,
+                    _ => {}
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).expect("a body");
+            let body: Value = serde_json::from_slice(&body).expect("JSON");
+            let _ = posts.send((trace, body["records"].as_array().expect("records").clone()));
+            reader.get_mut().write_all(b"HTTP/1.1 204 x\r\n\r\n").expect("the node listens");
+        }
+    });
+    (url, received)
+}
+
+#[test]
+fn a_post_to_a_webhook_goes_on_with_a_commit_or_is_linked_to_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(collector) = Collector::start(dir.path()) else { return };
+    let node = node(&dir.path().join("data"), collector.port, &[]);
+    let other = TRACE.chars().rev().collect::<String>();
+    for trace in [TRACE, &other] {
+        commit(&node, Some(&format!("00-{trace}-{CALLER}-01")));
+    }
+    let (url, posts) = receiver();
+    let webhook = json!({"kind": "webhook", "url": url, "secret": "at least 16 characters", "after": "0"});
+    assert_eq!(node.put("/v1/stores/kv/push", &webhook).status, 200);
+    let (linked, records) = posts.recv_timeout(PATIENCE).expect("a post");
+    assert_eq!(records.len(), 2);
+    let span_of = |traceparent: &str| traceparent.split('-').nth(2).expect("a span").to_owned();
+    let spans_below = |traceparent: &str| {
+        until("the spans of a post", || {
+            let spans = collector.spans_of(&trace_of(traceparent));
+            let post = spans.iter().find(|span| span["spanId"] == span_of(traceparent).as_str())?.clone();
+            let push = spans.iter().find(|span| span["spanId"] == post["parentSpanId"])?.clone();
+            Some((post, push))
+        })
+    };
+    let (post, push) = spans_below(&linked);
+    assert_eq!((&post["name"], &push["name"]), (&json!("webhook.post"), &json!("push")));
+    assert_eq!(push["parentSpanId"], "", "it begins a trace");
+    let links: Vec<_> = push["links"].as_array().expect("links").iter().map(|link| &link["traceId"]).collect();
+    assert_eq!(links, [TRACE, &other]);
+    assert_eq!(attribute(&push, "tribunal.records")["intValue"], "2");
+
+    let own = commit(&node, Some(&format!("00-{TRACE}-{CALLER}-01"))).traceparent.expect("it is traced");
+    let (sole, records) = posts.recv_timeout(PATIENCE).expect("a post");
+    assert_eq!(records[0]["traceparent"], own, "the record says what the log says");
+    assert_eq!(trace_of(&sole), TRACE);
+    let (_, push) = spans_below(&sole);
+    assert_eq!(push["parentSpanId"], span_of(&own).as_str(), "below its commit");
     assert!(node.stop().success());
 }
 

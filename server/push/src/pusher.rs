@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
-use tribunal_types::{Ack, Lsn, PushRequest, RecordBatch, StoreId};
+use tribunal_types::{Ack, Command, Lsn, PushRequest, RecordBatch, StoreId};
 
 use crate::status::{Progress, PushHandle, PushState};
 use crate::{
@@ -50,6 +50,8 @@ impl Default for PushOptions {
     }
 }
 
+/// Header of a request that names its trace.
+pub(crate) const TRACE_HEADER: &str = "traceparent";
 /// A push of so many records is a busy one.
 const BUSY_RECORDS: usize = 32;
 
@@ -311,9 +313,10 @@ impl Pusher {
         (first, last): (Lsn, Lsn),
         watch: &mut Option<Box<dyn PushWatch>>,
     ) -> Pushed<()> {
-        let requests = self.encode(batch, first, last).await?;
+        let mut requests = self.encode(batch, first, last).await?;
         if let Some(watch) = watch {
             watch.encoded();
+            watch.traceparent().into_iter().for_each(|own| hand_on(&mut requests, &own));
         }
         for request in requests {
             let (first, last) = (request.first, request.last);
@@ -374,6 +377,16 @@ pub(crate) async fn encode(adaptor: &Arc<dyn Adaptor>, batch: RecordBatch) -> Re
     } else {
         let text = format!("the adaptor's requests do not cover LSN {first} to {last} without gaps");
         Err(EncodeFault::Refused(text))
+    }
+}
+
+/// Puts requests over HTTP below the span of their push: what an adaptor says there of itself is above it.
+fn hand_on(requests: &mut [PushRequest], traceparent: &str) {
+    for request in requests {
+        if let Command::Http(call) = &mut request.command {
+            call.headers.retain(|(name, _)| !name.eq_ignore_ascii_case(TRACE_HEADER));
+            call.headers.push((TRACE_HEADER.to_owned(), traceparent.to_owned()));
+        }
     }
 }
 

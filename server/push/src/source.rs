@@ -60,6 +60,11 @@ pub trait AckSink: Send + Sync + 'static {
 
 /// Watches one batch on its way. Called from the push tasks: must not block.
 pub trait PushWatch: Send {
+    /// Returns the `traceparent` that HTTP requests of the batch go on with, if they get one of their own.
+    fn traceparent(&self) -> Option<String> {
+        None
+    }
+
     /// The adaptor has turned it into commands.
     fn encoded(&mut self);
 

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use tribunal_types::{Ack, Command, HttpCall, Lsn, PushRequest, RecordBatch, RecordHead, StorageReply};
 
 use crate::http_connection::{HttpConnection, Target};
+use crate::pusher::TRACE_HEADER;
 use crate::{Adaptor, AdaptorFault, EgressPolicy, Pending, StorageDurability, Transport, TransportError};
 
 /// Bytes of a refusing answer that are read, to show them.
@@ -32,7 +33,6 @@ pub const SIGNATURE_HEADER: &str = "tribunal-signature";
 pub const WATERMARK_HEADER: &str = "tribunal-watermark";
 const FIRST_HEADER: &str = "tribunal-first-lsn";
 const LAST_HEADER: &str = "tribunal-last-lsn";
-const TRACE_HEADER: &str = "traceparent";
 
 /// Where a receiver's watermark is remembered.
 pub trait WatermarkStore: Send + Sync + 'static {
@@ -298,10 +298,13 @@ impl Target {
     }
 }
 
-/// Returns the trace that a post goes on with: that of the first record that has one. Each record tells its own.
+/// Returns the trace that a post goes on with: the only one of its records. One post cannot go on with several; each record
+/// tells its own in the body, and a watch of the push may give the post a span above which are all of them.
 fn traceparent(records: &RecordBatch) -> Option<&str> {
     let of = |record: &RecordHead| str::from_utf8(record.traceparent.of(&records.bytes)).ok();
-    records.records.iter().filter_map(of).find(|traceparent| !traceparent.is_empty())
+    let mut all = records.records.iter().filter_map(of).filter(|traceparent| !traceparent.is_empty());
+    let first = all.next()?;
+    all.all(|other| other == first).then_some(first)
 }
 
 #[cfg(test)]
@@ -318,10 +321,16 @@ mod tests {
     }
 
     #[test]
-    fn a_post_goes_on_with_the_first_trace_of_its_records() {
+    fn a_post_goes_on_with_the_only_trace_of_its_records() {
         let mut batch = RecordBatch::default();
         assert_eq!(traceparent(&batch), None);
-        for text in ["", "00-a-b-01", "00-c-d-01"] {
+        for (text, goes_on) in [
+            ("", None),
+            ("00-a-b-01", Some("00-a-b-01")),
+            ("", Some("00-a-b-01")),
+            ("00-a-b-01", Some("00-a-b-01")),
+            ("00-c-d-01", None),
+        ] {
             let traceparent = Span::push(&mut batch.bytes, text.as_bytes());
             batch.records.push(RecordHead {
                 lsn: Lsn(1),
@@ -332,8 +341,8 @@ mod tests {
                 writes_end: 0,
                 traceparent,
             });
+            assert_eq!(super::traceparent(&batch), goes_on);
         }
-        assert_eq!(traceparent(&batch), Some("00-a-b-01"));
     }
 
     #[test]

@@ -166,6 +166,14 @@ pub(crate) struct LogBatch<'a> {
     pub bytes: &'a [u8],
 }
 
+/// `traces.traceparents`
+#[derive(ComponentType, Lower)]
+#[component(record)]
+pub(crate) struct Traceparents<'a> {
+    pub ends: &'a [u32],
+    pub bytes: &'a [u8],
+}
+
 /// `adaptor.resp-pipeline`
 #[derive(ComponentType, Lift)]
 #[component(record)]

@@ -9,10 +9,11 @@ use tribunal_types::{
 
 use crate::abi;
 use crate::call::{Call, shortened};
-use crate::export::{AskWatermark, Classify, Encode, Export, ReadWatermark};
+use crate::export::{AskWatermark, Begin, Classify, Encode, Export, ReadWatermark};
 use crate::fault::Fault;
 use crate::module::{LoadError, Module, returned};
 use crate::resting::Resting;
+use crate::world::TRACES;
 
 /// A LogAdaptor of one store.
 #[derive(Clone)]
@@ -30,6 +31,8 @@ struct Exports {
     read_watermark: Export<ReadWatermark>,
     encode: Export<Encode>,
     classify: Export<Classify>,
+    /// Of an adaptor that takes traces along.
+    begin: Option<Export<Begin>>,
 }
 
 impl WasmAdaptor {
@@ -43,6 +46,7 @@ impl WasmAdaptor {
             read_watermark: module.function()?,
             encode: module.function()?,
             classify: module.function()?,
+            begin: module.optional_function(TRACES)?,
         };
         Ok(WasmAdaptor { module, store: store.to_owned(), exports, resting: None })
     }
@@ -67,6 +71,12 @@ impl WasmAdaptor {
     #[must_use]
     pub fn module(&self) -> &Module {
         &self.module
+    }
+
+    /// Tells whether it takes the `traceparent`s of records along.
+    #[must_use]
+    pub fn takes_traces(&self) -> bool {
+        self.exports.begin.is_some()
     }
 
     /// Makes the request that asks for the storage's watermark.
@@ -112,7 +122,12 @@ impl WasmAdaptor {
         let fuel = limits.fuel(records.records.len(), 0)
             + limits.fuel_per_row * records.writes.len() as u64
             + limits.fuel_per_byte * records.bytes.len() as u64;
+        let traces = self.exports.begin.as_ref().map(|begin| (begin, TraceColumns::of(records)));
+        let fuel = fuel + traces.as_ref().map_or(0, |(_, traces)| limits.fuel_per_byte * traces.bytes.len() as u64);
         self.serve(fuel, |call| {
+            if let Some((begin, traces)) = &traces {
+                call.call(begin, (traces.batch(),))?;
+            }
             let (answer,) = call.call(&self.exports.encode, (columns.batch(&self.store, records),))?;
             let requests = answer.map_err(|text| returned(text, &self.module.engine))?;
             let requests = requests.into_iter().map(request_of).collect::<Result<Vec<_>, _>>()?;
@@ -212,6 +227,28 @@ impl Columns {
             value_len: &self.value_len,
             bytes: &records.bytes,
         }
+    }
+}
+
+/// The traces of a record batch as columns.
+struct TraceColumns {
+    ends: Vec<u32>,
+    bytes: Vec<u8>,
+}
+
+impl TraceColumns {
+    fn of(records: &RecordBatch) -> TraceColumns {
+        let mut columns = TraceColumns { ends: Vec::with_capacity(records.records.len()), bytes: Vec::new() };
+        for head in &records.records {
+            columns.bytes.extend_from_slice(head.traceparent.of(&records.bytes));
+            // Fits: they are parts of a batch's own bytes, whose places are 32 bits wide.
+            columns.ends.push(columns.bytes.len() as u32);
+        }
+        columns
+    }
+
+    fn batch(&self) -> abi::Traceparents<'_> {
+        abi::Traceparents { ends: &self.ends, bytes: &self.bytes }
     }
 }
 

@@ -137,3 +137,12 @@ impl Signature for Classify {
     type Answer = (abi::Ack,);
     const NAME: &'static str = "classify";
 }
+
+/// `traces.begin`, which is optional
+pub(crate) enum Begin {}
+
+impl Signature for Begin {
+    type Params<'a> = (abi::Traceparents<'a>,);
+    type Answer = ();
+    const NAME: &'static str = "begin";
+}

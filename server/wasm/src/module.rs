@@ -153,7 +153,17 @@ impl Module {
 
     /// Looks up a function of the world's own interface.
     pub(crate) fn function<S: Signature>(&self) -> Result<Export<S>, LoadError> {
-        let index = index::<S>(&self.component, self.world.interface())?;
+        self.function_of(self.world.interface())
+    }
+
+    /// Looks up a function of an interface that a plugin may leave out: `None` if it does.
+    pub(crate) fn optional_function<S: Signature>(&self, interface: &str) -> Result<Option<Export<S>>, LoadError> {
+        let exported = self.component.get_export_index(None, interface).is_some();
+        exported.then(|| self.function_of(interface)).transpose()
+    }
+
+    fn function_of<S: Signature>(&self, interface: &str) -> Result<Export<S>, LoadError> {
+        let index = index::<S>(&self.component, interface)?;
         self.start_bare().and_then(|mut call| call.export(index)).map_err(|fault| LoadError::Start(fault.text))
     }
 

@@ -13,6 +13,13 @@ pub const WIT_FILES: [(&str, &str); 4] = [
     ("adaptor.wit", include_str!("../../../plugins/wit/adaptor.wit")),
 ];
 
+/// What came later and is optional, each a package of its own beside the files above.
+pub const OPTIONAL_WIT_FILES: [(&str, &str); 1] =
+    [("deps/traces/traces.wit", include_str!("../../../plugins/wit/deps/traces/traces.wit"))];
+
+/// The optional interface of LogAdaptors that take traces along.
+pub(crate) const TRACES: &str = "tribunal:plugin-traces/traces@1.0.0";
+
 /// A world of the package `tribunal:plugin@1.0.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum World {

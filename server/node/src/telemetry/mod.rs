@@ -7,6 +7,7 @@
 
 mod meters;
 mod notes;
+mod posted;
 mod pushed;
 mod room;
 mod sampling;
@@ -22,6 +23,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor};
 use tokio::runtime::Handle;
 
+pub use posted::PostTraces;
 pub use pushed::PushTraces;
 pub use room::SpanCounts;
 pub use spans::Tracing;

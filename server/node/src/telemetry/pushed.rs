@@ -23,15 +23,20 @@ pub struct PushTraces {
     encoded: Option<Instant>,
 }
 
+/// Returns the traced commits of a batch, as many as get spans.
+pub(super) fn parents_of(batch: &RecordBatch) -> impl Iterator<Item = (Parent, Lsn)> {
+    let traced = batch.records.iter().filter(|record| record.traceparent.len > 0).filter_map(|record| {
+        let text = std::str::from_utf8(record.traceparent.of(&batch.bytes)).ok()?;
+        parent_of(text).filter(|parent| parent.sampled).map(|parent| (parent, record.lsn))
+    });
+    traced.take(RECORDS_MAX)
+}
+
 impl PushTraces {
     /// Watches a batch, if a commit of it is traced.
     #[must_use]
     pub fn of(tracing: &Arc<Tracing>, store: &str, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
-        let traced = batch.records.iter().filter(|record| record.traceparent.len > 0).filter_map(|record| {
-            let text = std::str::from_utf8(record.traceparent.of(&batch.bytes)).ok()?;
-            parent_of(text).filter(|parent| parent.sampled).map(|parent| (parent, record.lsn))
-        });
-        let commits: Vec<_> = traced.take(RECORDS_MAX).collect();
+        let commits: Vec<_> = parents_of(batch).collect();
         if commits.is_empty() {
             return None;
         }

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use opentelemetry::trace::{SpanContext, SpanKind, Status, TraceFlags, TraceState};
+use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceFlags, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue, SpanId, TraceId};
 use opentelemetry_sdk::trace::{
     BatchSpanProcessor, IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks, SpanProcessor,
@@ -71,6 +71,34 @@ pub(super) struct Piece {
     pub until: Instant,
     pub attributes: Vec<KeyValue>,
     pub status: Status,
+    /// Spans of other traces that it belongs to as well.
+    pub links: Vec<Parent>,
+}
+
+/// Where a span is whose id was made before it ended, because others hear of it.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub trace: TraceId,
+    pub span: SpanId,
+    pub parent: SpanId,
+}
+
+impl Place {
+    /// Makes a span below `parent`, or the first one of a new trace.
+    pub fn below(parent: Option<Parent>) -> Place {
+        let above = parent.map_or(SpanId::INVALID, |parent| parent.span);
+        Place { trace: trace_of(parent), span: new_span_id(), parent: above }
+    }
+
+    /// Makes a span below this one.
+    pub fn child(self) -> Place {
+        Place { span: new_span_id(), parent: self.span, ..self }
+    }
+
+    /// Returns the header that hands the trace on.
+    pub fn traceparent(self) -> String {
+        Own { trace: self.trace, span: self.span }.traceparent()
+    }
 }
 
 impl Own {
@@ -223,7 +251,7 @@ impl Tracing {
         }
         let status = trouble.map_or(Status::Unset, Status::error);
         let (from, until) = (request.began, Instant::now());
-        let piece = Piece { name, kind: SpanKind::Server, from, until, attributes, status };
+        let piece = Piece { name, kind: SpanKind::Server, from, until, attributes, status, links: Vec::new() };
         self.put(own.trace, own.span, request.parent.map_or(SpanId::INVALID, |parent| parent.span), piece);
     }
 
@@ -253,6 +281,9 @@ impl Tracing {
 
     /// Hands a span on. Room must have been taken for it.
     fn put(&self, trace: TraceId, span: SpanId, parent: SpanId, piece: Piece) {
+        let linked = |of: Parent| SpanContext::new(of.trace, of.span, TraceFlags::SAMPLED, true, TraceState::NONE);
+        let mut links = SpanLinks::default();
+        links.links.extend(piece.links.into_iter().map(|of| Link::with_context(linked(of))));
         self.processor.on_end(SpanData {
             span_context: SpanContext::new(trace, span, TraceFlags::SAMPLED, false, TraceState::NONE),
             parent_span_id: parent,
@@ -264,7 +295,7 @@ impl Tracing {
             attributes: piece.attributes,
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
-            links: SpanLinks::default(),
+            links,
             status: piece.status,
             instrumentation_scope: self.scope.clone(),
         });
@@ -278,6 +309,13 @@ impl Tracing {
         let span = new_span_id();
         below.into_iter().for_each(|piece| self.put(parent.trace, new_span_id(), span, piece));
         self.put(parent.trace, span, parent.span, top);
+    }
+
+    /// Hands on spans whose places are known, or none of them.
+    pub(super) fn put_placed<const N: usize>(&self, spans: [(Place, Piece); N]) {
+        if self.room.take(N) {
+            spans.into_iter().for_each(|(at, piece)| self.put(at.trace, at.span, at.parent, piece));
+        }
     }
 
     fn wall(&self, at: Instant) -> SystemTime {
@@ -300,7 +338,8 @@ impl Tracing {
 impl Piece {
     /// A span within the node.
     pub(super) fn internal(name: &'static str, from: Instant, until: Instant) -> Piece {
-        Piece { name, kind: SpanKind::Internal, from, until, attributes: Vec::new(), status: Status::Unset }
+        let (attributes, links) = (Vec::new(), Vec::new());
+        Piece { name, kind: SpanKind::Internal, from, until, attributes, status: Status::Unset, links }
     }
 }
 

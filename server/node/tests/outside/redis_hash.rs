@@ -1,8 +1,10 @@
 //! Rows as Redis hashes: each row is an object, each of its fields a field of the hash, with the row's version beside
-//! them. One script writes the hashes and moves the watermark. Rows that are no objects are refused.
+//! them, and the trace that wrote it, if there was one. One script writes the hashes and moves the watermark. Rows that are
+//! no objects are refused.
 
 use serde::Deserialize;
 use tribunal_plugin_sdk::adaptor::{Ack, Command, LogBatch, Reply, Request, RespPipeline, RespValue, Row, kind};
+use tribunal_plugin_sdk::traces::Traces;
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
 
 /// KEYS: the watermark, then a key per row. ARGV: the watermark before and after, then per row the number of its fields and
@@ -51,7 +53,7 @@ fn command(arguments: &[Vec<u8>]) -> Command {
 }
 
 /// Number of fields, then names and values.
-fn fields(row: Row<'_>) -> Result<Vec<Vec<u8>>, Fault> {
+fn fields(row: Row<'_>, trace: Option<&str>) -> Result<Vec<Vec<u8>>, Fault> {
     let shown = String::from_utf8_lossy(row.key);
     match row.kind {
         kind::DELETE => return Ok(vec![b"0".to_vec()]),
@@ -60,8 +62,12 @@ fn fields(row: Row<'_>) -> Result<Vec<Vec<u8>>, Fault> {
     }
     let object: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(row.value).map_err(|_| format!("row {shown}: a hash needs an object"))?;
-    let mut words = vec![(object.len() + 1).to_string().into_bytes()];
+    let own = 1 + usize::from(trace.is_some());
+    let mut words = vec![(object.len() + own).to_string().into_bytes()];
     words.extend([b"_version".to_vec(), row.version.to_string().into_bytes()]);
+    if let Some(trace) = trace {
+        words.extend([b"_traceparent".to_vec(), trace.as_bytes().to_vec()]);
+    }
     for (name, value) in object {
         words.push(name.into_bytes());
         words.push(match value {
@@ -77,14 +83,19 @@ impl RedisHash {
         format!("#watermark:{}", self.prefix).into_bytes()
     }
 
-    fn request(&self, batch: &LogBatch, records: core::ops::Range<usize>) -> Result<Request, Fault> {
+    fn request(
+        &self,
+        batch: &LogBatch,
+        traces: &Traces,
+        records: core::ops::Range<usize>,
+    ) -> Result<Request, Fault> {
         let (first, last) = (batch.lsn[records.start], batch.lsn[records.end - 1]);
         let mut keys = vec![self.watermark_key()];
         let mut values = vec![(first - 1).to_string().into_bytes(), last.to_string().into_bytes()];
         for record in records {
             for row in batch.rows_of(record).map(|row| batch.row(record, row)) {
                 keys.push([self.prefix.as_bytes(), row.key].concat());
-                values.extend(fields(row)?);
+                values.extend(fields(row, traces.of(record))?);
             }
         }
         let mut call = vec![b"EVAL".to_vec(), APPLY.as_bytes().to_vec(), keys.len().to_string().into_bytes()];
@@ -114,8 +125,12 @@ impl Adaptor for RedisHash {
     }
 
     fn encode(&self, batch: LogBatch) -> Result<Vec<Request>, Fault> {
+        self.encode_traced(batch, Traces::default())
+    }
+
+    fn encode_traced(&self, batch: LogBatch, traces: Traces) -> Result<Vec<Request>, Fault> {
         let groups = batch.groups(64 * 1024, |row| row.key.len() + row.value.len() + 64);
-        groups.into_iter().map(|records| self.request(&batch, records)).collect()
+        groups.into_iter().map(|records| self.request(&batch, &traces, records)).collect()
     }
 
     fn classify(&self, reply: Reply) -> Ack {
@@ -129,4 +144,4 @@ impl Adaptor for RedisHash {
     }
 }
 
-tribunal_plugin_sdk::export_adaptor!(RedisHash);
+tribunal_plugin_sdk::export_adaptor!(RedisHash, with traces);

@@ -13,6 +13,7 @@ use crate::module::Module;
 
 const GOLDEN: &str = "golden vectors";
 const REPLAY: &str = "the same records again";
+const TRACES: &str = "traces of records";
 const ERRORS: &str = "errors of the storage";
 const FUEL: &str = "fuel";
 const SIZES: [u64; 3] = [1, 100, 1000];
@@ -47,6 +48,9 @@ pub(super) fn check(module: Module, kit: &mut Kit) -> Result<Findings, Failure> 
     let ask = adaptor.watermark().map_err(failed(GOLDEN))?;
     let taken = golden(&adaptor, kit)?;
     replay(&adaptor, kit, taken)?;
+    if adaptor.takes_traces() {
+        traces(&adaptor, kit, taken)?;
+    }
     errors(&adaptor, kit, &ask, taken)?;
     let mut fuel = Vec::new();
     for size in SIZES {
@@ -82,6 +86,16 @@ fn batch(first: u64, count: u64, rows: &[Row]) -> RecordBatch {
             writes_end: batch.writes.len() as u32,
             traceparent: Span::default(),
         });
+    }
+    batch
+}
+
+/// Gives every second record a trace.
+fn traced(mut batch: RecordBatch) -> RecordBatch {
+    let (heads, bytes) = (&mut batch.records, &mut batch.bytes);
+    for head in heads.iter_mut().step_by(2) {
+        let text = format!("00-{:032x}-{:016x}-01", head.lsn.0 + 1, head.lsn.0 + 1);
+        head.traceparent = Span::push(bytes, text.as_bytes());
     }
     batch
 }
@@ -150,6 +164,26 @@ fn replay(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Fail
         return Err(broken(REPLAY, "different records share an idempotency key"));
     }
     kit.passed(REPLAY, cases + 1);
+    Ok(())
+}
+
+/// An adaptor that takes traces along makes the same requests of the same ones, and forgets them with their batch.
+fn traces(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Failure> {
+    let encode = |adaptor: &WasmAdaptor, records: &RecordBatch| adaptor.encode(records).map_err(failed(TRACES));
+    let plain = batch(1, 20, rows);
+    let records = traced(batch(1, 20, rows));
+    let once = encode(adaptor, &records)?;
+    kit.note(format!("{once:?}").as_bytes());
+    if encode(adaptor, &records)? != once {
+        return Err(broken(TRACES, "the same records with the same traces make other requests the second time"));
+    }
+    let kept = adaptor.clone().kept();
+    for (records, fresh) in [(&records, &once), (&plain, &encode(adaptor, &plain)?), (&records, &once)] {
+        if encode(&kept, records)? != *fresh {
+            return Err(broken(TRACES, "a used instance mixes up the traces of two batches"));
+        }
+    }
+    kit.passed(TRACES, 4);
     Ok(())
 }
 

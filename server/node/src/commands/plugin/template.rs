@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use tribunal_types::limits::NAME_BYTES_MAX;
 use tribunal_wasm::World;
-use tribunal_wasm::world::WIT_FILES;
+use tribunal_wasm::world::{OPTIONAL_WIT_FILES, WIT_FILES};
 
 use super::{Manifest, world};
 use crate::plugin_flags::{Language, New};
 
 /// The guest SDK's sources.
-const SDK: [(&str, &str); 8] = [
+const SDK: [(&str, &str); 9] = [
     ("adaptor.rs", include_str!("../../../../../sdk/plugin/src/adaptor.rs")),
     ("allocator.rs", include_str!("../../../../../sdk/plugin/src/allocator.rs")),
     ("bindings.rs", include_str!("../../../../../sdk/plugin/src/bindings.rs")),
@@ -20,6 +20,7 @@ const SDK: [(&str, &str); 8] = [
     ("instance.rs", include_str!("../../../../../sdk/plugin/src/instance.rs")),
     ("lib.rs", include_str!("../../../../../sdk/plugin/src/lib.rs")),
     ("rule.rs", include_str!("../../../../../sdk/plugin/src/rule.rs")),
+    ("traces.rs", include_str!("../../../../../sdk/plugin/src/traces.rs")),
     ("validator.rs", include_str!("../../../../../sdk/plugin/src/validator.rs")),
 ];
 /// Where the SDK looks for the interfaces: in this repository, and in a plugin's folder.
@@ -88,7 +89,7 @@ pub fn write(flags: &New) -> Result<(), String> {
     };
     let manifest = toml::to_string(&manifest).map_err(|error| error.to_string())?;
     files.push(("plugin.toml".into(), manifest));
-    for (file, text) in WIT_FILES {
+    for (file, text) in WIT_FILES.into_iter().chain(OPTIONAL_WIT_FILES) {
         files.push((Path::new("wit").join(file), text.to_owned()));
     }
     for (path, text) in &files {
@@ -188,7 +189,7 @@ mod tests {
     #[test]
     fn the_sdk_looks_for_the_interfaces_where_they_lie() {
         let (_, bindings) = SDK.iter().find(|(file, _)| *file == "bindings.rs").expect("is there");
-        assert_eq!(bindings.matches(WIT_PATH.0).count(), 4);
+        assert_eq!(bindings.matches(WIT_PATH.0).count(), 5);
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/plugin/src");
         let sources = fs::read_dir(folder).expect("is there").count();
         assert_eq!(sources, SDK.len(), "every source of the SDK belongs to the template");
