@@ -88,6 +88,11 @@ fn need(method: &Method, pattern: &str) -> Need {
     }
 }
 
+/// Tells whether a route may be used without saying who calls.
+pub(crate) fn asks_nobody(method: &Method, pattern: &str) -> bool {
+    need(method, pattern) == Need::Nobody
+}
+
 /// The layer. Lets a request through with its [`Principal`] in the extensions, or answers it.
 pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let need = match request.extensions().get::<MatchedPath>() {

@@ -31,6 +31,7 @@ pub mod query;
 pub mod refusal;
 pub mod router;
 pub mod rows;
+mod security;
 pub mod server;
 pub mod service;
 pub mod stats;

@@ -17,8 +17,8 @@ use crate::app::{App, RouterOptions, Streamed};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::{
-    batch_commit, begin, commit, consumers, keys, log_pull, meta, plugins, rows, stats, store_push, store_state,
-    stores, txn_status, versions, webhooks,
+    batch_commit, begin, commit, consumers, keys, log_pull, meta, plugins, rows, security, stats, store_push,
+    store_state, stores, txn_status, versions, webhooks,
 };
 
 /// The document without its paths.
@@ -102,7 +102,9 @@ fn routes() -> OpenApiRouter<App> {
 /// Returns the OpenAPI 3.1 document of the routes as they are.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    routes().into_openapi()
+    let mut document = routes().into_openapi();
+    security::describe(&mut document);
+    document
 }
 
 /// Builds the router.

@@ -46,6 +46,29 @@ fn the_checked_in_documents_are_those_of_the_routes() {
     check("openapi-3.0.json", tribunal_api::OPENAPI_3_0, &twin);
 }
 
+/// What the routes ask for is tested on running servers (`surface.rs`, and the node's `access.rs`).
+#[test]
+fn every_operation_says_whether_it_asks_for_a_key() {
+    let (newest, twin) = documents();
+    for document in [newest, twin] {
+        let scheme = &document["components"]["securitySchemes"]["bearer"];
+        assert_eq!((&scheme["type"], &scheme["scheme"]), (&"http".into(), &"bearer".into()));
+        let open: Vec<&str> = document["paths"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .flat_map(|(path, item)| item.as_object().unwrap().values().map(move |operation| (path, operation)))
+            .filter(|(path, operation)| {
+                let asked = operation["security"].as_array().unwrap_or_else(|| panic!("{path} says nothing"));
+                assert!(asked.is_empty() || asked[0]["bearer"].is_array(), "{path}: {asked:?}");
+                asked.is_empty()
+            })
+            .map(|(path, _)| path.as_str())
+            .collect();
+        assert_eq!(open, ["/healthz", "/readyz", "/version"], "everything else asks");
+    }
+}
+
 /// What every client generator accepts.
 #[test]
 fn every_operation_keeps_the_rules() {

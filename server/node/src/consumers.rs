@@ -11,7 +11,7 @@ use tribunal_push::TransportError;
 use tribunal_types::{Cen, Lsn, NamespaceId, StoreId};
 
 use crate::feeds::beyond_head;
-use crate::metrics::ConsumerLabel;
+use crate::metrics::{ConsumerLabel, StoreLabel};
 use crate::readers::{Readers, Unsaved};
 use crate::service::NodeService;
 use crate::stores::Records;
@@ -169,17 +169,27 @@ impl NodeService {
         self.webhooks.readers.unregister(store).await.map_err(unsaved)
     }
 
+    /// Returns a tenant's name; its number if nothing names it any more.
+    pub(crate) fn tenant_name(&self, namespace: NamespaceId) -> String {
+        self.access.namespace_name(namespace).unwrap_or_else(|| namespace.0.to_string())
+    }
+
     /// Sets the figures of all consumers and webhooks.
     pub(crate) fn count_readers(&self) {
         let metrics = &self.shared.metrics;
         let catalog = self.stores.catalog();
-        let name_of = |store| catalog.by_id(store).map_or_else(String::new, |spec| spec.name.clone());
+        let label_of = |store| {
+            let spec = catalog.by_id(store);
+            let namespace = spec.map_or_else(String::new, |spec| self.tenant_name(spec.namespace));
+            StoreLabel { namespace, store: spec.map_or_else(String::new, |spec| spec.name.clone()) }
+        };
         for family in [&metrics.consumer_lag_records, &metrics.consumer_lag_ms] {
             family.clear();
         }
         for checkpoint in self.webhooks.readers.checkpoints() {
             let position = self.position(&checkpoint);
-            let label = ConsumerLabel { consumer: checkpoint.name, store: name_of(checkpoint.store) };
+            let StoreLabel { namespace, store } = label_of(checkpoint.store);
+            let label = ConsumerLabel { namespace, consumer: checkpoint.name, store };
             let lag = position.head.0.saturating_sub(position.lsn.0);
             metrics.consumer_lag_records.get_or_create(&label).set(lag);
             metrics.consumer_lag_ms.get_or_create(&label).set(position.lag_ms);
@@ -187,8 +197,7 @@ impl NodeService {
         metrics.webhook_lag_records.clear();
         for registered in self.webhooks.readers.webhooks() {
             let lag = self.head(registered.store).0.saturating_sub(registered.watermark.0);
-            let label = crate::metrics::StoreLabel { store: name_of(registered.store) };
-            metrics.webhook_lag_records.get_or_create(&label).set(lag);
+            metrics.webhook_lag_records.get_or_create(&label_of(registered.store)).set(lag);
         }
     }
 }

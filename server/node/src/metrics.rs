@@ -28,6 +28,8 @@ pub struct ReasonLabel {
 /// Label of per-store figures.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct StoreLabel {
+    /// The tenant's name: others may have a store of the same name.
+    pub namespace: String,
     /// The store's name.
     pub store: String,
 }
@@ -58,6 +60,8 @@ pub struct CodeLabel {
 /// Label of a consumer's figures.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ConsumerLabel {
+    /// The tenant's name.
+    pub namespace: String,
     /// The consumer's name.
     pub consumer: String,
     /// The store's name.

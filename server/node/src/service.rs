@@ -584,7 +584,7 @@ impl Service for NodeService {
         self.shared.metrics.set_loads(self.plugins.loads());
         for store in self.stores.all() {
             let Some(progress) = self.shared.published.store(store.spec.id) else { continue };
-            let label = StoreLabel { store: store.spec.name };
+            let label = StoreLabel { namespace: self.tenant_name(store.spec.namespace), store: store.spec.name };
             self.shared.metrics.store_detached.get_or_create(&label).set(u64::from(progress.detached));
             self.shared.metrics.store_head.get_or_create(&label).set(progress.head.0);
             self.shared.metrics.store_acked.get_or_create(&label).set(progress.acked.0);

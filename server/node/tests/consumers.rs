@@ -47,7 +47,7 @@ fn a_checkpoint_is_durable_and_tells_the_lag() {
     let names: Vec<_> = node.get("/v1/consumers").body["consumers"].as_array().expect("a list").clone();
     assert_eq!(names.iter().map(|one| one["name"].as_str().expect("a name")).collect::<Vec<_>>(), ["index", "other"]);
     let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
-    let line = "tribunal_consumer_lag_records{consumer=\"index\",store=\"kv\"} 6";
+    let line = "tribunal_consumer_lag_records{namespace=\"default\",consumer=\"index\",store=\"kv\"} 6";
     assert!(metrics.contains(line), "{metrics}");
 
     assert_eq!(checkpoint(&node, "index", "kv", "2").status, 200, "it may go back");

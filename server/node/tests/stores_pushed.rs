@@ -75,8 +75,20 @@ fn a_storage_that_stays_dead_is_given_up_and_the_log_goes_on() {
     let error = store(&node, "r")["push"]["last_error"].as_str().unwrap_or_default().to_owned();
     assert!(error.contains("4194304 bytes") && error.contains("attach"), "says why and what to do: {error}");
     assert_eq!(store(&node, "r")["acked_lsn"], "1");
-    assert!(node.get("/metrics").body.as_str().unwrap().contains("tribunal_store_detached{store=\"r\"} 1"));
-    assert!(node.get("/metrics").body.as_str().unwrap().contains("tribunal_store_detached{store=\"kv\"} 0"));
+    assert!(
+        node.get("/metrics")
+            .body
+            .as_str()
+            .unwrap()
+            .contains("tribunal_store_detached{namespace=\"default\",store=\"r\"} 1")
+    );
+    assert!(
+        node.get("/metrics")
+            .body
+            .as_str()
+            .unwrap()
+            .contains("tribunal_store_detached{namespace=\"default\",store=\"kv\"} 0")
+    );
 
     // The log is as short as it would be without the store.
     let mut n = 1000;

@@ -64,8 +64,20 @@ fn tenants_see_nothing_of_one_another() {
     };
     assert_eq!(row(&bank), 100);
     eventually("the last write", || (row(&shop) == 6).then_some(()));
-    // Keys and figures.
+    // Keys and figures. Stores of one name are series of their own.
     assert_eq!(call(&node, &bank, "GET", "/metrics", None).status, 403);
+    let consumer = json!({"store": "kv", "lsn": "1"});
+    for key in [&shop, &bank] {
+        assert_eq!(call(&node, key, "PUT", "/v1/consumers/reader", Some(&consumer)).status, 200);
+    }
+    let figures = call(&node, &root, "GET", "/metrics", None).body;
+    for (tenant, head, lag) in [("shop", 6, 5), ("bank", 1, 0)] {
+        let store = format!("tribunal_store_head_lsn{{namespace=\"{tenant}\",store=\"kv\"}} {head}\n");
+        let labels = format!("{{namespace=\"{tenant}\",consumer=\"reader\",store=\"kv\"}}");
+        let consumer = format!("tribunal_consumer_lag_records{labels} {lag}\n");
+        let text = figures.as_str().expect("text");
+        assert!(text.contains(&store) && text.contains(&consumer), "{store}{consumer}{text}");
+    }
     let keys = call(&node, &bank, "GET", "/v1/admin/keys", None).body["keys"].clone();
     assert!(keys.as_array().unwrap().iter().all(|key| key["namespace"] == "bank"), "{keys}");
     let shop_id = shop.split('_').nth(1).unwrap();

@@ -63,7 +63,7 @@ def _build_response(
 
 def sync_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: KeyRequest,
 ) -> Response[KeyCreated | Problem]:
     """Gives a key out. An operator of the namespace `default` may do so for every namespace, and makes one
@@ -94,7 +94,7 @@ def sync_detailed(
 
 def sync(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: KeyRequest,
 ) -> KeyCreated | Problem | None:
     """Gives a key out. An operator of the namespace `default` may do so for every namespace, and makes one
@@ -120,7 +120,7 @@ def sync(
 
 async def asyncio_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: KeyRequest,
 ) -> Response[KeyCreated | Problem]:
     """Gives a key out. An operator of the namespace `default` may do so for every namespace, and makes one
@@ -149,7 +149,7 @@ async def asyncio_detailed(
 
 async def asyncio(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: KeyRequest,
 ) -> KeyCreated | Problem | None:
     """Gives a key out. An operator of the namespace `default` may do so for every namespace, and makes one

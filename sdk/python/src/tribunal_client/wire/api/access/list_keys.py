@@ -41,7 +41,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 
 def sync_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[KeyList | Problem]:
     """Lists the keys: all of them for an operator of the namespace `default`, else those of the caller's
     namespace.
@@ -65,7 +65,7 @@ def sync_detailed(
 
 def sync(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> KeyList | Problem | None:
     """Lists the keys: all of them for an operator of the namespace `default`, else those of the caller's
     namespace.
@@ -85,7 +85,7 @@ def sync(
 
 async def asyncio_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[KeyList | Problem]:
     """Lists the keys: all of them for an operator of the namespace `default`, else those of the caller's
     namespace.
@@ -107,7 +107,7 @@ async def asyncio_detailed(
 
 async def asyncio(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> KeyList | Problem | None:
     """Lists the keys: all of them for an operator of the namespace `default`, else those of the caller's
     namespace.

@@ -59,7 +59,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 def sync_detailed(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     store: str | Unset = UNSET,
 ) -> Response[Any | Problem]:
     """Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
@@ -91,7 +91,7 @@ def sync_detailed(
 def sync(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     store: str | Unset = UNSET,
 ) -> Any | Problem | None:
     """Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
@@ -118,7 +118,7 @@ def sync(
 async def asyncio_detailed(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     store: str | Unset = UNSET,
 ) -> Response[Any | Problem]:
     """Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
@@ -148,7 +148,7 @@ async def asyncio_detailed(
 async def asyncio(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     store: str | Unset = UNSET,
 ) -> Any | Problem | None:
     """Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.

@@ -52,7 +52,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 def sync_detailed(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[Consumer | Problem]:
     """Shows a consumer's checkpoints and its lag.
 
@@ -81,7 +81,7 @@ def sync_detailed(
 def sync(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Consumer | Problem | None:
     """Shows a consumer's checkpoints and its lag.
 
@@ -105,7 +105,7 @@ def sync(
 async def asyncio_detailed(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[Consumer | Problem]:
     """Shows a consumer's checkpoints and its lag.
 
@@ -132,7 +132,7 @@ async def asyncio_detailed(
 async def asyncio(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Consumer | Problem | None:
     """Shows a consumer's checkpoints and its lag.
 

@@ -61,7 +61,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 def sync_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[Problem]:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
@@ -96,7 +96,7 @@ def sync_detailed(
 def sync(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Problem | None:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
@@ -126,7 +126,7 @@ def sync(
 async def asyncio_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[Problem]:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
@@ -159,7 +159,7 @@ async def asyncio_detailed(
 async def asyncio(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Problem | None:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 

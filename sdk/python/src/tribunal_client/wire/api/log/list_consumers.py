@@ -43,7 +43,7 @@ def _build_response(
 
 def sync_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[ConsumerList | Problem]:
     """Lists the consumers with their lag.
 
@@ -66,7 +66,7 @@ def sync_detailed(
 
 def sync(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> ConsumerList | Problem | None:
     """Lists the consumers with their lag.
 
@@ -85,7 +85,7 @@ def sync(
 
 async def asyncio_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[ConsumerList | Problem]:
     """Lists the consumers with their lag.
 
@@ -106,7 +106,7 @@ async def asyncio_detailed(
 
 async def asyncio(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> ConsumerList | Problem | None:
     """Lists the consumers with their lag.
 

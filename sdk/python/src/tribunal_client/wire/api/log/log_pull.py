@@ -93,7 +93,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 
 def sync_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     store: str,
     after: str | Unset = UNSET,
     limit: int | Unset = UNSET,
@@ -144,7 +144,7 @@ def sync_detailed(
 
 def sync(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     store: str,
     after: str | Unset = UNSET,
     limit: int | Unset = UNSET,
@@ -190,7 +190,7 @@ def sync(
 
 async def asyncio_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     store: str,
     after: str | Unset = UNSET,
     limit: int | Unset = UNSET,
@@ -239,7 +239,7 @@ async def asyncio_detailed(
 
 async def asyncio(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     store: str,
     after: str | Unset = UNSET,
     limit: int | Unset = UNSET,

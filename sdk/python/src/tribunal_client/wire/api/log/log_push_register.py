@@ -76,7 +76,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 def sync_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: PushRequest,
 ) -> Response[Problem | PushInfo]:
     """LogPush: registers a receiver of the store's log, or changes the one that is registered.
@@ -114,7 +114,7 @@ def sync_detailed(
 def sync(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: PushRequest,
 ) -> Problem | PushInfo | None:
     """LogPush: registers a receiver of the store's log, or changes the one that is registered.
@@ -147,7 +147,7 @@ def sync(
 async def asyncio_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: PushRequest,
 ) -> Response[Problem | PushInfo]:
     """LogPush: registers a receiver of the store's log, or changes the one that is registered.
@@ -183,7 +183,7 @@ async def asyncio_detailed(
 async def asyncio(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: PushRequest,
 ) -> Problem | PushInfo | None:
     """LogPush: registers a receiver of the store's log, or changes the one that is registered.

@@ -71,7 +71,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 def sync_detailed(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: CheckpointRequest,
 ) -> Response[Consumer | Problem]:
     """Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
@@ -107,7 +107,7 @@ def sync_detailed(
 def sync(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: CheckpointRequest,
 ) -> Consumer | Problem | None:
     """Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
@@ -138,7 +138,7 @@ def sync(
 async def asyncio_detailed(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: CheckpointRequest,
 ) -> Response[Consumer | Problem]:
     """Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
@@ -172,7 +172,7 @@ async def asyncio_detailed(
 async def asyncio(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: CheckpointRequest,
 ) -> Consumer | Problem | None:
     """Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.

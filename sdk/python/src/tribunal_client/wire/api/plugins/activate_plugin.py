@@ -73,7 +73,7 @@ def _build_response(
 def sync_detailed(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: PluginActivate,
 ) -> Response[PluginActivation | Problem]:
     """Fills a slot with a version of a plugin, from an epoch on.
@@ -109,7 +109,7 @@ def sync_detailed(
 def sync(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: PluginActivate,
 ) -> PluginActivation | Problem | None:
     """Fills a slot with a version of a plugin, from an epoch on.
@@ -140,7 +140,7 @@ def sync(
 async def asyncio_detailed(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: PluginActivate,
 ) -> Response[PluginActivation | Problem]:
     """Fills a slot with a version of a plugin, from an epoch on.
@@ -174,7 +174,7 @@ async def asyncio_detailed(
 async def asyncio(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: PluginActivate,
 ) -> PluginActivation | Problem | None:
     """Fills a slot with a version of a plugin, from an epoch on.

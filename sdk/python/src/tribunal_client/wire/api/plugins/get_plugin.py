@@ -54,7 +54,7 @@ def _build_response(
 def sync_detailed(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[PluginInfo | Problem]:
     """Shows a plugin: its versions, the slots that it fills, and how it does there.
 
@@ -83,7 +83,7 @@ def sync_detailed(
 def sync(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> PluginInfo | Problem | None:
     """Shows a plugin: its versions, the slots that it fills, and how it does there.
 
@@ -107,7 +107,7 @@ def sync(
 async def asyncio_detailed(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[PluginInfo | Problem]:
     """Shows a plugin: its versions, the slots that it fills, and how it does there.
 
@@ -134,7 +134,7 @@ async def asyncio_detailed(
 async def asyncio(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> PluginInfo | Problem | None:
     """Shows a plugin: its versions, the slots that it fills, and how it does there.
 

@@ -92,7 +92,7 @@ def _build_response(
 def sync_detailed(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: File,
     world: str | Unset = UNSET,
     config: str | Unset = UNSET,
@@ -134,7 +134,7 @@ def sync_detailed(
 def sync(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: File,
     world: str | Unset = UNSET,
     config: str | Unset = UNSET,
@@ -171,7 +171,7 @@ def sync(
 async def asyncio_detailed(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: File,
     world: str | Unset = UNSET,
     config: str | Unset = UNSET,
@@ -211,7 +211,7 @@ async def asyncio_detailed(
 async def asyncio(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: File,
     world: str | Unset = UNSET,
     config: str | Unset = UNSET,

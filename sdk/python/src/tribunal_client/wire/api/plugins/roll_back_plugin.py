@@ -73,7 +73,7 @@ def _build_response(
 def sync_detailed(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: PluginRollback,
 ) -> Response[PluginActivation | Problem]:
     """Takes the last activation of a slot back.
@@ -108,7 +108,7 @@ def sync_detailed(
 def sync(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: PluginRollback,
 ) -> PluginActivation | Problem | None:
     """Takes the last activation of a slot back.
@@ -138,7 +138,7 @@ def sync(
 async def asyncio_detailed(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: PluginRollback,
 ) -> Response[PluginActivation | Problem]:
     """Takes the last activation of a slot back.
@@ -171,7 +171,7 @@ async def asyncio_detailed(
 async def asyncio(
     name: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: PluginRollback,
 ) -> PluginActivation | Problem | None:
     """Takes the last activation of a slot back.

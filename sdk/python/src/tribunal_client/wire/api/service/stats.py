@@ -61,7 +61,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 
 def sync_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     interval_ms: int | Unset = UNSET,
 ) -> Response[Problem | Stats]:
     """What the service is doing: rates, percentiles by phase, aborts by reason, lag of stores and
@@ -93,7 +93,7 @@ def sync_detailed(
 
 def sync(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     interval_ms: int | Unset = UNSET,
 ) -> Problem | Stats | None:
     """What the service is doing: rates, percentiles by phase, aborts by reason, lag of stores and
@@ -120,7 +120,7 @@ def sync(
 
 async def asyncio_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     interval_ms: int | Unset = UNSET,
 ) -> Response[Problem | Stats]:
     """What the service is doing: rates, percentiles by phase, aborts by reason, lag of stores and
@@ -150,7 +150,7 @@ async def asyncio_detailed(
 
 async def asyncio(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     interval_ms: int | Unset = UNSET,
 ) -> Problem | Stats | None:
     """What the service is doing: rates, percentiles by phase, aborts by reason, lag of stores and

@@ -76,7 +76,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 def sync_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Response[Problem | StoreInfo]:
     """Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from
@@ -110,7 +110,7 @@ def sync_detailed(
 def sync(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Problem | StoreInfo | None:
     """Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from
@@ -139,7 +139,7 @@ def sync(
 async def asyncio_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Response[Problem | StoreInfo]:
     """Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from
@@ -171,7 +171,7 @@ async def asyncio_detailed(
 async def asyncio(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Problem | StoreInfo | None:
     """Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from

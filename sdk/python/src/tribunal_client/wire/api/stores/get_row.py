@@ -65,7 +65,7 @@ def sync_detailed(
     store: str,
     key: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[Problem | Row]:
     """Reads one row of an embedded store. The key is percent-encoded, any bytes.
 
@@ -97,7 +97,7 @@ def sync(
     store: str,
     key: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Problem | Row | None:
     """Reads one row of an embedded store. The key is percent-encoded, any bytes.
 
@@ -124,7 +124,7 @@ async def asyncio_detailed(
     store: str,
     key: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[Problem | Row]:
     """Reads one row of an embedded store. The key is percent-encoded, any bytes.
 
@@ -154,7 +154,7 @@ async def asyncio(
     store: str,
     key: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Problem | Row | None:
     """Reads one row of an embedded store. The key is percent-encoded, any bytes.
 

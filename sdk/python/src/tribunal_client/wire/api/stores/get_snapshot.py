@@ -56,7 +56,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 
 def sync_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     store: str,
 ) -> Response[Problem | Snapshot]:
     """Tells how far a store is: committed, durable, applied.
@@ -85,7 +85,7 @@ def sync_detailed(
 
 def sync(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     store: str,
 ) -> Problem | Snapshot | None:
     """Tells how far a store is: committed, durable, applied.
@@ -109,7 +109,7 @@ def sync(
 
 async def asyncio_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     store: str,
 ) -> Response[Problem | Snapshot]:
     """Tells how far a store is: committed, durable, applied.
@@ -136,7 +136,7 @@ async def asyncio_detailed(
 
 async def asyncio(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     store: str,
 ) -> Problem | Snapshot | None:
     """Tells how far a store is: committed, durable, applied.

@@ -52,7 +52,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 def sync_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[Problem | StoreInfo]:
     """Shows a store and where it stands.
 
@@ -81,7 +81,7 @@ def sync_detailed(
 def sync(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Problem | StoreInfo | None:
     """Shows a store and where it stands.
 
@@ -105,7 +105,7 @@ def sync(
 async def asyncio_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[Problem | StoreInfo]:
     """Shows a store and where it stands.
 
@@ -132,7 +132,7 @@ async def asyncio_detailed(
 async def asyncio(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Problem | StoreInfo | None:
     """Shows a store and where it stands.
 

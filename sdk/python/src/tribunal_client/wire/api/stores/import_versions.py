@@ -66,7 +66,7 @@ def _build_response(
 def sync_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: File,
 ) -> Response[ImportResult | Problem]:
     """Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows
@@ -100,7 +100,7 @@ def sync_detailed(
 def sync(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: File,
 ) -> ImportResult | Problem | None:
     """Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows
@@ -129,7 +129,7 @@ def sync(
 async def asyncio_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: File,
 ) -> Response[ImportResult | Problem]:
     """Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows
@@ -161,7 +161,7 @@ async def asyncio_detailed(
 async def asyncio(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: File,
 ) -> ImportResult | Problem | None:
     """Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows

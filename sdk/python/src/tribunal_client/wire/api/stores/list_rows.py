@@ -72,7 +72,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 def sync_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     start: str | Unset = UNSET,
     end: str | Unset = UNSET,
     limit: int | Unset = UNSET,
@@ -110,7 +110,7 @@ def sync_detailed(
 def sync(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     start: str | Unset = UNSET,
     end: str | Unset = UNSET,
     limit: int | Unset = UNSET,
@@ -143,7 +143,7 @@ def sync(
 async def asyncio_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     start: str | Unset = UNSET,
     end: str | Unset = UNSET,
     limit: int | Unset = UNSET,
@@ -179,7 +179,7 @@ async def asyncio_detailed(
 async def asyncio(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     start: str | Unset = UNSET,
     end: str | Unset = UNSET,
     limit: int | Unset = UNSET,

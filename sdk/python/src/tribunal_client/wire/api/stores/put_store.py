@@ -71,7 +71,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 def sync_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: StoreDeclaration,
 ) -> Response[Problem | StoreInfo]:
     """Declares a store, or changes one of the same name.
@@ -103,7 +103,7 @@ def sync_detailed(
 def sync(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: StoreDeclaration,
 ) -> Problem | StoreInfo | None:
     """Declares a store, or changes one of the same name.
@@ -130,7 +130,7 @@ def sync(
 async def asyncio_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: StoreDeclaration,
 ) -> Response[Problem | StoreInfo]:
     """Declares a store, or changes one of the same name.
@@ -160,7 +160,7 @@ async def asyncio_detailed(
 async def asyncio(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: StoreDeclaration,
 ) -> Problem | StoreInfo | None:
     """Declares a store, or changes one of the same name.

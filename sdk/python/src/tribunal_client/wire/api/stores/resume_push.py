@@ -57,7 +57,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 def sync_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[Problem | StoreInfo]:
     """Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
 
@@ -86,7 +86,7 @@ def sync_detailed(
 def sync(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Problem | StoreInfo | None:
     """Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
 
@@ -110,7 +110,7 @@ def sync(
 async def asyncio_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[Problem | StoreInfo]:
     """Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
 
@@ -137,7 +137,7 @@ async def asyncio_detailed(
 async def asyncio(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Problem | StoreInfo | None:
     """Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
 

@@ -71,7 +71,7 @@ def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 def sync_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: SkipRequest,
 ) -> Response[Problem | StoreInfo]:
     """Passes by the one record that a push stopped at, because the storage can never take it. The storage
@@ -105,7 +105,7 @@ def sync_detailed(
 def sync(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: SkipRequest,
 ) -> Problem | StoreInfo | None:
     """Passes by the one record that a push stopped at, because the storage can never take it. The storage
@@ -134,7 +134,7 @@ def sync(
 async def asyncio_detailed(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: SkipRequest,
 ) -> Response[Problem | StoreInfo]:
     """Passes by the one record that a push stopped at, because the storage can never take it. The storage
@@ -166,7 +166,7 @@ async def asyncio_detailed(
 async def asyncio(
     store: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: SkipRequest,
 ) -> Problem | StoreInfo | None:
     """Passes by the one record that a push stopped at, because the storage can never take it. The storage

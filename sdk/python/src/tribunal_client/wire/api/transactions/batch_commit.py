@@ -68,7 +68,7 @@ def _build_response(
 
 def sync_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: BatchCommitRequest,
 ) -> Response[BatchCommitResponse | Problem]:
     """Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered
@@ -98,7 +98,7 @@ def sync_detailed(
 
 def sync(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: BatchCommitRequest,
 ) -> BatchCommitResponse | Problem | None:
     """Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered
@@ -123,7 +123,7 @@ def sync(
 
 async def asyncio_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: BatchCommitRequest,
 ) -> Response[BatchCommitResponse | Problem]:
     """Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered
@@ -151,7 +151,7 @@ async def asyncio_detailed(
 
 async def asyncio(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: BatchCommitRequest,
 ) -> BatchCommitResponse | Problem | None:
     """Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered

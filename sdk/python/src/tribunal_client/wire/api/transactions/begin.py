@@ -68,7 +68,7 @@ def _build_response(
 
 def sync_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: BeginRequest,
 ) -> Response[BeginResponse | Problem]:
     """Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
@@ -97,7 +97,7 @@ def sync_detailed(
 
 def sync(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: BeginRequest,
 ) -> BeginResponse | Problem | None:
     """Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
@@ -121,7 +121,7 @@ def sync(
 
 async def asyncio_detailed(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: BeginRequest,
 ) -> Response[BeginResponse | Problem]:
     """Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
@@ -148,7 +148,7 @@ async def asyncio_detailed(
 
 async def asyncio(
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: BeginRequest,
 ) -> BeginResponse | Problem | None:
     """Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.

@@ -54,7 +54,7 @@ def _build_response(
 def sync_detailed(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[Problem | TxnOutcome]:
     """Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided
     before.
@@ -84,7 +84,7 @@ def sync_detailed(
 def sync(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Problem | TxnOutcome | None:
     """Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided
     before.
@@ -109,7 +109,7 @@ def sync(
 async def asyncio_detailed(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Response[Problem | TxnOutcome]:
     """Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided
     before.
@@ -137,7 +137,7 @@ async def asyncio_detailed(
 async def asyncio(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
 ) -> Problem | TxnOutcome | None:
     """Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided
     before.

@@ -105,7 +105,7 @@ def _build_response(
 def sync_detailed(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: CommitRequest,
     tribunal_client: str | Unset = UNSET,
     traceparent: str | Unset = UNSET,
@@ -147,7 +147,7 @@ def sync_detailed(
 def sync(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: CommitRequest,
     tribunal_client: str | Unset = UNSET,
     traceparent: str | Unset = UNSET,
@@ -184,7 +184,7 @@ def sync(
 async def asyncio_detailed(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: CommitRequest,
     tribunal_client: str | Unset = UNSET,
     traceparent: str | Unset = UNSET,
@@ -224,7 +224,7 @@ async def asyncio_detailed(
 async def asyncio(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: CommitRequest,
     tribunal_client: str | Unset = UNSET,
     traceparent: str | Unset = UNSET,

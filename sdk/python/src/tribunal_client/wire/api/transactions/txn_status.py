@@ -66,7 +66,7 @@ def _build_response(
 def sync_detailed(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     wait_ms: int | Unset = UNSET,
     fence: bool | Unset = UNSET,
 ) -> Response[Problem | TxnOutcome]:
@@ -101,7 +101,7 @@ def sync_detailed(
 def sync(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     wait_ms: int | Unset = UNSET,
     fence: bool | Unset = UNSET,
 ) -> Problem | TxnOutcome | None:
@@ -131,7 +131,7 @@ def sync(
 async def asyncio_detailed(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     wait_ms: int | Unset = UNSET,
     fence: bool | Unset = UNSET,
 ) -> Response[Problem | TxnOutcome]:
@@ -164,7 +164,7 @@ async def asyncio_detailed(
 async def asyncio(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     wait_ms: int | Unset = UNSET,
     fence: bool | Unset = UNSET,
 ) -> Problem | TxnOutcome | None:

@@ -63,7 +63,7 @@ def _build_response(
 def sync_detailed(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: CommitRequest,
 ) -> Response[Problem | TxnOutcome]:
     """Dry run: tells whether the transaction would commit now, alone. Changes nothing.
@@ -95,7 +95,7 @@ def sync_detailed(
 def sync(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: CommitRequest,
 ) -> Problem | TxnOutcome | None:
     """Dry run: tells whether the transaction would commit now, alone. Changes nothing.
@@ -122,7 +122,7 @@ def sync(
 async def asyncio_detailed(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: CommitRequest,
 ) -> Response[Problem | TxnOutcome]:
     """Dry run: tells whether the transaction would commit now, alone. Changes nothing.
@@ -152,7 +152,7 @@ async def asyncio_detailed(
 async def asyncio(
     txn_id: str,
     *,
-    client: AuthenticatedClient | Client,
+    client: AuthenticatedClient,
     body: CommitRequest,
 ) -> Problem | TxnOutcome | None:
     """Dry run: tells whether the transaction would commit now, alone. Changes nothing.
