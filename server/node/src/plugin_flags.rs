@@ -45,11 +45,11 @@ pub enum PluginCommand {
 /// Languages with a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Language {
-    /// Rust; all worlds.
+    /// Rust.
     Rust,
-    /// C; rules and validators.
+    /// C.
     C,
-    /// JavaScript; rules and validators.
+    /// JavaScript.
     Js,
 }
 

@@ -5,7 +5,9 @@ mod support;
 #[path = "support/plugin.rs"]
 mod tool;
 
-use support::Node;
+use serde_json::json;
+use support::redis::Redis;
+use support::{Node, eventually};
 use tool::{done, plugin};
 
 #[test]
@@ -26,8 +28,6 @@ fn a_rule_and_a_validator_in_c() {
     done(folder, &["build", "strict-reads"]);
     let tested = done(folder, &["test", "strict-reads"]);
     assert!(tested.contains("levels  read-committed, repeatable-read"), "{tested}");
-    let (ok, text) = plugin(folder, &["new", "--world", "log-adaptor", "--lang", "c", "none"]);
-    assert!(!ok && text.contains("--lang rust"), "{text}");
 
     let source = folder.join("most-writes/src/plugin.c");
     let edited = std::fs::read_to_string(&source)
@@ -49,4 +49,41 @@ fn a_rule_and_a_validator_in_c() {
     done(folder, &["activate", "--url", &node.url, "most-writes"]);
     assert!(node.contest("after").1, "the C code decides");
     done(folder, &["activate", "--url", &node.url, "--slot", "validator:repeatable-read", "strict-reads"]);
+}
+
+#[test]
+fn an_adaptor_in_c() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    done(folder, &["new", "--world", "log-adaptor", "--lang", "c", "c-strings"]);
+    let (ok, text) = plugin(folder, &["build", "c-strings"]);
+    if !ok && text.contains("there is no C compiler for WebAssembly") {
+        println!("SKIPPED: {}", text.trim());
+        return;
+    }
+    assert!(ok && text.contains("imports: none"), "{text}");
+    assert!(done(folder, &["test", "c-strings"]).contains("the same records again"));
+    let (ok, text) = plugin(folder, &["test", "c-strings", "--config", r#"{"prefix": 7}"#]);
+    assert!(!ok && text.contains("`prefix` must be a text"), "{text}");
+    let Some(redis) = Redis::start() else { return };
+    let config = r#"{"prefix": "kit:"}"#;
+    let tested = done(folder, &["test", "c-strings", "--storage", &redis.endpoint(), "--config", config]);
+    assert!(tested.contains("a replay is answered as moved and moves nothing"), "{tested}");
+
+    let dir = tempfile::tempdir().expect("a folder");
+    let node = Node::start(dir.path());
+    done(folder, &["push", "--url", &node.url, "c-strings"]);
+    done(folder, &["activate", "--url", &node.url, "c-strings"]);
+    node.push_rows_to("c-strings", &redis.endpoint());
+    eventually("the watermark", || (redis.call(&["GET", "#watermark:p:"]) == "502").then_some(()));
+    assert_eq!(redis.call(&["GET", "p:row/7"]), "499");
+    assert_eq!(redis.call(&["GET", "p:row/3"]), "nil", "it was deleted");
+    // A row that it does not take stops this store's push, and says why.
+    let add = json!({"writes": [{"op": "add", "store": "rows", "key": "row/7", "value": 1}]});
+    assert_eq!(node.commit(&add).body["status"], "committed");
+    let stopped = eventually("the push to stop", || {
+        let push = node.get("/v1/stores/rows").body["push"].clone();
+        (push["state"] == "stopped").then_some(push)
+    });
+    assert!(stopped["last_error"].as_str().is_some_and(|why| why.contains("takes no `add`")), "{stopped}");
 }

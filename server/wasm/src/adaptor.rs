@@ -11,6 +11,7 @@ use crate::abi;
 use crate::call::{Call, shortened};
 use crate::export::{AskWatermark, Begin, Classify, Encode, Export, ReadWatermark};
 use crate::fault::Fault;
+use crate::limits::AdaptorLoad;
 use crate::module::{LoadError, Module, returned};
 use crate::resting::Resting;
 use crate::world::TRACES;
@@ -84,7 +85,7 @@ impl WasmAdaptor {
     /// # Errors
     /// The adaptor failed.
     pub fn watermark(&self) -> Result<PushRequest, Fault> {
-        self.serve(self.module.engine.limits.fuel_per_call, |call| {
+        self.serve(self.fuel_for(AdaptorLoad::default()), |call| {
             let (answer,) = call.call(&self.exports.watermark, ())?;
             request_of(answer.map_err(|text| returned(text, &self.module.engine))?)
         })
@@ -95,7 +96,7 @@ impl WasmAdaptor {
     /// # Errors
     /// The adaptor failed, or the answer holds none.
     pub fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, Fault> {
-        self.serve(self.fuel_for(reply), |call| {
+        self.serve(self.fuel_for(load_of(reply)), |call| {
             let (answer,) = call.call(&self.exports.read_watermark, (reply_of(reply),))?;
             Ok(Lsn(answer.map_err(|text| returned(text, &self.module.engine))?))
         })
@@ -118,12 +119,10 @@ impl WasmAdaptor {
             return Ok((Vec::new(), 0));
         }
         let columns = Columns::of(records);
-        let limits = &self.module.engine.limits;
-        let fuel = limits.fuel(records.records.len(), 0)
-            + limits.fuel_per_row * records.writes.len() as u64
-            + limits.fuel_per_byte * records.bytes.len() as u64;
         let traces = self.exports.begin.as_ref().map(|begin| (begin, TraceColumns::of(records)));
-        let fuel = fuel + traces.as_ref().map_or(0, |(_, traces)| limits.fuel_per_byte * traces.bytes.len() as u64);
+        let trace_bytes = traces.as_ref().map_or(0, |(_, traces)| traces.bytes.len());
+        let (rows, bytes) = (records.writes.len(), records.bytes.len() + trace_bytes);
+        let fuel = self.fuel_for(AdaptorLoad { records: records.records.len(), rows, bytes });
         self.serve(fuel, |call| {
             if let Some((begin, traces)) = &traces {
                 call.call(begin, (traces.batch(),))?;
@@ -139,7 +138,8 @@ impl WasmAdaptor {
     /// Says what the answer to an encoded request means. An adaptor that fails here is fatal for the store's push.
     #[must_use]
     pub fn classify(&self, reply: &StorageReply) -> Ack {
-        let ack = self.serve(self.fuel_for(reply), |call| call.call(&self.exports.classify, (reply_of(reply),)));
+        let ack =
+            self.serve(self.fuel_for(load_of(reply)), |call| call.call(&self.exports.classify, (reply_of(reply),)));
         let cut = |text| shortened(text, self.module.engine.limits.fault_bytes_max);
         match ack {
             Ok((abi::Ack::Ok,)) => Ack::Ok,
@@ -150,17 +150,8 @@ impl WasmAdaptor {
         }
     }
 
-    fn fuel_for(&self, reply: &StorageReply) -> u64 {
-        let (values, bytes) = match reply {
-            StorageReply::Resp(values) => (values.len(), values.iter().map(bytes_of).sum()),
-            StorageReply::Sql { cell, error, .. } => {
-                let error = error.as_ref().map_or(0, |(state, message)| state.len() + message.len());
-                (1, cell.as_ref().map_or(0, String::len) + error)
-            }
-            StorageReply::Http { body, .. } | StorageReply::Raw(body) => (1, body.len()),
-        };
-        let limits = &self.module.engine.limits;
-        limits.fuel(values, 0) + limits.fuel_per_byte * bytes as u64
+    fn fuel_for(&self, load: AdaptorLoad) -> u64 {
+        self.module.engine.limits.adaptor_fuel.of(load)
     }
 }
 
@@ -168,6 +159,18 @@ impl fmt::Debug for WasmAdaptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WasmAdaptor").field("module", &self.module).field("store", &self.store).finish_non_exhaustive()
     }
+}
+
+fn load_of(reply: &StorageReply) -> AdaptorLoad {
+    let (records, bytes) = match reply {
+        StorageReply::Resp(values) => (values.len(), values.iter().map(bytes_of).sum()),
+        StorageReply::Sql { cell, error, .. } => {
+            let error = error.as_ref().map_or(0, |(state, message)| state.len() + message.len());
+            (1, cell.as_ref().map_or(0, String::len) + error)
+        }
+        StorageReply::Http { body, .. } | StorageReply::Raw(body) => (1, body.len()),
+    };
+    AdaptorLoad { records, rows: 0, bytes }
 }
 
 fn bytes_of(value: &RespValue) -> usize {

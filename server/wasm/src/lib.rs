@@ -36,7 +36,7 @@ pub use engine::PluginEngine;
 pub use fault::{Fault, FaultKind};
 pub use fingerprint::Fingerprint;
 pub use gate::Refusal;
-pub use limits::PluginLimits;
+pub use limits::{AdaptorFuel, AdaptorLoad, PluginLimits};
 pub use module::{Description, LoadError, Module};
 pub use policy::{WasmRule, WasmValidator, WasmValidators};
 pub use world::World;

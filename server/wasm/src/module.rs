@@ -177,11 +177,13 @@ impl Module {
 
     /// Makes a fresh instance that was not configured, for functions callable before `init`.
     pub(crate) fn start_bare(&self) -> Result<Call, Fault> {
-        Call::start(&self.engine, self.world, &self.plugin, self.engine.limits.fuel_per_call)
+        Call::start(&self.engine, self.world, &self.plugin, self.engine.limits.fuel_of_start(self.world))
     }
 
     fn check_config(&self) -> Result<(), LoadError> {
-        self.start(self.engine.limits.fuel_per_call).map(drop).map_err(|fault| LoadError::Config(fault.text))
+        self.start(self.engine.limits.fuel_of_start(self.world))
+            .map(drop)
+            .map_err(|fault| LoadError::Config(fault.text))
     }
 }
 
@@ -215,7 +217,7 @@ fn describe_by(
     plugin: &InstancePre<HostState>,
     (describe, init): (ComponentExportIndex, ComponentExportIndex),
 ) -> Result<(Description, Export<Init>), Fault> {
-    let mut call = Call::start(engine, world, plugin, engine.limits.fuel_per_call)?;
+    let mut call = Call::start(engine, world, plugin, engine.limits.fuel_of_start(world))?;
     let (describe, init) = (call.export::<Describe>(describe)?, call.export(init)?);
     let (said,) = call.call(&describe, ())?;
     let cut = |text| shortened(text, engine.limits.fault_bytes_max);

@@ -1,5 +1,5 @@
-/* Memory and strings without a C library. An instance lives for one batch, so memory is taken from the top and never
- * given back: less code, less fuel, and nothing to leak. */
+/* Memory and strings without a C library. An instance lives for one batch, that of an adaptor until it has grown to some
+ * megabytes, so memory is taken from the top and never given back: less code, less fuel, and nothing to leak. */
 #include "stdlib.h"
 #include "string.h"
 #include <stdint.h>

@@ -117,7 +117,8 @@ fn print(found: &Found) {
     for (check, cases) in &checked.checks {
         println!("  passed  {check} ({cases})");
     }
-    let per_call = PluginLimits::default().fuel_per_call + checked.budget_per_item;
+    let of_start = World::by_name(world).map_or(0, |world| PluginLimits::default().fuel_of_start(world));
+    let per_call = of_start + checked.budget_per_item;
     let percent = |used: u64, budget: u64| used.saturating_mul(100) / budget.max(1);
     println!(
         "  fuel    {} a call ({} % of the budget), {} an item ({} %)",

@@ -161,6 +161,25 @@ impl Node {
         (cen, of(1)["status"] == "committed")
     }
 
+    /// Declares the store `rows` with an adaptor and the prefix `p:`, and commits 502 transactions to it: 500 rows, of which
+    /// `row/3` goes and `row/7` becomes 499.
+    pub fn push_rows_to(&self, adaptor: &str, endpoint: &str) {
+        let store = json!({"adaptor": adaptor, "adaptor_config": {"endpoint": endpoint, "prefix": "p:"}});
+        let declared = self.put("/v1/stores/rows", &store);
+        assert_eq!(declared.status, 201, "{}", declared.body);
+        let put =
+            |key: u32, value: u32| json!({"op": "put", "store": "rows", "key": format!("row/{key}"), "value": value});
+        for first in (0..500).step_by(100) {
+            let txns = (first..first + 100).map(|n| json!({"txn_id": new_id(), "writes": [put(n, n)]}));
+            let reply = self.post("/v1/txns/batch-commit", &json!({"txns": txns.collect::<Vec<_>>()})).body;
+            let results = reply["results"].as_array().expect("results");
+            assert!(results.iter().all(|result| result["status"] == "committed"), "{reply}");
+        }
+        for write in [json!({"op": "delete", "store": "rows", "key": "row/3"}), put(7, 499)] {
+            assert_eq!(self.commit(&json!({"writes": [write]})).body["status"], "committed");
+        }
+    }
+
     /// Reads all records of a store's log.
     pub fn log_of(&self, store: &str) -> Vec<Value> {
         let mut records = Vec::new();

@@ -9,6 +9,7 @@ use tribunal_types::{
 use super::{Cost, Failure, Findings, Kit, broken, failed};
 use crate::adaptor::WasmAdaptor;
 use crate::fault::{Fault, FaultKind};
+use crate::limits::AdaptorLoad;
 use crate::module::Module;
 
 const GOLDEN: &str = "golden vectors";
@@ -58,7 +59,8 @@ pub(super) fn check(module: Module, kit: &mut Kit) -> Result<Findings, Failure> 
     }
     kit.passed(FUEL, SIZES.len() as u32);
     let row = taken[0];
-    let budget = limits.fuel_per_txn + limits.fuel_per_row + limits.fuel_per_byte * (row.1.len() + row.2.len()) as u64;
+    let load = AdaptorLoad { records: 1, rows: 1, bytes: row.1.len() + row.2.len() };
+    let budget = limits.adaptor_fuel.of(load) - limits.adaptor_fuel.per_call;
     let per_item = fuel[2].saturating_sub(fuel[0]) / (SIZES[2] - SIZES[0]);
     Ok(Findings {
         cost: Cost { fuel_per_call: fuel[0], fuel_per_item: per_item, budget_per_item: budget },

@@ -51,12 +51,18 @@ const C_VALIDATOR: [&str; 3] = [
     include_str!("../../../../../sdk/templates/c/bindings/isolation_validator.c"),
     include_str!("../../../../../sdk/templates/c/bindings/isolation_validator.h"),
 ];
+const C_ADAPTOR: [&str; 3] = [
+    include_str!("../../../../../sdk/templates/c/adaptor.c"),
+    include_str!("../../../../../sdk/templates/c/bindings/log_adaptor.c"),
+    include_str!("../../../../../sdk/templates/c/bindings/log_adaptor.h"),
+];
 
 const JS_MANIFEST: &str = include_str!("../../../../../sdk/templates/js/package.json.in");
 const JS_LOCK: &str = include_str!("../../../../../sdk/templates/js/package-lock.json.in");
 const JS_BUILD: &str = include_str!("../../../../../sdk/templates/js/build.mjs");
 const JS_RULE: &str = include_str!("../../../../../sdk/templates/js/rule.js");
 const JS_VALIDATOR: &str = include_str!("../../../../../sdk/templates/js/validator.js");
+const JS_ADAPTOR: &str = include_str!("../../../../../sdk/templates/js/adaptor.js");
 
 /// A file to write: path below the plugin's folder, and text.
 type File = (PathBuf, String);
@@ -84,8 +90,8 @@ pub fn write(flags: &New) -> Result<(), String> {
     let manifest = Manifest { name: name.clone(), world: world.name().to_owned(), lang: flags.lang.name().to_owned() };
     let mut files = match flags.lang {
         Language::Rust => rust(name, world),
-        Language::C => c(name, world)?,
-        Language::Js => js(name, world)?,
+        Language::C => c(name, world),
+        Language::Js => js(name, world),
     };
     let manifest = toml::to_string(&manifest).map_err(|error| error.to_string())?;
     files.push(("plugin.toml".into(), manifest));
@@ -138,11 +144,11 @@ fn rust(name: &str, world: World) -> Vec<File> {
     files
 }
 
-fn c(name: &str, world: World) -> Result<Vec<File>, String> {
+fn c(name: &str, world: World) -> Vec<File> {
     let ([source, bindings, header], prefix) = match world {
         World::ConflictRule => (C_RULE, "conflict_rule"),
         World::IsolationValidator => (C_VALIDATOR, "isolation_validator"),
-        World::LogAdaptor => return Err("there is no C template of log-adaptor; --lang rust has one".to_owned()),
+        World::LogAdaptor => (C_ADAPTOR, "log_adaptor"),
     };
     let mut files: Vec<File> = vec![
         ("src/plugin.c".into(), filled(source, name)),
@@ -153,28 +159,22 @@ fn c(name: &str, world: World) -> Result<Vec<File>, String> {
     for (file, text) in C_RUNTIME {
         files.push((Path::new("runtime").join(file), text.replace("{{world}}", prefix)));
     }
-    Ok(files)
+    files
 }
 
-fn js(name: &str, world: World) -> Result<Vec<File>, String> {
+fn js(name: &str, world: World) -> Vec<File> {
     let source = match world {
         World::ConflictRule => JS_RULE,
         World::IsolationValidator => JS_VALIDATOR,
-        World::LogAdaptor => {
-            return Err(
-                "there is no JavaScript template of log-adaptor, which would spend more fuel than a call has; \
-                        --lang rust has one"
-                    .to_owned(),
-            );
-        }
+        World::LogAdaptor => JS_ADAPTOR,
     };
-    Ok(vec![
+    vec![
         ("package.json".into(), filled(JS_MANIFEST, name)),
         ("package-lock.json".into(), filled(JS_LOCK, name)),
         ("build.mjs".into(), JS_BUILD.to_owned()),
         (".gitignore".into(), "/node_modules\n*.wasm\n".to_owned()),
         ("src/plugin.js".into(), filled(source, name)),
-    ])
+    ]
 }
 
 #[cfg(test)]

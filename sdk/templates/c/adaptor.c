@@ -1,0 +1,265 @@
+/* {{name}}: a LogAdaptor. It turns records of the log into a storage's own language; the host sends them. This one writes
+ * to Redis: each row becomes the string `<prefix><key>` with the row's JSON, in one script that also moves the watermark,
+ * so that a replay changes nothing. An `add` needs a number to add to, so it is refused here.
+ *
+ * An instance may serve several batches: what it keeps of one must not show in its answers to the next. */
+#include "log_adaptor.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes of rows in one request, unless a single record is larger. */
+#define REQUEST_BYTES_MAX (256 * 1024)
+
+/* What a row is: insert, update and put write it. */
+#define DELETE 3
+#define ADD 4
+
+typedef exports_tribunal_plugin_adaptor_log_batch_t log_batch;
+typedef exports_tribunal_plugin_adaptor_request_t request;
+typedef exports_tribunal_plugin_adaptor_reply_t reply;
+typedef exports_tribunal_plugin_adaptor_resp_value_t resp_value;
+
+/* KEYS: the watermark, then a key per row. ARGV: the watermark before and after, then `p` or `d` and a value per row. */
+static const char APPLY[] =
+    "local at = redis.call('GET', KEYS[1]) or '0'\n"
+    "if at ~= ARGV[1] then return redis.error_reply('MOVED ' .. at) end\n"
+    "for i = 2, #KEYS do\n"
+    "  if ARGV[2 * i - 1] == 'd' then redis.call('DEL', KEYS[i]) else redis.call('SET', KEYS[i], ARGV[2 * i]) end\n"
+    "end\n"
+    "redis.call('SET', KEYS[1], ARGV[2])\n"
+    "return redis.status_reply('OK')";
+static const char WATERMARK[] = "#watermark:";
+
+/* What every row's key starts with: the only thing that this plugin reads of the store's configuration. */
+static char *prefix;
+static size_t prefix_len;
+
+/* Bytes and ends of a command that grows. */
+typedef struct {
+  uint8_t *bytes;
+  size_t len, room;
+  uint32_t *ends;
+  size_t count, ends_room;
+} command;
+
+static void *grown(void *block, size_t *room, size_t need, size_t size) {
+  if (need <= *room) return block;
+  *room = need > 2 * *room ? need : 2 * *room;
+  return realloc(block, *room * size);
+}
+
+static void append(command *c, const void *bytes, size_t len) {
+  c->bytes = grown(c->bytes, &c->room, c->len + len, 1);
+  memcpy(c->bytes + c->len, bytes, len);
+  c->len += len;
+}
+
+static void end_argument(command *c) {
+  c->ends = grown(c->ends, &c->ends_room, c->count + 1, sizeof(uint32_t));
+  c->ends[c->count++] = (uint32_t)c->len;
+}
+
+static void argument(command *c, const void *bytes, size_t len) {
+  append(c, bytes, len);
+  end_argument(c);
+}
+
+/* Writes a number in decimal; returns how many digits. */
+static size_t decimal(uint64_t number, char digits[20]) {
+  size_t count = 0;
+  do digits[count++] = (char)('0' + number % 10);
+  while (number /= 10);
+  for (size_t i = 0; i < count / 2; i++) {
+    char swapped = digits[i];
+    digits[i] = digits[count - 1 - i];
+    digits[count - 1 - i] = swapped;
+  }
+  return count;
+}
+
+static void number_argument(command *c, uint64_t number) {
+  char digits[20];
+  argument(c, digits, decimal(number, digits));
+}
+
+static void watermark_key(command *c) {
+  append(c, WATERMARK, sizeof WATERMARK - 1);
+  argument(c, prefix, prefix_len);
+}
+
+/* Makes the command the request's only one. */
+static void finish(command *c, request *to) {
+  exports_tribunal_plugin_adaptor_resp_pipeline_t *pipeline = &to->command.val.resp;
+  to->command.tag = EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_COMMAND_RESP;
+  pipeline->args.ptr = c->bytes;
+  pipeline->args.len = c->len;
+  pipeline->arg_ends.ptr = c->ends;
+  pipeline->arg_ends.len = c->count;
+  pipeline->command_ends.ptr = malloc(sizeof(uint32_t));
+  pipeline->command_ends.ptr[0] = (uint32_t)c->count;
+  pipeline->command_ends.len = 1;
+}
+
+void exports_tribunal_plugin_lifecycle_describe(exports_tribunal_plugin_lifecycle_description_t *ret) {
+  log_adaptor_string_dup(&ret->name, "{{name}}");
+  log_adaptor_string_dup(&ret->version, "0.1.0");
+  log_adaptor_string_dup(&ret->about, "Writes rows to Redis as strings, with their watermark in one script.");
+}
+
+/* Finds the text of a member of a flat JSON object; texts with escapes are none that this plugin takes. */
+static bool text_of(const log_adaptor_string_t *json, const char *name, const char **text, size_t *len) {
+  size_t name_len = strlen(name);
+  const char *at = (const char *)json->ptr, *end = at + json->len;
+  for (; at + name_len + 2 <= end; at++) {
+    if (*at != '"' || memcmp(at + 1, name, name_len) != 0 || at[name_len + 1] != '"') continue;
+    at += name_len + 2;
+    while (at < end && (*at == ' ' || *at == ':')) at++;
+    if (at == end || *at != '"') return false;
+    *text = ++at;
+    while (at < end && *at != '"' && *at != '\\') at++;
+    *len = (size_t)(at - *text);
+    return at < end && *at == '"';
+  }
+  *text = "";
+  *len = 0;
+  return true;
+}
+
+/* Takes the configuration, JSON text; the host reads `endpoint` of it. Returning false refuses it, with the reason in
+ * `err`. */
+bool exports_tribunal_plugin_lifecycle_init(log_adaptor_string_t *config, log_adaptor_string_t *err) {
+  const char *text;
+  if (!text_of(config, "prefix", &text, &prefix_len)) {
+    log_adaptor_string_dup(err, "configuration: `prefix` must be a text without escapes");
+    return false;
+  }
+  prefix = malloc(prefix_len);
+  memcpy(prefix, text, prefix_len);
+  return true;
+}
+
+bool exports_tribunal_plugin_adaptor_watermark(request *ret, log_adaptor_string_t *err) {
+  (void)err;
+  command c = {0};
+  argument(&c, "GET", 3);
+  watermark_key(&c);
+  ret->first = ret->last = 0;
+  log_adaptor_string_dup(&ret->idempotency_key, "watermark");
+  finish(&c, ret);
+  return true;
+}
+
+/* What the storage answered to the only command; NULL if that is nothing of Redis. */
+static const resp_value *only(const reply *answer) {
+  bool one = answer->tag == EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_REPLY_RESP && answer->val.resp.len == 1;
+  return one ? &answer->val.resp.ptr[0] : NULL;
+}
+
+bool exports_tribunal_plugin_adaptor_read_watermark(reply *answer, uint64_t *ret, log_adaptor_string_t *err) {
+  const resp_value *found = only(answer);
+  *ret = 0;
+  if (found && found->tag == EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_RESP_VALUE_NIL) return true;
+  if (!found || found->tag != EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_RESP_VALUE_TEXT || found->val.text.len == 0) {
+    log_adaptor_string_dup(err, "the answer holds no watermark");
+    return false;
+  }
+  for (size_t i = 0; i < found->val.text.len; i++) {
+    uint8_t digit = (uint8_t)(found->val.text.ptr[i] - '0');
+    if (digit > 9 || *ret > (UINT64_MAX - digit) / 10) {
+      log_adaptor_string_dup(err, "the watermark is no number");
+      return false;
+    }
+    *ret = 10 * *ret + digit;
+  }
+  return true;
+}
+
+/* First row of a record in the columns of rows. */
+static uint32_t rows_from(const log_batch *batch, size_t record) { return record ? batch->row_ends.ptr[record - 1] : 0; }
+
+/* Makes the request for the records from `start` to right before `end`. */
+static bool encode(const log_batch *batch, size_t start, size_t end, request *to, log_adaptor_string_t *err) {
+  uint64_t first = batch->lsn.ptr[start], last = batch->lsn.ptr[end - 1];
+  uint32_t from = rows_from(batch, start), until = rows_from(batch, end);
+  command c = {0};
+  argument(&c, "EVAL", 4);
+  argument(&c, APPLY, sizeof APPLY - 1);
+  number_argument(&c, 1 + until - from);
+  watermark_key(&c);
+  for (uint32_t row = from; row < until; row++) {
+    append(&c, prefix, prefix_len);
+    argument(&c, batch->bytes.ptr + batch->key_at.ptr[row], batch->key_len.ptr[row]);
+  }
+  number_argument(&c, first - 1);
+  number_argument(&c, last);
+  for (uint32_t row = from; row < until; row++) {
+    uint8_t kind = batch->kind.ptr[row];
+    if (kind >= ADD) {
+      log_adaptor_string_dup(err, "this adaptor takes no `add`");
+      return false;
+    }
+    argument(&c, kind == DELETE ? "d" : "p", 1);
+    argument(&c, batch->bytes.ptr + batch->value_at.ptr[row], batch->value_len.ptr[row]);
+  }
+  to->first = first;
+  to->last = last;
+  finish(&c, to);
+  /* The same for every attempt at the same records: store, first and last. */
+  command key = {0};
+  char digits[20];
+  append(&key, batch->store.ptr, batch->store.len);
+  append(&key, ":", 1);
+  append(&key, digits, decimal(first, digits));
+  append(&key, "-", 1);
+  append(&key, digits, decimal(last, digits));
+  to->idempotency_key.ptr = key.bytes;
+  to->idempotency_key.len = key.len;
+  return true;
+}
+
+/* Groups of whole records, in order. */
+bool exports_tribunal_plugin_adaptor_encode(
+    log_batch *batch, exports_tribunal_plugin_adaptor_list_request_t *ret, log_adaptor_string_t *err) {
+  size_t count = batch->lsn.len, start = 0, bytes = 0;
+  ret->ptr = malloc(count * sizeof(request));
+  ret->len = 0;
+  for (size_t record = 0; record < count; record++) {
+    size_t own = 0;
+    for (uint32_t row = rows_from(batch, record); row < batch->row_ends.ptr[record]; row++) {
+      own += batch->key_len.ptr[row] + batch->value_len.ptr[row] + 16;
+    }
+    if (record > start && bytes + own > REQUEST_BYTES_MAX) {
+      if (!encode(batch, start, record, &ret->ptr[ret->len++], err)) return false;
+      start = record;
+      bytes = 0;
+    }
+    bytes += own;
+  }
+  return start == count || encode(batch, start, count, &ret->ptr[ret->len++], err);
+}
+
+static bool starts_with(const log_adaptor_string_t *text, const char *word) {
+  size_t len = strlen(word);
+  return text->len >= len && memcmp(text->ptr, word, len) == 0;
+}
+
+void exports_tribunal_plugin_adaptor_classify(reply *answer, exports_tribunal_plugin_adaptor_ack_t *ret) {
+  static const char *const passing[] = {"BUSY", "LOADING", "OOM", "READONLY"};
+  const resp_value *found = only(answer);
+  ret->tag = EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_ACK_FATAL;
+  if (found && found->tag == EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_RESP_VALUE_TEXT && found->val.text.len == 2 &&
+      memcmp(found->val.text.ptr, "OK", 2) == 0) {
+    ret->tag = EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_ACK_OK;
+    return;
+  }
+  if (!found || found->tag != EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_RESP_VALUE_ERROR) {
+    log_adaptor_string_dup(&ret->val.fatal, "not an answer to this script");
+    return;
+  }
+  /* `MOVED` is this script's own word: the watermark is elsewhere. */
+  if (starts_with(&found->val.error, "MOVED ")) ret->tag = EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_ACK_MOVED;
+  for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++) {
+    if (starts_with(&found->val.error, passing[i])) ret->tag = EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_ACK_RETRY;
+  }
+  log_adaptor_string_dup_n(&ret->val.fatal, (const char *)found->val.error.ptr, found->val.error.len);
+}

@@ -1,0 +1,165 @@
+// {{name}}: a LogAdaptor. It turns records of the log into a storage's own language; the host sends them. This one writes to
+// Redis: each row becomes the string `<prefix><key>` with the row's JSON, in one script that also moves the watermark, so
+// that a replay changes nothing. An `add` needs a number to add to, so it is refused here.
+
+// Bytes of rows in one request, unless a single record is larger.
+const REQUEST_BYTES_MAX = 256 * 1024;
+
+// Numbers of a row's kind: insert, update, put, delete, add.
+const DELETE = 3;
+const ADD = 4;
+
+// KEYS: the watermark, then a key per row. ARGV: the watermark before and after, then `p` or `d` and a value per row.
+const APPLY = `
+local at = redis.call('GET', KEYS[1]) or '0'
+if at ~= ARGV[1] then return redis.error_reply('MOVED ' .. at) end
+for i = 2, #KEYS do
+  if ARGV[2 * i - 1] == 'd' then redis.call('DEL', KEYS[i]) else redis.call('SET', KEYS[i], ARGV[2 * i]) end
+end
+redis.call('SET', KEYS[1], ARGV[2])
+return redis.status_reply('OK')`;
+
+const encoder = new TextEncoder();
+const bytesOf = (text) => encoder.encode(text);
+const textOf = (bytes) => new TextDecoder().decode(bytes);
+const [EVAL, SCRIPT, PUT_ROW, DELETE_ROW] = ['EVAL', APPLY, 'p', 'd'].map(bytesOf);
+
+// What every row's key starts with: the only thing that this plugin reads of the store's configuration. The host reads
+// `endpoint`.
+let prefix = bytesOf('');
+
+// One command, in columns that grow. Nothing is compiled to machine code here: what is made once per row should be little.
+class Command {
+  #bytes = new Uint8Array(4096);
+  #length = 0;
+  #ends = new Uint32Array(256);
+  #count = 0;
+
+  append(part) {
+    const length = this.#length + part.length;
+    if (length > this.#bytes.length) {
+      const larger = new Uint8Array(2 * length);
+      larger.set(this.#bytes);
+      this.#bytes = larger;
+    }
+    this.#bytes.set(part, this.#length);
+    this.#length = length;
+  }
+
+  argument(part) {
+    this.append(part);
+    if (this.#count === this.#ends.length) {
+      const larger = new Uint32Array(2 * this.#count);
+      larger.set(this.#ends);
+      this.#ends = larger;
+    }
+    this.#ends[this.#count++] = this.#length;
+  }
+
+  finished() {
+    const [args, argEnds] = [this.#bytes.subarray(0, this.#length), this.#ends.subarray(0, this.#count)];
+    return { tag: 'resp', val: { args, argEnds, commandEnds: Uint32Array.of(this.#count) } };
+  }
+}
+
+function addWatermarkKey(command) {
+  command.append(bytesOf('#watermark:'));
+  command.argument(prefix);
+}
+
+// What the storage answered to the first command: { tag: 'nil' | 'int' | 'text' | 'error', val }.
+function answer(reply) {
+  if (reply.tag !== 'resp' || reply.val.length === 0) throw 'not an answer of Redis';
+  return reply.val[0];
+}
+
+const shown = ({ tag, val }) => `${tag} ${tag === 'text' ? textOf(val) : String(val)}`;
+
+export const lifecycle = {
+  describe() {
+    const about = 'Writes rows to Redis as strings, with their watermark in one script.';
+    return { name: '{{name}}', version: '0.1.0', about };
+  },
+
+  // Takes the configuration, JSON text. Throwing a text refuses it.
+  init(config) {
+    let found;
+    try {
+      found = JSON.parse(config || '{}');
+    } catch (error) {
+      throw `configuration: ${error.message}`;
+    }
+    if (typeof (found.prefix ?? '') !== 'string') throw 'configuration: `prefix` must be a text';
+    prefix = bytesOf(found.prefix ?? '');
+  },
+};
+
+// The request for the records from index `start` to right before `end`.
+function request(batch, start, end) {
+  const [first, last] = [batch.lsn[start], batch.lsn[end - 1]];
+  const { bytes, kind, keyAt, keyLen, valueAt, valueLen, rowEnds } = batch;
+  const [from, until] = [start === 0 ? 0 : rowEnds[start - 1], rowEnds[end - 1]];
+  const command = new Command();
+  for (const part of [EVAL, SCRIPT, bytesOf(String(1 + until - from))]) command.argument(part);
+  addWatermarkKey(command);
+  for (let row = from; row < until; row += 1) {
+    if (prefix.length > 0) command.append(prefix);
+    command.argument(bytes.subarray(keyAt[row], keyAt[row] + keyLen[row]));
+  }
+  for (const lsn of [first - 1n, last]) command.argument(bytesOf(String(lsn)));
+  for (let row = from; row < until; row += 1) {
+    if (kind[row] >= ADD) throw 'this adaptor takes no `add`';
+    command.argument(kind[row] === DELETE ? DELETE_ROW : PUT_ROW);
+    command.argument(bytes.subarray(valueAt[row], valueAt[row] + valueLen[row]));
+  }
+  return { first, last, idempotencyKey: `${batch.store}:${first}-${last}`, command: command.finished() };
+}
+
+export const adaptor = {
+  watermark() {
+    const command = new Command();
+    command.argument(bytesOf('GET'));
+    addWatermarkKey(command);
+    return { first: 0n, last: 0n, idempotencyKey: 'watermark', command: command.finished() };
+  },
+
+  readWatermark(reply) {
+    const found = answer(reply);
+    if (found.tag === 'nil') return 0n;
+    const text = found.tag === 'text' ? textOf(found.val) : '';
+    if (!/^\d+$/.test(text)) throw `no watermark: ${shown(found)}`;
+    return BigInt(text);
+  },
+
+  // Groups of whole records, in order.
+  encode(batch) {
+    const requests = [];
+    let [start, row, bytes] = [0, 0, 0];
+    for (let record = 0; record < batch.lsn.length; record += 1) {
+      let own = 0;
+      for (; row < batch.rowEnds[record]; row += 1) own += batch.keyLen[row] + batch.valueLen[row] + 16;
+      if (record > start && bytes + own > REQUEST_BYTES_MAX) {
+        requests.push(request(batch, start, record));
+        [start, bytes] = [record, 0];
+      }
+      bytes += own;
+    }
+    if (start < batch.lsn.length) requests.push(request(batch, start, batch.lsn.length));
+    return requests;
+  },
+
+  classify(reply) {
+    let found;
+    try {
+      found = answer(reply);
+    } catch (error) {
+      return { tag: 'fatal', val: error };
+    }
+    if (found.tag === 'text' && textOf(found.val) === 'OK') return { tag: 'ok' };
+    const error = found.tag === 'error' ? found.val : '';
+    // `MOVED` is this script's own word: the watermark is elsewhere.
+    if (error.startsWith('MOVED ')) return { tag: 'moved', val: error };
+    if (['BUSY', 'LOADING', 'OOM', 'READONLY'].some((word) => error.startsWith(word))) return { tag: 'retry', val: error };
+    return { tag: 'fatal', val: shown(found) };
+  },
+};
