@@ -49,6 +49,14 @@ pub struct PluginVersion {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub uploaded_ms: Option<String>,
+    /// Whose signature it was taken for, as the node's configuration calls them; absent if it asked for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "release")]
+    pub signer: Option<String>,
+    /// That signature, hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, min_length = 128, max_length = 128)]
+    pub signature: Option<String>,
     /// Fuel of a call that does next to nothing; absent for built-in ones, which are not measured here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

@@ -919,6 +919,14 @@ type PluginVersion struct {
 	// Misses A validator's other levels.
 	Misses *[]PluginMiss `json:"misses,omitempty"`
 
+	// Signature That signature, hexadecimal.
+	Signature *string `json:"signature,omitempty"`
+
+	// Signer Whose signature it was taken for, as the node's configuration calls them; absent if it asked for none.
+	//
+	// Example: release
+	Signer *string `json:"signer,omitempty"`
+
 	// UploadedMs When it was uploaded, Unix milliseconds; absent for built-in ones.
 	UploadedMs *string `json:"uploaded_ms,omitempty"`
 
@@ -1576,6 +1584,9 @@ type PutPluginParams struct {
 
 	// Config Configuration to check it with, a JSON object
 	Config *string `form:"config,omitempty" json:"config,omitempty"`
+
+	// Signature Ed25519 signature, hexadecimal, of the lines `tribunal plugin signature 1`, the name and the component's SHA-256 in hexadecimal, each ended by a line feed
+	Signature *string `form:"signature,omitempty" json:"signature,omitempty"`
 }
 
 // DeleteConsumerParams defines parameters for DeleteConsumer.
@@ -3275,6 +3286,18 @@ func NewPutPluginRequestWithBody(server string, name string, params *PutPluginPa
 		if params.Config != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "config", *params.Config, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Signature != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "signature", *params.Signature, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

@@ -6,6 +6,36 @@ use crate::service::Answer;
 
 /// SHA-256 of a component: the identity of a version.
 pub type PluginDigest = [u8; 32];
+/// An Ed25519 signature.
+pub type PluginSignature = [u8; 64];
+
+/// Reads a signature in hexadecimal.
+#[must_use]
+pub fn signature(text: &str) -> Option<PluginSignature> {
+    let (halves, rest) = text.as_bytes().as_chunks::<64>();
+    let ([first, second], []) = (halves, rest) else { return None };
+    let halves = [first, second].map(|half| str::from_utf8(half).ok().and_then(digest));
+    let [Some(first), Some(second)] = halves else { return None };
+    let mut signature = [0; 64];
+    signature[..32].copy_from_slice(&first);
+    signature[32..].copy_from_slice(&second);
+    Some(signature)
+}
+
+/// Reads a digest in hexadecimal.
+#[must_use]
+pub fn digest(text: &str) -> Option<PluginDigest> {
+    let mut digest = [0; 32];
+    let bytes = text.as_bytes();
+    if bytes.len() != 64 {
+        return None;
+    }
+    for (byte, pair) in digest.iter_mut().zip(bytes.chunks_exact(2)) {
+        let [high, low] = [pair[0], pair[1]].map(|digit| (digit as char).to_digit(16));
+        *byte = u8::try_from(high? << 4 | low?).ok()?;
+    }
+    Some(digest)
+}
 
 /// Everything that a request can ask about plugins.
 pub trait Plugins: Send + Sync {
@@ -45,6 +75,8 @@ pub struct Upload {
     pub world: Option<String>,
     /// Configuration to check it with.
     pub config: String,
+    /// Ed25519 signature of its name and digest.
+    pub signature: Option<PluginSignature>,
 }
 
 /// What became of an upload.
@@ -73,6 +105,8 @@ pub struct Version {
     pub bytes: u64,
     /// Unix milliseconds; `None` for a built-in one.
     pub uploaded_ms: Option<u64>,
+    /// Who signed it, and the signature in hexadecimal.
+    pub signed: Option<(String, String)>,
     /// What the conformance kit found; `None` for a built-in one.
     pub measured: Option<Measured>,
 }

@@ -17,7 +17,7 @@ use crate::app::{App, refuse, wire_response};
 use crate::body::{MediaType, collect_within, utf8, wasm_type};
 use crate::fault::{Code, Faults, Path};
 use crate::json::{Fields, ObjectSeed, decimal, depth_within_limit, document, scalar};
-use crate::plugin_service::{Activate, Activation, Measured, Overview, Plugin, Slot, Upload, Version};
+use crate::plugin_service::{self, Activate, Activation, Measured, Overview, Plugin, Slot, Upload, Version};
 use crate::query::{Query, segment};
 use crate::refusal::Refusal;
 use crate::txn_body::shown;
@@ -32,6 +32,7 @@ use crate::txn_body::shown;
         ("name" = String, Path, description = "Name: lower-case letters, digits and `-`; at most 64 bytes"),
         ("world" = Option<String>, Query, nullable = false, description = "The world that it is of; a component of another one is refused"),
         ("config" = Option<String>, Query, nullable = false, description = "Configuration to check it with, a JSON object"),
+        ("signature" = Option<String>, Query, nullable = false, min_length = 128, max_length = 128, pattern = "^[0-9a-f]{128}$", description = "Ed25519 signature, hexadecimal, of the lines `tribunal plugin signature 1`, the name and the component's SHA-256 in hexadecimal, each ended by a line feed"),
     ),
     request_body(content(
         (inline(PluginComponent) = "application/wasm"),
@@ -50,7 +51,7 @@ use crate::txn_body::shown;
 pub async fn put_plugin(State(app): State<App>, request: Request) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
     let name = path_name(&parts)?;
-    let mut query = Query::new(parts.uri.query(), &["world", "config"]);
+    let mut query = Query::new(parts.uri.query(), &["world", "config", "signature"]);
     let (world, config) = (query.text("world"), query.text("config").unwrap_or_default());
     if !config.is_empty() && !is_object(&config) {
         query.fault(
@@ -59,10 +60,17 @@ pub async fn put_plugin(State(app): State<App>, request: Request) -> Result<Resp
             format!("must be a JSON object of at most {PLUGIN_CONFIG_BYTES_MAX} bytes"),
         );
     }
+    let signature = query.text("signature").and_then(|text| {
+        let read = plugin_service::signature(&text);
+        if read.is_none() {
+            query.fault(Code::BadParameter, "signature", "must be a signature of Ed25519 as 128 hexadecimal digits");
+        }
+        read
+    });
     query.finish()?;
     wasm_type(&parts.headers)?;
     let bytes = collect_within(&parts.headers, body, app.options.body_timeout, PLUGIN_BYTES_MAX).await?;
-    let upload = Upload { name: name.clone(), bytes: bytes.to_vec(), world, config };
+    let upload = Upload { name: name.clone(), bytes: bytes.to_vec(), world, config, signature };
     let catalog = app.service.catalog();
     let done = app.service.plugins().upload(upload).await.map_err(refuse(&catalog))?;
     let status = if done.created { StatusCode::CREATED } else { StatusCode::OK };
@@ -226,7 +234,7 @@ impl<'de> Fields<'de> for Wish {
                     self.faults.add(Code::UnknownValue, at, detail);
                 }
             },
-            1 => match digest(&text) {
+            1 => match plugin_service::digest(&text) {
                 Some(digest) => self.wish.digest = Some(digest),
                 None => self.faults.add(Code::UnknownValue, at, "must be a SHA-256 as 64 hexadecimal digits"),
             },
@@ -243,31 +251,21 @@ impl<'de> Fields<'de> for Wish {
     }
 }
 
-fn digest(hex: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
-    let bytes = hex.as_bytes();
-    if bytes.len() != 64 {
-        return None;
-    }
-    for (byte, pair) in digest.iter_mut().zip(bytes.chunks_exact(2)) {
-        let [high, low] = [pair[0], pair[1]].map(|digit| (digit as char).to_digit(16));
-        *byte = u8::try_from(high? << 4 | low?).ok()?;
-    }
-    Some(digest)
-}
-
 fn hex(digest: &[u8; 32]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn version(version: Version) -> PluginVersion {
-    let Version { digest, version, about, bytes, uploaded_ms, measured } = version;
+    let Version { digest, version, about, bytes, uploaded_ms, signed, measured } = version;
+    let (signer, signature) = signed.unzip();
     let mut wire = PluginVersion {
         digest: hex(&digest),
         version,
         about,
         bytes: bytes.to_string(),
         uploaded_ms: uploaded_ms.map(|ms| ms.to_string()),
+        signer,
+        signature,
         fuel_per_call: None,
         fuel_per_item: None,
         budget_per_item: None,

@@ -40,6 +40,8 @@ async fn bad_uploads_are_told_what_is_wrong() {
         ("/v1/admin/plugins/a%2F..%2Fb", "application/wasm", "x", 400, "bad_name"),
         ("/v1/admin/plugins/a?config=7", "application/wasm", "x", 400, "wrong_type"),
         ("/v1/admin/plugins/a?config=%7B", "application/wasm", "x", 400, "wrong_type"),
+        ("/v1/admin/plugins/a?signature=", "application/wasm", "x", 400, "bad_parameter"),
+        ("/v1/admin/plugins/a?signature=abcd", "application/wasm", "x", 400, "bad_parameter"),
         ("/v1/admin/plugins/a?force=1", "application/wasm", "x", 400, "unknown_parameter"),
         ("/v1/admin/plugins/a", "application/json", "{}", 415, "unsupported_media_type"),
         ("/v1/admin/plugins/a", "application/wasm", "", 422, "plugin_refused"),

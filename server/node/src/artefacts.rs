@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tribunal_types::limits::PLUGIN_VERSIONS_MAX;
 
+use crate::signatures::Signed;
+
 /// SHA-256 of a component.
 pub type ArtefactDigest = [u8; 32];
 
@@ -32,6 +34,9 @@ pub struct Artefact {
     pub bytes: u64,
     /// Unix milliseconds.
     pub uploaded_ms: u64,
+    /// Whose signature it was taken for, if any was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed: Option<Signed>,
     /// What the conformance kit found.
     pub checked: Checked,
 }
@@ -130,6 +135,19 @@ impl Artefacts {
         Ok(digest)
     }
 
+    /// Notes who signed a component that is kept.
+    ///
+    /// # Errors
+    /// If that cannot be written, or the component is not here.
+    pub fn note_signed(&self, digest: &ArtefactDigest, signed: Signed) -> Result<Artefact, String> {
+        let artefact = self.find(digest).ok_or_else(|| "it is not here any more".to_owned())?;
+        let artefact = Artefact { signed: Some(signed), ..artefact };
+        let json = serde_json::to_vec_pretty(&artefact).map_err(|error| error.to_string())?;
+        self.write(&format!("{}.json", hex(digest)), &json)?;
+        self.known.write().insert(*digest, artefact.clone());
+        Ok(artefact)
+    }
+
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
         let (partial, path) = (self.folder.join(format!("{name}.partial")), self.folder.join(name));
         let written = || {
@@ -188,6 +206,7 @@ mod tests {
             about: String::new(),
             bytes: 3,
             uploaded_ms: 0,
+            signed: None,
             checked: Checked::default(),
         }
     }

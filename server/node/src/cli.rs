@@ -8,6 +8,7 @@ use tribunal_client::{Client, ClientOptions, Error};
 
 use crate::config::{EpochLength, PolicyHost};
 use crate::plugin_flags::PluginCommand;
+use crate::signatures::SignerConfig;
 
 /// Concurrency control as a service: engines post read and write sets, and get a durable verdict.
 #[derive(Debug, Parser)]
@@ -88,6 +89,9 @@ pub struct Dev {
     /// Run rules and validators as Wasm modules, or as their native twins.
     #[arg(long, value_enum, default_value_t = PolicyHost::Wasm)]
     pub plugins: PolicyHost,
+    /// Take only plugins that NAME signed, by the public key in FILE; may be repeated.
+    #[arg(long, value_name = "NAME=FILE", value_parser = SignerConfig::from_flag)]
+    pub signer: Vec<SignerConfig>,
     /// Shards of the version map; one per core if left out.
     #[arg(long)]
     pub shards: Option<u16>,

@@ -15,6 +15,7 @@ use tribunal_types::limits;
 
 use crate::credentials::Credential;
 use crate::jwt::JwtConfig;
+use crate::signatures::SignerConfig;
 
 /// When an open epoch is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +154,9 @@ pub struct Uploads {
     /// Keep compiled code in the data directory, so that a start need not compile again. Turn it off if somebody else can
     /// write that directory: what lies there runs as the node's own code.
     pub keep_compiled: bool,
+    /// Who must have signed a component; nobody means that no signature is asked for.
+    #[serde(default)]
+    pub signers: Vec<SignerConfig>,
 }
 
 /// The conflict rule.
@@ -245,7 +249,7 @@ impl Default for Config {
             epoch: EpochLength::Adaptive,
             shards: std::thread::available_parallelism().map_or(1, |n| u16::try_from(n.get()).unwrap_or(64)).min(64),
             plugins: PolicyHost::Wasm,
-            uploads: Uploads { keep_compiled: true },
+            uploads: Uploads { keep_compiled: true, signers: Vec::new() },
             rule: Rule { name: "first-writer-wins".into(), turns: 1 },
             log: Log {
                 cache_bytes: 256 << 20,

@@ -36,6 +36,7 @@ mod recovery;
 mod sequencer;
 mod service;
 mod shards;
+mod signatures;
 mod slots;
 mod sql_storages;
 mod stats;

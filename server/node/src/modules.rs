@@ -19,6 +19,7 @@ use crate::compiled_files::CompiledFiles;
 use crate::config::{Config, PolicyHost};
 use crate::plugin_health::{CountedRule, CountedTwin, CountedValidator, HealthBoard, SlotHealth};
 use crate::plugins::{LogAdaptor, engine};
+use crate::signatures::Signers;
 use crate::slots::{Settings, Word};
 
 /// What [`Settings::host`] says of native twins.
@@ -59,6 +60,8 @@ pub struct Modules {
     pub artefacts: Artefacts,
     /// Compiled code of them.
     pub compiled: CompiledFiles,
+    /// Whose components are taken.
+    pub signers: Signers,
     /// Counters of what is in force.
     pub board: HealthBoard,
     /// Loaded by a request whose entry is on its way through the control log.
@@ -76,6 +79,7 @@ impl Modules {
             host: config.plugins,
             artefacts: Artefacts::open(&config.data)?,
             compiled: CompiledFiles::in_data(&config.data, config.uploads.keep_compiled),
+            signers: Signers::read(&config.uploads.signers)?,
             board: HealthBoard::default(),
             prepared: Mutex::default(),
             adaptors: RwLock::default(),

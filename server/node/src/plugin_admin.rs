@@ -25,6 +25,7 @@ use crate::config::PolicyHost;
 use crate::modules::{Modules, builtin_by_digest, builtin_digest};
 use crate::plugin_check::{self, CheckError};
 use crate::sequencer::Message;
+use crate::signatures::Signed;
 use crate::slots::{Entry, Settings, SlotState, Slots, Word};
 
 /// The node's plugins.
@@ -128,11 +129,20 @@ impl Parts {
             return Err(mistake("plugin_name_taken", "?name", detail));
         }
         let digest: ArtefactDigest = Sha256::digest(&upload.bytes).into();
+        // Before anything is compiled: an upload of nobody costs nothing but its bytes.
+        let signed = self.modules.signers.check(&upload.name, &digest, upload.signature.as_ref());
+        let signed = signed.map_err(|why| mistake("plugin_signature", "?signature", why))?;
         if let Some(known) = self.modules.artefacts.find(&digest) {
             if known.name != upload.name {
                 let detail = format!("this very component was uploaded as \"{}\"", known.name);
                 return Err(mistake("plugin_name_taken", "?name", detail));
             }
+            let known = match signed {
+                Some(signed) if known.signed.as_ref() != Some(&signed) => {
+                    self.modules.artefacts.note_signed(&digest, signed).map_err(unavailable)?
+                }
+                _ => known,
+            };
             return Ok(uploaded(digest, &known, false));
         }
         self.modules.artefacts.check_room().map_err(|why| mistake("too_many_plugins", "", why))?;
@@ -150,6 +160,7 @@ impl Parts {
             about: found.about,
             bytes: upload.bytes.len() as u64,
             uploaded_ms: unix_ms(),
+            signed,
             checked: found.checked,
         };
         let digest = self.modules.artefacts.keep(&upload.bytes, artefact.clone()).map_err(unavailable)?;
@@ -180,6 +191,7 @@ impl Parts {
                     about: "Built in.".to_owned(),
                     bytes: builtin.bytes.len() as u64,
                     uploaded_ms: None,
+                    signed: None,
                     measured: None,
                 }],
             };
@@ -216,6 +228,10 @@ impl Parts {
         let candidate = self.candidate(wish)?;
         let slot = slot_for(wish, candidate.world)?;
         check_fit(&slot, &candidate)?;
+        if let Some(Artefact { name, signed, .. }) = &candidate.artefact {
+            let signed = self.modules.signers.check_kept(name, &candidate.digest, signed.as_ref());
+            signed.map_err(|why| mistake("plugin_signature", "", format!("{why}; then push it again")))?;
+        }
         if self.modules.host() == PolicyHost::Native && !matches!(slot, PluginSlot::Adaptor(_)) {
             let detail = "this node runs native twins (`plugins = \"native\"`), which no plugin can replace";
             return Err(mistake("plugins_native", "", detail));
@@ -394,6 +410,7 @@ fn version(digest: ArtefactDigest, artefact: &Artefact) -> Version {
         about: artefact.about.clone(),
         bytes: artefact.bytes,
         uploaded_ms: Some(artefact.uploaded_ms),
+        signed: artefact.signed.clone().map(|Signed { signer, signature }| (signer, signature)),
         measured: Some(Measured {
             fuel_per_call: checked.fuel_per_call,
             fuel_per_item: checked.fuel_per_item,

@@ -19,6 +19,11 @@ pub enum PluginCommand {
     },
     /// Runs the conformance kit on a component, as an upload would.
     Test(Test),
+    /// Makes a key to sign plugins with: FILE, and the public half in FILE.pub for the service's configuration.
+    Keygen {
+        /// File to make.
+        file: PathBuf,
+    },
     /// Uploads a component, which is checked and kept, not activated.
     Push(Push),
     /// Fills a slot with a plugin, from an epoch on.
@@ -113,6 +118,9 @@ pub struct Push {
     /// Configuration to check it with, a JSON object.
     #[arg(long, default_value = "")]
     pub config: String,
+    /// Sign it with the private key in this PEM file.
+    #[arg(long, value_name = "KEYFILE")]
+    pub sign: Option<PathBuf>,
 }
 
 /// Flags of `tribunal plugin activate`.

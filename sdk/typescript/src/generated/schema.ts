@@ -1311,6 +1311,13 @@ export interface components {
             levels?: string[];
             /** @description A validator's other levels. */
             misses?: components["schemas"]["PluginMiss"][];
+            /** @description That signature, hexadecimal. */
+            signature?: string;
+            /**
+             * @description Whose signature it was taken for, as the node's configuration calls them; absent if it asked for none.
+             * @example release
+             */
+            signer?: string;
             /** @description When it was uploaded, Unix milliseconds; absent for built-in ones. */
             uploaded_ms?: string;
             /**
@@ -2211,6 +2218,8 @@ export interface operations {
                 world?: string;
                 /** @description Configuration to check it with, a JSON object */
                 config?: string;
+                /** @description Ed25519 signature, hexadecimal, of the lines `tribunal plugin signature 1`, the name and the component's SHA-256 in hexadecimal, each ended by a line feed */
+                signature?: string;
             };
             header?: never;
             path: {

@@ -15,6 +15,7 @@ fn version(bytes: u64) -> Version {
         about: "Decides.".into(),
         bytes,
         uploaded_ms: Some(7),
+        signed: None,
         measured: Some(Measured {
             fuel_per_call: 100,
             fuel_per_item: 20,
@@ -50,7 +51,10 @@ impl Plugins for Double {
         }
         Box::pin(ready(Ok(Uploaded {
             world: upload.world.unwrap_or_else(|| "conflict-rule".into()),
-            version: version(upload.bytes.len() as u64),
+            version: Version {
+                signed: upload.signature.map(|signature| ("release".into(), format!("{:02x}", signature[63]))),
+                ..version(upload.bytes.len() as u64)
+            },
             checks: vec![("shuffled batches".into(), 150), (upload.config, 1)],
             created: upload.name != "known",
         })))

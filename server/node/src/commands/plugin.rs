@@ -5,6 +5,9 @@ mod remote;
 mod storage;
 mod template;
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +15,7 @@ use tribunal_wasm::{PluginLimits, World};
 
 use crate::plugin_check::{self, CheckError, Found};
 use crate::plugin_flags::{PluginCommand, Test};
+use crate::signatures;
 
 /// `plugin.toml`: what the commands know of a plugin's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,11 +81,29 @@ pub fn run(command: PluginCommand) -> Result<(), String> {
         PluginCommand::New(flags) => template::write(&flags),
         PluginCommand::Build { folder } => build::build(&folder),
         PluginCommand::Test(flags) => test(&flags),
+        PluginCommand::Keygen { file } => keygen(&file),
         PluginCommand::Push(flags) => remote::push(&flags),
         PluginCommand::Activate(flags) => remote::activate(&flags),
         PluginCommand::Rollback { target, name, slot } => remote::roll_back(&target, &name, slot),
         PluginCommand::Ls { target } => remote::ls(&target),
     }
+}
+
+/// Makes a key pair in two files that were not there before.
+fn keygen(file: &Path) -> Result<(), String> {
+    let (private, public) = signatures::generate()?;
+    let mut public_file = file.as_os_str().to_owned();
+    public_file.push(".pub");
+    let public_file = PathBuf::from(public_file);
+    for (file, text, mode) in [(file, &private, 0o600), (&public_file, &public, 0o644)] {
+        let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(file);
+        made.and_then(|mut made| made.write_all(text.as_bytes()))
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    println!("{}: the private key; keep it to yourself", file.display());
+    println!("{}: the public key; name it in the service's configuration:\n", public_file.display());
+    println!("[[uploads.signers]]\nname = \"me\"\nkey_file = {:?}", public_file.display().to_string());
+    Ok(())
 }
 
 /// Checks a component in a limited process of its own, exactly as an upload does.

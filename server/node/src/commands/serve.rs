@@ -26,6 +26,7 @@ pub fn dev(flags: Dev) -> Result<(), String> {
     config.epoch = flags.epoch_ms;
     config.rule = Rule { name: flags.rule, ..config.rule };
     config.plugins = flags.plugins;
+    config.uploads.signers.extend(flags.signer);
     config.shards = flags.shards.unwrap_or(config.shards);
     config.http.threads = flags.threads.unwrap_or(config.http.threads);
     config.http.debug_routes = true;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 use tribunal_api::{
     PluginActivate, PluginActivation, PluginInfo, PluginList, PluginRollback, PluginUpload, Problem, VersionInfo,
 };
@@ -13,6 +14,7 @@ use ureq::http::Response;
 use super::Component;
 use crate::cli::Target;
 use crate::plugin_flags::{Activate, Push};
+use crate::signatures;
 
 /// A check may compile for minutes.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -75,12 +77,23 @@ pub fn push(flags: &Push) -> Result<(), String> {
     if !flags.config.is_empty() {
         request = request.query("config", &flags.config);
     }
+    if let Some(file) = &flags.sign {
+        let pem = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let signature = signatures::sign(&pem, name, &Sha256::digest(&bytes).into());
+        let signature = signature.map_err(|why| format!("{}: {why}", file.display()))?;
+        request = request.query("signature", signatures::hex_of(&signature));
+    }
     let request = authorized(&flags.target, request)?.header("content-type", "application/wasm");
     let done: PluginUpload = read(&flags.target.url, request.send(&bytes[..]))?;
     if flags.target.json {
         return print_json(&done);
     }
     println!("{} {} ({}) is kept as {}", done.name, done.version.version, done.world, done.version.digest);
+    match &done.version.signer {
+        Some(signer) => println!("signed by {signer}"),
+        None if flags.sign.is_some() => println!("the service asks for no signature, so this one was not checked"),
+        None => {}
+    }
     if !done.version.levels.is_empty() {
         println!("it may fill validator:{}", done.version.levels.join(", validator:"));
     }
@@ -180,12 +193,13 @@ fn versions(plugin: &PluginInfo) {
     for version in &plugin.versions {
         let (fuel, budget) = (version.fuel_per_item.as_deref(), version.budget_per_item.as_deref());
         println!(
-            "  {} {:<10} {:>9} bytes, {} of {} fuel an item",
+            "  {} {:<10} {:>9} bytes, {} of {} fuel an item{}",
             short(&version.digest),
             version.version,
             version.bytes,
             fuel.unwrap_or("?"),
-            budget.unwrap_or("?")
+            budget.unwrap_or("?"),
+            version.signer.as_ref().map(|signer| format!(", signed by {signer}")).unwrap_or_default()
         );
     }
 }

@@ -32,6 +32,9 @@ class PluginVersion:
         fuel_per_item (str | Unset): Fuel of each further transaction or record.
         levels (list[str] | Unset): A validator's levels, whose anomalies it all rejects.
         misses (list[PluginMiss] | Unset): A validator's other levels.
+        signature (str | Unset): That signature, hexadecimal.
+        signer (str | Unset): Whose signature it was taken for, as the node's configuration calls them; absent if it
+            asked for none. Example: release.
         uploaded_ms (str | Unset): When it was uploaded, Unix milliseconds; absent for built-in ones.
     """
 
@@ -45,6 +48,8 @@ class PluginVersion:
     fuel_per_item: str | Unset = UNSET
     levels: list[str] | Unset = UNSET
     misses: list[PluginMiss] | Unset = UNSET
+    signature: str | Unset = UNSET
+    signer: str | Unset = UNSET
     uploaded_ms: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
@@ -76,6 +81,10 @@ class PluginVersion:
                 misses_item = misses_item_data.to_dict()
                 misses.append(misses_item)
 
+        signature = self.signature
+
+        signer = self.signer
+
         uploaded_ms = self.uploaded_ms
 
         field_dict: dict[str, Any] = {}
@@ -100,6 +109,10 @@ class PluginVersion:
             field_dict["levels"] = levels
         if misses is not UNSET:
             field_dict["misses"] = misses
+        if signature is not UNSET:
+            field_dict["signature"] = signature
+        if signer is not UNSET:
+            field_dict["signer"] = signer
         if uploaded_ms is not UNSET:
             field_dict["uploaded_ms"] = uploaded_ms
 
@@ -137,6 +150,10 @@ class PluginVersion:
 
                 misses.append(misses_item)
 
+        signature = d.pop("signature", UNSET)
+
+        signer = d.pop("signer", UNSET)
+
         uploaded_ms = d.pop("uploaded_ms", UNSET)
 
         plugin_version = cls(
@@ -150,6 +167,8 @@ class PluginVersion:
             fuel_per_item=fuel_per_item,
             levels=levels,
             misses=misses,
+            signature=signature,
+            signer=signer,
             uploaded_ms=uploaded_ms,
         )
 

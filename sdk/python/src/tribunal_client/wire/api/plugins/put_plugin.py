@@ -16,6 +16,7 @@ def _get_kwargs(
     body: File,
     world: str | Unset = UNSET,
     config: str | Unset = UNSET,
+    signature: str | Unset = UNSET,
 ) -> dict[str, Any]:
     headers: dict[str, Any] = {}
 
@@ -24,6 +25,8 @@ def _get_kwargs(
     params["world"] = world
 
     params["config"] = config
+
+    params["signature"] = signature
 
     params = {k: v for k, v in params.items() if v is not UNSET and v is not None}
 
@@ -96,6 +99,7 @@ def sync_detailed(
     body: File,
     world: str | Unset = UNSET,
     config: str | Unset = UNSET,
+    signature: str | Unset = UNSET,
 ) -> Response[PluginUpload | Problem]:
     """Uploads a version of a plugin: a component, which is checked and kept, not activated.
 
@@ -107,6 +111,7 @@ def sync_detailed(
         name (str):
         world (str | Unset):
         config (str | Unset):
+        signature (str | Unset):
         body (File): A component of WebAssembly.
 
     Raises:
@@ -122,6 +127,7 @@ def sync_detailed(
         body=body,
         world=world,
         config=config,
+        signature=signature,
     )
 
     response = client.get_httpx_client().request(
@@ -138,6 +144,7 @@ def sync(
     body: File,
     world: str | Unset = UNSET,
     config: str | Unset = UNSET,
+    signature: str | Unset = UNSET,
 ) -> PluginUpload | Problem | None:
     """Uploads a version of a plugin: a component, which is checked and kept, not activated.
 
@@ -149,6 +156,7 @@ def sync(
         name (str):
         world (str | Unset):
         config (str | Unset):
+        signature (str | Unset):
         body (File): A component of WebAssembly.
 
     Raises:
@@ -165,6 +173,7 @@ def sync(
         body=body,
         world=world,
         config=config,
+        signature=signature,
     ).parsed
 
 
@@ -175,6 +184,7 @@ async def asyncio_detailed(
     body: File,
     world: str | Unset = UNSET,
     config: str | Unset = UNSET,
+    signature: str | Unset = UNSET,
 ) -> Response[PluginUpload | Problem]:
     """Uploads a version of a plugin: a component, which is checked and kept, not activated.
 
@@ -186,6 +196,7 @@ async def asyncio_detailed(
         name (str):
         world (str | Unset):
         config (str | Unset):
+        signature (str | Unset):
         body (File): A component of WebAssembly.
 
     Raises:
@@ -201,6 +212,7 @@ async def asyncio_detailed(
         body=body,
         world=world,
         config=config,
+        signature=signature,
     )
 
     response = await client.get_async_httpx_client().request(**kwargs)
@@ -215,6 +227,7 @@ async def asyncio(
     body: File,
     world: str | Unset = UNSET,
     config: str | Unset = UNSET,
+    signature: str | Unset = UNSET,
 ) -> PluginUpload | Problem | None:
     """Uploads a version of a plugin: a component, which is checked and kept, not activated.
 
@@ -226,6 +239,7 @@ async def asyncio(
         name (str):
         world (str | Unset):
         config (str | Unset):
+        signature (str | Unset):
         body (File): A component of WebAssembly.
 
     Raises:
@@ -243,5 +257,6 @@ async def asyncio(
             body=body,
             world=world,
             config=config,
+            signature=signature,
         )
     ).parsed
