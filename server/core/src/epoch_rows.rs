@@ -74,8 +74,8 @@ impl EpochRow {
     /// Notes that transaction `t` reads the row, whether it saw the newest state, and whether it saw a row at all.
     #[inline(always)]
     pub(crate) fn note_read(&mut self, t: u32, current: bool, present: bool) {
-        let own = touch::READ | touch::CURRENT * u32::from(current) | touch::PRESENT * u32::from(present);
-        self.toucher = self.touched_by(t) | own;
+        let seen = (touch::CURRENT * u32::from(current)) | (touch::PRESENT * u32::from(present));
+        self.toucher = self.touched_by(t) | touch::READ | seen;
     }
 
     /// What transaction `t` itself read here, if it touched the row last.
@@ -94,7 +94,7 @@ impl EpochRow {
     #[inline(always)]
     fn touched_by(&self, t: u32) -> u32 {
         let by_other = u32::from(self.toucher >> touch::BITS < t);
-        t << touch::BITS | self.toucher & (touch::WRITTEN | touch::SHARED) | by_other * touch::SHARED
+        t << touch::BITS | self.toucher & (touch::WRITTEN | touch::SHARED) | (by_other * touch::SHARED)
     }
 
     /// Tells whether a transaction writes the row and another one touches it, at any level, live in the end or not: no
