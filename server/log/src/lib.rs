@@ -9,7 +9,7 @@
 //! * Entries and outcomes lie in segment files of our own; sled holds the control log and what must outlive truncation.
 //!   sled alone did at first: its pages are written again as they fill, its file grew by twice what was appended, and a
 //!   batch of a thousand transactions took 29 ms where one write and one `fdatasync` took 7 (two busy cores).
-//! * The mark is written behind the acknowledgement, never before it, at most a few milliseconds later. A log that ends
+//! * The mark is written behind the acknowledgement, never before it, at most some 50 ms later under load. A log that ends
 //!   below its mark has lost what was promised: [`open`] refuses and names the way out ([`salvage`]).
 //! * What was appended but not synced is all there or not at all after a crash.
 //! * Reading never waits for the writer's sync.

@@ -1,7 +1,7 @@
 //! The mark file, and the thread that keeps it close behind the log.
 //!
 //! Two slots are written in turn, so that a torn write leaves the other one. The mark of a sync is written after that sync
-//! returned, off the commit path, and at most once in [`PACE`]: it lags by a few milliseconds and never leads.
+//! returned, off the commit path, and at most once in [`PACE`]: it lags by that much under load and never leads.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -18,8 +18,8 @@ use crate::error::LogError;
 
 /// Distance of the slots, bytes: a sector that is torn is never part of both.
 const SLOT_BYTES: usize = 4096;
-/// How long marks are collected before one is written.
-const PACE: Duration = Duration::from_millis(5);
+/// How long marks are collected before one is written. Each costs the disk a sync beside those of commits.
+const PACE: Duration = Duration::from_millis(50);
 
 const _: () = assert!(MARK_BYTES_MAX + 8 <= SLOT_BYTES);
 

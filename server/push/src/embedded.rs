@@ -1,7 +1,8 @@
 //! The embedded key-value store: committed rows behind a journal, checkpointed into sled.
 //!
-//! A push is folded to each row's last state, appended to the journal, synced once, then made visible in memory, all
-//! of it at once: readers see whole transactions, durable ones only. A checkpoint writes the rows to sled in key order
+//! A push is folded to each row's last state, appended to the journal, then made visible in memory, all of it at once:
+//! readers see whole transactions, and only such as Tribunal's log holds durably. The journal is synced soon after, and
+//! before the log forgets anything ([`EmbeddedStore::sync`]). A checkpoint writes the rows to sled in key order
 //! and moves sled's watermark behind them, while pushes go on. Writing each push to sled itself took three to five
 //! times as long (see `benches/embedded.rs`), and would have let the store fall behind its log. A replayed push
 //! changes nothing, since it must start exactly at the watermark.
@@ -24,6 +25,7 @@
 //! ```
 
 mod base;
+mod behind;
 mod fold;
 mod image;
 mod journal;
@@ -42,6 +44,7 @@ use tribunal_types::{Command, Lsn, StorageReply, Version};
 
 use crate::{Pending, StorageDurability, Transport, TransportError};
 use base::Base;
+use behind::Behind;
 use fold::fold;
 pub use image::EmbeddedImage;
 use image::Images;
@@ -62,7 +65,8 @@ pub struct EmbeddedStore {
     shared: Arc<Shared>,
     /// Serialises pushes, so that reads of old values and the push made from them fit together.
     journal: Mutex<Journal>,
-    checkpoints: Option<JoinHandle<()>>,
+    /// Its threads: checkpoints, and syncs of the journal.
+    threads: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
@@ -72,6 +76,8 @@ struct Shared {
     recent_bytes_max: usize,
     /// Images that are being read.
     images: Images,
+    /// What of the journal is not synced yet.
+    behind: Arc<Behind>,
     /// Why nothing is acknowledged any more. A failed sync is never tried again.
     broken: Mutex<Option<String>>,
     work: Mutex<Work>,
@@ -143,7 +149,8 @@ impl EmbeddedStore {
         let (base, applied) = Base::open(&dir.join("rows"), memory_bytes / 4)?;
         let mut recent = Recent::new(applied);
         let journal_dir = dir.join("journal");
-        let journal = Journal::open(&journal_dir, |command| replay(&mut recent, command))
+        let behind = Arc::new(Behind::default());
+        let journal = Journal::open(&journal_dir, Arc::clone(&behind), |command| replay(&mut recent, command))
             .map_err(|error| EmbeddedError::Journal { dir: journal_dir, error })?;
         tribunal_disk::sync_directory(dir)?;
         let recent_bytes_max = usize::try_from(memory_bytes / 8 * 3).unwrap_or(usize::MAX).max(RECENT_BYTES_MIN);
@@ -152,20 +159,35 @@ impl EmbeddedStore {
             recent: RwLock::new(recent),
             recent_bytes_max,
             images: Images::default(),
+            behind,
             broken: Mutex::new(None),
             work: Mutex::new(Work::default()),
             work_changed: Condvar::new(),
             stop: AtomicBool::new(false),
         });
-        let worker = Arc::clone(&shared);
-        let checkpoints = std::thread::Builder::new()
-            .name("checkpoint".to_owned())
-            .spawn(move || worker.checkpoints())
-            .map_err(|error| EmbeddedError::Journal { dir: dir.to_owned(), error })?;
-        Ok(Arc::new(EmbeddedStore { shared, journal: Mutex::new(journal), checkpoints: Some(checkpoints) }))
+        let mut store =
+            EmbeddedStore { shared: Arc::clone(&shared), journal: Mutex::new(journal), threads: Vec::new() };
+        let syncing = Arc::clone(&shared);
+        for (name, run) in [
+            ("checkpoint", Box::new(move || shared.checkpoints()) as Box<dyn FnOnce() + Send>),
+            ("journal", Box::new(move || syncing.sync_behind())),
+        ] {
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+            store.threads.push(thread.map_err(|error| EmbeddedError::Journal { dir: dir.to_owned(), error })?);
+        }
+        Ok(Arc::new(store))
     }
 
-    /// Returns the last record that is applied and synced.
+    /// Makes durable what has been applied.
+    ///
+    /// # Errors
+    /// If the store is broken, or breaks now: what it applied may be gone after a power cut.
+    pub fn sync(&self) -> Result<(), String> {
+        self.shared.usable()?;
+        self.shared.sync()
+    }
+
+    /// Returns the last record that is applied.
     #[must_use]
     pub fn applied(&self) -> Lsn {
         self.shared.recent.read().applied
@@ -275,7 +297,8 @@ impl Drop for EmbeddedStore {
         // Taken once, so that the thread is either before its look at `stop` or waiting.
         drop(self.shared.work.lock());
         self.shared.work_changed.notify_all();
-        if let Some(thread) = self.checkpoints.take() {
+        self.shared.behind.stop();
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
@@ -289,6 +312,17 @@ impl Shared {
     fn break_down(&self, text: String) -> String {
         tracing::error!(reason = %text, "embedded store stopped");
         self.broken.lock().get_or_insert(text).clone()
+    }
+
+    fn sync(&self) -> Result<(), String> {
+        let failed = |error| self.break_down(format!("the journal cannot be synced: {error}"));
+        self.behind.sync().map_err(failed)
+    }
+
+    fn sync_behind(&self) {
+        if let Err(error) = self.behind.run() {
+            self.break_down(format!("the journal cannot be synced: {error}"));
+        }
     }
 
     fn stored(&self, recent: &Recent, key: &[u8]) -> Result<Option<Stored>, EmbeddedError> {
@@ -371,7 +405,7 @@ impl EmbeddedTransport {
 
 impl Transport for EmbeddedTransport {
     fn connect(&self) -> Pending<'_, Result<StorageDurability, TransportError>> {
-        Box::pin(async { Ok(StorageDurability::Always) })
+        Box::pin(async { Ok(StorageDurability::EverySecond) })
     }
 
     fn send(&self, command: Command) -> Pending<'_, Result<StorageReply, TransportError>> {

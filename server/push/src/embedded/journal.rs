@@ -1,23 +1,27 @@
-//! The journal: every push since the last checkpoint, folded, synced before it is acknowledged.
+//! The journal: every push since the last checkpoint, folded, written before it is acknowledged and synced soon after
+//! (see [`Behind`]).
 //!
 //! Files `journal-<n>`, appended one after the other; record = `length u32, crc32c u32, command in the raw format`,
-//! little-endian. A record that is cut or does not check ends its file: it was never acknowledged. Should an
-//! acknowledged one be damaged, what follows the gap is dropped and the store stands at an earlier watermark: the
-//! pusher brings the rest again.
+//! little-endian. A record that is cut or does not check ends its file: the power failed before it was synced, or it was
+//! damaged. What follows the gap is dropped and the store stands at an earlier watermark: the pusher brings the rest
+//! again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tribunal_types::{Lsn, WriteKind};
 
+use super::behind::Behind;
 use super::fold::Folded;
 use super::raw::RawCommand;
 
 /// The open journal.
 pub(super) struct Journal {
     dir: PathBuf,
-    file: File,
+    file: Arc<File>,
+    behind: Arc<Behind>,
     number: u64,
     /// Files that hold what is newer than the last checkpoint, the open one last.
     files: Vec<PathBuf>,
@@ -29,7 +33,11 @@ pub(super) struct Journal {
 impl Journal {
     /// Hands every whole push in `dir` to `replay`, oldest first, and opens a new file behind them. `replay` returns
     /// false for a push that does not follow; it and what is behind it is removed.
-    pub(super) fn open(dir: &Path, mut replay: impl FnMut(&RawCommand<'_>) -> bool) -> io::Result<Self> {
+    pub(super) fn open(
+        dir: &Path,
+        behind: Arc<Behind>,
+        mut replay: impl FnMut(&RawCommand<'_>) -> bool,
+    ) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let mut found = Vec::new();
         for entry in fs::read_dir(dir)? {
@@ -45,12 +53,22 @@ impl Journal {
         for (_, path) in found {
             if follows {
                 let content = fs::read(&path)?;
-                if content.is_empty() {
+                let mut whole = 0;
+                follows = records(&content).all(|(command, end)| {
+                    let follows = replay(&command);
+                    whole = if follows { end } else { whole };
+                    follows
+                });
+                if whole == 0 {
                     fs::remove_file(&path)?;
                     continue;
                 }
-                follows = records(&content).all(|command| replay(&command));
-                bytes += content.len() as u64;
+                // What was read back must last: it may have come from the kernel's cache, and what goes on behind it
+                // relies on it. What was not read must not be found there the next time.
+                let file = Arc::new(OpenOptions::new().write(true).open(&path)?);
+                file.set_len(whole as u64)?;
+                behind.note(&file);
+                bytes += whole as u64;
                 files.push(path);
             } else {
                 tracing::warn!(path = %path.display(), "journal behind a gap removed; the log brings its rows again");
@@ -59,10 +77,10 @@ impl Journal {
         }
         let (file, path) = create(dir, number)?;
         files.push(path);
-        Ok(Journal { dir: dir.to_owned(), file, number, files, bytes, buffer: Vec::new() })
+        Ok(Journal { dir: dir.to_owned(), file, behind, number, files, bytes, buffer: Vec::new() })
     }
 
-    /// Appends a push and syncs it.
+    /// Appends a push; it is synced soon.
     pub(super) fn append(&mut self, folded: &Folded<'_>, from: Lsn, to: Lsn) -> io::Result<()> {
         self.buffer.clear();
         self.buffer.extend_from_slice(&[0; 8]);
@@ -71,8 +89,8 @@ impl Journal {
         let len = u32::try_from(self.buffer.len() - 8).map_err(|_| io::Error::other("a push above 4 GiB"))?;
         self.buffer[..4].copy_from_slice(&len.to_le_bytes());
         self.buffer[4..8].copy_from_slice(&crc.to_le_bytes());
-        self.file.write_all(&self.buffer)?;
-        self.file.sync_data()?;
+        (&*self.file).write_all(&self.buffer)?;
+        self.behind.note(&self.file);
         self.bytes += self.buffer.len() as u64;
         Ok(())
     }
@@ -92,24 +110,25 @@ impl Journal {
     }
 }
 
-fn create(dir: &Path, number: u64) -> io::Result<(File, PathBuf)> {
+fn create(dir: &Path, number: u64) -> io::Result<(Arc<File>, PathBuf)> {
     let path = dir.join(format!("journal-{number}"));
     let file = OpenOptions::new().create_new(true).append(true).open(&path)?;
     File::open(dir)?.sync_all()?;
-    Ok((file, path))
+    Ok((Arc::new(file), path))
 }
 
-/// Returns the whole records at the start of `content`.
-fn records(mut content: &[u8]) -> impl Iterator<Item = RawCommand<'_>> {
+/// Returns the whole records at the start of `content`, each with the place where it ends.
+fn records(content: &[u8]) -> impl Iterator<Item = (RawCommand<'_>, usize)> {
+    let mut left = content;
     std::iter::from_fn(move || {
-        let (head, rest) = content.split_first_chunk::<8>()?;
+        let (head, rest) = left.split_first_chunk::<8>()?;
         let (len, crc) = head.split_first_chunk::<4>()?;
         let (record, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
         if crc32c::crc32c(record).to_le_bytes() != *crc {
             return None;
         }
-        content = rest;
-        RawCommand::parse(record).ok()
+        left = rest;
+        Some((RawCommand::parse(record).ok()?, content.len() - left.len()))
     })
 }
 
