@@ -1,5 +1,8 @@
 //! The way of a request to its handler: single commits directly, everything else through the router.
 //!
+//! What is short runs where the connection lives; what may take long, or block, runs on the threads that share their work,
+//! if there are such (see [`crate::lanes`]).
+//!
 //! A commit is what the service is for, and finding its route among the others, with path parameters and boxed layers,
 //! took a seventh of the time that the HTTP threads spent on one. The routes themselves are all in `router.rs`, this one
 //! included: a commit whose path is spelled in another way is found there. Invariant: whatever guards requests (tenant,
@@ -8,25 +11,44 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use hyper::{Method, Request};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 use tower::ServiceExt;
 
 use crate::app::{App, RouterOptions};
+use crate::refusal::Refusal;
 use crate::router::router_of;
 use crate::service::Service;
 use crate::{access, commit};
 
 /// The route that answers a constant.
 const CONSTANT: &str = "/v1/debug/constant";
+/// The route that decides many.
+const BATCH: &str = "/v1/txns/batch-commit";
+/// Bytes of a batch that is parsed within a millisecond or so.
+const SHORT_BATCH_BYTES: u64 = 128 * 1024;
 
 /// All routes, and the short way to the one that matters most.
 #[derive(Clone)]
 pub struct Front {
     app: App,
     router: Router,
+    /// Where requests run that take long.
+    shared: Option<Handle>,
+}
+
+/// Ends a task that nobody waits for any more: the client went away.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Front {
@@ -34,7 +56,13 @@ impl Front {
     #[must_use]
     pub fn new(service: Arc<dyn Service>, options: RouterOptions) -> Self {
         let app = App::new(service, options);
-        Front { router: router_of(app.clone()), app }
+        Front { router: router_of(app.clone()), app, shared: None }
+    }
+
+    /// Sends requests that take long to `shared`, which must be a runtime of several threads.
+    #[must_use]
+    pub fn with_shared(self, shared: Handle) -> Self {
+        Front { shared: Some(shared), ..self }
     }
 
     /// Answers a request.
@@ -62,9 +90,39 @@ impl Front {
                 Err(refusal) => refusal.into_response(),
             };
         }
-        let Ok(response) = self.router.clone().oneshot(request.map(Body::new)).await;
+        match &self.shared {
+            Some(shared) if !is_short(&request) => self.elsewhere(shared, request).await,
+            _ => self.routed(request).await,
+        }
+    }
+
+    async fn routed(&self, request: Request<Incoming>) -> Response {
+        // In a box: it is many times as large as a commit's future, which would be moved about with it.
+        let Ok(response) = Box::pin(self.router.clone().oneshot(request.map(Body::new))).await;
         response
     }
+
+    async fn elsewhere(&self, shared: &Handle, request: Request<Incoming>) -> Response {
+        let router = self.router.clone();
+        let task = shared.spawn(async move {
+            let Ok(response) = router.oneshot(request.map(Body::new)).await;
+            response
+        });
+        let _abort = AbortOnDrop(task.abort_handle());
+        task.await.unwrap_or_else(|_| {
+            let detail = "the request could not be carried out; please report this with the server's log";
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
+        })
+    }
+}
+
+/// Tells whether a request is over soon and never blocks: a batch that is not large, or one row of the embedded store.
+fn is_short(request: &Request<Incoming>) -> bool {
+    let path = request.uri().path();
+    if request.method() == Method::POST && path == BATCH {
+        return request.body().size_hint().upper().is_some_and(|bytes| bytes <= SHORT_BATCH_BYTES);
+    }
+    request.method() == Method::GET && path.starts_with("/v1/stores/") && path.contains("/rows/")
 }
 
 /// Tells `/v1/txns/{txn_id}/commit`; whether the id is one, its handler says.

@@ -21,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::connection::{Activity, WatchedIo};
 use crate::counters;
 use crate::front::Front;
+use crate::lanes::{Lanes, Seat};
 use crate::tls::Socket;
 
 /// Bytes of a request's head. A percent-encoded key of the largest size fits.
@@ -82,6 +83,15 @@ pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
+/// What connections are carried by, beside their sockets.
+#[derive(Default)]
+pub struct Carriers {
+    /// Threads with connections of their own; without them connections share the threads that accept.
+    pub lanes: Option<Arc<Lanes>>,
+    /// TLS, if connections are secured.
+    pub tls: Option<TlsAcceptor>,
+}
+
 /// Serves until `shutdown` completes, then lets requests in flight end within the grace period.
 ///
 /// # Errors
@@ -92,18 +102,18 @@ pub async fn serve(
     options: ServerOptions,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    serve_tls(listener, front, options, None, shutdown).await
+    serve_on(Carriers::default(), listener, front, options, shutdown).await
 }
 
-/// Serves like [`serve`], under TLS if there is an acceptor for it. The handshake has the time of a head, too.
+/// Serves like [`serve`], on lanes and under TLS if there are any. A handshake has the time of a head, too.
 ///
 /// # Errors
 /// As for [`serve`].
-pub async fn serve_tls(
+pub async fn serve_on(
+    carriers: Carriers,
     listener: TcpListener,
     front: Front,
     options: ServerOptions,
-    tls: Option<TlsAcceptor>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let slots = Arc::new(Semaphore::new(options.connections_max));
@@ -126,15 +136,27 @@ pub async fn serve_tls(
             }
         };
         let (builder, front, watched) = (Arc::clone(&builder), Arc::clone(&front), watched.clone());
-        let tls = tls.clone();
-        counters::accepted();
-        tokio::spawn(async move {
+        let tls = carriers.tls.clone();
+        let serve = move |socket: TcpStream, seat: Option<Seat>| async move {
+            counters::accepted();
             if let Some(socket) = secured(socket, tls, options.header_timeout, watched.clone()).await {
                 connection(socket, &builder, front, options, watched).await;
             }
             counters::ended();
-            drop(slot);
-        });
+            drop((slot, seat));
+        };
+        match carriers.lanes.as_ref().and_then(|lanes| lanes.seat()) {
+            None => drop(tokio::spawn(serve(socket, None))),
+            Some((lane, seat)) => {
+                // Readiness is told to the lane that it is registered with.
+                let Ok(socket) = socket.into_std() else { continue };
+                lane.spawn(async move {
+                    if let Ok(socket) = TcpStream::from_std(socket) {
+                        serve(socket, Some(seat)).await;
+                    }
+                });
+            }
+        }
     }
     drop(listener);
     // Only connections hold receivers and slots from here on.

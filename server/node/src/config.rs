@@ -195,7 +195,7 @@ pub struct Http {
     pub body_timeout_ms: u64,
     /// Time a connection may stay silent between requests, milliseconds.
     pub idle_timeout_ms: u64,
-    /// Worker threads; 0 takes one per core.
+    /// Threads that serve connections, each its own; 0 takes one per core.
     pub threads: usize,
     /// Serve `/v1/debug/*`, for benchmarks.
     pub debug_routes: bool,

@@ -98,13 +98,13 @@ impl Drop for Gathered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::waiting::{Answered, Ticket};
+    use crate::waiting::{Answered, Ticket, Waiter};
     use tokio::sync::oneshot;
     use tribunal_types::TxnRequest;
 
     fn commit() -> (Commit, oneshot::Receiver<Answered>) {
-        let (reply, answer) = oneshot::channel();
-        (Commit { txn: Box::new(TxnRequest::default()), ticket: Ticket::Single(reply) }, answer)
+        let (waiter, answer) = Waiter::here();
+        (Commit { txn: Box::new(TxnRequest::default()), ticket: Ticket::Single(waiter) }, answer)
     }
 
     #[test]

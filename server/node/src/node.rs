@@ -12,7 +12,7 @@ use crossbeam_channel::{Sender, unbounded};
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tribunal_http::access::TenantQuota;
-use tribunal_http::{Front, RouterOptions, ServerOptions, Service};
+use tribunal_http::{Carriers, Front, Lanes, RouterOptions, ServerOptions, Service};
 use tribunal_log::HoldBack;
 use tribunal_types::{ControlChange, Existence, NamespaceId, PluginSlot, StoreSpec};
 
@@ -66,7 +66,10 @@ impl std::fmt::Display for NodeError {
 
 /// A running node.
 pub struct Node {
+    /// For everything that is not short: pushes, streams, the control plane.
     runtime: Runtime,
+    /// For connections and commits.
+    lanes: Arc<Lanes>,
     address: SocketAddr,
     service: Arc<NodeService>,
     messages: Sender<Message>,
@@ -86,7 +89,7 @@ impl Node {
     /// # Errors
     /// If anything of that fails; nothing runs then.
     pub fn start(config: &Config, with_kv: bool) -> Result<Node, NodeError> {
-        let runtime = runtime(config).map_err(NodeError::Start)?;
+        let runtime = runtime().map_err(NodeError::Start)?;
         let listener = runtime.block_on(async { tribunal_http::listen(config.listen) }).map_err(|error| {
             NodeError::Start(format!("cannot listen on {}: {error}; name another address", config.listen))
         })?;
@@ -136,6 +139,7 @@ impl Node {
             published: Arc::clone(&shared.published),
         };
         let handle = runtime.handle().clone();
+        let lanes = lanes(config).map_err(NodeError::Start)?;
         let telemetry = Telemetry::start(&handle, &shared.cache).map_err(NodeError::Start)?;
         let jwt = config.auth.jwt.as_ref().map(JwtGate::new).transpose().map_err(NodeError::Start)?;
         let access = Arc::new(Access::new(recovered.keys, jwt));
@@ -168,7 +172,7 @@ impl Node {
             workers: recovered.workers,
             image_every_bytes: config.log.image_every_bytes,
             gathered,
-            dispatch: Dispatch::start(runtime.handle()),
+            dispatch: Dispatch::start(&lanes.runtimes(), runtime.handle()),
             on_control: {
                 let (stores, pushes, access) = (Arc::clone(&stores), Arc::clone(&pushes), Arc::clone(&access));
                 Box::new(move |index, change| {
@@ -249,6 +253,7 @@ impl Node {
         });
         let mut node = Node {
             runtime,
+            lanes: Arc::new(lanes),
             address,
             service,
             messages,
@@ -304,11 +309,13 @@ impl Node {
             access: auth.required.then_some(quota),
         };
         let front = Front::new(Arc::clone(&self.service) as Arc<dyn Service>, routes);
+        let front = front.with_shared(self.runtime.handle().clone());
+        let carriers = Carriers { lanes: Some(Arc::clone(&self.lanes)), tls };
         let server = async move {
             let stopped = async {
                 let _ = stopped.await;
             };
-            if let Err(error) = tribunal_http::serve_tls(listener, front, options, tls, stopped).await {
+            if let Err(error) = tribunal_http::serve_on(carriers, listener, front, options, stopped).await {
                 tracing::error!(%error, "the listener failed");
             }
         };
@@ -443,12 +450,17 @@ fn carry_out(stores: &Stores, pushes: &Arc<Pushes>, change: &ControlChange) {
     }
 }
 
-fn runtime(config: &Config) -> Result<Runtime, String> {
+fn runtime() -> Result<Runtime, String> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if config.http.threads > 0 {
-        builder.worker_threads(config.http.threads);
-    }
-    builder.thread_name("http").enable_all().build().map_err(|error| format!("cannot start threads: {error}"))
+    builder.thread_name("shared").enable_all().build().map_err(|error| format!("cannot start threads: {error}"))
+}
+
+fn lanes(config: &Config) -> Result<Lanes, String> {
+    let count = match config.http.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    };
+    Lanes::start(count).map_err(|error| format!("cannot start threads: {error}"))
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, NodeError> {

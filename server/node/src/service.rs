@@ -34,7 +34,7 @@ use crate::sequencer::{KnownNow, Message, Shared};
 use crate::stats::Window;
 use crate::stores::{Records, Stores};
 use crate::telemetry::Tracing;
-use crate::waiting::{Answer, Answered, AnsweredMany, Commit, Many, Ticket, bytes_of};
+use crate::waiting::{Answer, Answered, AnsweredMany, Commit, Many, Ticket, Waiter, bytes_of};
 use crate::webhooks::Webhooks;
 
 /// A commit that is not durable after this long is answered with "outcome unknown".
@@ -115,7 +115,7 @@ impl NodeService {
     }
 
     /// Turns the sequencer's answer into words.
-    fn words(&self, answer: Answer, asked: Instant) -> Result<Decided, ServiceError> {
+    async fn words(&self, answer: Answer, asked: Instant) -> Result<Decided, ServiceError> {
         match answer {
             Answer::Decided { epoch, item } => {
                 let verdict = epoch
@@ -135,7 +135,7 @@ impl NodeService {
                 };
                 Ok(Decided { verdict, csn, replayed: false, applied: None, phases, traceparent: None })
             }
-            Answer::Stored(at) => self.stored(at),
+            Answer::Stored(at) => self.stored(at).await,
             Answer::BodyMismatch => Err(ServiceError::BodyMismatch),
             Answer::Expired => Err(ServiceError::TxnIdExpired),
             Answer::InFlight => Err(ServiceError::InFlight),
@@ -153,12 +153,15 @@ impl NodeService {
     }
 
     /// Looks a stored verdict up, in memory or in the log.
-    fn stored(&self, at: VerdictAt) -> Result<Decided, ServiceError> {
+    async fn stored(&self, at: VerdictAt) -> Result<Decided, ServiceError> {
         let verdict = match self.shared.cache.epoch(at.cen) {
             Some(epoch) => epoch.verdict(at.item),
             None => {
-                let read = tokio::task::block_in_place(|| self.records.log.epoch(at.cen));
-                let epoch = read.map_err(|error| ServiceError::Unavailable { detail: error.to_string() })?;
+                let log = self.records.log.clone();
+                let read = tokio::task::spawn_blocking(move || log.epoch(at.cen)).await;
+                let unavailable = |detail| ServiceError::Unavailable { detail };
+                let read = read.map_err(|error| unavailable(error.to_string()))?;
+                let epoch = read.map_err(|error| unavailable(error.to_string()))?;
                 epoch.and_then(|epoch| item_verdict(&epoch.0, &epoch.1, at.item))
             }
         };
@@ -216,8 +219,8 @@ impl NodeService {
     }
 
     async fn ask(&self, make: impl FnOnce(Ticket) -> Message) -> Result<Answer, ServiceError> {
-        let (reply, answer) = oneshot::channel();
-        self.send(make(Ticket::Single(reply)))?;
+        let (waiter, answer) = Waiter::here();
+        self.send(make(Ticket::Single(waiter)))?;
         match tokio::time::timeout(DECISION_PATIENCE, answer).await {
             Ok(Ok(answered)) => Ok(answered.answer),
             _ => Err(outcome_unknown()),
@@ -239,14 +242,14 @@ impl NodeService {
         }
         let asked = Instant::now();
         self.admit(bytes_of(&txn))?;
-        let (reply, answer) = oneshot::channel();
-        let commit = Commit { txn: Box::new(began(txn)), ticket: Ticket::Single(reply) };
+        let (waiter, answer) = Waiter::here();
+        let commit = Commit { txn: Box::new(began(txn)), ticket: Ticket::Single(waiter) };
         self.gathering.add(commit).map_err(|_| stopping())?;
         // The spent transaction is dropped here, where it was made.
         let Ok(Ok(Answered { answer, .. })) = tokio::time::timeout(DECISION_PATIENCE, answer).await else {
             return Err(outcome_unknown());
         };
-        let decided = self.words(answer, asked)?;
+        let decided = self.words(answer, asked).await?;
         let decided = self.until_applied(decided, ack, Instant::now() + APPLY_PATIENCE).await;
         self.answered(ack, asked, 1);
         Ok(decided)
@@ -279,7 +282,7 @@ impl NodeService {
             // One patience for all of them, or a dead store would hold the request for as many as there are.
             let deadline = Instant::now() + APPLY_PATIENCE;
             for (place, answer) in places.into_iter().zip(answers) {
-                let decided = match self.words(answer, asked) {
+                let decided = match self.words(answer, asked).await {
                     Ok(decided) => Ok(self.until_applied(decided, ack, deadline).await),
                     Err(error) => Err(error),
                 };
@@ -309,7 +312,7 @@ impl NodeService {
             }
         }
         match known {
-            KnownNow::At(at) => self.stored(at).map(TxnStatus::Decided),
+            KnownNow::At(at) => self.stored(at).await.map(TxnStatus::Decided),
             KnownNow::Expired => Ok(TxnStatus::UnknownExpired),
             // A fence must not end in doubt: it is put behind the transaction that is in flight.
             KnownNow::Unknown | KnownNow::InFlight if query.fence => self.fence(query).await,
@@ -321,7 +324,7 @@ impl NodeService {
     async fn fence(&self, query: StatusQuery) -> Result<TxnStatus, ServiceError> {
         match self.ask(|ticket| Message::Fence(query.namespace, query.id, ticket)).await? {
             Answer::Expired => Ok(TxnStatus::UnknownExpired),
-            answer => self.words(answer, Instant::now()).map(TxnStatus::Decided),
+            answer => self.words(answer, Instant::now()).await.map(TxnStatus::Decided),
         }
     }
 
@@ -470,7 +473,7 @@ impl Service for NodeService {
         Box::pin(async move {
             let asked = Instant::now();
             let answer = self.ask(|ticket| Message::Abort(namespace, id, ticket)).await?;
-            self.words(answer, asked)
+            self.words(answer, asked).await
         })
     }
 

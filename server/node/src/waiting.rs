@@ -1,14 +1,15 @@
 //! Who waits for an item of an epoch, what they get, and how an epoch's answers reach their tasks.
 //!
 //! Memory goes back to where it came from: a spent transaction travels with its answer, because freeing on another
-//! thread costs both of them. And answers travel together: [`Dispatch`] wakes one task, which wakes the others from a
-//! thread of theirs.
+//! thread costs both of them. And answers travel together: [`Dispatch`] wakes one task on each lane, which wakes the others
+//! there.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use tribunal_http::lanes;
 use tribunal_types::{TxnRequest, VerdictAt, Write};
 
 use crate::epoch_cache::ResolvedEpoch;
@@ -110,10 +111,30 @@ impl Many {
     }
 }
 
+/// Who waits for one answer, and on which lane, if it is one.
+pub struct Waiter {
+    reply: oneshot::Sender<Answered>,
+    lane: Option<usize>,
+}
+
+impl Waiter {
+    /// Makes a waiter of this thread's lane, and what it waits for.
+    #[must_use]
+    pub fn here() -> (Waiter, oneshot::Receiver<Answered>) {
+        let (reply, answer) = oneshot::channel();
+        (Waiter { reply, lane: lanes::here() }, answer)
+    }
+
+    fn answer(self, answered: Answered) {
+        // The client may have gone.
+        let _ = self.reply.send(answered);
+    }
+}
+
 /// One waiting item.
 pub enum Ticket {
     /// A request of its own.
-    Single(oneshot::Sender<Answered>),
+    Single(Waiter),
     /// A part of a request with many.
     Part(Arc<Many>, usize),
 }
@@ -122,9 +143,7 @@ impl Ticket {
     /// Answers at once.
     pub fn answer(self, answer: Answer, spent: Option<Box<TxnRequest>>) {
         match self {
-            Ticket::Single(reply) => {
-                let _ = reply.send(Answered { answer, spent });
-            }
+            Ticket::Single(waiter) => waiter.answer(Answered { answer, spent }),
             Ticket::Part(many, slot) => many.put(slot, answer, spent),
         }
     }
@@ -134,45 +153,54 @@ impl Ticket {
 const SINGLY_MAX: usize = 2;
 
 /// One answer on its way.
-type Reply = (oneshot::Sender<Answered>, Answered);
+type Reply = (Waiter, Answered);
 
 /// Hands the answers of an epoch to whoever waits. Holds no more answers than there are requests in flight.
 #[derive(Clone)]
-pub struct Dispatch(mpsc::UnboundedSender<Vec<Reply>>);
+pub struct Dispatch {
+    /// One for each lane, and one for the threads that share.
+    lanes: Vec<mpsc::UnboundedSender<Vec<Reply>>>,
+}
 
 impl Dispatch {
-    /// Starts the task that wakes the others, on the runtime where they run.
+    /// Starts the tasks that wake the others, each where these run: on every lane, and on `shared`.
     #[must_use]
-    pub fn start(runtime: &Handle) -> Dispatch {
-        let (sender, mut epochs) = mpsc::unbounded_channel::<Vec<Reply>>();
-        runtime.spawn(async move {
-            while let Some(replies) = epochs.recv().await {
-                for (reply, answered) in replies {
-                    let _ = reply.send(answered);
+    pub fn start(lanes: &[Handle], shared: &Handle) -> Dispatch {
+        let start = |runtime: &Handle| {
+            let (sender, mut epochs) = mpsc::unbounded_channel::<Vec<Reply>>();
+            runtime.spawn(async move {
+                while let Some(replies) = epochs.recv().await {
+                    singly(replies);
                 }
-            }
-        });
-        Dispatch(sender)
+            });
+            sender
+        };
+        Dispatch { lanes: lanes.iter().chain([shared]).map(start).collect() }
     }
 
     /// Gives answers that belong together.
     pub fn answer(&self, answers: Vec<(Ticket, Answered)>) {
-        let mut replies = Vec::with_capacity(answers.len());
+        let mut lanes: Vec<Vec<Reply>> = self.lanes.iter().map(|_| Vec::new()).collect();
+        let shared = lanes.len() - 1;
         for (ticket, answered) in answers {
             match ticket {
-                Ticket::Single(reply) => replies.push((reply, answered)),
+                Ticket::Single(waiter) => {
+                    let lane = waiter.lane.filter(|lane| *lane < shared).unwrap_or(shared);
+                    lanes[lane].push((waiter, answered));
+                }
                 Ticket::Part(many, slot) => many.put(slot, answered.answer, answered.spent),
             }
         }
-        let singly = |replies: Vec<Reply>| {
-            for (reply, answered) in replies {
-                let _ = reply.send(answered);
+        for (replies, lane) in lanes.into_iter().zip(&self.lanes) {
+            if replies.len() <= SINGLY_MAX {
+                singly(replies);
+            } else if let Err(mpsc::error::SendError(replies)) = lane.send(replies) {
+                singly(replies);
             }
-        };
-        if replies.len() <= SINGLY_MAX {
-            singly(replies);
-        } else if let Err(mpsc::error::SendError(replies)) = self.0.send(replies) {
-            singly(replies);
         }
     }
+}
+
+fn singly(replies: Vec<Reply>) {
+    replies.into_iter().for_each(|(waiter, answered)| waiter.answer(answered));
 }
