@@ -1,5 +1,6 @@
 //! Drives all clients of one turn from one thread with one epoll, the same for every peer: closed loop, one
-//! transaction a client, a new one as soon as the last has ended, whether it committed or not.
+//! transaction a client, a new one as soon as the last has ended, whether it committed or not. All answers that are there
+//! are taken in before the next transactions begin, so that these know what the answers said.
 //!
 //! Latency is from a transaction's begin to its verdict, reads included, because the peers read through the server.
 
@@ -66,6 +67,8 @@ struct Engine<'p> {
     nothing_known: RowModel,
     under_way: usize,
     done: Vec<(usize, Outcome)>,
+    /// Connections and slots whose transaction has ended.
+    free: Vec<(usize, usize)>,
     ran: Ran,
 }
 
@@ -132,6 +135,7 @@ impl<'p> Engine<'p> {
             nothing_known: RowModel::new(0, 0),
             under_way: 0,
             done: Vec::new(),
+            free: Vec::new(),
             ran: Engine::nothing(),
         })
     }
@@ -162,8 +166,14 @@ impl<'p> Engine<'p> {
             }
             for event in events.drain(..) {
                 let index = usize::try_from(event.data.u64()).expect("an index of ours");
-                self.ready(index, again)?;
+                self.ready(index)?;
             }
+            let mut free = std::mem::take(&mut self.free);
+            for (index, slot) in free.drain(..).filter(|_| again) {
+                self.begin(index, slot);
+                self.send(index)?;
+            }
+            self.free = free;
         }
         Ok(())
     }
@@ -176,7 +186,7 @@ impl<'p> Engine<'p> {
         self.under_way += 1;
     }
 
-    fn ready(&mut self, index: usize, again: bool) -> Result<(), BenchError> {
+    fn ready(&mut self, index: usize) -> Result<(), BenchError> {
         let connection = &mut self.connections[index];
         let (inbox, filled) = (&mut connection.inbox, connection.filled);
         match connection.client.stream.read(&mut inbox[filled..]) {
@@ -198,9 +208,7 @@ impl<'p> Engine<'p> {
         let mut done = std::mem::take(&mut self.done);
         for (slot, outcome) in done.drain(..) {
             self.end(index, slot, outcome)?;
-            if again {
-                self.begin(index, slot);
-            }
+            self.free.push((index, slot));
         }
         self.done = done;
         self.send(index)

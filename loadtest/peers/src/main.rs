@@ -76,7 +76,7 @@ struct Run {
     /// Rows.
     #[arg(long, default_value_t = 1_000_000)]
     rows: usize,
-    /// Clients, each with a connection and one transaction under way.
+    /// Clients, each with one transaction under way, and with a connection of its own unless commits are gathered.
     #[arg(long, default_value_t = 64)]
     clients: usize,
     /// Transactions in flight at Omid, and at Tribunal when it is compared with it.
@@ -99,8 +99,16 @@ struct Run {
     out: PathBuf,
 }
 
-const ALL: [Name; 7] =
-    [Name::Tribunal, Name::TribunalReads, Name::Redis, Name::Postgres, Name::Etcd, Name::TribunalBatch, Name::Omid];
+const ALL: [Name; 8] = [
+    Name::Tribunal,
+    Name::TribunalGathered,
+    Name::TribunalReads,
+    Name::Redis,
+    Name::Postgres,
+    Name::Etcd,
+    Name::TribunalBatch,
+    Name::Omid,
+];
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {

@@ -1,7 +1,9 @@
-//! Tribunal over HTTP/JSON, as three kinds of engine would use it.
+//! Tribunal over HTTP/JSON, as four kinds of engine would use it.
 //!
 //! `OwnRows`: the engine holds the rows itself, as the design has it, and posts the versions that it knows. All
 //! clients are sessions of one engine and share what it knows: its own commits, and what conflicts told it.
+//! `Gathered`: as `OwnRows`, but the engine posts the commits of its sessions together, in one request at a time, as
+//! databases gather commits for one sync.
 //! `HttpReads`: the engine holds nothing and reads its rows from the embedded store, one GET a row, all of a
 //! transaction sent at once. It may see rows that the push has not brought up to date, and aborts for it.
 //! `Batches`: as `OwnRows`, many transactions a request, into a store that has a log and no storage.
@@ -42,6 +44,8 @@ pub const LOG_ONLY: &str = "log";
 pub enum Kind {
     /// Rows in the engine.
     OwnRows,
+    /// Rows in the engine, commits posted together.
+    Gathered,
     /// Rows read over HTTP.
     HttpReads,
     /// Rows in the engine, transactions posted many at a time.
@@ -107,7 +111,7 @@ impl Tribunal {
     pub fn client(&self, kind: Kind, shape: &Shape, slots: usize, seed: u64) -> Result<Client, BenchError> {
         let stream = TcpStream::connect(self.process.addr()).map_err(BenchError::io("connect to tribunal"))?;
         let (store, rows) = match kind {
-            Kind::OwnRows | Kind::HttpReads => (PUSHED, &self.pushed),
+            Kind::OwnRows | Kind::Gathered | Kind::HttpReads => (PUSHED, &self.pushed),
             Kind::Batches => (LOG_ONLY, &self.log_only),
         };
         // The peers' values have no quotes.
@@ -124,7 +128,7 @@ impl Tribunal {
                 let reads_over_http = kind == Kind::HttpReads;
                 Box::new(Single { post, reads_over_http, plan: Plan::default(), seen: Seen::default(), reading: 0 })
             }
-            Kind::Batches => Box::new(Batches { post, slots, gathering: Vec::new(), under_way: Vec::new() }),
+            Kind::Batches | Kind::Gathered => Box::new(Batches { post, slots, gathering: Vec::new(), under_way: Vec::new() }),
         };
         Ok(Client { stream, session, slots })
     }
@@ -326,6 +330,7 @@ impl Session for Single {
     }
 }
 
+/// Posts what all slots have ready, and waits for the answer.
 struct Batches {
     post: Post,
     slots: usize,

@@ -24,6 +24,8 @@ const JAVA_WARMUP: Duration = Duration::from_secs(5);
 pub enum Name {
     /// Tribunal, rows in the engine.
     Tribunal,
+    /// Tribunal, rows in the engine, which posts the commits of its sessions together.
+    TribunalGathered,
     /// Tribunal, rows read over HTTP.
     TribunalReads,
     /// Redis, WATCH and MULTI, synced append-only file.
@@ -44,6 +46,7 @@ impl Name {
     pub fn label(self) -> &'static str {
         match self {
             Name::Tribunal => "Tribunal",
+            Name::TribunalGathered => "Tribunal, commits gathered by the engine",
             Name::TribunalReads => "Tribunal, rows read over HTTP",
             Name::Redis => "Redis WATCH/MULTI, AOF always",
             Name::Postgres => "PostgreSQL 15 SERIALIZABLE",
@@ -56,6 +59,7 @@ impl Name {
     fn kind(self) -> Option<Kind> {
         match self {
             Name::Tribunal => Some(Kind::OwnRows),
+            Name::TribunalGathered => Some(Kind::Gathered),
             Name::TribunalReads => Some(Kind::HttpReads),
             Name::TribunalBatch => Some(Kind::Batches),
             _ => None,
@@ -176,7 +180,7 @@ impl Arena {
         let data = &installed.data;
         let has = |name: Name| names.contains(&name);
         let mut stores = Vec::new();
-        if has(Name::Tribunal) || has(Name::TribunalReads) {
+        if [Name::Tribunal, Name::TribunalGathered, Name::TribunalReads].into_iter().any(has) {
             stores.push(PUSHED);
         }
         if has(Name::TribunalBatch) {
@@ -296,8 +300,11 @@ impl Arena {
     }
 
     fn clients(&self, peer: &Peer, name: Name, shape: &Shape) -> Result<Vec<Client>, BenchError> {
-        let count = if name.is_oracle() { self.pace.oracle_connections } else { self.pace.clients };
-        let slots = if name.is_oracle() { self.pace.in_flight / count } else { 1 };
+        let (count, slots) = match name {
+            Name::TribunalGathered => (1, self.pace.clients),
+            name if name.is_oracle() => (self.pace.oracle_connections, self.pace.in_flight / self.pace.oracle_connections),
+            _ => (self.pace.clients, 1),
+        };
         // Values and ids of every turn are new ones.
         let seed = |index: usize| self.turns * 1_000_003 + index as u64;
         let connect = |index| match peer {
