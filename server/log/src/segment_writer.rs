@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,8 @@ use crate::tree_records::Appended;
 const WIPE_BYTES: usize = 1024 * 1024;
 /// Bytes of zeros that are written at once beside commits.
 const FILL_STEP_BYTES: usize = 512 * 1024;
+/// Bytes of a page of the kernel's cache, and what direct writes are aligned to.
+const PAGE_BYTES: usize = 4096;
 /// How long the filling thread rests after each step.
 const FILL_PAUSE: Duration = Duration::from_millis(3);
 
@@ -84,7 +86,7 @@ impl SegmentWriter {
             if self.current.as_ref().is_none_or(|segment| at + buffer.len() as u64 > segment.end()) {
                 // No room: what is there goes into this segment, the chunk into the next.
                 buffer.truncate(start);
-                self.write_at(at, &buffer)?;
+                self.write_at(at, &mut buffer)?;
                 buffer.clear();
                 at = self.roll()?;
                 position = at;
@@ -92,14 +94,22 @@ impl SegmentWriter {
             }
             first.get_or_insert(position);
         }
-        self.write_at(at, &buffer)?;
-        self.tail = at + buffer.len() as u64;
+        let tail = at + buffer.len() as u64;
+        self.write_at(at, &mut buffer)?;
+        self.tail = tail;
         Ok(first.unwrap_or(at))
     }
 
-    fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+    /// Writes `bytes` and the zeros that are behind them anyway, up to the end of a page: a page that is not in the
+    /// kernel's cache, as none of a new segment is, would have to be read before a part of it could be written.
+    fn write_at(&self, position: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
         match &self.current {
-            Some(segment) if !bytes.is_empty() => segment.file.write_all_at(bytes, position - segment.base),
+            Some(segment) if !bytes.is_empty() => {
+                let at = position - segment.base;
+                let end = (at + bytes.len() as u64).next_multiple_of(PAGE_BYTES as u64).min(segment.len);
+                bytes.resize(usize::try_from(end - at).map_err(io::Error::other)?, 0);
+                segment.file.write_all_at(bytes, at)
+            }
             _ => Ok(()),
         }
     }
@@ -241,16 +251,30 @@ fn create(dir: &Path, base: u64) -> io::Result<Segment> {
 
 /// Writes zeros over a segment's blocks, a little at a time: a flood would hold up the commits beside it.
 fn fill(segment: &Segment, stop: &AtomicBool) -> io::Result<()> {
-    let zeros = vec![0; FILL_STEP_BYTES];
+    let room = vec![0; FILL_STEP_BYTES + PAGE_BYTES];
+    let zeros = &room[room.as_ptr().align_offset(PAGE_BYTES)..][..FILL_STEP_BYTES];
+    // Past the kernel's cache, which would copy and keep what nobody reads.
+    let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+    let mut direct = OpenOptions::new().write(true).custom_flags(flags).open(&segment.path).ok();
     let mut at = 0;
     while at < segment.len && !stop.load(Ordering::Relaxed) {
         let step = usize::try_from((segment.len - at).min(FILL_STEP_BYTES as u64)).unwrap_or(FILL_STEP_BYTES);
-        segment.file.write_all_at(&zeros[..step], at)?;
-        segment.file.sync_data()?;
+        match &direct {
+            // A file system that opens but does not write like this.
+            Some(file) if file.write_all_at(&zeros[..step], at).is_err() => {
+                direct = None;
+                continue;
+            }
+            Some(_) => {}
+            None => {
+                segment.file.write_all_at(&zeros[..step], at)?;
+                segment.file.sync_data()?;
+            }
+        }
         at += step as u64;
         std::thread::sleep(FILL_PAUSE);
     }
-    Ok(())
+    segment.file.sync_all()
 }
 
 /// Creates a file whose blocks are reserved, so that a full disk shows here and not in the middle of a segment.
