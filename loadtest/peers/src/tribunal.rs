@@ -128,7 +128,9 @@ impl Tribunal {
                 let reads_over_http = kind == Kind::HttpReads;
                 Box::new(Single { post, reads_over_http, plan: Plan::default(), seen: Seen::default(), reading: 0 })
             }
-            Kind::Batches | Kind::Gathered => Box::new(Batches { post, slots, gathering: Vec::new(), under_way: Vec::new() }),
+            Kind::Batches | Kind::Gathered => {
+                Box::new(Batches { post, slots, gathering: Vec::new(), under_way: Vec::new() })
+            }
         };
         Ok(Client { stream, session, slots })
     }

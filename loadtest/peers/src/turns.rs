@@ -302,7 +302,9 @@ impl Arena {
     fn clients(&self, peer: &Peer, name: Name, shape: &Shape) -> Result<Vec<Client>, BenchError> {
         let (count, slots) = match name {
             Name::TribunalGathered => (1, self.pace.clients),
-            name if name.is_oracle() => (self.pace.oracle_connections, self.pace.in_flight / self.pace.oracle_connections),
+            name if name.is_oracle() => {
+                (self.pace.oracle_connections, self.pace.in_flight / self.pace.oracle_connections)
+            }
             _ => (self.pace.clients, 1),
         };
         // Values and ids of every turn are new ones.

@@ -614,6 +614,45 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_a_lost_tail_is_forgotten_and_what_is_pushed_again_lasts() {
+        let dir = TempDir::new("embedded-gap");
+        let push = |store: &EmbeddedStore, lsn: u64| {
+            assert_eq!(reply(store, &raw_command(lsn, lsn + 1, &[(Put, "k", &lsn.to_string())])).0, 0);
+        };
+        let file = |number: u64| dir.path().join(format!("journal/journal-{number}"));
+        let store = EmbeddedStore::open(dir.path(), 8 << 20).expect("opens");
+        (0..4).for_each(|lsn| push(&store, lsn));
+        // A second file, while the rows of the first are still on their way to sled.
+        drop(store.journal.lock().turn().expect("turns"));
+        (4..8).for_each(|lsn| push(&store, lsn));
+        store.sync().expect("syncs");
+        drop(store);
+        // A power cut that took the tail of the first file, which had not been synced, and left the second.
+        let len = fs::metadata(file(0)).expect("is there").len();
+        fs::OpenOptions::new().write(true).open(file(0)).and_then(|f| f.set_len(len - 3)).expect("cuts");
+        let store = EmbeddedStore::open(dir.path(), 8 << 20).expect("opens behind the cut");
+        assert_eq!(store.applied(), Lsn(3));
+        assert!(!file(1).exists(), "it does not follow");
+        (3..9).for_each(|lsn| push(&store, lsn));
+        drop(store);
+        let store = EmbeddedStore::open(dir.path(), 8 << 20).expect("opens again");
+        assert_eq!((store.applied(), value(&store, "k").as_deref()), (Lsn(9), Some("8")));
+    }
+
+    #[test]
+    fn a_sync_covers_what_was_applied_before_it_and_happens_by_itself() {
+        let dir = TempDir::new("embedded-behind");
+        let store = EmbeddedStore::open(dir.path(), 8 << 20).expect("opens");
+        assert_eq!(reply(&store, &raw_command(0, 1, &[(Put, "k", "1")])).0, 0);
+        store.sync().expect("syncs");
+        assert!(store.shared.behind.is_empty());
+        assert_eq!(reply(&store, &raw_command(1, 2, &[(Put, "k", "2")])).0, 0);
+        while !store.shared.behind.is_empty() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
     fn readers_never_see_half_a_push() {
         let dir = TempDir::new("embedded-whole");
         let store = EmbeddedStore::open(dir.path(), 8 << 20).expect("opens");

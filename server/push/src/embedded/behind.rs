@@ -74,6 +74,12 @@ impl Behind {
         }
     }
 
+    /// Tells whether nothing is noted.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.state.lock().files.is_empty()
+    }
+
     /// Ends [`Behind::run`].
     pub(super) fn stop(&self) {
         self.state.lock().stop = true;
