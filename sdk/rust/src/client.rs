@@ -1,5 +1,6 @@
 //! The client: one method per question, and [`Client::run`] for work that may be repeated.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ use crate::{Committed, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, T
 pub struct ClientOptions {
     /// API key, if the server asks for one.
     pub api_key: Option<String>,
+    /// PEM file with the certificate authorities that are trusted over `https`; without it, those of the machine are.
+    pub ca_file: Option<PathBuf>,
     /// Bound for one answer, beyond what a request itself asks to wait.
     pub timeout: Duration,
     /// How long a lost reply is asked for before it becomes [`Error::OutcomeUnknown`].
@@ -36,6 +39,7 @@ impl Default for ClientOptions {
     fn default() -> Self {
         ClientOptions {
             api_key: None,
+            ca_file: None,
             timeout: Duration::from_secs(30),
             resolve_timeout: Duration::from_secs(30),
             connections_idle_max: 256,
@@ -45,11 +49,13 @@ impl Default for ClientOptions {
 }
 
 impl ClientOptions {
-    /// Returns the defaults, with the API key that the variable `TRIBUNAL_API_KEY` holds, if it holds one.
+    /// Returns the defaults, with the API key that the variable `TRIBUNAL_API_KEY` holds and the CA file that
+    /// `TRIBUNAL_CA_FILE` names, if they are set.
     #[must_use]
     pub fn from_env() -> Self {
         let api_key = std::env::var("TRIBUNAL_API_KEY").ok().filter(|key| !key.is_empty());
-        ClientOptions { api_key, ..ClientOptions::default() }
+        let ca_file = std::env::var_os("TRIBUNAL_CA_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
+        ClientOptions { api_key, ca_file, ..ClientOptions::default() }
     }
 }
 
@@ -134,7 +140,7 @@ struct Inner {
 }
 
 impl Client {
-    /// Builds a client for `http://host:port` with default options. Connects when it is used.
+    /// Builds a client for `http://host:port` or `https://host:port` with default options. Connects when it is used.
     ///
     /// # Errors
     /// [`Error::Misuse`] if this is no such URL.
@@ -145,9 +151,10 @@ impl Client {
     /// Builds a client.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if the URL or the API key cannot be used.
+    /// [`Error::Misuse`] if the URL, the API key or the CA file cannot be used.
     pub fn with_options(url: &str, options: ClientOptions) -> Result<Self, Error> {
-        let connection = Connection::new(url, options.api_key.as_deref(), options.connections_idle_max)?;
+        let (api_key, ca_file) = (options.api_key.as_deref(), options.ca_file.as_deref());
+        let connection = Connection::new(url, api_key, ca_file, options.connections_idle_max)?;
         Ok(Client { inner: Arc::new(Inner { connection, options }) })
     }
 
@@ -252,7 +259,7 @@ impl Client {
         match self.exchange(Method::POST, &path, Some(&prepared.request), 0).await? {
             Ok(answer) if is_settled(&answer) => decision(read(&answer)?, answer.replayed),
             Ok(answer) => self.resolve(&prepared.txn_id, &answer.status.to_string()).await,
-            Err(lost) if lost.never_sent => Err(unavailable(lost)),
+            Err(lost) if lost.never_sent => Err(Error::of_no_answer(lost)),
             Err(lost) => self.resolve(&prepared.txn_id, &lost.text).await,
         }
     }
@@ -273,7 +280,7 @@ impl Client {
                 return Ok(answer.results.into_iter().map(|result| decision(result, false)).collect());
             }
             Ok(answer) => answer.status.to_string(),
-            Err(lost) if lost.never_sent => return Err(unavailable(lost)),
+            Err(lost) if lost.never_sent => return Err(Error::of_no_answer(lost)),
             Err(lost) => lost.text,
         };
         let mut outcomes = Vec::with_capacity(commits.len());
@@ -353,7 +360,7 @@ impl Client {
         let path = format!("/v1/stores/{}/rows/{key}", wire::percent_encoded(store.as_bytes()));
         let answer = match self.exchange(Method::GET, &path, None::<&()>, 0).await? {
             Ok(answer) => answer,
-            Err(lost) => return Err(unavailable(lost)),
+            Err(lost) => return Err(Error::of_no_answer(lost)),
         };
         if answer.status == StatusCode::NOT_FOUND {
             // Absence of the row is an answer; absence of the store is a mistake, and comes with a code of its own.
@@ -500,6 +507,10 @@ impl Client {
         if answer.status.is_success() { Ok(()) } else { read(&answer) }
     }
 
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.inner.connection
+    }
+
     pub(crate) async fn ask(
         &self,
         method: Method,
@@ -507,7 +518,7 @@ impl Client {
         body: Option<&impl Serialize>,
         wait_ms: u32,
     ) -> Result<Answer, Error> {
-        self.exchange(method, path, body, wait_ms).await?.map_err(unavailable)
+        self.exchange(method, path, body, wait_ms).await?.map_err(Error::of_no_answer)
     }
 
     async fn exchange(
@@ -522,6 +533,7 @@ impl Client {
             .transpose()
             .map_err(|e| Error::misuse(format!("the request is no JSON: {e}")))?;
         let timeout = self.inner.options.timeout + Duration::from_millis(wait_ms.into());
+        let body = body.map(|bytes| ("application/json", bytes));
         Ok(self.inner.connection.ask(method, path, body, timeout).await)
     }
 }
@@ -553,10 +565,6 @@ fn decision(outcome: TxnOutcome, replayed: bool) -> Result<Outcome, Error> {
     }
     let status = outcome.status;
     Outcome::of(outcome, replayed)?.ok_or_else(|| Error::misbehaved(format!("{status:?} where a decision was due")))
-}
-
-fn unavailable(lost: NoAnswer) -> Error {
-    Error::Unavailable { text: lost.text, retry_after: None }
 }
 
 fn row_of(row: tribunal_api::Row) -> Result<Row, Error> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tribunal_api::Problem;
 
 use crate::Aborted;
+use crate::connection::NoAnswer;
 
 /// Why there is no decision, or no result.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +51,13 @@ impl Error {
         } else {
             Error::ClientMistake(Box::new(problem))
         }
+    }
+
+    pub(crate) fn of_no_answer(lost: NoAnswer) -> Self {
+        if lost.hopeless {
+            return Error::Misuse(lost.text);
+        }
+        Error::Unavailable { text: lost.text, retry_after: None }
     }
 
     pub(crate) fn misuse(text: impl Into<String>) -> Self {

@@ -35,6 +35,7 @@
 //! A lost reply is never guessed: the transaction's id is asked for with a fence, so that it either had committed or
 //! never will. Never does this crate run the caller's work twice outside [`Client::run`].
 
+mod call;
 mod client;
 mod connection;
 mod consumers;
@@ -42,10 +43,12 @@ mod error;
 mod log;
 mod outcome;
 mod retry;
+mod tls;
 mod transaction;
 mod wire;
 mod writes;
 
+pub use call::Call;
 pub use client::{BeginOptions, Client, ClientOptions, Row, RowPage, TxnStatus};
 pub use error::Error;
 pub use log::{LogReader, LogRecord, LogWrite};

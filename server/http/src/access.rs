@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::body::HttpBody;
 use axum::extract::{MatchedPath, Request, State};
@@ -22,7 +23,7 @@ use tribunal_types::{NamespaceId, Role, Roles};
 use crate::admitted_body::admitted;
 use crate::app::App;
 use crate::refusal::Refusal;
-use crate::service::ServiceError;
+use crate::service::{Service, ServiceError};
 
 /// Until a larger answer is sent, it counts as in flight.
 const ANSWER_BYTES_SMALL: u64 = 64 * 1024;
@@ -115,12 +116,45 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     request.extensions_mut().insert(principal);
     // There is one, or `enter` had refused.
     let token = bearer(request.headers()).unwrap_or_default().to_owned();
+    let answering = Answering::new(slot, &app.service);
     let response = next.run(request).await;
+    let Some(slot) = answering.answered() else { return response };
     // A small answer is as good as sent.
     if response.body().size_hint().exact().is_some_and(|bytes| bytes <= ANSWER_BYTES_SMALL) {
         return response;
     }
     response.map(|body| admitted(body, slot, app.service, token))
+}
+
+/// The place of a request that is being answered. If it is given up before (its caller has gone, and hyper drops it), what
+/// it asked for may wait on: the place is given back only when that is done as far as anybody can tell, which is when
+/// another request would be told to come back.
+pub(crate) struct Answering<'a> {
+    slot: Option<Slot>,
+    service: &'a Arc<dyn Service>,
+}
+
+impl<'a> Answering<'a> {
+    pub(crate) fn new(slot: Slot, service: &'a Arc<dyn Service>) -> Self {
+        Answering { slot: Some(slot), service }
+    }
+
+    /// Its answer is there.
+    pub(crate) fn answered(mut self) -> Option<Slot> {
+        self.slot.take()
+    }
+}
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        if let (Some(slot), Ok(runtime)) = (self.slot.take(), tokio::runtime::Handle::try_current()) {
+            let wait = Duration::from_millis(self.service.retry_after_ms());
+            runtime.spawn(async move {
+                tokio::time::sleep(wait).await;
+                drop(slot);
+            });
+        }
+    }
 }
 
 /// Lets a single commit in, which does not come through the router: puts its [`Principal`] into the extensions.

@@ -70,17 +70,16 @@ impl Front {
         if request.method() == Method::POST && is_commit(request.uri().path()) {
             let (mut parts, body) = request.into_parts();
             // The place lasts until the commit is decided.
-            let _slot = match self.app.options.access {
+            let answering = match self.app.options.access {
                 None => None,
                 Some(_) => match access::enter_commit(&self.app, &mut parts) {
-                    Ok(slot) => Some(slot),
+                    Ok(slot) => Some(access::Answering::new(slot, &self.app.service)),
                     Err(response) => return response,
                 },
             };
-            return match commit::decide(&self.app, &parts, body).await {
-                Ok(response) => response,
-                Err(refusal) => refusal.into_response(),
-            };
+            let decided = commit::decide(&self.app, &parts, body).await;
+            drop(answering.and_then(access::Answering::answered));
+            return decided.unwrap_or_else(IntoResponse::into_response);
         }
         // The yardstick of commits takes the same way as they do, or it would flatter them.
         if self.app.options.debug_routes && self.app.options.access.is_none() && request.uri().path() == CONSTANT {

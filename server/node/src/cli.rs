@@ -152,6 +152,9 @@ pub struct Target {
     /// File with the API key; without it, the variable `TRIBUNAL_API_KEY` counts.
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
+    /// PEM file with the certificate authority of an `https` service, if the machine does not trust it.
+    #[arg(long, value_name = "FILE", env = "TRIBUNAL_CA_FILE")]
+    pub ca_file: Option<PathBuf>,
     /// Print JSON, one object a line.
     #[arg(long)]
     pub json: bool,
@@ -164,7 +167,8 @@ impl Target {
     /// If the key cannot be read.
     pub fn client(&self) -> Result<Client, Error> {
         let api_key = self.api_key().map_err(Error::Misuse)?;
-        Client::with_options(&self.url, ClientOptions { api_key, ..ClientOptions::default() })
+        let ca_file = self.ca_file.clone();
+        Client::with_options(&self.url, ClientOptions { api_key, ca_file, ..ClientOptions::default() })
     }
 
     /// Returns the caller's API key, if there is one.

@@ -4,22 +4,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout_at;
 use tribunal_http::feeds::{ConsumerStatus, Feeds, Registration, StateRows, Stats, StoreState, WebhookStatus};
 use tribunal_http::service::{Answer, LogPage, LogQuery, ServiceError, StoredRow};
 use tribunal_push::{EmbeddedImage, EmbeddedStore};
 use tribunal_types::{Lsn, NamespaceId, StoreId, limits};
 
+use crate::image_places::ImagePlace;
 use crate::service::{NodeService, unreadable};
 use crate::stores::NoRecords;
 
-/// State images under way at once: each may keep rows that were overwritten meanwhile in memory.
-pub const STATE_IMAGES_MAX: usize = 4;
 /// Rows of an image that are read at once.
 const IMAGE_PAGE_ROWS: usize = 1_000;
-/// When to come back if too many images are under way.
-const IMAGE_RETRY_MS: u64 = 1_000;
 
 impl NodeService {
     /// Reads a page of a log, waiting for the first record of that store, until the deadline or the end of the node.
@@ -54,24 +50,22 @@ impl NodeService {
         }
     }
 
-    async fn image(&self, store: Arc<EmbeddedStore>) -> Result<StoreState, ServiceError> {
-        let slot = Arc::clone(&self.images)
-            .try_acquire_owned()
-            .map_err(|_| ServiceError::Overloaded { retry_after_ms: IMAGE_RETRY_MS })?;
+    async fn image(&self, of: NamespaceId, store: Arc<EmbeddedStore>) -> Result<StoreState, ServiceError> {
+        let place = self.images.take(of)?;
         // Waits for the push under way.
         let image = tokio::task::spawn_blocking(move || store.image()).await.map_err(failed)?;
         let lsn = image.lsn();
-        Ok(StoreState::Rows { lsn, rows: Box::new(Rows { image: Some(image), _slot: slot }) })
+        Ok(StoreState::Rows { lsn, rows: Box::new(Rows { image: Some(image), _place: place }) })
     }
 }
 
 impl Feeds for NodeService {
     fn state(&self, store: StoreId) -> Answer<'_, StoreState> {
         Box::pin(async move {
-            if let Some(embedded) = self.pushes.embedded(store) {
-                return self.image(embedded).await;
-            }
             let spec = self.catalog_entry(store)?;
+            if let Some(embedded) = self.pushes.embedded(store) {
+                return self.image(spec.namespace, embedded).await;
+            }
             if spec.adaptor.is_some() {
                 let acked = self.shared.published.store(store).map_or(Lsn(0), |progress| progress.acked);
                 return Ok(StoreState::Storage { lsn: acked });
@@ -127,7 +121,7 @@ impl Feeds for NodeService {
 struct Rows {
     /// Away while a page is read; gone if that failed.
     image: Option<EmbeddedImage>,
-    _slot: OwnedSemaphorePermit,
+    _place: ImagePlace,
 }
 
 impl StateRows for Rows {

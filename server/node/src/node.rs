@@ -245,7 +245,7 @@ impl Node {
             webhooks: Arc::new(webhooks),
             record_times: RecordTimes::default(),
             window,
-            images: Arc::new(tokio::sync::Semaphore::new(crate::feeds::STATE_IMAGES_MAX)),
+            images: crate::image_places::ImagePlaces::default(),
             declaring: Arc::default(),
             keying: Arc::default(),
             plugins: PluginAdmin::new(modules, slots, messages.clone(), runtime.handle().clone()),

@@ -23,6 +23,7 @@ use tribunal_push::{
 use tribunal_types::{Lsn, StoreId, StoreSpec};
 
 use crate::declared::DeclaredStore;
+use crate::embedded_memory::EmbeddedMemory;
 use crate::modules::Modules;
 use crate::plugins::Language;
 use crate::reach::{Reach, Reaches};
@@ -30,9 +31,6 @@ use crate::sequencer::Message;
 use crate::stores::{Acks, Records};
 use crate::telemetry::Tracing;
 
-/// Memory that one embedded store may use, bytes; it is taken as rows come. With less, a million rows written
-/// uniformly wait for the disk.
-const EMBEDDED_CACHE_BYTES: u64 = 1 << 30;
 /// How long to wait for readers of an embedded store that is to be opened anew.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -94,6 +92,7 @@ pub struct Pushes {
     /// Wakes whoever waits for a push to be made.
     settled: watch::Sender<()>,
     embedded: Mutex<HashMap<StoreId, Arc<EmbeddedStore>>>,
+    embedded_memory: Mutex<EmbeddedMemory>,
     modules: Arc<Modules>,
     tracing: Option<Arc<Tracing>>,
 }
@@ -110,7 +109,20 @@ impl Pushes {
         tracing: Option<Arc<Tracing>>,
     ) -> Pushes {
         let (slots, embedded, settled) = (Mutex::default(), Mutex::default(), watch::Sender::new(()));
-        Pushes { data, reaches, records, messages, runtime, slots, settled, embedded, modules, tracing }
+        let embedded_memory = Mutex::default();
+        Pushes {
+            data,
+            reaches,
+            records,
+            messages,
+            runtime,
+            slots,
+            settled,
+            embedded,
+            embedded_memory,
+            modules,
+            tracing,
+        }
     }
 
     /// Checks a store's adaptor and configuration before anything is written; returns whether the adaptor moves its
@@ -145,6 +157,7 @@ impl Pushes {
         if !embedded {
             // What an earlier declaration kept here is not this store's data any more.
             self.embedded.lock().remove(&id);
+            self.embedded_memory.lock().take_back(id);
         }
         slots.insert(id, Slot { store: store.clone(), state });
         drop(slots);
@@ -240,7 +253,8 @@ impl Pushes {
             return Ok(Arc::clone(open));
         }
         let dir = self.data.join("stores").join(spec.id.to_string());
-        let open = EmbeddedStore::open(&dir, EMBEDDED_CACHE_BYTES).map_err(|error| error.to_string())?;
+        let bytes = self.embedded_memory.lock().give(spec.id, spec.namespace);
+        let open = EmbeddedStore::open(&dir, bytes).map_err(|error| error.to_string())?;
         embedded.insert(spec.id, Arc::clone(&open));
         Ok(open)
     }

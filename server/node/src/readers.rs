@@ -20,6 +20,8 @@ use tribunal_types::{Lsn, NamespaceId, StoreId};
 
 /// Checkpoints that a node remembers.
 const CHECKPOINTS_MAX: usize = 4_096;
+/// Those of one tenant that is not the service's own.
+const CHECKPOINTS_PER_TENANT_MAX: usize = 256;
 /// Shortest time between two writes.
 const PACE: Duration = Duration::from_millis(20);
 /// How long a watermark may wait for its write.
@@ -104,20 +106,24 @@ impl Readers {
     /// # Errors
     /// See [`Unsaved`].
     pub async fn set(&self, checkpoint: Checkpoint) -> Result<(), Unsaved> {
-        let (change, room) = self.change(Duration::ZERO, |remembered| {
-            let full = remembered.checkpoints.len() >= CHECKPOINTS_MAX;
+        let (change, full) = self.change(Duration::ZERO, |remembered| {
+            let namespace = checkpoint.namespace;
+            let full = full(&remembered.checkpoints, namespace);
             let known = remembered.checkpoints.iter_mut().find(|known| {
                 (known.namespace, known.store) == (checkpoint.namespace, checkpoint.store)
                     && known.name == checkpoint.name
             });
             match known {
                 Some(known) => *known = checkpoint,
-                None if full => return false,
+                None if full.is_some() => return full,
                 None => remembered.checkpoints.push(checkpoint),
             }
-            true
+            None
         });
-        if room { self.durable(change).await } else { Err(Unsaved::TooMany(CHECKPOINTS_MAX)) }
+        match full {
+            None => self.durable(change).await,
+            Some(max) => Err(Unsaved::TooMany(max)),
+        }
     }
 
     /// Forgets a consumer, or its checkpoint in one store; tells whether there was one.
@@ -266,6 +272,15 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Some(dir) => File::open(dir)?.sync_all(),
         None => Ok(()),
     }
+}
+
+/// Returns the number of checkpoints that leaves no room for another one of a tenant, if it is reached.
+fn full(checkpoints: &[Checkpoint], namespace: NamespaceId) -> Option<usize> {
+    let of_tenant = || checkpoints.iter().filter(|known| known.namespace == namespace).count();
+    if namespace != NamespaceId(0) && of_tenant() >= CHECKPOINTS_PER_TENANT_MAX {
+        return Some(CHECKPOINTS_PER_TENANT_MAX);
+    }
+    (checkpoints.len() >= CHECKPOINTS_MAX).then_some(CHECKPOINTS_MAX)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore, oneshot};
+use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 use tokio::time::timeout_at;
 use tribunal_core::verdicts::item_verdict;
 use tribunal_http::access::Principal;
@@ -27,6 +27,7 @@ use crate::access::Access;
 use crate::config::EpochLength;
 use crate::consumers::RecordTimes;
 use crate::gathering::Gathering;
+use crate::image_places::ImagePlaces;
 use crate::metrics::StoreLabel;
 use crate::plugin_admin::PluginAdmin;
 use crate::pushes::Pushes;
@@ -73,7 +74,7 @@ pub struct NodeService {
     /// Rates and percentiles.
     pub window: Arc<Window>,
     /// State images under way.
-    pub images: Arc<Semaphore>,
+    pub images: ImagePlaces,
     /// One declaration at a time, so that two of one name get one id and two names get two.
     pub declaring: Arc<Mutex<()>>,
     /// One key at a time, so that two new tenants get two numbers.

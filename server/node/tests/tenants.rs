@@ -285,3 +285,23 @@ fn tenants_and_stores_of_clients_that_went_away_keep_their_numbers() {
         assert_eq!(verdict["lsn"][name], "1", "the first record of {name}: {verdict}");
     }
 }
+
+#[test]
+fn a_tenant_that_makes_consumers_without_end_leaves_room_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, shop, bank) = two_tenants(&dir, "");
+    for key in [&shop, &bank] {
+        assert_eq!(call(&node, key, "PUT", "/v1/stores/kv", Some(&json!({}))).status, 201);
+    }
+    let checkpoint = json!({"store": "kv", "lsn": "0"});
+    let set = |key: &str, n: u32| call(&node, key, "PUT", &format!("/v1/consumers/c{n}"), Some(&checkpoint));
+    let made = (0..1000).take_while(|n| set(&shop, *n).status == 200).count();
+    assert_eq!(made, 256);
+    let refused = set(&shop, 256);
+    assert_eq!((refused.status, &refused.body["code"]), (422, &json!("too_many_consumers")), "{}", refused.body);
+    assert!(refused.body["detail"].as_str().unwrap().contains("delete consumers"), "{}", refused.body);
+    assert_eq!(set(&shop, 0).status, 200, "one that is there goes on");
+    assert_eq!(set(&bank, 0).status, 200, "the other tenant does not notice");
+    assert_eq!(call(&node, &shop, "DELETE", "/v1/consumers/c7", None).status, 204);
+    assert_eq!(set(&shop, 256).status, 200);
+}

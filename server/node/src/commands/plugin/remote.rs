@@ -8,52 +8,44 @@ use sha2::{Digest, Sha256};
 use tribunal_api::{
     PluginActivate, PluginActivation, PluginInfo, PluginList, PluginRollback, PluginUpload, Problem, VersionInfo,
 };
-use ureq::Agent;
-use ureq::http::Response;
+use tribunal_client::Call;
 
 use super::Component;
 use crate::cli::Target;
+use crate::commands::store::block_on;
 use crate::plugin_flags::{Activate, Push};
 use crate::signatures;
 
 /// A check may compile for minutes.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-fn agent() -> Agent {
-    let config = Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
-    config.build().new_agent()
-}
-
-/// Reads an answer, or why there is none.
-fn read<T: DeserializeOwned>(url: &str, response: Result<Response<ureq::Body>, ureq::Error>) -> Result<T, String> {
-    let mut response = response.map_err(|error| format!("{url}: {error}; is the service running there?"))?;
-    let text = response.body_mut().read_to_string().map_err(|error| format!("{url}: {error}"))?;
-    if response.status().is_success() {
-        return serde_json::from_str(&text).map_err(|error| format!("{url} answers something else: {error}"));
+/// Makes a request and reads its answer, or why there is none.
+fn call<T: DeserializeOwned>(
+    target: &Target,
+    method: &str,
+    path: &str,
+    query: &[(&str, &str)],
+    body: Option<(&'static str, Vec<u8>)>,
+) -> Result<T, String> {
+    let call = Call { method, path, query, body, timeout: PATIENCE };
+    let url = &target.url;
+    let (status, text) = block_on(async { target.client()?.call(call).await })?;
+    if (200..300).contains(&status) {
+        return serde_json::from_slice(&text).map_err(|error| format!("{url} answers something else: {error}"));
     }
-    match serde_json::from_str::<Problem>(&text) {
+    match serde_json::from_slice::<Problem>(&text) {
         Ok(problem) => Err(format!("refused ({}): {}", problem.code, problem.detail)),
-        Err(_) => Err(format!("{url} answers {}", response.status())),
+        Err(_) => Err(format!("{url} answers {status}")),
     }
 }
 
 fn get<T: DeserializeOwned>(target: &Target, path: &str) -> Result<T, String> {
-    let request = agent().get(format!("{}{path}", target.url.trim_end_matches('/')));
-    read(&target.url, authorized(target, request)?.call())
+    call(target, "GET", path, &[], None)
 }
 
 fn post<T: DeserializeOwned>(target: &Target, path: &str, body: &impl serde::Serialize) -> Result<T, String> {
-    let body = serde_json::to_string(body).map_err(|error| error.to_string())?;
-    let request = agent().post(format!("{}{path}", target.url.trim_end_matches('/')));
-    read(&target.url, authorized(target, request)?.header("content-type", "application/json").send(body))
-}
-
-/// Adds the caller's API key, if there is one.
-fn authorized<B>(target: &Target, request: ureq::RequestBuilder<B>) -> Result<ureq::RequestBuilder<B>, String> {
-    Ok(match target.api_key()? {
-        Some(key) => request.header("authorization", format!("Bearer {key}")),
-        None => request,
-    })
+    let body = serde_json::to_vec(body).map_err(|error| error.to_string())?;
+    call(target, "POST", path, &[], Some(("application/json", body)))
 }
 
 /// Prints a wire type as one line of JSON.
@@ -70,21 +62,26 @@ pub fn push(flags: &Push) -> Result<(), String> {
     let component = Component::at(&flags.path)?;
     let bytes = std::fs::read(&component.path).map_err(|error| format!("{}: {error}", component.path.display()))?;
     let name = flags.name.as_ref().unwrap_or(&component.name);
-    let mut request = agent().put(format!("{}/v1/admin/plugins/{name}", flags.target.url.trim_end_matches('/')));
+    let mut query = Vec::new();
     if let Some(world) = component.world {
-        request = request.query("world", world.name());
+        query.push(("world", world.name()));
     }
     if !flags.config.is_empty() {
-        request = request.query("config", &flags.config);
+        query.push(("config", flags.config.as_str()));
     }
-    if let Some(file) = &flags.sign {
-        let pem = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let signature = signatures::sign(&pem, name, &Sha256::digest(&bytes).into());
-        let signature = signature.map_err(|why| format!("{}: {why}", file.display()))?;
-        request = request.query("signature", signatures::hex_of(&signature));
+    let signature = match &flags.sign {
+        Some(file) => {
+            let pem = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+            let signature = signatures::sign(&pem, name, &Sha256::digest(&bytes).into());
+            Some(signatures::hex_of(&signature.map_err(|why| format!("{}: {why}", file.display()))?))
+        }
+        None => None,
+    };
+    if let Some(signature) = &signature {
+        query.push(("signature", signature.as_str()));
     }
-    let request = authorized(&flags.target, request)?.header("content-type", "application/wasm");
-    let done: PluginUpload = read(&flags.target.url, request.send(&bytes[..]))?;
+    let path = format!("/v1/admin/plugins/{name}");
+    let done: PluginUpload = call(&flags.target, "PUT", &path, &query, Some(("application/wasm", bytes)))?;
     if flags.target.json {
         return print_json(&done);
     }

@@ -1,0 +1,111 @@
+//! Whom a client trusts over https, and what it says to its user when that does not suffice.
+
+use std::error::Error as StdError;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{CertificateError, ClientConfig, RootCertStore};
+
+use crate::Error;
+
+/// Returns what a connection is made with: the authorities of `ca_file`, or without one those of this machine.
+///
+/// # Errors
+/// [`Error::Misuse`] if there are none.
+pub(crate) fn config(ca_file: Option<&Path>) -> Result<ClientConfig, Error> {
+    let roots = match ca_file {
+        Some(file) => of_file(file)?,
+        None => of_machine()?,
+    };
+    config_of(roots)
+}
+
+/// Returns a configuration that trusts nobody, for connections without TLS.
+///
+/// # Errors
+/// Never, as long as the provider has what it must have.
+pub(crate) fn unused() -> Result<ClientConfig, Error> {
+    config_of(RootCertStore::empty())
+}
+
+fn config_of(roots: RootCertStore) -> Result<ClientConfig, Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| Error::misuse(format!("TLS: {error}")))?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn of_file(file: &Path) -> Result<RootCertStore, Error> {
+    let bad = |what: String| Error::misuse(format!("the CA file `{}` {what}", file.display()));
+    let mut roots = RootCertStore::empty();
+    let text = std::fs::read(file).map_err(|error| bad(format!("cannot be read: {error}")))?;
+    for certificate in CertificateDer::pem_slice_iter(&text) {
+        let certificate = certificate.map_err(|error| bad(format!("is no PEM: {error}")))?;
+        roots.add(certificate).map_err(|error| bad(format!("holds a certificate that is none: {error}")))?;
+    }
+    if roots.is_empty() {
+        return Err(bad("holds no certificate; it must be PEM, with the certificate of the authority".into()));
+    }
+    Ok(roots)
+}
+
+fn of_machine() -> Result<RootCertStore, Error> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        return Err(Error::misuse(
+            "this machine trusts no certificate authority: install its `ca-certificates`, or name the service's own CA \
+             (`--ca-file`, the variable `TRIBUNAL_CA_FILE`, or `ca_file` in the options)",
+        ));
+    }
+    Ok(roots)
+}
+
+/// Returns what to do about a connection that TLS did not let come about; `None` if it was something else. Trying again
+/// helps in none of these cases.
+pub(crate) fn advice(error: &(dyn StdError + 'static)) -> Option<String> {
+    use CertificateError as C;
+    Some(match found_in(error)? {
+        rustls::Error::InvalidCertificate(C::UnknownIssuer | C::BadSignature) => {
+            "its certificate is of an authority that is not trusted here; name the service's own CA: `--ca-file`, the \
+             variable `TRIBUNAL_CA_FILE`, or `ca_file` in the options"
+                .into()
+        }
+        rustls::Error::InvalidCertificate(error @ (C::NotValidForName | C::NotValidForNameContext { .. })) => {
+            format!("its certificate is for another name; use a URL with a name that it is for: {error}")
+        }
+        rustls::Error::InvalidCertificate(error @ (C::Expired | C::ExpiredContext { .. })) => {
+            format!("its certificate must be renewed: {error}")
+        }
+        rustls::Error::InvalidCertificate(error) => format!("its certificate cannot be used: {error}"),
+        rustls::Error::InvalidMessage(_) => "it does not speak TLS there; is it `http://`?".into(),
+        other => format!("no TLS: {other}"),
+    })
+}
+
+/// Returns what to look at if the other side hung up in the middle of the handshake, as a server without TLS does; one that
+/// is stopping does, too.
+pub(crate) fn hint(error: &(dyn StdError + 'static)) -> &'static str {
+    let ended = |error: &std::io::Error| error.kind() == std::io::ErrorKind::UnexpectedEof;
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<std::io::Error>().is_some_and(ended) {
+            return "; does it speak TLS there? If not, say `http://`";
+        }
+        cause = error.source();
+    }
+    ""
+}
+
+/// Finds what TLS said: errors of I/O hold others that are not their sources.
+fn found_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
+    if let Some(found) = error.downcast_ref::<rustls::Error>() {
+        return Some(found);
+    }
+    let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    let held = held.map(|inner| inner as &(dyn StdError + 'static));
+    held.and_then(found_in).or_else(|| error.source().and_then(found_in))
+}

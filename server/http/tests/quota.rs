@@ -1,0 +1,57 @@
+//! What a tenant has in flight, when its callers do not wait for their answers.
+
+mod double;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use double::client::Client;
+use double::{Double, start_with};
+use tokio::io::AsyncWriteExt;
+use tribunal_http::access::{Principal, TenantQuota};
+use tribunal_http::{RouterOptions, ServerOptions};
+use tribunal_types::{NamespaceId, Roles};
+
+const ID: &str = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a";
+const BODY: &str = r#"{"writes": [{"op": "put", "store": "kv", "key": "k", "value": 1}]}"#;
+/// What the double tells callers that are to come back.
+const COME_BACK: Duration = Duration::from_millis(1500);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn send(client: &mut Client, path: &str, body: &str) {
+    let head =
+        format!("POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer known\r\ncontent-type: application/json");
+    let request = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    client.socket.write_all(request.as_bytes()).await.expect("sent");
+}
+
+#[tokio::test]
+async fn who_hangs_up_leaves_its_place_taken_while_its_commit_may_wait() {
+    let double = Double::slow(PATIENCE);
+    let (namespace_name, name) = ("default".to_owned(), "engine".to_owned());
+    let principal = Principal { namespace: NamespaceId(0), namespace_name, roles: Roles::ALL, name };
+    double.principals.lock().unwrap().insert("known".into(), Arc::new(principal));
+    let access = Some(TenantQuota { requests_max: 1, bytes_max: 1 << 20 });
+    let server =
+        start_with(double, ServerOptions::default(), RouterOptions { access, ..RouterOptions::default() }).await;
+    let path = format!("/v1/txns/{ID}/commit");
+    let mut waiting = Client::connect(server.address).await;
+    send(&mut waiting, &path, BODY).await;
+    let begun = Instant::now();
+    let status = async || {
+        let mut other = Client::connect(server.address).await;
+        send(&mut other, "/v1/stores/kv/push/resume", "{}").await;
+        other.reply().await.expect("an answer").status
+    };
+    while status().await != 429 {
+        assert!(begun.elapsed() < PATIENCE, "the commit never came");
+    }
+    let gone = Instant::now();
+    drop(waiting);
+    while status().await == 429 {
+        assert!(gone.elapsed() < PATIENCE, "the place was never given back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(gone.elapsed() >= COME_BACK, "given back at once, after {:?}", gone.elapsed());
+    server.stop().await.unwrap();
+}

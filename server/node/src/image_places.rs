@@ -1,0 +1,76 @@
+//! How many state images may be under way: each keeps rows that are overwritten meanwhile in memory until its reader is
+//! done, so they are few, and one tenant cannot take them all.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tribunal_http::service::ServiceError;
+use tribunal_types::NamespaceId;
+
+/// Of the service.
+const IMAGES_MAX: usize = 4;
+/// Of a tenant that is not the service's own.
+const IMAGES_PER_TENANT_MAX: usize = 2;
+/// When to come back if too many are under way.
+const RETRY_MS: u64 = 1_000;
+
+/// The images under way, by tenant.
+#[derive(Clone, Debug, Default)]
+pub struct ImagePlaces(Arc<Mutex<BTreeMap<NamespaceId, usize>>>);
+
+/// An image's place, until this is dropped.
+#[derive(Debug)]
+pub struct ImagePlace {
+    places: ImagePlaces,
+    namespace: NamespaceId,
+}
+
+impl ImagePlaces {
+    /// Takes a place.
+    ///
+    /// # Errors
+    /// [`ServiceError::QuotaExceeded`] if the tenant has too many under way, [`ServiceError::Overloaded`] if all together do.
+    pub fn take(&self, namespace: NamespaceId) -> Result<ImagePlace, ServiceError> {
+        let mut taken = self.0.lock();
+        let own = taken.get(&namespace).copied().unwrap_or(0);
+        if namespace != NamespaceId(0) && own >= IMAGES_PER_TENANT_MAX {
+            return Err(ServiceError::QuotaExceeded { retry_after_ms: RETRY_MS });
+        }
+        if taken.values().sum::<usize>() >= IMAGES_MAX {
+            return Err(ServiceError::Overloaded { retry_after_ms: RETRY_MS });
+        }
+        taken.insert(namespace, own + 1);
+        Ok(ImagePlace { places: self.clone(), namespace })
+    }
+}
+
+impl Drop for ImagePlace {
+    fn drop(&mut self) {
+        let mut taken = self.places.0.lock();
+        let left = taken.get(&self.namespace).map_or(0, |own| own - 1);
+        match left {
+            0 => drop(taken.remove(&self.namespace)),
+            left => drop(taken.insert(self.namespace, left)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_takes_some_of_the_places_and_gives_them_back() {
+        let places = ImagePlaces::default();
+        let (service, one, two) = (NamespaceId(0), NamespaceId(1), NamespaceId(2));
+        let held = [places.take(one).unwrap(), places.take(one).unwrap()];
+        assert!(matches!(places.take(one), Err(ServiceError::QuotaExceeded { .. })), "its own are gone");
+        let others = [places.take(two).unwrap(), places.take(service).unwrap()];
+        assert!(matches!(places.take(service), Err(ServiceError::Overloaded { .. })), "all are gone");
+        drop(held);
+        let again = [places.take(service).unwrap(), places.take(one).unwrap()];
+        drop((others, again));
+        assert!(places.0.lock().is_empty());
+    }
+}

@@ -1,0 +1,156 @@
+//! The commands and the Rust client over https: against a node whose certificate was signed by an authority of this test's.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::json;
+use support::Node;
+use support::keyed::{AUTH, operator, serve};
+use tribunal_client::{Client, ClientOptions, Error, Lsn, Outcome, StoreDeclaration};
+
+/// An authority; its certificate lies in a file.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    file: PathBuf,
+}
+
+impl Authority {
+    fn new(dir: &Path, name: &str) -> Authority {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let file = dir.join(format!("{name}.pem"));
+        std::fs::write(&file, params.self_signed(&key).expect("signed").pem()).expect("written");
+        Authority { issuer: Issuer::new(params, key), file }
+    }
+
+    /// Starts a node with a certificate for `localhost`.
+    fn node(&self, dir: &Path) -> Node {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+        let certificate = params.signed_by(&key, &self.issuer).expect("signed");
+        let (cert_file, key_file) = (dir.join("cert.pem"), dir.join("key.pem"));
+        std::fs::write(&cert_file, certificate.pem()).expect("written");
+        std::fs::write(&key_file, key.serialize_pem()).expect("written");
+        serve(dir, &format!("{AUTH}[tls]\ncert_file = {cert_file:?}\nkey_file = {key_file:?}\n"))
+    }
+}
+
+/// The node's address by the name that its certificate has.
+fn named(node: &Node) -> String {
+    node.url.replace("127.0.0.1", "localhost")
+}
+
+/// Runs a command with the operator's key; returns whether it went well, and what it printed.
+fn run(dir: &Path, url: &str, words: &[&str], variables: &[(&str, &Path)]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_tribunal"))
+        .args(words)
+        .args(["--url", url, "--api-key-file"])
+        .arg(dir.join("data/operator.key"))
+        .env_remove("TRIBUNAL_CA_FILE")
+        .envs(variables.iter().copied())
+        .output()
+        .expect("it runs");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn commands_speak_https_to_whom_they_trust_and_say_why_not_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (own, other) = (Authority::new(dir.path(), "own"), Authority::new(dir.path(), "other"));
+    let node = own.node(dir.path());
+    let url = named(&node);
+    let flag = own.file.to_str().unwrap();
+    for words in [&["store", "ls"][..], &["key", "ls"], &["consumer", "ls"]] {
+        let (well, said) = run(dir.path(), &url, &[words, &["--ca-file", flag]].concat(), &[]);
+        assert!(well, "{words:?}: {said}");
+        let (well, said) = run(dir.path(), &url, words, &[("TRIBUNAL_CA_FILE", &own.file)]);
+        assert!(well, "{words:?} by the variable: {said}");
+        // The machine's own authorities, here those that a file stands for.
+        let (well, said) = run(dir.path(), &url, words, &[("SSL_CERT_FILE", &own.file)]);
+        assert!(well, "{words:?} by the machine: {said}");
+    }
+    let admin = ["key", "create", "--name", "admin", "--role", "plugin-admin", "--ca-file", flag];
+    let (well, key) = run(dir.path(), &url, &admin, &[]);
+    assert!(well, "{key}");
+    let key_file = dir.path().join("admin.key");
+    std::fs::write(&key_file, key.lines().next().unwrap()).unwrap();
+    let listed = Command::new(env!("CARGO_BIN_EXE_tribunal"))
+        .args(["plugin", "ls", "--url", &url, "--ca-file", flag, "--api-key-file"])
+        .arg(&key_file)
+        .output()
+        .expect("it runs");
+    let (said, trouble) = (String::from_utf8_lossy(&listed.stdout), String::from_utf8_lossy(&listed.stderr));
+    assert!(listed.status.success() && said.contains("built in: "), "{said}{trouble}");
+    let nothing = dir.path().join("nothing.pem");
+    std::fs::write(&nothing, "no certificate").unwrap();
+    let missing = dir.path().join("missing.pem");
+    let cases: [(&str, &[(&str, &Path)], &str); 6] = [
+        (&url, &[("TRIBUNAL_CA_FILE", &other.file)], "name the service's own CA: `--ca-file`"),
+        (&url, &[("SSL_CERT_FILE", &other.file)], "name the service's own CA: `--ca-file`"),
+        (&node.url, &[("TRIBUNAL_CA_FILE", &own.file)], "use a URL with a name that it is for"),
+        (&url, &[("TRIBUNAL_CA_FILE", &nothing)], "holds no certificate"),
+        (&url, &[("TRIBUNAL_CA_FILE", &missing)], "missing.pem` cannot be read"),
+        ("ftp://localhost:1", &[], "https://host:port"),
+    ];
+    for (url, variables, says) in cases {
+        for words in [&["store", "ls"][..], &["plugin", "ls"]] {
+            let (well, said) = run(dir.path(), url, words, variables);
+            assert!(!well && said.contains(says), "{words:?} {variables:?}: {said}");
+        }
+    }
+    assert!(node.stop().success());
+}
+
+#[test]
+fn a_server_without_tls_is_named_as_such() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = Authority::new(dir.path(), "own");
+    let node = Node::start(&dir.path().join("data"));
+    std::fs::write(dir.path().join("data/operator.key"), "").unwrap();
+    let url = named(&node).replace("http://", "https://");
+    let (well, said) = run(dir.path(), &url, &["store", "ls"], &[("TRIBUNAL_CA_FILE", &own.file)]);
+    assert!(!well && said.contains("If not, say `http://`"), "{said}");
+    assert!(node.stop().success());
+}
+
+#[test]
+fn the_rust_client_commits_over_https_and_does_not_try_again_where_that_is_no_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let (own, other) = (Authority::new(dir.path(), "own"), Authority::new(dir.path(), "other"));
+    let node = own.node(dir.path());
+    let client = |authority: &Authority| {
+        let ca_file = Some(authority.file.clone());
+        let options = ClientOptions { api_key: Some(operator(dir.path())), ca_file, ..ClientOptions::default() };
+        Client::with_options(&named(&node), options).expect("a client")
+    };
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let trusting = client(&own);
+        let key = tribunal_client::api::KeyRequest {
+            name: "engine".into(),
+            namespace: None,
+            roles: vec!["engine".into(), "operator".into()],
+        };
+        let key = trusting.create_key(&key).await.expect("a key").key;
+        let options = ClientOptions { api_key: Some(key), ca_file: Some(own.file.clone()), ..ClientOptions::default() };
+        let engine = Client::with_options(&named(&node), options).expect("a client");
+        engine.declare_store("own", &StoreDeclaration::default()).await.expect("a store");
+        for n in 1..=3 {
+            let mut txn = engine.begin_local(Default::default());
+            txn.put("own", "a", &json!(n)).expect("a row");
+            let verdict = engine.commit(&txn.prepare()).await.expect("a verdict");
+            assert!(matches!(verdict, Outcome::Committed(_)), "{verdict:?}");
+        }
+        let last = engine.log("own", Lsn(2)).wait_ms(0).next().await.expect("an answer").expect("a record");
+        assert_eq!(last.lsn, Lsn(3));
+
+        let refused = client(&other).keys().await.expect_err("nobody signed that");
+        let Error::Misuse(text) = refused else { panic!("not to be tried again: {refused:?}") };
+        assert!(text.contains("ca_file"), "{text}");
+    });
+    assert!(node.stop().success());
+}
