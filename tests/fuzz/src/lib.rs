@@ -13,7 +13,18 @@ pub mod outputs;
 pub mod records;
 pub mod replies;
 pub mod segments;
+pub mod tokens;
+pub mod traces;
 pub mod uploads;
+
+// The node is a program and no library: what it makes of keys and tokens is compiled in here once more.
+#[path = "../../../server/node/src/jwt.rs"]
+mod jwt;
+#[path = "../../../server/node/src/keys.rs"]
+#[expect(dead_code, reason = "most of it is for the node")]
+mod keys;
+#[path = "../../../server/node/src/public_key.rs"]
+mod public_key;
 
 use std::path::PathBuf;
 
@@ -43,13 +54,15 @@ impl Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 8] = [
     Target::new("body", bodies::run, 20_000, 8 << 20),
     Target::new("record", records::run, 200_000, 64 << 20),
     Target { warm_up: segments::warm_up, catches_panics: true, ..Target::new("segment", segments::run, 24, 256 << 20) },
     Target { made: uploads::made, warm_up: uploads::warm_up, ..Target::new("upload", uploads::run, 300, 256 << 20) },
     Target { warm_up: outputs::warm_up, ..Target::new("output", outputs::run, 20_000, 64 << 20) },
     Target::new("reply", replies::run, 600, 64 << 20),
+    Target { warm_up: tokens::warm_up, ..Target::new("token", tokens::run, 50_000, 8 << 20) },
+    Target::new("traceparent", traces::run, 100_000, 1 << 20),
 ];
 
 /// Returns the target of a name.
