@@ -1,7 +1,7 @@
 //! The way of a request to its handler: single commits directly, everything else through the router.
 //!
 //! What is short runs where the connection lives; what may take long, or block, runs on the threads that share their work,
-//! if there are such (see [`crate::lanes`]).
+//! if there are such (see [`crate::lanes`]): handlers, and bodies that are made as they are sent.
 //!
 //! A commit is what the service is for, and finding its route among the others, with path parameters and boxed layers,
 //! took a seventh of the time that the HTTP threads spent on one. The routes themselves are all in `router.rs`, this one
@@ -17,10 +17,10 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use hyper::{Method, Request};
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 use tower::ServiceExt;
 
 use crate::app::{App, RouterOptions};
+use crate::carried::{AbortOnDrop, carried};
 use crate::refusal::Refusal;
 use crate::router::router_of;
 use crate::service::Service;
@@ -30,8 +30,8 @@ use crate::{access, commit};
 const CONSTANT: &str = "/v1/debug/constant";
 /// The route that decides many.
 const BATCH: &str = "/v1/txns/batch-commit";
-/// Bytes of a batch that is parsed within a millisecond or so.
-const SHORT_BATCH_BYTES: u64 = 128 * 1024;
+/// Bytes of a body that is parsed within a millisecond or so.
+const SHORT_BYTES: u64 = 128 * 1024;
 
 /// All routes, and the short way to the one that matters most.
 #[derive(Clone)]
@@ -40,15 +40,6 @@ pub struct Front {
     router: Router,
     /// Where requests run that take long.
     shared: Option<Handle>,
-}
-
-/// Ends a task that nobody waits for any more: the client went away.
-struct AbortOnDrop(AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl Front {
@@ -67,7 +58,8 @@ impl Front {
 
     /// Answers a request.
     pub async fn answer(&self, request: Request<Incoming>) -> Response {
-        if request.method() == Method::POST && is_commit(request.uri().path()) {
+        let short = self.shared.is_none() || is_short(request.body());
+        if request.method() == Method::POST && short && is_commit(request.uri().path()) {
             let (mut parts, body) = request.into_parts();
             // The place lasts until the commit is decided.
             let answering = match self.app.options.access {
@@ -90,7 +82,7 @@ impl Front {
             };
         }
         match &self.shared {
-            Some(shared) if !is_short(&request) => self.elsewhere(shared, request).await,
+            Some(shared) if !(short && is_batch(&request)) => self.elsewhere(shared, request).await,
             _ => self.routed(request).await,
         }
     }
@@ -102,26 +94,32 @@ impl Front {
     }
 
     async fn elsewhere(&self, shared: &Handle, request: Request<Incoming>) -> Response {
-        let router = self.router.clone();
+        let (router, runtime) = (self.router.clone(), shared.clone());
         let task = shared.spawn(async move {
             let Ok(response) = router.oneshot(request.map(Body::new)).await;
-            response
+            response.map(|body| carried(body, &runtime))
         });
         let _abort = AbortOnDrop(task.abort_handle());
-        task.await.unwrap_or_else(|_| {
-            let detail = "the request could not be carried out; please report this with the server's log";
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
+        task.await.unwrap_or_else(|ended| {
+            let refusal = if ended.is_cancelled() {
+                let detail = "the node stopped meanwhile; look whether the request took effect, and ask again";
+                Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail).retryable(None)
+            } else {
+                let detail = "the request could not be carried out; please report this with the server's log";
+                Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+            };
+            refusal.into_response()
         })
     }
 }
 
-/// Tells whether a request is over soon and never blocks: a batch that is not large, or one row of the embedded store.
-fn is_short(request: &Request<Incoming>) -> bool {
-    let path = request.uri().path();
-    if request.method() == Method::POST && path == BATCH {
-        return request.body().size_hint().upper().is_some_and(|bytes| bytes <= SHORT_BATCH_BYTES);
-    }
-    request.method() == Method::GET && path.starts_with("/v1/stores/") && path.contains("/rows/")
+/// Tells whether a body is parsed soon. One of unknown length may be of any.
+fn is_short(body: &impl HttpBody) -> bool {
+    body.size_hint().upper().is_some_and(|bytes| bytes <= SHORT_BYTES)
+}
+
+fn is_batch<B>(request: &Request<B>) -> bool {
+    request.method() == Method::POST && request.uri().path() == BATCH
 }
 
 /// Tells `/v1/txns/{txn_id}/commit`; whether the id is one, its handler says.

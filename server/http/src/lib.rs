@@ -12,6 +12,7 @@ pub mod batch_commit;
 pub mod begin;
 pub mod body;
 pub mod body_hash;
+mod carried;
 pub mod commit;
 pub mod connection;
 pub mod consumers;

@@ -95,7 +95,7 @@ pub struct Dev {
     /// Shards of the version map; one per core if left out.
     #[arg(long)]
     pub shards: Option<u16>,
-    /// HTTP worker threads; one per core if left out.
+    /// Threads that serve connections; one per core if left out.
     #[arg(long)]
     pub threads: Option<usize>,
 }

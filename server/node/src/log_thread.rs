@@ -60,8 +60,6 @@ pub struct Ties {
     pub needed: Box<dyn Fn() -> Option<Cen> + Send>,
     /// How much of the log readers may hold back.
     pub readers_quota: HoldBack,
-    /// Makes durable what storages in this process have acknowledged; false if that cannot be promised.
-    pub settle: Box<dyn Fn() -> bool + Send>,
 }
 
 /// Tells the sequencer if the log thread panics: nothing would ever become durable again.
@@ -158,10 +156,6 @@ fn truncate(log: &mut DiskLog, below: Cen, applied: &[(StoreId, Cen)], ties: &Ti
         let _ = ties.events.send(Message::OverQuota(*store, bound));
     }
     let stores = applied.iter().map(|(_, applied)| *applied).fold(below, Cen::min);
-    // A storage that fell back behind a power cut finds here what it lost.
-    if !(ties.settle)() {
-        return Ok(());
-    }
     // A reader's checkpoint outweighs the age of the log, not its size.
     let readers = (ties.needed)().map_or(stores, |needed| needed.max(log.held_back_below(ties.readers_quota)));
     log.truncate(stores.min(readers))

@@ -212,10 +212,6 @@ impl Node {
                     Box::new(move || crate::consumers::needed(&readers, &records))
                 },
                 readers_quota: HoldBack { age_ms: u64::MAX / 2, bytes: config.log.retention_bytes },
-                settle: {
-                    let pushes = Arc::clone(&pushes);
-                    Box::new(move || pushes.settle())
-                },
             };
             let log = recovered.log;
             spawn("log", move || log_thread::run(log, &log_jobs, &ties))?

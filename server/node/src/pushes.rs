@@ -280,22 +280,6 @@ impl Pushes {
         }
     }
 
-    /// Makes durable what the embedded stores have acknowledged, those of detached stores left out; false if one cannot.
-    pub fn settle(&self) -> bool {
-        let attached: Vec<StoreId> = {
-            let slots = self.slots.lock();
-            slots.iter().filter(|(_, slot)| !matches!(slot.state, State::Detached)).map(|(id, _)| *id).collect()
-        };
-        let open: Vec<_> = attached.into_iter().filter_map(|id| Some((id, self.embedded(id)?))).collect();
-        open.into_iter().all(|(store, embedded)| {
-            let synced = embedded.sync();
-            if let Err(reason) = &synced {
-                tracing::warn!(store = store.0, reason, "the log is kept: an embedded store cannot be made durable");
-            }
-            synced.is_ok()
-        })
-    }
-
     /// Returns an embedded store.
     pub fn embedded(&self, store: StoreId) -> Option<Arc<EmbeddedStore>> {
         self.embedded.lock().get(&store).cloned()

@@ -103,6 +103,28 @@ fn events_resume_behind_the_last_id() {
 }
 
 #[test]
+fn a_log_that_is_on_disk_only_is_streamed_to_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    // Several pages of a stream, each read from the disk.
+    let (value, count) = ("x".repeat(64 * 1024), 30);
+    for n in 0..count {
+        let body = json!({"writes": [{"op": "put", "store": "kv", "key": format!("k{n}"), "value": value}]});
+        assert_eq!(node.commit(&body).body["status"], "committed");
+    }
+    assert!(node.stop().success());
+    let node = Node::start(dir.path());
+    let mut lines = Lines::ndjson(&node, "/v1/log?store=kv");
+    let lsns: Vec<_> = (0..count).map(|_| number(&lines.record()["lsn"])).collect();
+    assert_eq!(lsns, (1..=count).collect::<Vec<_>>());
+    // A consumer that lags behind memory is shown by the stream of figures, too.
+    assert!(node.put("/v1/consumers/late", &json!({"store": "kv", "lsn": "1"})).status < 300);
+    let mut figures = Lines::open(&node, "/v1/stats", &[("accept", "text/event-stream")]);
+    let shown = std::iter::from_fn(|| figures.text()).find(|line| line.starts_with("data:")).expect("figures");
+    assert!(shown.contains("late"), "{shown}");
+}
+
+#[test]
 fn a_reader_that_does_not_read_holds_nobody_back() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());

@@ -1,8 +1,7 @@
 //! The embedded key-value store: committed rows behind a journal, checkpointed into sled.
 //!
-//! A push is folded to each row's last state, appended to the journal, then made visible in memory, all of it at once:
-//! readers see whole transactions, and only such as Tribunal's log holds durably. The journal is synced soon after, and
-//! before the log forgets anything ([`EmbeddedStore::sync`]). A checkpoint writes the rows to sled in key order
+//! A push is folded to each row's last state, appended to the journal, synced once, then made visible in memory, all
+//! of it at once: readers see whole transactions, durable ones only. A checkpoint writes the rows to sled in key order
 //! and moves sled's watermark behind them, while pushes go on. Writing each push to sled itself took three to five
 //! times as long (see `benches/embedded.rs`), and would have let the store fall behind its log. A replayed push
 //! changes nothing, since it must start exactly at the watermark.
@@ -25,7 +24,6 @@
 //! ```
 
 mod base;
-mod behind;
 mod fold;
 mod image;
 mod journal;
@@ -44,7 +42,6 @@ use tribunal_types::{Command, Lsn, StorageReply, Version};
 
 use crate::{Pending, StorageDurability, Transport, TransportError};
 use base::Base;
-use behind::Behind;
 use fold::fold;
 pub use image::EmbeddedImage;
 use image::Images;
@@ -65,8 +62,7 @@ pub struct EmbeddedStore {
     shared: Arc<Shared>,
     /// Serialises pushes, so that reads of old values and the push made from them fit together.
     journal: Mutex<Journal>,
-    /// Its threads: checkpoints, and syncs of the journal.
-    threads: Vec<JoinHandle<()>>,
+    checkpoints: Option<JoinHandle<()>>,
 }
 
 struct Shared {
@@ -76,8 +72,6 @@ struct Shared {
     recent_bytes_max: usize,
     /// Images that are being read.
     images: Images,
-    /// What of the journal is not synced yet.
-    behind: Arc<Behind>,
     /// Why nothing is acknowledged any more. A failed sync is never tried again.
     broken: Mutex<Option<String>>,
     work: Mutex<Work>,
@@ -149,8 +143,7 @@ impl EmbeddedStore {
         let (base, applied) = Base::open(&dir.join("rows"), memory_bytes / 4)?;
         let mut recent = Recent::new(applied);
         let journal_dir = dir.join("journal");
-        let behind = Arc::new(Behind::default());
-        let journal = Journal::open(&journal_dir, Arc::clone(&behind), |command| replay(&mut recent, command))
+        let journal = Journal::open(&journal_dir, |command| replay(&mut recent, command))
             .map_err(|error| EmbeddedError::Journal { dir: journal_dir, error })?;
         tribunal_disk::sync_directory(dir)?;
         let recent_bytes_max = usize::try_from(memory_bytes / 8 * 3).unwrap_or(usize::MAX).max(RECENT_BYTES_MIN);
@@ -159,35 +152,20 @@ impl EmbeddedStore {
             recent: RwLock::new(recent),
             recent_bytes_max,
             images: Images::default(),
-            behind,
             broken: Mutex::new(None),
             work: Mutex::new(Work::default()),
             work_changed: Condvar::new(),
             stop: AtomicBool::new(false),
         });
-        let mut store =
-            EmbeddedStore { shared: Arc::clone(&shared), journal: Mutex::new(journal), threads: Vec::new() };
-        let syncing = Arc::clone(&shared);
-        for (name, run) in [
-            ("checkpoint", Box::new(move || shared.checkpoints()) as Box<dyn FnOnce() + Send>),
-            ("journal", Box::new(move || syncing.sync_behind())),
-        ] {
-            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-            store.threads.push(thread.map_err(|error| EmbeddedError::Journal { dir: dir.to_owned(), error })?);
-        }
-        Ok(Arc::new(store))
+        let worker = Arc::clone(&shared);
+        let checkpoints = std::thread::Builder::new()
+            .name("checkpoint".to_owned())
+            .spawn(move || worker.checkpoints())
+            .map_err(|error| EmbeddedError::Journal { dir: dir.to_owned(), error })?;
+        Ok(Arc::new(EmbeddedStore { shared, journal: Mutex::new(journal), checkpoints: Some(checkpoints) }))
     }
 
-    /// Makes durable what has been applied.
-    ///
-    /// # Errors
-    /// If the store is broken, or breaks now: what it applied may be gone after a power cut.
-    pub fn sync(&self) -> Result<(), String> {
-        self.shared.usable()?;
-        self.shared.sync()
-    }
-
-    /// Returns the last record that is applied.
+    /// Returns the last record that is applied and synced.
     #[must_use]
     pub fn applied(&self) -> Lsn {
         self.shared.recent.read().applied
@@ -297,8 +275,7 @@ impl Drop for EmbeddedStore {
         // Taken once, so that the thread is either before its look at `stop` or waiting.
         drop(self.shared.work.lock());
         self.shared.work_changed.notify_all();
-        self.shared.behind.stop();
-        for thread in self.threads.drain(..) {
+        if let Some(thread) = self.checkpoints.take() {
             let _ = thread.join();
         }
     }
@@ -312,17 +289,6 @@ impl Shared {
     fn break_down(&self, text: String) -> String {
         tracing::error!(reason = %text, "embedded store stopped");
         self.broken.lock().get_or_insert(text).clone()
-    }
-
-    fn sync(&self) -> Result<(), String> {
-        let failed = |error| self.break_down(format!("the journal cannot be synced: {error}"));
-        self.behind.sync().map_err(failed)
-    }
-
-    fn sync_behind(&self) {
-        if let Err(error) = self.behind.run() {
-            self.break_down(format!("the journal cannot be synced: {error}"));
-        }
     }
 
     fn stored(&self, recent: &Recent, key: &[u8]) -> Result<Option<Stored>, EmbeddedError> {
@@ -405,7 +371,7 @@ impl EmbeddedTransport {
 
 impl Transport for EmbeddedTransport {
     fn connect(&self) -> Pending<'_, Result<StorageDurability, TransportError>> {
-        Box::pin(async { Ok(StorageDurability::EverySecond) })
+        Box::pin(async { Ok(StorageDurability::Always) })
     }
 
     fn send(&self, command: Command) -> Pending<'_, Result<StorageReply, TransportError>> {
@@ -625,9 +591,8 @@ mod tests {
         // A second file, while the rows of the first are still on their way to sled.
         drop(store.journal.lock().turn().expect("turns"));
         (4..8).for_each(|lsn| push(&store, lsn));
-        store.sync().expect("syncs");
         drop(store);
-        // A power cut that took the tail of the first file, which had not been synced, and left the second.
+        // The tail of the first file is damaged, the second is whole.
         let len = fs::metadata(file(0)).expect("is there").len();
         fs::OpenOptions::new().write(true).open(file(0)).and_then(|f| f.set_len(len - 3)).expect("cuts");
         let store = EmbeddedStore::open(dir.path(), 8 << 20).expect("opens behind the cut");
@@ -637,19 +602,6 @@ mod tests {
         drop(store);
         let store = EmbeddedStore::open(dir.path(), 8 << 20).expect("opens again");
         assert_eq!((store.applied(), value(&store, "k").as_deref()), (Lsn(9), Some("8")));
-    }
-
-    #[test]
-    fn a_sync_covers_what_was_applied_before_it_and_happens_by_itself() {
-        let dir = TempDir::new("embedded-behind");
-        let store = EmbeddedStore::open(dir.path(), 8 << 20).expect("opens");
-        assert_eq!(reply(&store, &raw_command(0, 1, &[(Put, "k", "1")])).0, 0);
-        store.sync().expect("syncs");
-        assert!(store.shared.behind.is_empty());
-        assert_eq!(reply(&store, &raw_command(1, 2, &[(Put, "k", "2")])).0, 0);
-        while !store.shared.behind.is_empty() {
-            std::thread::yield_now();
-        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tribunal_http::access::Principal;
 use tribunal_http::feeds::*;
 use tribunal_http::service::*;
-use tribunal_http::{RouterOptions, ServerOptions, Service};
+use tribunal_http::{Carriers, Lanes, RouterOptions, ServerOptions, Service};
 use tribunal_types::*;
 
 pub const KV: StoreId = StoreId(1);
@@ -501,10 +501,13 @@ pub async fn start_with(double: Double, options: ServerOptions, router: RouterOp
     let (stop, stopped) = oneshot::channel();
     let double = Arc::new(double);
     let front = tribunal_http::Front::new(Arc::clone(&double) as Arc<dyn Service>, router);
+    // As in a node: connections on lanes, what takes long elsewhere.
+    let front = front.with_shared(tokio::runtime::Handle::current());
+    let carriers = Carriers { lanes: Some(Arc::new(Lanes::start(2).unwrap())), tls: None };
     let shutdown = async move {
         let _ = stopped.await;
     };
-    let task = tokio::spawn(tribunal_http::serve(listener, front, options, shutdown));
+    let task = tokio::spawn(tribunal_http::serve_on(carriers, listener, front, options, shutdown));
     Running { address, double, stop: Some(stop), task: Some(task) }
 }
 

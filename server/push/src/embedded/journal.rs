@@ -1,27 +1,23 @@
-//! The journal: every push since the last checkpoint, folded, written before it is acknowledged and synced soon after
-//! (see [`Behind`]).
+//! The journal: every push since the last checkpoint, folded, synced before it is acknowledged.
 //!
 //! Files `journal-<n>`, appended one after the other; record = `length u32, crc32c u32, command in the raw format`,
-//! little-endian. A record that is cut or does not check ends its file: the power failed before it was synced, or it was
-//! damaged. What follows the gap is dropped and the store stands at an earlier watermark: the pusher brings the rest
-//! again.
+//! little-endian. A record that is cut or does not check ends its file: it was never acknowledged. Should an
+//! acknowledged one be damaged, what follows the gap is dropped and the store stands at an earlier watermark: the
+//! pusher brings the rest again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use tribunal_types::{Lsn, WriteKind};
 
-use super::behind::Behind;
 use super::fold::Folded;
 use super::raw::RawCommand;
 
 /// The open journal.
 pub(super) struct Journal {
     dir: PathBuf,
-    file: Arc<File>,
-    behind: Arc<Behind>,
+    file: File,
     number: u64,
     /// Files that hold what is newer than the last checkpoint, the open one last.
     files: Vec<PathBuf>,
@@ -33,11 +29,7 @@ pub(super) struct Journal {
 impl Journal {
     /// Hands every whole push in `dir` to `replay`, oldest first, and opens a new file behind them. `replay` returns
     /// false for a push that does not follow; it and what is behind it is removed.
-    pub(super) fn open(
-        dir: &Path,
-        behind: Arc<Behind>,
-        mut replay: impl FnMut(&RawCommand<'_>) -> bool,
-    ) -> io::Result<Self> {
+    pub(super) fn open(dir: &Path, mut replay: impl FnMut(&RawCommand<'_>) -> bool) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let mut found = Vec::new();
         for entry in fs::read_dir(dir)? {
@@ -63,11 +55,12 @@ impl Journal {
                     fs::remove_file(&path)?;
                     continue;
                 }
-                // What was read back must last: it may have come from the kernel's cache, and what goes on behind it
-                // relies on it. What was not read must not be found there the next time.
-                let file = Arc::new(OpenOptions::new().write(true).open(&path)?);
-                file.set_len(whole as u64)?;
-                behind.note(&file);
+                // What was not read must not be found there the next time, in front of what is pushed now.
+                if whole < content.len() {
+                    let file = OpenOptions::new().write(true).open(&path)?;
+                    file.set_len(whole as u64)?;
+                    file.sync_all()?;
+                }
                 bytes += whole as u64;
                 files.push(path);
             } else {
@@ -77,10 +70,10 @@ impl Journal {
         }
         let (file, path) = create(dir, number)?;
         files.push(path);
-        Ok(Journal { dir: dir.to_owned(), file, behind, number, files, bytes, buffer: Vec::new() })
+        Ok(Journal { dir: dir.to_owned(), file, number, files, bytes, buffer: Vec::new() })
     }
 
-    /// Appends a push; it is synced soon.
+    /// Appends a push and syncs it.
     pub(super) fn append(&mut self, folded: &Folded<'_>, from: Lsn, to: Lsn) -> io::Result<()> {
         self.buffer.clear();
         self.buffer.extend_from_slice(&[0; 8]);
@@ -89,8 +82,8 @@ impl Journal {
         let len = u32::try_from(self.buffer.len() - 8).map_err(|_| io::Error::other("a push above 4 GiB"))?;
         self.buffer[..4].copy_from_slice(&len.to_le_bytes());
         self.buffer[4..8].copy_from_slice(&crc.to_le_bytes());
-        (&*self.file).write_all(&self.buffer)?;
-        self.behind.note(&self.file);
+        self.file.write_all(&self.buffer)?;
+        self.file.sync_data()?;
         self.bytes += self.buffer.len() as u64;
         Ok(())
     }
@@ -110,11 +103,11 @@ impl Journal {
     }
 }
 
-fn create(dir: &Path, number: u64) -> io::Result<(Arc<File>, PathBuf)> {
+fn create(dir: &Path, number: u64) -> io::Result<(File, PathBuf)> {
     let path = dir.join(format!("journal-{number}"));
     let file = OpenOptions::new().create_new(true).append(true).open(&path)?;
     File::open(dir)?.sync_all()?;
-    Ok((Arc::new(file), path))
+    Ok((file, path))
 }
 
 /// Returns the whole records at the start of `content`, each with the place where it ends.
