@@ -181,8 +181,7 @@ fn wipe(segment: &Segment, position: u64) -> io::Result<()> {
         segment.file.write_all_at(&zeros[..step], at)?;
         at += step as u64;
     }
-    // What is taken before it is full is synced with the first record in it; a commit waits for it now.
-    if stop.load(Ordering::Relaxed) { Ok(()) } else { segment.file.sync_all() }
+    segment.file.sync_all()
 }
 
 /// The next segment, made and filled with zeros by a thread of its own while the current one is written. If it is needed
