@@ -11,6 +11,9 @@ use support::Node;
 use support::keyed::{AUTH, operator, serve};
 use tribunal_client::{Client, ClientOptions, Error, Lsn, Outcome, StoreDeclaration};
 
+/// Variables of a command, and the files that they name.
+type Variables<'a> = &'a [(&'a str, &'a Path)];
+
 /// An authority; its certificate lies in a file.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -45,7 +48,7 @@ fn named(node: &Node) -> String {
 }
 
 /// Runs a command with the operator's key; returns whether it went well, and what it printed.
-fn run(dir: &Path, url: &str, words: &[&str], variables: &[(&str, &Path)]) -> (bool, String) {
+fn run(dir: &Path, url: &str, words: &[&str], variables: Variables<'_>) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_tribunal"))
         .args(words)
         .args(["--url", url, "--api-key-file"])
@@ -89,7 +92,7 @@ fn commands_speak_https_to_whom_they_trust_and_say_why_not_to_others() {
     let nothing = dir.path().join("nothing.pem");
     std::fs::write(&nothing, "no certificate").unwrap();
     let missing = dir.path().join("missing.pem");
-    let cases: [(&str, &[(&str, &Path)], &str); 6] = [
+    let cases: [(&str, Variables<'_>, &str); 6] = [
         (&url, &[("TRIBUNAL_CA_FILE", &other.file)], "name the service's own CA: `--ca-file`"),
         (&url, &[("SSL_CERT_FILE", &other.file)], "name the service's own CA: `--ca-file`"),
         (&node.url, &[("TRIBUNAL_CA_FILE", &own.file)], "use a URL with a name that it is for"),
