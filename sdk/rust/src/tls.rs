@@ -90,22 +90,20 @@ pub(crate) fn advice(error: &(dyn StdError + 'static)) -> Option<String> {
 /// is stopping does, too.
 pub(crate) fn hint(error: &(dyn StdError + 'static)) -> &'static str {
     let ended = |error: &std::io::Error| error.kind() == std::io::ErrorKind::UnexpectedEof;
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if error.downcast_ref::<std::io::Error>().is_some_and(ended) {
-            return "; does it speak TLS there? If not, say `http://`";
-        }
-        cause = error.source();
-    }
-    ""
+    if find(error, &ended).is_some() { "; does it speak TLS there? If not, say `http://`" } else { "" }
 }
 
-/// Finds what TLS said: errors of I/O hold others that are not their sources.
+/// Finds what TLS said.
 fn found_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
-    if let Some(found) = error.downcast_ref::<rustls::Error>() {
+    find(error, &|_: &rustls::Error| true)
+}
+
+/// Finds an error of some type in another one: those of I/O hold others that are not their sources.
+fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static), fits: &dyn Fn(&E) -> bool) -> Option<&'a E> {
+    if let Some(found) = error.downcast_ref::<E>().filter(|found| fits(found)) {
         return Some(found);
     }
     let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     let held = held.map(|inner| inner as &(dyn StdError + 'static));
-    held.and_then(found_in).or_else(|| error.source().and_then(found_in))
+    held.and_then(|inner| find(inner, fits)).or_else(|| error.source().and_then(|cause| find(cause, fits)))
 }
