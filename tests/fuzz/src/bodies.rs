@@ -14,7 +14,7 @@ use tribunal_api::{BatchCommitRequest, CommitRequest, Problem};
 use tribunal_http::RouterOptions;
 
 #[path = "../../../server/http/tests/double/mod.rs"]
-mod double;
+pub(crate) mod double;
 
 use double::Double;
 
