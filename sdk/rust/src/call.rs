@@ -11,7 +11,7 @@ use crate::{Client, Error, wire};
 pub struct Call<'a> {
     /// `GET`, `PUT`, `POST` or `DELETE`.
     pub method: &'a str,
-    /// Path, as it goes over the wire.
+    /// Path from its `/` on, as it goes over the wire.
     pub path: &'a str,
     /// Names and values behind the path.
     pub query: &'a [(&'a str, &'a str)],
@@ -29,6 +29,10 @@ impl Client {
     pub async fn call(&self, call: Call<'_>) -> Result<(u16, Vec<u8>), Error> {
         let method = Method::from_bytes(call.method.as_bytes())
             .map_err(|_| Error::misuse(format!("`{}` is no method", call.method)))?;
+        // It goes behind the service's address, of which it could make another host's otherwise: that would get the key.
+        if !call.path.starts_with('/') {
+            return Err(Error::misuse(format!("the path `{}` must begin with `/`", call.path)));
+        }
         let mut path = call.path.to_owned();
         for (n, (name, value)) in call.query.iter().enumerate() {
             path.push(if n == 0 { '?' } else { '&' });

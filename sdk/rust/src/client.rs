@@ -316,7 +316,11 @@ impl Client {
                 Ok(TxnStatus::Decided(outcome)) => return Ok(outcome),
                 Ok(TxnStatus::UnknownExpired) => break,
                 Ok(TxnStatus::InFlight | TxnStatus::Unknown) => {}
-                Err(error @ (Error::ClientMistake(_) | Error::Misuse(_))) => return Err(error),
+                // Asking again does not help, and says nothing of the commit, which may have arrived.
+                Err(error @ (Error::ClientMistake(_) | Error::Misuse(_))) => {
+                    last = error.to_string();
+                    break;
+                }
                 Err(error) => last = error.to_string(),
             }
             failed += 1;

@@ -106,7 +106,7 @@ impl Connection {
         let exchange = async {
             let response = self.pool.request(request).await.map_err(|e| {
                 let advice = tls::advice(&e);
-                let hopeless = advice.is_some();
+                let hopeless = e.is_connect() && tls::is_refusal(&e);
                 let handshake = self.base.starts_with("https") && e.is_connect();
                 let why = advice.unwrap_or_else(|| chain(&e) + if handshake { tls::hint(&e) } else { "" });
                 NoAnswer { text: format!("{}: {why}", self.base), never_sent: e.is_connect(), hopeless }

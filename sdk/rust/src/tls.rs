@@ -64,8 +64,7 @@ fn of_machine() -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Returns what to do about a connection that TLS did not let come about; `None` if it was something else. Trying again
-/// helps in none of these cases.
+/// Returns what to do about a connection that TLS did not let come about, or broke; `None` if it was something else.
 pub(crate) fn advice(error: &(dyn StdError + 'static)) -> Option<String> {
     use CertificateError as C;
     Some(match found_in(error)? {
@@ -84,6 +83,12 @@ pub(crate) fn advice(error: &(dyn StdError + 'static)) -> Option<String> {
         rustls::Error::InvalidMessage(_) => "it does not speak TLS there; is it `http://`?".into(),
         other => format!("no TLS: {other}"),
     })
+}
+
+/// Tells whether the other side's certificate was refused: trying again does not help before somebody changes something.
+/// Whatever else TLS complains of may be of a server, or of something before it, that is just being changed.
+pub(crate) fn is_refusal(error: &(dyn StdError + 'static)) -> bool {
+    matches!(found_in(error), Some(rustls::Error::InvalidCertificate(_)))
 }
 
 /// Returns what to look at if the other side hung up in the middle of the handshake, as a server without TLS does; one that
@@ -106,4 +111,20 @@ fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static), fits: &d
     let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     let held = held.map(|inner| inner as &(dyn StdError + 'static));
     held.and_then(|inner| find(inner, fits)).or_else(|| error.source().and_then(|cause| find(cause, fits)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn only_a_refused_certificate_is_hopeless() {
+        let of = |error: rustls::Error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let expired = of(rustls::Error::InvalidCertificate(CertificateError::Expired));
+        assert!(is_refusal(&expired) && advice(&expired).is_some());
+        let garbled = of(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
+        assert!(!is_refusal(&garbled) && advice(&garbled).is_some());
+    }
 }

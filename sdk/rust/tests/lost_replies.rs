@@ -12,7 +12,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tribunal_client::{BeginOptions, Client, ClientOptions, Error, IsolationLevel, Lsn, Outcome, RetryPolicy};
+use tribunal_client::{BeginOptions, Call, Client, ClientOptions, Error, IsolationLevel, Lsn, Outcome, RetryPolicy};
 
 /// What the service does with a request.
 enum Reply {
@@ -155,6 +155,41 @@ async fn what_nobody_can_tell_is_said_to_be_unknown() {
     let txn = service.client().begin(BeginOptions::default()).await.expect("begins");
     let unknown = txn.commit().await;
     assert!(matches!(&unknown, Err(Error::OutcomeUnknown { txn_id, .. }) if txn_id == "txn-0"), "{unknown:?}");
+}
+
+#[tokio::test]
+async fn a_commit_that_may_not_be_asked_for_is_unknown_and_no_mistake() {
+    let service = Service::start(|kind, before| match (kind, before) {
+        ("commit" | "batch", _) => Reply::Lost,
+        ("status", 0) => committed(),
+        _ => problem(401, "unauthenticated", false),
+    })
+    .await;
+    let client = service.client();
+    let commits: Vec<_> = (0..2)
+        .map(|n| {
+            let mut txn = client.begin_local(IsolationLevel::Serializable);
+            txn.add("kv", "n", n).expect("a number");
+            txn.prepare()
+        })
+        .collect();
+    let outcomes = client.batch(&commits).await.expect("one answer each");
+    assert!(matches!(&outcomes[0], Ok(Outcome::Committed(_))), "{:?}", outcomes[0]);
+    for unknown in [&outcomes[1], &client.commit(&commits[1]).await] {
+        let Err(Error::OutcomeUnknown { text, .. }) = unknown else { panic!("nobody knows: {unknown:?}") };
+        assert!(text.contains("unauthenticated"), "{text}");
+    }
+    assert_eq!(service.asked("status").len(), 3, "asking again does not help");
+}
+
+#[tokio::test]
+async fn a_call_cannot_change_the_host() {
+    let client = Client::new("http://127.0.0.1:1").expect("a URL");
+    for path in ["", "@localhost/", ".localhost/", "2/v1/log"] {
+        let call = Call { method: "GET", path, query: &[], body: None, timeout: Duration::from_secs(5) };
+        let refused = client.call(call).await;
+        assert!(matches!(refused, Err(Error::Misuse(_))), "{path}: {refused:?}");
+    }
 }
 
 #[tokio::test]

@@ -89,6 +89,12 @@ fn need(method: &Method, pattern: &str) -> Need {
     }
 }
 
+/// Tells whether what a request asks for may wait on when its caller has gone: a transaction is decided all the same.
+/// Reads end with their request, and what operators change is little.
+fn waits_on(method: &Method, pattern: &str) -> bool {
+    *method == Method::POST && pattern.starts_with("/v1/txns")
+}
+
 /// Tells whether a route may be used without saying who calls.
 pub(crate) fn asks_nobody(method: &Method, pattern: &str) -> bool {
     need(method, pattern) == Need::Nobody
@@ -96,10 +102,13 @@ pub(crate) fn asks_nobody(method: &Method, pattern: &str) -> bool {
 
 /// The layer. Lets a request through with its [`Principal`] in the extensions, or answers it.
 pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    let need = match request.extensions().get::<MatchedPath>() {
-        Some(pattern) => need(request.method(), pattern.as_str()),
+    let (need, waits_on) = match request.extensions().get::<MatchedPath>() {
+        Some(pattern) => {
+            let (method, pattern) = (request.method(), pattern.as_str());
+            (need(method, pattern), waits_on(method, pattern))
+        }
         // There is no such route, and everybody may know that.
-        None => Need::Nobody,
+        None => (Need::Nobody, false),
     };
     if need == Need::Nobody {
         return next.run(request).await;
@@ -116,7 +125,7 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     request.extensions_mut().insert(principal);
     // There is one, or `enter` had refused.
     let token = bearer(request.headers()).unwrap_or_default().to_owned();
-    let answering = Answering::new(slot, &app.service);
+    let answering = Answering { slot: Some(slot), waits_on: waits_on.then_some(&app.service) };
     let response = next.run(request).await;
     let Some(slot) = answering.answered() else { return response };
     // A small answer is as good as sent.
@@ -126,17 +135,19 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     response.map(|body| admitted(body, slot, app.service, token))
 }
 
-/// The place of a request that is being answered. If it is given up before (its caller has gone, and hyper drops it), what
-/// it asked for may wait on: the place is given back only when that is done as far as anybody can tell, which is when
+/// The place of a request that is being answered. If it is given up before (its caller has gone, and hyper drops it), a
+/// transaction may wait on: its place is given back only when that is done as far as anybody can tell, which is when
 /// another request would be told to come back.
 pub(crate) struct Answering<'a> {
     slot: Option<Slot>,
-    service: &'a Arc<dyn Service>,
+    /// Who decides it, if it is a transaction.
+    waits_on: Option<&'a Arc<dyn Service>>,
 }
 
 impl<'a> Answering<'a> {
+    /// Keeps a transaction's place.
     pub(crate) fn new(slot: Slot, service: &'a Arc<dyn Service>) -> Self {
-        Answering { slot: Some(slot), service }
+        Answering { slot: Some(slot), waits_on: Some(service) }
     }
 
     /// Its answer is there.
@@ -147,8 +158,9 @@ impl<'a> Answering<'a> {
 
 impl Drop for Answering<'_> {
     fn drop(&mut self) {
+        let Some(service) = self.waits_on else { return };
         if let (Some(slot), Ok(runtime)) = (self.slot.take(), tokio::runtime::Handle::try_current()) {
-            let wait = Duration::from_millis(self.service.retry_after_ms());
+            let wait = Duration::from_millis(service.retry_after_ms());
             runtime.spawn(async move {
                 tokio::time::sleep(wait).await;
                 drop(slot);
@@ -284,6 +296,14 @@ mod tests {
         assert_eq!(need(&Method::POST, "/v1/debug/constant"), Need::OfService(Role::Operator));
         assert_eq!(need(&Method::PUT, "/v1/stores/{store}"), Need::AnyOf([Role::Operator].into_iter().collect()));
         assert_eq!(need(&Method::GET, "/healthz"), Need::Nobody);
+    }
+
+    #[test]
+    fn only_transactions_wait_on() {
+        assert!(waits_on(&Method::POST, "/v1/txns/{txn_id}/commit"));
+        assert!(waits_on(&Method::POST, "/v1/txns/batch-commit"));
+        assert!(!waits_on(&Method::GET, "/v1/txns/{txn_id}"));
+        assert!(!waits_on(&Method::POST, "/v1/admin/keys"));
     }
 
     #[test]

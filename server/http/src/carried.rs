@@ -28,7 +28,7 @@ struct Carried {
     _maker: AbortOnDrop,
 }
 
-/// Has `body` made on `runtime`, one frame ahead of what is sent; one that is there as a whole stays as it is.
+/// Has `body` made on `runtime`, two frames ahead of what is sent; one that is there as a whole stays as it is.
 pub(crate) fn carried(body: Body, runtime: &Handle) -> Body {
     if body.size_hint().exact().is_some() {
         return body;

@@ -83,7 +83,9 @@ impl Front {
         }
         match &self.shared {
             Some(shared) if !(short && is_batch(&request)) => self.elsewhere(shared, request).await,
-            _ => self.routed(request).await,
+            // An answer that is compressed on its way is made elsewhere, too.
+            Some(shared) => self.routed(request).await.map(|body| carried(body, shared)),
+            None => self.routed(request).await,
         }
     }
 

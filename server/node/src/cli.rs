@@ -152,8 +152,10 @@ pub struct Target {
     /// File with the API key; without it, the variable `TRIBUNAL_API_KEY` counts.
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
-    /// PEM file with the certificate authority of an `https` service, if the machine does not trust it.
-    #[arg(long, value_name = "FILE", env = "TRIBUNAL_CA_FILE")]
+    /// PEM file with the certificate authority of an `https` service, if the machine does not trust it; without it, the
+    /// variable `TRIBUNAL_CA_FILE` counts.
+    // Not read by clap, which refuses every command if the variable is empty.
+    #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
     /// Print JSON, one object a line.
     #[arg(long)]
@@ -167,7 +169,7 @@ impl Target {
     /// If the key cannot be read.
     pub fn client(&self) -> Result<Client, Error> {
         let api_key = self.api_key().map_err(Error::Misuse)?;
-        let ca_file = self.ca_file.clone();
+        let ca_file = self.ca_file.clone().or_else(|| ClientOptions::from_env().ca_file);
         Client::with_options(&self.url, ClientOptions { api_key, ca_file, ..ClientOptions::default() })
     }
 

@@ -27,7 +27,7 @@ use crate::artefacts::hex;
 const FILES_MAX: usize = 16;
 /// Size of a file, bytes.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-/// Opens every file. No other file of a node begins like this, so that none can be passed off as code.
+/// Opens every file of code.
 const MAGIC: [u8; 8] = *b"TRBCODE\x01";
 /// Bytes in front of the code.
 const HEAD_BYTES: usize = 8 + 8 + 32;

@@ -1,15 +1,16 @@
 //! Who gets how much memory for an embedded store: the node has so much for all of them, and a tenant so much for its own.
 //!
 //! A store gets its part when it is opened, and keeps it until it is closed: a quarter of what is left, so that the first ones
-//! are fast and there is something for the next. However many there are, each gets what it cannot do without.
+//! are fast and there is something for the next. However many there are, each gets what it cannot do without, even if
+//! nothing is left: by that much a store, all together go beyond what there is.
 
 use std::collections::HashMap;
 
 use tribunal_types::{NamespaceId, StoreId};
 
-/// For all stores of the node, bytes.
+/// For all stores of the node, bytes; beyond it, each gets the least.
 const NODE_BYTES: u64 = 4 << 30;
-/// For all stores of a tenant that is not the service's own, bytes.
+/// For all stores of a tenant that is not the service's own, bytes; beyond it, each gets the least.
 const TENANT_BYTES: u64 = 1 << 30;
 /// What the largest part is, bytes. With less, a million rows written uniformly wait for the disk.
 const STORE_BYTES_MAX: u64 = 1 << 30;

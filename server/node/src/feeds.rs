@@ -52,10 +52,10 @@ impl NodeService {
 
     async fn image(&self, of: NamespaceId, store: Arc<EmbeddedStore>) -> Result<StoreState, ServiceError> {
         let place = self.images.take(of)?;
-        // Waits for the push under way.
-        let image = tokio::task::spawn_blocking(move || store.image()).await.map_err(failed)?;
-        let lsn = image.lsn();
-        Ok(StoreState::Rows { lsn, rows: Box::new(Rows { image: Some(image), _place: place }) })
+        // Waits for the push under way, and goes on if the reader does not: its place is taken until it is done.
+        let begin = move || PlacedImage { image: store.image(), _place: place };
+        let placed = tokio::task::spawn_blocking(begin).await.map_err(failed)?;
+        Ok(StoreState::Rows { lsn: placed.image.lsn(), rows: Box::new(Rows(Some(placed))) })
     }
 }
 
@@ -118,23 +118,26 @@ impl Feeds for NodeService {
     }
 }
 
-struct Rows {
-    /// Away while a page is read; gone if that failed.
-    image: Option<EmbeddedImage>,
+/// An image and its place, which is free only when the image is gone, whichever thread has it.
+struct PlacedImage {
+    image: EmbeddedImage,
     _place: ImagePlace,
 }
+
+/// The image is away while a page is read, and gone if that failed.
+struct Rows(Option<PlacedImage>);
 
 impl StateRows for Rows {
     fn next(&mut self) -> Answer<'_, Vec<StoredRow>> {
         Box::pin(async move {
-            let Some(mut image) = self.image.take() else { return Ok(Vec::new()) };
+            let Some(mut placed) = self.0.take() else { return Ok(Vec::new()) };
             let read = move || {
-                let page = image.page(IMAGE_PAGE_ROWS);
-                (image, page)
+                let page = placed.image.page(IMAGE_PAGE_ROWS);
+                (placed, page)
             };
-            let (image, page) = tokio::task::spawn_blocking(read).await.map_err(failed)?;
+            let (placed, page) = tokio::task::spawn_blocking(read).await.map_err(failed)?;
             let rows = page.map_err(unreadable)?;
-            self.image = Some(image);
+            self.0 = Some(placed);
             Ok(rows.into_iter().map(|row| StoredRow { key: row.key, value: row.value, version: row.version }).collect())
         })
     }

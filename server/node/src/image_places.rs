@@ -1,5 +1,5 @@
 //! How many state images may be under way: each keeps rows that are overwritten meanwhile in memory until its reader is
-//! done, so they are few, and one tenant cannot take them all.
+//! done, so they are few, and one tenant cannot take them all, nor all tenants the last one: it is the operator's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use tribunal_types::NamespaceId;
 const IMAGES_MAX: usize = 4;
 /// Of a tenant that is not the service's own.
 const IMAGES_PER_TENANT_MAX: usize = 2;
+/// Of all tenants together that are not the service's own.
+const IMAGES_OF_TENANTS_MAX: usize = IMAGES_MAX - 1;
 /// When to come back if too many are under way.
 const RETRY_MS: u64 = 1_000;
 
@@ -34,10 +36,13 @@ impl ImagePlaces {
     pub fn take(&self, namespace: NamespaceId) -> Result<ImagePlace, ServiceError> {
         let mut taken = self.0.lock();
         let own = taken.get(&namespace).copied().unwrap_or(0);
-        if namespace != NamespaceId(0) && own >= IMAGES_PER_TENANT_MAX {
+        let service = namespace == NamespaceId(0);
+        if !service && own >= IMAGES_PER_TENANT_MAX {
             return Err(ServiceError::QuotaExceeded { retry_after_ms: RETRY_MS });
         }
-        if taken.values().sum::<usize>() >= IMAGES_MAX {
+        let all: usize = taken.values().sum();
+        let of_tenants = all - taken.get(&NamespaceId(0)).copied().unwrap_or(0);
+        if all >= IMAGES_MAX || !service && of_tenants >= IMAGES_OF_TENANTS_MAX {
             return Err(ServiceError::Overloaded { retry_after_ms: RETRY_MS });
         }
         taken.insert(namespace, own + 1);
@@ -66,7 +71,9 @@ mod tests {
         let (service, one, two) = (NamespaceId(0), NamespaceId(1), NamespaceId(2));
         let held = [places.take(one).unwrap(), places.take(one).unwrap()];
         assert!(matches!(places.take(one), Err(ServiceError::QuotaExceeded { .. })), "its own are gone");
-        let others = [places.take(two).unwrap(), places.take(service).unwrap()];
+        let other = places.take(two).unwrap();
+        assert!(matches!(places.take(two), Err(ServiceError::Overloaded { .. })), "the last one is the service's");
+        let others = [other, places.take(service).unwrap()];
         assert!(matches!(places.take(service), Err(ServiceError::Overloaded { .. })), "all are gone");
         drop(held);
         let again = [places.take(service).unwrap(), places.take(one).unwrap()];

@@ -284,6 +284,15 @@ impl Parts {
         Ok(Candidate { digest, world, artefact: Some(artefact) })
     }
 
+    /// Checks that what is to decide again is signed by somebody who is named now, unless it is built in.
+    fn check_signed_still(&self, choice: &PluginChoice) -> Result<(), ServiceError> {
+        let Some(Artefact { name, signed, .. }) = self.modules.artefacts.find(&choice.digest) else { return Ok(()) };
+        self.modules.signers.check_kept(&name, &choice.digest, signed.as_ref()).map_err(|why| {
+            let detail = format!("{why}; activate something else, or push that version again with a signature");
+            mistake("plugin_signature", "", detail)
+        })
+    }
+
     fn roll_back(&self, name: &str, slot: Option<PluginSlot>) -> Result<Activation, ServiceError> {
         let (slot, target) = {
             let slots = self.slots.read();
@@ -309,10 +318,14 @@ impl Parts {
                 }
             };
             // Somebody who waits is dropped by saying again what holds.
-            let target = if state.waiting().is_some() { state.active() } else { state.before() };
+            let (target, returns) =
+                if state.waiting().is_some() { (state.active(), false) } else { (state.before(), true) };
             let target = target.ok_or_else(|| {
                 mistake("nothing_before", "/slot", format!("nothing is known to have filled {slot} before"))
             })?;
+            if returns {
+                self.check_signed_still(&target.choice)?;
+            }
             (slot.clone(), target.choice.clone())
         };
         let mut settings = Settings::of(&target);

@@ -254,7 +254,10 @@ impl Pushes {
         }
         let dir = self.data.join("stores").join(spec.id.to_string());
         let bytes = self.embedded_memory.lock().give(spec.id, spec.namespace);
-        let open = EmbeddedStore::open(&dir, bytes).map_err(|error| error.to_string())?;
+        let open = EmbeddedStore::open(&dir, bytes).map_err(|error| {
+            self.embedded_memory.lock().take_back(spec.id);
+            error.to_string()
+        })?;
         embedded.insert(spec.id, Arc::clone(&open));
         Ok(open)
     }
@@ -268,6 +271,11 @@ impl Pushes {
                 Ok(open) => {
                     // It waits for its checkpoint.
                     let _ = tokio::task::spawn_blocking(move || drop(open)).await;
+                    let embedded = self.embedded.lock();
+                    // One that was opened again meanwhile keeps its new part.
+                    if !embedded.contains_key(&store) {
+                        self.embedded_memory.lock().take_back(store);
+                    }
                     return Ok(());
                 }
                 Err(shared) if begun.elapsed() < CLOSE_PATIENCE => open = shared,

@@ -104,6 +104,8 @@ fn only_what_a_signer_signed_is_taken() {
     assert!(!ok && text.contains("refused (plugin_signature): none of other made this signature"), "{text}");
     let (ok, text) = plugin(folder, &["activate", "--url", &node.url, "priority"]);
     assert!(ok, "built-in ones need none: {text}");
+    let (ok, text) = plugin(folder, &["rollback", "--url", &node.url, "priority"]);
+    assert!(!ok && text.contains("none of other made this signature"), "nor does it come back by a rollback: {text}");
     let (ok, text) = push(&node, folder, &twin, "late", &["--sign", &other]);
     assert!(ok && text.contains("signed by other"), "{text}");
     done(folder, &["activate", "--url", &node.url, "late"]);

@@ -88,7 +88,7 @@ impl Call {
         plugin: &InstancePre<HostState>,
         fuel: u64,
     ) -> Result<Self, Fault> {
-        let slot = engine.slots.take();
+        let slot = engine.slots.take(world);
         let mut store = Store::new(&engine.wasmtime, HostState::new(engine.limits.memory_of(world)));
         store.limiter(|state| state);
         store.set_hostcall_fuel(engine.limits.answer_bytes_max);

@@ -59,7 +59,10 @@ impl PluginEngine {
             }
         }
         let component = Component::from_binary(&self.wasmtime, bytes)?;
-        store.keep(&key, &component.serialize()?);
+        // Without a copy it is compiled again the next time, and nothing else.
+        if let Ok(code) = component.serialize() {
+            store.keep(&key, &code);
+        }
         Ok((component, CodeOrigin::Compiled))
     }
 }

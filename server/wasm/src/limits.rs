@@ -1,5 +1,6 @@
-//! What a plugin may use up. Every limit here is part of the engine's fingerprint, since reaching one is a fault that
-//! must happen on all replicas alike; only the number of slots is a node's own business.
+//! What a plugin may use up. Every limit that a verdict can hang on is part of the engine's fingerprint, since reaching one
+//! is a fault that must happen on all replicas alike; the fuel of adaptors and the number of slots are a node's own
+//! business.
 
 use crate::world::World;
 
@@ -126,12 +127,13 @@ impl PluginLimits {
     }
 
     /// Returns the limits that belong to the fingerprint, in a fixed order.
-    pub(crate) fn fingerprinted(&self) -> [u64; 16] {
+    pub(crate) fn fingerprinted(&self) -> [u64; 11] {
         let PluginLimits {
             fuel_per_call,
             fuel_per_txn,
             fuel_per_op,
-            adaptor_fuel: AdaptorFuel { per_call, per_record, per_row, per_byte, max },
+            // Adaptors decide no verdict.
+            adaptor_fuel: _,
             memory_bytes_max,
             adaptor_memory_bytes_max,
             stack_bytes_max,
@@ -146,11 +148,6 @@ impl PluginLimits {
             fuel_per_call,
             fuel_per_txn,
             fuel_per_op,
-            per_call,
-            per_record,
-            per_row,
-            per_byte,
-            max,
             memory_bytes_max as u64,
             adaptor_memory_bytes_max as u64,
             stack_bytes_max as u64,

@@ -18,10 +18,12 @@ use crate::bodies::double::Double;
 
 /// Requests that one node takes, before a new one stands in.
 const REQUESTS_MAX: usize = 256;
-/// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long an answer is waited for: long enough that a busy machine finds nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes on their way between the two ends.
 const BUFFER_BYTES: usize = 1 << 20;
+/// How a key is given.
+const SCHEME: &str = "Bearer ";
 /// The key that lets in.
 const KEY: &str = "known";
 
@@ -55,13 +57,14 @@ pub fn run(data: &[u8]) -> bool {
     let mut lines = head.split(|byte| *byte == b'\n');
     let mut request =
         [b"POST ", lines.next().unwrap_or_default(), b" HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"].concat();
+    let mut has_key = false;
     for line in lines {
+        has_key |= gives_key(line);
         request.extend_from_slice(line);
         request.extend_from_slice(b"\r\n");
     }
     request.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
     request.extend_from_slice(body);
-    let has_key = head.windows(KEY.len()).any(|word| word == KEY.as_bytes());
     let answer = STAGE.with_borrow_mut(|stage| {
         if stage.requests == REQUESTS_MAX {
             *stage = Stage::new();
@@ -74,17 +77,31 @@ pub fn run(data: &[u8]) -> bool {
     judge(&answer, has_key)
 }
 
+/// Tells whether a line of the head is the header that lets in. Case is of no account in its name and its scheme.
+fn gives_key(line: &[u8]) -> bool {
+    let Some(at) = line.iter().position(|byte| *byte == b':') else { return false };
+    let (name, value) = (&line[..at], line[at + 1..].trim_ascii());
+    let Some((scheme, key)) = value.split_at_checked(SCHEME.len()) else { return false };
+    name.eq_ignore_ascii_case(b"authorization")
+        && scheme.eq_ignore_ascii_case(SCHEME.as_bytes())
+        && key == KEY.as_bytes()
+}
+
 async fn exchange(front: Front, request: Vec<u8>) -> Vec<u8> {
     let (mut client, server) = tokio::io::duplex(BUFFER_BYTES);
     let service = hyper::service::service_fn(move |request| {
         let front = front.clone();
         async move { Ok::<_, std::convert::Infallible>(front.answer(request).await) }
     });
-    let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(server), service);
+    // The client has nothing more to say while it waits, which is not to end what it waits for.
+    let connection =
+        hyper::server::conn::http1::Builder::new().half_close(true).serve_connection(TokioIo::new(server), service);
     let mut answer = Vec::new();
     let client = async {
         // It may have answered and closed before all was sent.
         let _ = client.write_all(&request).await;
+        // Or a connection that a header keeps alive would wait for another request.
+        let _ = client.shutdown().await;
         let _ = client.read_to_end(&mut answer).await;
     };
     let (_, ()) = tokio::join!(connection, client);
@@ -102,12 +119,15 @@ fn judge(answer: &[u8], has_key: bool) -> bool {
     assert!(status < 500 || status == 503, "{}", String::from_utf8_lossy(answer));
     let at = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head has an end");
     let body = &answer[at + 4..];
-    if status == 200 {
+    let succeeded = (200..300).contains(&status);
+    if succeeded {
         assert!(has_key, "let in without a key");
-        assert!(serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok(), "{}", String::from_utf8_lossy(body));
+        let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
+        // 204 says that there is no body.
+        assert!(is_json || status == 204, "{}", String::from_utf8_lossy(body));
     } else if !body.is_empty() {
         let problem: tribunal_api::Problem = serde_json::from_slice(body).expect("a problem");
         assert_eq!(problem.status, status);
     }
-    status == 200
+    succeeded
 }

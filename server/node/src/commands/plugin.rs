@@ -95,6 +95,9 @@ fn keygen(file: &Path) -> Result<(), String> {
     let mut public_file = file.as_os_str().to_owned();
     public_file.push(".pub");
     let public_file = PathBuf::from(public_file);
+    if public_file.exists() {
+        return Err(format!("{}: is there already; nothing was written", public_file.display()));
+    }
     for (file, text, mode) in [(file, &private, 0o600), (&public_file, &public, 0o644)] {
         let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(file);
         made.and_then(|mut made| made.write_all(text.as_bytes()))
