@@ -252,7 +252,8 @@ fn create(dir: &Path, base: u64) -> io::Result<Segment> {
 /// Writes zeros over a segment's blocks, a little at a time: a flood would hold up the commits beside it.
 fn fill(segment: &Segment, stop: &AtomicBool) -> io::Result<()> {
     let room = vec![0; FILL_STEP_BYTES + PAGE_BYTES];
-    let zeros = &room[room.as_ptr().align_offset(PAGE_BYTES)..][..FILL_STEP_BYTES];
+    // If they cannot be aligned, they are written without the flag.
+    let zeros = &room[room.as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES)..][..FILL_STEP_BYTES];
     // Past the kernel's cache, which would copy and keep what nobody reads.
     let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
     let mut direct = OpenOptions::new().write(true).custom_flags(flags).open(&segment.path).ok();

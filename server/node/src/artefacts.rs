@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tribunal_http::plugin_service::digest as read_digest;
 use tribunal_types::limits::PLUGIN_VERSIONS_MAX;
 
 use crate::signatures::Signed;
@@ -84,7 +85,7 @@ impl Artefacts {
                 Some("partial") => drop(fs::remove_file(&path)),
                 Some("json") => {
                     let text = fs::read(&path).map_err(failed)?;
-                    match (from_hex(stem), serde_json::from_slice(&text)) {
+                    match (read_digest(stem), serde_json::from_slice(&text)) {
                         (Some(digest), Ok(artefact)) => drop(known.insert(digest, artefact)),
                         _ => tracing::warn!(path = %path.display(), "no description of a plugin; it is left alone"),
                     }
@@ -175,23 +176,10 @@ impl Artefacts {
     }
 }
 
-/// Writes a digest in hexadecimal.
+/// Writes a digest or a signature in hexadecimal, as `tribunal_http::plugin_service` reads them.
 #[must_use]
-pub fn hex(digest: &ArtefactDigest) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Reads a digest in hexadecimal.
-#[must_use]
-pub fn from_hex(text: &str) -> Option<ArtefactDigest> {
-    let mut digest = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (at, byte) in digest.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(digest)
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -221,7 +209,7 @@ mod tests {
         assert_eq!(again.list(), [(digest, artefact("a"))]);
         assert!(!data.path().join("plugins/x.wasm.partial").exists(), "an interrupted upload is swept away");
         assert_eq!(again.read(&digest).as_deref(), Ok(&b"abc"[..]));
-        assert_eq!(from_hex(&hex(&digest)), Some(digest));
+        assert_eq!(read_digest(&hex(&digest)), Some(digest));
         fs::write(data.path().join(format!("plugins/{}.wasm", hex(&digest))), b"abd").expect("writes");
         assert!(again.read(&digest).is_err_and(|error| error.contains("damaged")));
         assert!(again.read(&[0; 32]).is_err());

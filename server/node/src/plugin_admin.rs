@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tribunal_http::plugin_service::digest as read_digest;
 use tribunal_http::plugin_service::{
     Activate, Activation, Health, Measured, Overview, Plugin, Plugins, Slot, Upload, Uploaded, Version,
 };
@@ -19,7 +20,7 @@ use tribunal_http::service::{Answer, ServiceError};
 use tribunal_types::{Cen, ControlChange, Isolation, PluginChoice, PluginSlot};
 use tribunal_wasm::{BUILTINS, World};
 
-use crate::artefacts::{Artefact, ArtefactDigest, from_hex, hex};
+use crate::artefacts::{Artefact, ArtefactDigest, hex};
 use crate::compiled_files::Loads;
 use crate::config::PolicyHost;
 use crate::modules::{Modules, builtin_by_digest, builtin_digest};
@@ -428,7 +429,7 @@ fn version(digest: ArtefactDigest, artefact: &Artefact) -> Version {
             fuel_per_call: checked.fuel_per_call,
             fuel_per_item: checked.fuel_per_item,
             budget_per_item: checked.budget_per_item,
-            behaviour: from_hex(&checked.behaviour).unwrap_or_default(),
+            behaviour: read_digest(&checked.behaviour).unwrap_or_default(),
             levels: checked.levels.iter().filter_map(level).collect(),
             misses: checked.misses.iter().filter_map(|(name, why)| Some((level(name)?, why.clone()))).collect(),
         }),

@@ -229,17 +229,20 @@ impl NodeService {
     }
 
     async fn judge(&self, txn: TxnRequest) -> Result<Verdict, ServiceError> {
+        self.ask_judgement(txn)?.await.map_err(|_| stopping())
+    }
+
+    /// Asks for a judgement, which does not wait for an epoch; the answer is that of one moment.
+    fn ask_judgement(&self, txn: TxnRequest) -> Result<oneshot::Receiver<Verdict>, ServiceError> {
         self.admit(bytes_of(&txn))?;
         let (reply, answer) = oneshot::channel();
         self.send(Message::Judge(Box::new(txn), reply))?;
-        answer.await.map_err(|_| stopping())
+        Ok(answer)
     }
 
     async fn decide(&self, txn: TxnRequest, ack: AckMode) -> Result<Decided, ServiceError> {
         if txn.is_read_only() {
-            let verdict = self.judge(txn).await?;
-            let phases = Phases::default();
-            return Ok(Decided { verdict, csn: None, replayed: false, applied: None, phases, traceparent: None });
+            return self.judge(txn).await.map(judged);
         }
         let asked = Instant::now();
         self.admit(bytes_of(&txn))?;
@@ -291,8 +294,13 @@ impl NodeService {
             }
             self.answered(ack, asked, places_count);
         }
-        for (place, txn) in reads {
-            results[place] = Some(self.decide(txn, ack).await);
+        // All are asked for before the first is waited for: one way to the sequencer and back, not one for each.
+        let reads: Vec<_> = reads.into_iter().map(|(place, txn)| (place, self.ask_judgement(txn))).collect();
+        for (place, asked) in reads {
+            results[place] = Some(match asked {
+                Ok(answer) => answer.await.map(judged).map_err(|_| stopping()),
+                Err(error) => Err(error),
+            });
         }
         Ok(results.into_iter().map(|result| result.unwrap_or_else(|| Err(outcome_unknown()))).collect())
     }
@@ -626,9 +634,13 @@ fn began(mut txn: TxnRequest) -> TxnRequest {
     txn
 }
 
-fn fenced(cen: Cen) -> Decided {
-    let verdict = Verdict::Aborted { cen, reason: Reason::Fenced, conflicts: Vec::new() };
+/// Puts a verdict into words that no epoch of its own stands behind: nothing of it is stored here.
+fn judged(verdict: Verdict) -> Decided {
     Decided { verdict, csn: None, replayed: false, applied: None, phases: Phases::default(), traceparent: None }
+}
+
+fn fenced(cen: Cen) -> Decided {
+    judged(Verdict::Aborted { cen, reason: Reason::Fenced, conflicts: Vec::new() })
 }
 
 fn micros(duration: Duration) -> u32 {

@@ -123,7 +123,7 @@ impl Signers {
                 &hex(digest)[..12]
             ));
         };
-        Ok(Some(Signed { signer: signer.clone(), signature: hex_of(signature) }))
+        Ok(Some(Signed { signer: signer.clone(), signature: hex(signature) }))
     }
 
     /// Checks a version that was kept earlier, perhaps under other signers.
@@ -182,12 +182,6 @@ fn edges(what: &str) -> (String, String) {
 fn pem(what: &str, der: &[u8]) -> String {
     let (begin, end) = edges(what);
     format!("{begin}\n{}\n{end}\n", STANDARD.encode(der))
-}
-
-/// Writes a signature in hexadecimal.
-#[must_use]
-pub fn hex_of(signature: &SignatureBytes) -> String {
-    signature.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Reads a signature in hexadecimal.

@@ -47,6 +47,27 @@ fn a_stale_read_is_told_what_defeated_it() {
 }
 
 #[test]
+fn a_batch_answers_in_its_own_order_what_reads_and_what_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let old = node.put_row("x", 1)["version"].clone();
+    let new = node.put_row("x", 2)["version"].clone();
+    let txn = |body: Value| {
+        let mut txn = json!({"txn_id": support::new_id(), "isolation": "serializable"});
+        txn.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
+        txn
+    };
+    let read = |version: &Value| txn(json!({"reads": [{"store": "kv", "key": "x", "version": version}]}));
+    let write = |key: &str| txn(json!({"writes": [{"op": "put", "store": "kv", "key": key, "value": 1}]}));
+    let txns = [read(&old), write("a"), read(&new), read(&old), write("b"), read(&new)];
+    let answer = node.post("/v1/txns/batch-commit", &json!({"txns": txns})).body;
+    let results = answer["results"].as_array().unwrap();
+    let said: Vec<_> = results.iter().map(|result| (&result["txn_id"], result["status"].as_str().unwrap())).collect();
+    let expected = ["aborted", "committed", "committed", "aborted", "committed", "committed"];
+    assert_eq!(said, txns.iter().map(|txn| &txn["txn_id"]).zip(expected).collect::<Vec<_>>(), "{answer}");
+}
+
+#[test]
 fn a_retry_gets_the_same_answer_and_another_body_none() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());

@@ -11,6 +11,7 @@ use tribunal_api::{
 use tribunal_client::Call;
 
 use super::Component;
+use crate::artefacts::hex;
 use crate::cli::Target;
 use crate::commands::store::block_on;
 use crate::plugin_flags::{Activate, Push};
@@ -73,7 +74,7 @@ pub fn push(flags: &Push) -> Result<(), String> {
         Some(file) => {
             let pem = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
             let signature = signatures::sign(&pem, name, &Sha256::digest(&bytes).into());
-            Some(signatures::hex_of(&signature.map_err(|why| format!("{}: {why}", file.display()))?))
+            Some(hex(&signature.map_err(|why| format!("{}: {why}", file.display()))?))
         }
         None => None,
     };
