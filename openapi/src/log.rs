@@ -37,7 +37,7 @@ pub struct LogRecord {
     pub prev_lsn: String,
     /// Epoch that committed it.
     #[schema(example = "8842")]
-    pub cen: String,
+    pub epoch: String,
     /// Arrival stamp.
     #[schema(example = "1808217543843841024")]
     pub csn: String,
@@ -52,7 +52,7 @@ pub struct LogRecord {
     pub store: String,
     /// The rows, in the order in which the transaction posted them.
     pub writes: Vec<LogWrite>,
-    /// CRC-32C in hex over lsn, cen, csn, version, txn_id, then op, key and value text of every write, each of them
+    /// CRC-32C in hex over lsn, epoch, csn, version, txn_id, then op, key and value text of every write, each of them
     /// preceded by its length in bytes as 32 bits, little-endian. A `value_b64` counts as `{"$b64":"..."}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "9be3e0a3")]

@@ -290,7 +290,7 @@ pub struct TxnOutcome {
     /// Epoch that decided it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8842")]
-    pub cen: Option<String>,
+    pub epoch: Option<String>,
     /// Arrival stamp.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

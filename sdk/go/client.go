@@ -292,7 +292,7 @@ func (c *Client) Row(ctx context.Context, store, key string) (*Row, error) {
 // RowPage has rows in key order.
 type RowPage struct {
 	// Applied is the snapshot that they reflect.
-	Applied CEN
+	Applied Epoch
 	Rows    []Row
 	// More says that there are further rows in the range.
 	More bool
@@ -316,7 +316,7 @@ func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) 
 		return nil, err
 	}
 	fields := reader{}
-	page := &RowPage{Applied: CEN(fields.number(&answer.Applied)), More: answer.More}
+	page := &RowPage{Applied: Epoch(fields.number(&answer.Applied)), More: answer.More}
 	for at := range answer.Rows {
 		row, err := rowOf(&answer.Rows[at])
 		if err != nil {

@@ -122,7 +122,7 @@ func TestACommitWritesRowsThatLaterTransactionsRead(t *testing.T) {
 	second := must[*tribunal.Transaction](t)(client.Begin(ctx, tribunal.BeginOptions{
 		Stores: []string{"kv"}, Session: won.Session, Wait: 5 * time.Second,
 	}))
-	if snapshot, ok := second.Snapshot("kv"); !ok || snapshot < won.CEN {
+	if snapshot, ok := second.Snapshot("kv"); !ok || snapshot < won.Epoch {
 		t.Error(snapshot, ok)
 	}
 	row := must[*tribunal.Row](t)(second.Get(ctx, "kv", prefix+"a"))

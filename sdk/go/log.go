@@ -16,8 +16,8 @@ import (
 type LogRecord struct {
 	// LSN is the dense position.
 	LSN LSN
-	// CEN is the epoch that committed it.
-	CEN CEN
+	// Epoch is the epoch that committed it.
+	Epoch Epoch
 	// CSN is the arrival stamp.
 	CSN CSN
 	// Version of every row in it.
@@ -168,7 +168,7 @@ func (r *LogReader) take(page *wire.LogPage) error {
 		}
 		records = append(records, LogRecord{
 			LSN:         due,
-			CEN:         CEN(fields.number(&record.Cen)),
+			Epoch:       Epoch(fields.number(&record.Epoch)),
 			CSN:         CSN(fields.number(&record.Csn)),
 			Version:     Version(fields.number(&record.Version)),
 			TxnID:       record.TxnID,

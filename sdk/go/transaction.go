@@ -98,10 +98,10 @@ func newTransaction(client *Client, id string, isolation Isolation) *Transaction
 func (t *Transaction) ID() string { return t.id }
 
 // Snapshot returns the snapshot of a store; false if it was not named at Begin.
-func (t *Transaction) Snapshot(store string) (CEN, bool) {
+func (t *Transaction) Snapshot(store string) (Epoch, bool) {
 	text, ok := t.snapshots[store]
 	number, err := strconv.ParseUint(text, 10, 64)
-	return CEN(number), ok && err == nil
+	return Epoch(number), ok && err == nil
 }
 
 // Err returns the first misuse.

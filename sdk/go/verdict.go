@@ -8,8 +8,8 @@ import (
 )
 
 type (
-	// CEN is the number of an epoch, and of the snapshot behind it.
-	CEN uint64
+	// Epoch is the number of an epoch, and of the snapshot behind it.
+	Epoch uint64
 	// CSN is the arrival stamp of a transaction.
 	CSN uint64
 	// LSN is a position in a store's log: dense, from 1.
@@ -24,8 +24,8 @@ type Verdict interface{ isVerdict() }
 // Committed is durable and final.
 type Committed struct {
 	TxnID string
-	// CEN is the epoch that decided it.
-	CEN CEN
+	// Epoch is the epoch that decided it.
+	Epoch Epoch
 	// CSN is the arrival stamp; read-only transactions have none.
 	CSN CSN
 	// Version of every row written; 0 if nothing was.
@@ -92,7 +92,7 @@ func verdictOf(outcome *wire.TxnOutcome, replayed bool) (Verdict, error) {
 	case wire.TxnStateCommitted:
 		committed := &Committed{
 			TxnID:    given(outcome.TxnID),
-			CEN:      CEN(r.number(outcome.Cen)),
+			Epoch:    Epoch(r.number(outcome.Epoch)),
 			CSN:      CSN(r.number(outcome.Csn)),
 			Version:  Version(r.number(outcome.Version)),
 			LSN:      map[string]LSN{},

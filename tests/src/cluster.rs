@@ -9,7 +9,7 @@ use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::shard::Shard;
 use tribunal_types::{
-    Batch, Cen, ControlIndex, EpochInput, EpochOutcome, FenceItem, Given, GroupId, ImportedVersion, Incarnation, Lsn,
+    Batch, ControlIndex, Epoch, EpochInput, EpochOutcome, FenceItem, Given, GroupId, ImportedVersion, Incarnation, Lsn,
     NodeId, RecordBatch, StoreId, StoreSpec, TxnIx,
 };
 
@@ -79,12 +79,12 @@ impl Cluster {
         for spec in stores {
             resolver.declare_store(spec.clone());
         }
-        Cluster { nodes, keying, epochs: Epochs::new(&members, Cen(1), 0), resolver, journal: Vec::new() }
+        Cluster { nodes, keying, epochs: Epochs::new(&members, Epoch(1), 0), resolver, journal: Vec::new() }
     }
 
     /// Returns the epoch that the next plan will seal first.
     #[must_use]
-    pub fn next(&self) -> Cen {
+    pub fn next(&self) -> Epoch {
         self.epochs.next_of(group(1))
     }
 
@@ -114,7 +114,7 @@ impl Cluster {
     /// As [`Cluster::play`].
     pub fn fold(&mut self, plan: &EpochPlan) -> Option<EpochInput> {
         let first = self.next();
-        let last = Cen(first.0 + plan.idle_before);
+        let last = Epoch(first.0 + plan.idle_before);
         for node in 1..=self.nodes {
             let batch = self.batch(plan, node, first, last);
             assert_eq!(self.epochs.entry(Arc::new(batch)), Folded::Counted);
@@ -124,7 +124,7 @@ impl Cluster {
         input
     }
 
-    fn batch(&self, plan: &EpochPlan, node: u16, first: Cen, last: Cen) -> Batch {
+    fn batch(&self, plan: &EpochPlan, node: u16, first: Epoch, last: Epoch) -> Batch {
         let mut batch = Batch {
             group: group(node),
             first,

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tribunal_core::native::NativeRule;
-use tribunal_types::{Cen, Csn, Existence, Isolation, StoreId, StoreSpec, TxnId, Version};
+use tribunal_types::{Csn, Epoch, Existence, Isolation, StoreId, StoreSpec, TxnId, Version};
 
 use crate::cluster::tracked;
 use crate::oracle::Oracle;
@@ -259,7 +259,7 @@ impl World {
         txn.csn = Csn((oracle.last.0 + 1) << 40 | u64::from(choice.stamp) << 32 | number << 8 | u64::from(choice.node));
         txn.priority = choice.priority;
         txn.origin = choice.origin;
-        txn.start = choice.began.map(|ago| Cen(oracle.last.0.saturating_sub(u64::from(ago))));
+        txn.start = choice.began.map(|ago| Epoch(oracle.last.0.saturating_sub(u64::from(ago))));
         if let Some((of, same_body)) = choice.repeats
             && let Some(first) = earlier.get(usize::from(of))
         {
@@ -306,9 +306,9 @@ impl World {
             && stores.iter().all(|&store| self.kind(store) != StoreKind::Declared);
         if !(choice.no_snapshots && may_omit) {
             let at = |i: usize| match choice.snapshot_age {
-                255 => Cen(oracle.last.0 + 9),
+                255 => Epoch(oracle.last.0 + 9),
                 // The second store may lag behind the first.
-                age => Cen(oracle.last.0.saturating_sub(u64::from(age) * (i as u64 % 2 + 1) / 2)),
+                age => Epoch(oracle.last.0.saturating_sub(u64::from(age) * (i as u64 % 2 + 1) / 2)),
             };
             txn.snapshots = stores.iter().enumerate().map(|(i, &store)| (store, at(i))).collect();
         }

@@ -9,7 +9,7 @@ use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_types::{
-    BodyHash, Cen, Decision, FenceItem, FenceResult, Given, Isolation, NamespaceId, Reason, StateImage, StoreId,
+    BodyHash, Decision, Epoch, FenceItem, FenceResult, Given, Isolation, NamespaceId, Reason, StateImage, StoreId,
     StoreSpec, TxnIx, Verdict, WriteKind,
 };
 
@@ -107,13 +107,13 @@ impl Story<'_> {
         let last = self.cluster.resolver.last();
         let doomed = self.opinions(&plan, &rule)?;
         let played = self.cluster.play(&plan, &policies(&rule)).expect("there are transactions").clone();
-        let cen = Cen(last.0 + 1 + plan.idle_before);
-        if played.outcome.cen != cen || self.cluster.resolver.last() != cen {
-            return Err(format!("resolved epoch {} instead of {cen}", played.outcome.cen));
+        let epoch = Epoch(last.0 + 1 + plan.idle_before);
+        if played.outcome.epoch != epoch || self.cluster.resolver.last() != epoch {
+            return Err(format!("resolved epoch {} instead of {epoch}", played.outcome.epoch));
         }
-        let (fates, queue) = self.oracle.decide(cen, played.outcome.epoch_time_ms, &plan, &played.index, rule);
+        let (fates, queue) = self.oracle.decide(epoch, played.outcome.epoch_time_ms, &plan, &played.index, rule);
         compare(&played, &fates)?;
-        self.ids(cen, &plan, &played)?;
+        self.ids(epoch, &plan, &played)?;
         for (t, doomed) in doomed.iter().enumerate() {
             if *doomed && fates[t] == Fate::Commit {
                 return Err(format!("transaction {t} was called a certain loser, and commits"));
@@ -129,13 +129,13 @@ impl Story<'_> {
     }
 
     /// Checks where the resolver files every id that the epoch brought.
-    fn ids(&self, cen: Cen, plan: &EpochPlan, played: &Played) -> Checked {
+    fn ids(&self, epoch: Epoch, plan: &EpochPlan, played: &Played) -> Checked {
         let ids = plan.txns.iter().map(|txn| txn.id).chain(plan.given.iter().map(|given| given.id));
         for id in ids.chain(plan.fences.iter().map(|fence| fence.id)) {
             let known = self.cluster.resolver.known(NamespaceId(0), id);
             let expected = self.oracle.filed(id).map(|(at, body)| Known::At(at, body.map(BodyHash)));
             if Some(known) != expected {
-                return Err(format!("{id} is filed as {known:?} in epoch {cen}, not {expected:?}"));
+                return Err(format!("{id} is filed as {known:?} in epoch {epoch}, not {expected:?}"));
             }
         }
         let given: Vec<_> = plan.given.iter().filter_map(|given| self.oracle.filed(given.id)).map(|id| id.0).collect();
@@ -216,8 +216,8 @@ impl Story<'_> {
             other => Err(format!("{t} is in the order as {other:?}")),
         };
         let serial: Vec<_> = order.iter().map(|&t| version(t)).collect::<Result<_, String>>()?;
-        self.oracle.execute(outcome.cen, &serial)?;
-        lsns_are_dense(&self.cluster, outcome.cen, plan, &order)
+        self.oracle.execute(outcome.epoch, &serial)?;
+        lsns_are_dense(&self.cluster, outcome.epoch, plan, &order)
     }
 }
 
@@ -246,7 +246,7 @@ fn compare(played: &Played, fates: &[Fate]) -> Checked {
 
 /// Every store's positions follow the serial order, from the next free one, one for each store that a transaction
 /// writes.
-fn lsns_are_dense(cluster: &Cluster, cen: Cen, plan: &EpochPlan, order: &[usize]) -> Checked {
+fn lsns_are_dense(cluster: &Cluster, epoch: Epoch, plan: &EpochPlan, order: &[usize]) -> Checked {
     let mut heads: BTreeMap<StoreId, u64> = BTreeMap::new();
     for played in &cluster.journal {
         for at in &played.outcome.lsns {
@@ -270,7 +270,7 @@ fn lsns_are_dense(cluster: &Cluster, cen: Cen, plan: &EpochPlan, order: &[usize]
     if got == expected && heads_agree {
         Ok(())
     } else {
-        Err(format!("positions of epoch {cen}: {got:?}, not {expected:?}"))
+        Err(format!("positions of epoch {epoch}: {got:?}, not {expected:?}"))
     }
 }
 
@@ -323,7 +323,7 @@ fn map_knows_the_state(story: &Story) -> Checked {
             matches!(verdict, Verdict::ReadOnly { .. })
         };
         let older = story.oracle.past(&row).iter().rev().nth(1).map(|change| change.version);
-        let above_floor = story.oracle.past(&row).last().is_some_and(|c| c.version.cen() > story.oracle.floor);
+        let above_floor = story.oracle.past(&row).last().is_some_and(|c| c.version.epoch() > story.oracle.floor);
         if !is_current(newest) || above_floor && older.is_some() && older != newest && is_current(older) {
             return Err(format!("the map does not know that {row:?} is at {newest:?}"));
         }
@@ -363,7 +363,7 @@ fn decided(played: &Played, t: usize) -> (Option<u64>, Option<Reason>, String) {
     match played.outcome.decisions[played.index[t].0 as usize] {
         Decision::Committed { version } => (Some(version.bits()), None, String::new()),
         Decision::Aborted { reason, .. } => (None, Some(reason), String::new()),
-        Decision::Replayed { original } => (None, None, format!("replayed from {}", original.cen)),
+        Decision::Replayed { original } => (None, None, format!("replayed from {}", original.epoch)),
         other => (None, None, format!("{other:?}")),
     }
 }
@@ -373,7 +373,7 @@ fn same_decisions(story: &Story, other: &Cluster, what: &str) -> Checked {
         for t in 0..one.index.len() {
             if decided(one, t) != decided(two, t) {
                 let decisions = (decided(one, t), decided(two, t));
-                return Err(format!("{what}: epoch {} transaction {t}: {decisions:?}", one.outcome.cen));
+                return Err(format!("{what}: epoch {} transaction {t}: {decisions:?}", one.outcome.epoch));
             }
         }
     }
@@ -442,7 +442,7 @@ fn image_while_it_goes_on(resolver: &mut Resolver, later: &[Played], steps: usiz
         image
     };
     if sorted(image.clone()) != sorted(at_once) {
-        return Err(format!("the image of epoch {} changed while it was taken", image.cen));
+        return Err(format!("the image of epoch {} changed while it was taken", image.epoch));
     }
     Ok(image)
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tribunal_core::native::NativeRule;
 use tribunal_types::{
-    Cen, Existence, Isolation, Reason, Stage, StoreId, StoreSpec, TxnId, TxnIx, Verdict, VerdictAt, Version,
+    Epoch, Existence, Isolation, Reason, Stage, StoreId, StoreSpec, TxnId, TxnIx, Verdict, VerdictAt, Version,
 };
 
 use crate::cluster::EpochPlan;
@@ -46,9 +46,9 @@ pub struct Oracle {
     ids: BTreeMap<TxnId, (VerdictAt, Option<u64>)>,
     id_window_ms: u64,
     /// The floor that the resolver reported last.
-    pub floor: Cen,
+    pub floor: Epoch,
     /// The last epoch applied.
-    pub last: Cen,
+    pub last: Epoch,
 }
 
 /// Whether a row exists, as far as the resolver may know.
@@ -82,8 +82,8 @@ impl Oracle {
 
     /// Returns the version of a row in the state of epoch `at`; `None` if it was absent.
     #[must_use]
-    pub fn version_at(&self, row: &Row, at: Cen) -> Option<Version> {
-        let change = self.past(row).iter().rev().find(|change| change.version.cen() <= at)?;
+    pub fn version_at(&self, row: &Row, at: Epoch) -> Option<Version> {
+        let change = self.past(row).iter().rev().find(|change| change.version.epoch() <= at)?;
         change.value.as_ref().map(|_| change.version)
     }
 
@@ -105,24 +105,24 @@ impl Oracle {
     }
 
     /// Whether a read could have been made in the state of epoch `at`.
-    fn is_current(&self, row: &Row, seen: Option<Version>, at: Cen) -> bool {
+    fn is_current(&self, row: &Row, seen: Option<Version>, at: Epoch) -> bool {
         if self.is_declared(row.store) {
-            let known = self.past(row).iter().rev().find(|c| c.version.cen() <= at && c.version.cen() > self.floor);
+            let known = self.past(row).iter().rev().find(|c| c.version.epoch() <= at && c.version.epoch() > self.floor);
             return match known {
                 Some(change) => change.value.as_ref().map(|_| change.version) == seen,
-                None => seen.is_none_or(|version| version.cen() <= self.floor),
+                None => seen.is_none_or(|version| version.epoch() <= self.floor),
             };
         }
         self.version_at(row, at) == seen
     }
 
-    fn changed_since(&self, row: &Row, snapshot: Cen) -> bool {
-        self.past(row).iter().any(|change| change.version.cen() > snapshot)
+    fn changed_since(&self, row: &Row, snapshot: Epoch) -> bool {
+        self.past(row).iter().any(|change| change.version.epoch() > snapshot)
     }
 
     fn presence(&self, row: &Row, txn: &TxnSpec) -> Presence {
         let declared = self.is_declared(row.store);
-        let newest = self.past(row).last().filter(|change| !declared || change.version.cen() > self.floor);
+        let newest = self.past(row).last().filter(|change| !declared || change.version.epoch() > self.floor);
         match newest {
             Some(Change { value: Some(value), .. }) => Presence::Present(Some(matches!(value, Value::Int(_)))),
             Some(_) => Presence::Absent,
@@ -136,13 +136,13 @@ impl Oracle {
     }
 
     /// Rules of every level: snapshot bounds, then existence.
-    fn join(&self, txn: &TxnSpec, cen: Cen) -> BTreeSet<Reason> {
+    fn join(&self, txn: &TxnSpec, epoch: Epoch) -> BTreeSet<Reason> {
         let mut reasons = BTreeSet::new();
         for &(_, at) in &txn.snapshots {
             if at < self.floor {
                 reasons.insert(Reason::SnapshotTooOld);
             }
-            if at >= cen {
+            if at >= epoch {
                 reasons.insert(Reason::SnapshotFromTheFuture);
             }
         }
@@ -163,11 +163,11 @@ impl Oracle {
     }
 
     /// Rules of the transaction's own level, on the state before the epoch.
-    fn validate(&self, txn: &TxnSpec, cen: Cen) -> BTreeSet<Reason> {
+    fn validate(&self, txn: &TxnSpec, epoch: Epoch) -> BTreeSet<Reason> {
         let mut reasons = BTreeSet::new();
-        let stale = txn.reads.iter().any(|(row, seen)| !self.is_current(row, *seen, cen.prev()));
+        let stale = txn.reads.iter().any(|(row, seen)| !self.is_current(row, *seen, epoch.prev()));
         let range_changed = txn.scans.iter().any(|scan| {
-            let snapshot = txn.snapshot_of(scan.store).unwrap_or(cen.prev());
+            let snapshot = txn.snapshot_of(scan.store).unwrap_or(epoch.prev());
             self.rows.keys().any(|row| scan.holds(row) && self.changed_since(row, snapshot))
         });
         match txn.level {
@@ -186,10 +186,10 @@ impl Oracle {
                 }
             }
             Isolation::Snapshot => {
-                if !self.one_state_fits(txn, cen) {
+                if !self.one_state_fits(txn, epoch) {
                     reasons.insert(Reason::ReadConflict);
                 }
-                if txn.writes.iter().any(|(row, action)| self.is_foreign(txn, row, action, cen)) {
+                if txn.writes.iter().any(|(row, action)| self.is_foreign(txn, row, action, epoch)) {
                     reasons.insert(Reason::WriteConflict);
                 }
                 if range_changed {
@@ -201,32 +201,32 @@ impl Oracle {
     }
 
     /// Rule (i): a state from the newest snapshot on at which every read is current.
-    fn one_state_fits(&self, txn: &TxnSpec, cen: Cen) -> bool {
+    fn one_state_fits(&self, txn: &TxnSpec, epoch: Epoch) -> bool {
         let multi_version = |store: &StoreId| self.stores[store].multi_version;
         if !txn.snapshots.is_empty() && txn.snapshots.iter().all(|(store, _)| multi_version(store)) {
             return true;
         }
-        let newest = txn.snapshots.iter().map(|&(_, at)| at).max().unwrap_or(cen.prev());
-        (newest.0..cen.0).any(|at| txn.reads.iter().all(|(row, seen)| self.is_current(row, *seen, Cen(at))))
+        let newest = txn.snapshots.iter().map(|&(_, at)| at).max().unwrap_or(epoch.prev());
+        (newest.0..epoch.0).any(|at| txn.reads.iter().all(|(row, seen)| self.is_current(row, *seen, Epoch(at))))
     }
 
     /// Rule (ii): another one committed a write of the row first.
-    fn is_foreign(&self, txn: &TxnSpec, row: &Row, action: &Action, cen: Cen) -> bool {
+    fn is_foreign(&self, txn: &TxnSpec, row: &Row, action: &Action, epoch: Epoch) -> bool {
         match (txn.seen(row), action) {
-            (Some(seen), _) => !self.is_current(row, seen, cen.prev()),
+            (Some(seen), _) => !self.is_current(row, seen, epoch.prev()),
             (None, Action::Add(_)) => false,
             (None, _) => txn.snapshot_of(row.store).is_some_and(|at| self.changed_since(row, at)),
         }
     }
 
-    /// Judges one transaction on the state before epoch `cen`, by itself: `None` accepts.
+    /// Judges one transaction on the state before epoch `epoch`, by itself: `None` accepts.
     #[must_use]
-    pub fn reject(&self, txn: &TxnSpec, cen: Cen) -> Option<(Stage, BTreeSet<Reason>)> {
-        let join = self.join(txn, cen);
+    pub fn reject(&self, txn: &TxnSpec, epoch: Epoch) -> Option<(Stage, BTreeSet<Reason>)> {
+        let join = self.join(txn, epoch);
         if !join.is_empty() {
             return Some((Stage::Join, join));
         }
-        let validate = self.validate(txn, cen);
+        let validate = self.validate(txn, epoch);
         (!validate.is_empty()).then_some((Stage::Validate, validate))
     }
 
@@ -235,22 +235,22 @@ impl Oracle {
     #[must_use]
     pub fn decide(
         &mut self,
-        cen: Cen,
+        epoch: Epoch,
         epoch_time_ms: u64,
         plan: &EpochPlan,
         index: &[TxnIx],
         rule: NativeRule,
     ) -> (Vec<Fate>, Queue) {
-        let mut fates = self.identify(cen, epoch_time_ms, plan, index);
+        let mut fates = self.identify(epoch, epoch_time_ms, plan, index);
         for (fate, txn) in fates.iter_mut().zip(&plan.txns) {
             if *fate == Fate::Commit
-                && let Some((stage, reasons)) = self.reject(txn, cen)
+                && let Some((stage, reasons)) = self.reject(txn, epoch)
             {
                 *fate = Fate::Abort(stage, reasons);
             }
         }
         let mut order: Vec<usize> = (0..fates.len()).filter(|&t| fates[t] == Fate::Commit).collect();
-        order.sort_by_key(|&t| (rank(rule, &plan.txns[t], cen), plan.txns[t].csn));
+        order.sort_by_key(|&t| (rank(rule, &plan.txns[t], epoch), plan.txns[t].csn));
         let mut queue = Queue::default();
         let mut committed: Vec<Access> = Vec::new();
         for t in order {
@@ -269,7 +269,7 @@ impl Oracle {
     }
 
     /// Step 0: known ids, copies within the epoch, ids outside the window. Files every id that gets a verdict.
-    fn identify(&mut self, cen: Cen, epoch_time_ms: u64, plan: &EpochPlan, index: &[TxnIx]) -> Vec<Fate> {
+    fn identify(&mut self, epoch: Epoch, epoch_time_ms: u64, plan: &EpochPlan, index: &[TxnIx]) -> Vec<Fate> {
         let mut fates = vec![Fate::Commit; plan.txns.len()];
         let mut by_stamp: Vec<usize> = (0..plan.txns.len()).collect();
         by_stamp.sort_by_key(|&t| plan.txns[t].csn);
@@ -280,19 +280,19 @@ impl Oracle {
                 Some(_) => Fate::BodyMismatch,
                 None if txn.id.unix_ms().abs_diff(epoch_time_ms) > self.id_window_ms => Fate::Expired,
                 None => {
-                    self.ids.insert(txn.id, (VerdictAt { cen, item: index[t].0 }, Some(txn.body)));
+                    self.ids.insert(txn.id, (VerdictAt { epoch, item: index[t].0 }, Some(txn.body)));
                     Fate::Commit
                 }
             };
         }
         let mut item = plan.txns.len() as u32;
         for given in &plan.given {
-            self.ids.entry(given.id).or_insert((VerdictAt { cen, item }, given.body_hash.map(|hash| hash.0)));
+            self.ids.entry(given.id).or_insert((VerdictAt { epoch, item }, given.body_hash.map(|hash| hash.0)));
             item += 1;
         }
         for fence in &plan.fences {
             if fence.id.unix_ms().abs_diff(epoch_time_ms) <= self.id_window_ms {
-                self.ids.entry(fence.id).or_insert((VerdictAt { cen, item }, None));
+                self.ids.entry(fence.id).or_insert((VerdictAt { epoch, item }, None));
             }
             item += 1;
         }
@@ -313,7 +313,7 @@ impl Oracle {
     ///
     /// # Errors
     /// What is wrong, in words.
-    pub fn execute(&mut self, cen: Cen, order: &[(&TxnSpec, Version)]) -> Result<(), String> {
+    pub fn execute(&mut self, epoch: Epoch, order: &[(&TxnSpec, Version)]) -> Result<(), String> {
         for &(txn, version) in order {
             let wrong = |what: &str, row: &Row| Err(format!("{} {what} {}/{}", txn.id, row.store, row.key));
             let newest = |row: &Row| self.past(row).last().filter(|c| c.value.is_some()).map(|c| c.version);
@@ -329,7 +329,7 @@ impl Oracle {
             }
             if txn.level == Isolation::Serializable {
                 for scan in &txn.scans {
-                    let snapshot = txn.snapshot_of(scan.store).unwrap_or(cen.prev());
+                    let snapshot = txn.snapshot_of(scan.store).unwrap_or(epoch.prev());
                     let changed = |row: &&Row| scan.holds(row) && newest(row) != self.version_at(row, snapshot);
                     if let Some(row) = self.rows.keys().find(changed) {
                         return wrong("scanned a range that differs at its place:", row);
@@ -349,13 +349,13 @@ impl Oracle {
                     (Action::Add(_), Some(Value::Text(_))) => return wrong("adds to a text:", row),
                 };
                 let past = self.rows.entry(row.clone()).or_default();
-                if version.cen() != cen || past.last().is_some_and(|change| change.version >= version) {
+                if version.epoch() != epoch || past.last().is_some_and(|change| change.version >= version) {
                     return Err(format!("version {version:?} of {}/{} does not rise", row.store, row.key));
                 }
                 past.push(Change { version, value: after });
             }
         }
-        self.last = cen;
+        self.last = epoch;
         Ok(())
     }
 }
@@ -420,11 +420,11 @@ fn reads_from(reader: &Access, writer: &Access) -> bool {
 }
 
 /// The built-in rules once more: lower wins.
-fn rank(rule: NativeRule, txn: &TxnSpec, cen: Cen) -> (u64, u64) {
+fn rank(rule: NativeRule, txn: &TxnSpec, epoch: Epoch) -> (u64, u64) {
     let first = match rule {
         NativeRule::FirstWriterWins => 0,
-        NativeRule::ShorterTxnWins => u64::MAX - txn.start.unwrap_or(cen).0,
-        NativeRule::FairRotation { turns } => (txn.origin + cen.0) % u64::from(turns),
+        NativeRule::ShorterTxnWins => u64::MAX - txn.start.unwrap_or(epoch).0,
+        NativeRule::FairRotation { turns } => (txn.origin + epoch.0) % u64::from(turns),
         NativeRule::Priority => 255 - u64::from(txn.priority),
     };
     (first, txn.csn.0)

@@ -68,7 +68,7 @@ impl Names {
                 let at = |(store, lsn): &(StoreId, _)| format!(" {}#{lsn}", self.stores[store]);
                 format!("ok{}", lsns.iter().map(at).collect::<String>())
             }
-            Verdict::ReadOnly { cen } => format!("read_only {cen}"),
+            Verdict::ReadOnly { epoch } => format!("read_only {epoch}"),
             Verdict::Aborted { reason, conflicts, .. } => self.abort(&reason.to_string(), conflicts),
         }
     }
@@ -112,7 +112,7 @@ impl Names {
 /// Returns a verdict's place as `epoch.item`.
 #[must_use]
 pub fn at(place: VerdictAt) -> String {
-    format!("{}.{}", place.cen, place.item)
+    format!("{}.{}", place.epoch, place.item)
 }
 
 /// Returns a fence's answer in words.

@@ -3,7 +3,7 @@
 
 use tribunal_core::row_key::RowKeyer;
 use tribunal_types::{
-    BodyHash, Cen, Csn, Isolation, NamespaceId, Range, Read, RowKey, Span, StoreId, StoreSnapshot, TxnId, TxnRequest,
+    BodyHash, Csn, Epoch, Isolation, NamespaceId, Range, Read, RowKey, Span, StoreId, StoreSnapshot, TxnId, TxnRequest,
     Version, Write, WriteKind,
 };
 
@@ -135,9 +135,9 @@ pub struct TxnSpec {
     /// Client.
     pub origin: u64,
     /// Epoch at Begin.
-    pub start: Option<Cen>,
+    pub start: Option<Epoch>,
     /// Snapshots, ascending store.
-    pub snapshots: Vec<(StoreId, Cen)>,
+    pub snapshots: Vec<(StoreId, Epoch)>,
     /// Rows read, with the version seen.
     pub reads: Vec<(Row, Option<Version>)>,
     /// Ranges scanned.
@@ -175,7 +175,7 @@ impl TxnSpec {
 
     /// Returns the snapshot of a store, if one was named.
     #[must_use]
-    pub fn snapshot_of(&self, store: StoreId) -> Option<Cen> {
+    pub fn snapshot_of(&self, store: StoreId) -> Option<Epoch> {
         self.snapshots.iter().find(|(named, _)| *named == store).map(|(_, at)| *at)
     }
 

@@ -27,7 +27,7 @@ use tribunal_core::policy::{
 };
 use tribunal_core::resolver::ResolverConfig;
 use tribunal_types::{
-    BodyHash, Cen, Csn, Existence, FenceItem, Given, ImportedVersion, Isolation, NamespaceId, Reason, StoreId,
+    BodyHash, Csn, Epoch, Existence, FenceItem, Given, ImportedVersion, Isolation, NamespaceId, Reason, StoreId,
     StoreSpec, TxnId, Version,
 };
 
@@ -384,7 +384,7 @@ impl Player {
             }
             "prio" => txn.priority = number() as u8,
             "origin" => txn.origin = number(),
-            "start" => txn.start = Some(Cen(number())),
+            "start" => txn.start = Some(Epoch(number())),
             "csn" => txn.csn = Csn(number()),
             "ns" => txn.namespace = NamespaceId(number() as u32),
             other => panic!("no option {other}"),
@@ -423,17 +423,17 @@ impl Player {
 
     fn snapshots(&self, txn: &mut TxnSpec, at: Option<&str>) {
         let Some(at) = at else { return };
-        let cen = |text: &str| Cen(text.parse().expect("an epoch"));
+        let epoch = |text: &str| Epoch(text.parse().expect("an epoch"));
         if at.contains(':') {
             let named = at.split(',').map(|one| one.split_once(':').expect("store:epoch"));
-            txn.snapshots = named.map(|(store, at)| (self.store(store), cen(at))).collect();
+            txn.snapshots = named.map(|(store, at)| (self.store(store), epoch(at))).collect();
         } else {
             let rows = txn.reads.iter().map(|(row, _)| row.store);
             let rows = rows.chain(txn.writes.iter().map(|(row, _)| row.store));
             let mut stores: Vec<StoreId> = rows.chain(txn.scans.iter().map(|scan| scan.store)).collect();
             stores.sort_unstable();
             stores.dedup();
-            txn.snapshots = stores.into_iter().map(|store| (store, cen(at))).collect();
+            txn.snapshots = stores.into_iter().map(|store| (store, epoch(at))).collect();
         }
         txn.snapshots.sort_unstable();
     }
@@ -441,8 +441,8 @@ impl Player {
 
 /// Reads `epoch.position`.
 fn numeric(text: &str) -> Option<Version> {
-    let (cen, position) = text.split_once('.')?;
-    Version::new(Cen(cen.parse().ok()?), position.parse().ok()?)
+    let (epoch, position) = text.split_once('.')?;
+    Version::new(Epoch(epoch.parse().ok()?), position.parse().ok()?)
 }
 
 /// A conflict rule, good or bad.

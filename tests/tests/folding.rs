@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tribunal_core::epochs::{Epochs, Folded};
 use tribunal_core::visibility::Visibility;
 use tribunal_tests::cluster::group;
-use tribunal_types::{Batch, Cen, FenceItem, Lsn, StoreId};
+use tribunal_types::{Batch, Epoch, FenceItem, Lsn, StoreId};
 
 /// A committed entry of some group's log, before it is known whether it counts.
 #[derive(Clone, Debug)]
@@ -50,8 +50,8 @@ fn log_of(node: u16, choices: &[EntryChoice]) -> Log {
         let fence = FenceItem { id: Default::default(), namespace: Default::default() };
         let batch = Batch {
             group: group(node),
-            first: Cen(first),
-            last: Cen(last),
+            first: Epoch(first),
+            last: Epoch(last),
             clock_ms: choice.clock_ms,
             fences: vec![fence; usize::from(choice.has_items)],
             ..Batch::default()
@@ -92,7 +92,7 @@ fn expected(logs: &[Log]) -> (Vec<Told>, u64, u64) {
 fn polled(epochs: &mut Epochs, told: &mut Vec<Told>) {
     while let Some(input) = epochs.poll() {
         let nodes = input.batches.iter().map(|batch| batch.group.node.0).collect();
-        told.push((input.cen.0, input.epoch_time_ms, nodes));
+        told.push((input.epoch.0, input.epoch_time_ms, nodes));
     }
 }
 
@@ -107,7 +107,7 @@ proptest! {
     ) {
         let logs: Vec<Log> = choices.iter().enumerate().map(|(i, log)| log_of(i as u16 + 1, log)).collect();
         let members: Vec<_> = (1..=logs.len() as u16).map(group).collect();
-        let mut epochs = Epochs::new(&members, Cen(1), 0);
+        let mut epochs = Epochs::new(&members, Epoch(1), 0);
         let mut told = Vec::new();
         let mut read = vec![0; logs.len()];
         // Whatever the arrival left over, and what a restart made it read again.
@@ -144,15 +144,15 @@ proptest! {
         steps in vec((0..3_u8, 0..4_u64, 0..40_u64), 0..60),
     ) {
         let store = StoreId(1);
-        let mut seen = Visibility::new(Cen(0));
-        let (mut records, mut cen, mut acked) = (Vec::<u64>::new(), 0, 0_u64);
+        let mut seen = Visibility::new(Epoch(0));
+        let (mut records, mut epoch, mut acked) = (Vec::<u64>::new(), 0, 0_u64);
         for (what, count, at) in steps {
             match what {
                 0 => {
-                    cen += 1 + at % 3;
-                    records.extend(std::iter::repeat_n(cen, count as usize));
+                    epoch += 1 + at % 3;
+                    records.extend(std::iter::repeat_n(epoch, count as usize));
                     let ends: &[(StoreId, Lsn)] = &[(store, Lsn(records.len() as u64))];
-                    seen.note_epoch(Cen(cen), if count == 0 { &[] } else { ends });
+                    seen.note_epoch(Epoch(epoch), if count == 0 { &[] } else { ends });
                 }
                 1 => {
                     acked = acked.max(at.min(records.len() as u64));
@@ -166,8 +166,8 @@ proptest! {
                 }
             }
             let first_pending = records.get(acked as usize);
-            let expected = first_pending.map_or(cen, |pending| pending - 1);
-            prop_assert_eq!(seen.applied(store), Cen(expected));
+            let expected = first_pending.map_or(epoch, |pending| pending - 1);
+            prop_assert_eq!(seen.applied(store), Epoch(expected));
         }
     }
 }

@@ -146,7 +146,7 @@ impl Session {
         let info = self.client.store(&self.store).await?;
         let number = |text: &str| text.parse::<u64>().unwrap_or(u64::MAX);
         let acked = Lsn(number(&info.acked_lsn));
-        let snapshot = self.txn.snapshot(&self.store)?.map_or(0, |cen| cen.0);
+        let snapshot = self.txn.snapshot(&self.store)?.map_or(0, |epoch| epoch.0);
         if number(&info.applied) < snapshot {
             return Err(SessionError::FellBack { at: acked, needed: acked.next() });
         }

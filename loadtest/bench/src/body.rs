@@ -48,7 +48,7 @@ impl BodyWriter {
             out.extend_from_slice(b",\"snapshots\":{\"");
             out.extend_from_slice(self.store.as_bytes());
             out.extend_from_slice(b"\":\"");
-            write_decimal(out, known.last_cen());
+            write_decimal(out, known.last_epoch());
             out.extend_from_slice(b"\"}");
         }
         out.extend_from_slice(b",\"reads\":[");

@@ -12,7 +12,7 @@ pub type Row = u32;
 pub struct RowModel {
     versions: Vec<u64>,
     balances: Vec<i64>,
-    last_cen: u64,
+    last_epoch: u64,
 }
 
 /// What a transaction says that it has read.
@@ -21,7 +21,7 @@ pub trait Versions {
     fn version(&self, row: Row) -> Option<u64>;
 
     /// Returns the newest epoch that a commit was told to be in: the snapshot that the client may claim.
-    fn last_cen(&self) -> u64;
+    fn last_epoch(&self) -> u64;
 }
 
 impl Versions for RowModel {
@@ -29,8 +29,8 @@ impl Versions for RowModel {
         Some(self.versions[row as usize]).filter(|version| *version != 0)
     }
 
-    fn last_cen(&self) -> u64 {
-        self.last_cen
+    fn last_epoch(&self) -> u64 {
+        self.last_epoch
     }
 }
 
@@ -38,7 +38,7 @@ impl RowModel {
     /// Makes a model that knows no version of `rows` rows, each with `balance`.
     #[must_use]
     pub fn new(rows: usize, balance: i64) -> RowModel {
-        RowModel { versions: vec![0; rows], balances: vec![balance; rows], last_cen: 0 }
+        RowModel { versions: vec![0; rows], balances: vec![balance; rows], last_epoch: 0 }
     }
 
     /// Returns the balance that belongs to the newest known version.
@@ -48,8 +48,8 @@ impl RowModel {
     }
 
     /// Takes in a commit of the client's own.
-    pub fn committed(&mut self, cen: u64, version: u64, writes: &[(Row, i64)]) {
-        self.last_cen = self.last_cen.max(cen);
+    pub fn committed(&mut self, epoch: u64, version: u64, writes: &[(Row, i64)]) {
+        self.last_epoch = self.last_epoch.max(epoch);
         for (row, balance) in writes {
             let known = &mut self.versions[*row as usize];
             if version > *known {
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(model.version(0), None);
         model.committed(5, 50, &[(0, 90), (1, 110)]);
         model.committed(4, 40, &[(0, 70), (1, 130)]);
-        assert_eq!((model.version(0), model.balance(0), model.last_cen()), (Some(50), 90, 5));
+        assert_eq!((model.version(0), model.balance(0), model.last_epoch()), (Some(50), 90, 5));
         model.conflicting(1, 45);
         assert_eq!(model.version(1), Some(50));
         model.conflicting(1, 60);

@@ -15,7 +15,7 @@ pub enum Decision<'a> {
         /// Version of the rows it wrote; absent if it wrote none.
         version: Option<u64>,
         /// Its epoch.
-        cen: Option<u64>,
+        epoch: Option<u64>,
     },
     /// It aborted.
     Aborted {
@@ -36,7 +36,7 @@ pub enum Decision<'a> {
 pub fn decision(object: &[u8]) -> Decision<'_> {
     match text(object, b"\"status\":\"") {
         Some("committed") => {
-            Decision::Committed { version: number(object, b"\"version\":\""), cen: number(object, b"\"cen\":\"") }
+            Decision::Committed { version: number(object, b"\"version\":\""), epoch: number(object, b"\"epoch\":\"") }
         }
         Some("aborted") => Decision::Aborted { reason: text(object, b"\"reason\":\"").unwrap_or("unnamed"), object },
         _ => Decision::Problem { code: text(object, b"\"code\":\"").unwrap_or("unreadable") },
@@ -118,12 +118,12 @@ mod tests {
     use super::*;
 
     const COMMITTED: &str =
-        r#"{"status":"committed","txn_id":"t","cen":"8842","csn":"9007","version":"9271","lsn":{"kv":"120"}}"#;
-    const ABORTED: &str = r#"{"status":"aborted","cen":"8842","reason":"read_conflict","conflicts":[{"store":"kv","key":"row/1","read_version":"17","current_version":"19"},{"store":"kv","key":"row/2","by_txn":"x"},{"store":"kv","key":"row/3","current_version":"20"}]}"#;
+        r#"{"status":"committed","txn_id":"t","epoch":"8842","csn":"9007","version":"9271","lsn":{"kv":"120"}}"#;
+    const ABORTED: &str = r#"{"status":"aborted","epoch":"8842","reason":"read_conflict","conflicts":[{"store":"kv","key":"row/1","read_version":"17","current_version":"19"},{"store":"kv","key":"row/2","by_txn":"x"},{"store":"kv","key":"row/3","current_version":"20"}]}"#;
 
     #[test]
     fn decisions_are_told_apart() {
-        assert_eq!(decision(COMMITTED.as_bytes()), Decision::Committed { version: Some(9271), cen: Some(8842) });
+        assert_eq!(decision(COMMITTED.as_bytes()), Decision::Committed { version: Some(9271), epoch: Some(8842) });
         assert!(matches!(decision(ABORTED.as_bytes()), Decision::Aborted { reason: "read_conflict", .. }));
         let problem = br#"{"type":"about:blank","status":503,"code":"overloaded"}"#;
         assert_eq!(decision(problem), Decision::Problem { code: "overloaded" });

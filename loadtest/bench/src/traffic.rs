@@ -164,9 +164,9 @@ impl TxnTraffic {
     fn learn(&mut self, pending: &Pending, decision: Decision<'_>) {
         self.counts.attempted += 1;
         match decision {
-            Decision::Committed { version, cen } => {
+            Decision::Committed { version, epoch } => {
                 self.counts.committed += 1;
-                self.model.committed(cen.unwrap_or(0), version.unwrap_or(0), pending);
+                self.model.committed(epoch.unwrap_or(0), version.unwrap_or(0), pending);
             }
             Decision::Aborted { reason, object } => {
                 Counts::note(&mut self.counts.aborted, reason, 1);
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn replies_teach_versions_and_are_counted() {
         let (mut traffic, _) = traffic(&["--rows", "20"]);
-        let committed = br#"{"status":"committed","cen":"7","version":"70"}"#;
+        let committed = br#"{"status":"committed","epoch":"7","version":"70"}"#;
         traffic.reply(vec![vec![(3, 0)]].into(), 200, committed);
         let aborted = br#"{"status":"aborted","reason":"read_conflict","conflicts":[{"key":"row/0000004","current_version":"60"}]}"#;
         traffic.reply(vec![vec![(5, 0)]].into(), 200, aborted);
@@ -363,7 +363,7 @@ mod tests {
         let mut out = Vec::new();
         let request = traffic.request(&mut out).unwrap();
         assert_eq!(request.items.len(), 2);
-        traffic.reply(request, 200, br#"{"results":[{"status":"committed","cen":"1","version":"9"}]}"#);
+        traffic.reply(request, 200, br#"{"results":[{"status":"committed","epoch":"1","version":"9"}]}"#);
         let counts = traffic.take_counts();
         assert_eq!((counts.attempted, counts.committed), (2, 1));
         assert_eq!(counts.problems["missing"], 1);

@@ -209,11 +209,11 @@ impl Post {
 
     fn learn(&mut self, plan: &Plan, decided: Decision<'_>) -> Result<Outcome, BenchError> {
         match decided {
-            Decision::Committed { version, cen } => {
+            Decision::Committed { version, epoch } => {
                 let written: Vec<(Row, i64)> = plan.writes.iter().map(|(row, _)| (*row, 0)).collect();
                 let mut rows = self.rows.borrow_mut();
                 if !self.bodies.counts() {
-                    rows.committed(cen.unwrap_or(0), version.unwrap_or(0), &written);
+                    rows.committed(epoch.unwrap_or(0), version.unwrap_or(0), &written);
                 }
                 Ok(Outcome::Committed)
             }
@@ -252,7 +252,7 @@ impl Versions for Seen {
         self.0.iter().find(|seen| seen.0 == row)?.1
     }
 
-    fn last_cen(&self) -> u64 {
+    fn last_epoch(&self) -> u64 {
         0
     }
 }

@@ -27,7 +27,7 @@ impl Rule for FairRotation {
 
     fn rank(&self, txns: Txns) -> Result<Ranks, Fault> {
         let turns = u64::from(self.turns.max(1));
-        let shift = txns.cen % turns;
+        let shift = txns.epoch % turns;
         let mut hi = txns.origin;
         for origin in &mut hi {
             let place = *origin % turns + shift;

@@ -614,12 +614,12 @@ type LogPage struct {
 
 // LogRecord One committed transaction's rows in one store.
 type LogRecord struct {
-	// Cen Epoch that committed it.
+	// Epoch Epoch that committed it.
 	//
 	// Example: 8842
-	Cen string `json:"cen"`
+	Epoch string `json:"epoch"`
 
-	// Checksum CRC-32C in hex over lsn, cen, csn, version, txn_id, then op, key and value text of every write, each of them
+	// Checksum CRC-32C in hex over lsn, epoch, csn, version, txn_id, then op, key and value text of every write, each of them
 	// preceded by its length in bytes as 32 bits, little-endian. A `value_b64` counts as `{"$b64":"..."}`.
 	//
 	// Example: 9be3e0a3
@@ -1476,10 +1476,10 @@ type TxnOutcome struct {
 	// Applied With `ack: applied`: whether every store had applied it in time.
 	Applied *bool `json:"applied,omitempty"`
 
-	// Cen Epoch that decided it.
+	// Epoch Epoch that decided it.
 	//
 	// Example: 8842
-	Cen *string `json:"cen,omitempty"`
+	Epoch *string `json:"epoch,omitempty"`
 
 	// Conflicts What defeated it.
 	Conflicts *[]Conflict `json:"conflicts,omitempty"`

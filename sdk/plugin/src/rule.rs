@@ -7,7 +7,7 @@ use core::cmp::Ordering;
 pub use crate::bindings::rule::exports::tribunal::plugin::rule::{Columns, Ranks, Txns};
 use crate::{Fault, Plugin};
 
-/// A conflict rule. How it orders two transactions follows from their own columns and `cen` alone.
+/// A conflict rule. How it orders two transactions follows from their own columns and `epoch` alone.
 pub trait Rule: Plugin {
     /// Columns that [`Rule::rank`] looks at; the others arrive empty.
     const NEEDS: Columns;

@@ -57,7 +57,7 @@ def test_a_commit_writes_rows_that_later_transactions_read(client: Client, prefi
     assert won.lsn["kv"] > 0
 
     second = client.begin(["kv"], session=won.session, wait_s=5)
-    assert second.snapshots["kv"] >= won.cen
+    assert second.snapshots["kv"] >= won.epoch
     row = second.get("kv", prefix + "a")
     assert row is not None
     assert (row.version, row.value) == (won.version, {"balance": 100})

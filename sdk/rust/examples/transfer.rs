@@ -35,7 +35,7 @@ async fn main() -> Result<(), Error> {
             Ok::<_, Error>("moved")
         })
         .await?;
-    println!("{said} in epoch {}", committed.cen);
+    println!("{said} in epoch {}", committed.epoch);
 
     // The committed log, from a checkpoint that you keep; without `wait_ms(0)` it waits for what comes.
     let mut log = client.log("kv", Lsn(0)).wait_ms(0);

@@ -13,7 +13,7 @@ use tribunal_api::{
     KeyCreated, KeyInfo, KeyList, KeyRequest, LogPage, Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration,
     StoreInfo, StoreList, TxnOutcome, TxnState,
 };
-use tribunal_types::{Cen, Lsn, Version};
+use tribunal_types::{Epoch, Lsn, Version};
 
 use crate::connection::{Answer, Connection, NoAnswer};
 use crate::{Committed, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, Transaction, wire};
@@ -108,7 +108,7 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowPage {
     /// Snapshot that they reflect.
-    pub applied: Cen,
+    pub applied: Epoch,
     /// The rows.
     pub rows: Vec<Row>,
     /// There are further rows in the range.
@@ -397,7 +397,7 @@ impl Client {
         );
         let page: tribunal_api::RowPage = read(&self.ask(Method::GET, &path, None::<&()>, 0).await?)?;
         Ok(RowPage {
-            applied: wire::cen(&page.applied)?,
+            applied: wire::epoch(&page.applied)?,
             rows: page.rows.into_iter().map(row_of).collect::<Result<_, _>>()?,
             more: page.more,
         })

@@ -11,7 +11,7 @@
 //! let mut txn = client.begin(BeginOptions::stores(["kv"])).await?;
 //! txn.put("kv", "acct/1", &json!({"balance": 100}))?;
 //! match txn.commit().await? {
-//!     Outcome::Committed(committed) => println!("epoch {}, version {:?}", committed.cen, committed.version),
+//!     Outcome::Committed(committed) => println!("epoch {}, version {:?}", committed.epoch, committed.version),
 //!     Outcome::Aborted(aborted) => println!("{}: {:?}", aborted.reason, aborted.conflicts),
 //! }
 //!
@@ -24,7 +24,7 @@
 //!         Ok::<_, tribunal_client::Error>(balance)
 //!     })
 //!     .await?;
-//! println!("balance {balance} since epoch {}", committed.cen);
+//! println!("balance {balance} since epoch {}", committed.epoch);
 //! # Ok(())
 //! # }
 //! ```
@@ -57,4 +57,4 @@ pub use retry::RetryPolicy;
 pub use transaction::{PreparedCommit, Transaction};
 pub use tribunal_api as api;
 pub use tribunal_api::{Ack, IsolationLevel, Problem, StoreDeclaration, StoreExistence, StoreInfo, WriteOp};
-pub use tribunal_types::{Cen, Csn, Lsn, Version};
+pub use tribunal_types::{Csn, Epoch, Lsn, Version};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde_json::value::Value;
 use tribunal_api::{RecordChecksum, WriteOp};
-use tribunal_types::{Cen, Csn, Lsn, Version};
+use tribunal_types::{Csn, Epoch, Lsn, Version};
 
 use crate::{Client, Error, wire};
 
@@ -14,7 +14,7 @@ pub struct LogRecord {
     /// Dense position.
     pub lsn: Lsn,
     /// Epoch that committed it.
-    pub cen: Cen,
+    pub epoch: Epoch,
     /// Arrival stamp.
     pub csn: Csn,
     /// Version of every row in it.
@@ -147,7 +147,7 @@ impl LogRecord {
         });
         Ok(LogRecord {
             lsn,
-            cen: wire::cen(&record.cen)?,
+            epoch: wire::epoch(&record.epoch)?,
             csn: wire::csn(&record.csn)?,
             version: wire::version(&record.version)?,
             txn_id: record.txn_id,
@@ -159,7 +159,7 @@ impl LogRecord {
 /// Checks a record against its own checksum: what came was changed on its way, or by whoever kept it.
 fn check(record: &tribunal_api::LogRecord) -> Result<(), Error> {
     let Some(stated) = &record.checksum else { return Ok(()) };
-    let numbers = [&record.lsn, &record.cen, &record.csn, &record.version];
+    let numbers = [&record.lsn, &record.epoch, &record.csn, &record.version];
     let mut head = [0; 4];
     for (number, text) in head.iter_mut().zip(numbers) {
         *number = wire::number(text)?;

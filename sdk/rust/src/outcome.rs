@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tribunal_api::{TxnOutcome, TxnState};
-use tribunal_types::{Cen, Csn, Lsn, Version};
+use tribunal_types::{Csn, Epoch, Lsn, Version};
 
 use crate::{Error, wire};
 
@@ -24,7 +24,7 @@ pub struct Committed {
     /// The transaction.
     pub txn_id: String,
     /// Epoch that decided it.
-    pub cen: Cen,
+    pub epoch: Epoch,
     /// Arrival stamp; read-only transactions have none.
     pub csn: Option<Csn>,
     /// Version of every row written; `None` if nothing was.
@@ -94,7 +94,7 @@ impl Outcome {
         match outcome.status {
             TxnState::Committed => Ok(Some(Outcome::Committed(Committed {
                 txn_id,
-                cen: outcome.cen.as_deref().map_or(Ok(Cen(0)), wire::cen)?,
+                epoch: outcome.epoch.as_deref().map_or(Ok(Epoch(0)), wire::epoch)?,
                 csn: outcome.csn.as_deref().map(wire::csn).transpose()?,
                 version: outcome.version.as_deref().map(wire::version).transpose()?,
                 lsn: outcome

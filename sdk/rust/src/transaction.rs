@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::value::{RawValue, Value};
 use tribunal_api::{Ack, CommitRequest, IsolationLevel, Range, Read, Write, WriteOp};
-use tribunal_types::{Cen, Version};
+use tribunal_types::{Epoch, Version};
 
 use crate::client::{Client, Row};
 use crate::writes::{Known, PendingWrite, merge, sum};
@@ -86,8 +86,8 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::ServerMisbehaved`] if Begin answered no number.
-    pub fn snapshot(&self, store: &str) -> Result<Option<Cen>, Error> {
-        self.snapshots.get(store).map(|text| wire::cen(text)).transpose()
+    pub fn snapshot(&self, store: &str) -> Result<Option<Epoch>, Error> {
+        self.snapshots.get(store).map(|text| wire::epoch(text)).transpose()
     }
 
     /// Sets the weight for conflict rules that look at it.

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::value::{RawValue, Value};
-use tribunal_types::{Cen, Csn, Lsn, Version};
+use tribunal_types::{Csn, Epoch, Lsn, Version};
 
 use crate::Error;
 
@@ -50,8 +50,8 @@ pub(crate) fn lsn(text: &str) -> Result<Lsn, Error> {
     number(text).map(Lsn)
 }
 
-pub(crate) fn cen(text: &str) -> Result<Cen, Error> {
-    number(text).map(Cen)
+pub(crate) fn epoch(text: &str) -> Result<Epoch, Error> {
+    number(text).map(Epoch)
 }
 
 pub(crate) fn csn(text: &str) -> Result<Csn, Error> {

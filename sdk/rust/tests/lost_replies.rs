@@ -108,14 +108,14 @@ fn begun(number: usize) -> Reply {
 }
 
 fn committed() -> Reply {
-    let body = json!({ "status": "committed", "txn_id": "txn-0", "cen": "9", "csn": "77", "version": "9437184",
+    let body = json!({ "status": "committed", "txn_id": "txn-0", "epoch": "9", "csn": "77", "version": "9437184",
         "lsn": { "kv": "3" }, "session": "9" });
     Reply::Json(200, body)
 }
 
 fn aborted(reason: &str, retryable: bool) -> Reply {
     let conflict = json!({ "store": "kv", "key": "a", "op": "read", "stage": "validate", "read_version": "8388608" });
-    let body = json!({ "status": "aborted", "txn_id": "txn-0", "cen": "9", "reason": reason,
+    let body = json!({ "status": "aborted", "txn_id": "txn-0", "epoch": "9", "reason": reason,
         "retryable": retryable, "conflicts": [conflict] });
     Reply::Json(200, body)
 }
@@ -139,7 +139,7 @@ async fn a_lost_reply_is_asked_for_with_a_fence() {
     let mut txn = service.client().begin(BeginOptions::stores(["kv"])).await.expect("begins");
     txn.put("kv", "a", &1).expect("a value");
     let Outcome::Committed(committed) = txn.commit().await.expect("resolved") else { panic!("it committed") };
-    assert_eq!((committed.cen.0, committed.lsn["kv"]), (9, Lsn(3)));
+    assert_eq!((committed.epoch.0, committed.lsn["kv"]), (9, Lsn(3)));
     assert_eq!(service.asked("commit").len(), 1, "never sent twice");
     assert!(service.asked("status").iter().all(|(_, path, _)| path.contains("txn-0") && path.contains("fence=true")));
 }
@@ -262,7 +262,7 @@ async fn a_batch_gives_each_its_own_answer() {
         let problem = json!({ "type": "about:blank", "title": "x", "status": 404, "detail": "no such store",
             "code": "unknown_store", "retryable": false, "errors": [] });
         let results = json!([
-            { "status": "committed", "txn_id": "1", "cen": "9", "version": "9437184", "lsn": { "kv": "3" } },
+            { "status": "committed", "txn_id": "1", "epoch": "9", "version": "9437184", "lsn": { "kv": "3" } },
             { "status": "aborted", "txn_id": "2", "reason": "write_conflict", "retryable": true },
             { "status": "problem", "txn_id": "3", "problem": problem },
         ]);
@@ -290,7 +290,7 @@ async fn a_batch_gives_each_its_own_answer() {
 #[tokio::test]
 async fn a_gap_in_the_log_is_noticed() {
     let record = |lsn: u64| {
-        json!({ "lsn": lsn.to_string(), "prev_lsn": (lsn - 1).to_string(), "cen": "9", "csn": "7",
+        json!({ "lsn": lsn.to_string(), "prev_lsn": (lsn - 1).to_string(), "epoch": "9", "csn": "7",
             "version": "9437184", "txn_id": "t", "store": "kv",
             "writes": [{ "op": "put", "key": "a", "value": lsn }] })
     };

@@ -36,7 +36,7 @@ mod tests {
     fn the_first_arrival_wins() {
         let txns = Txns {
             count: 2,
-            cen: 9,
+            epoch: 9,
             csn: vec![7, 3],
             start: vec![],
             origin: vec![],

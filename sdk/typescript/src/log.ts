@@ -13,7 +13,7 @@ export interface LogRecord {
   /** Dense position. */
   readonly lsn: string;
   /** Epoch that committed it. */
-  readonly cen: string;
+  readonly epoch: string;
   /** Arrival stamp. */
   readonly csn: string;
   /** Version of every row in it. */
@@ -122,7 +122,7 @@ function dense(records: readonly components["schemas"]["LogRecord"][], after: bi
     }
     return {
       lsn: record.lsn,
-      cen: record.cen,
+      epoch: record.epoch,
       csn: record.csn,
       version: record.version,
       txnId: record.txn_id,

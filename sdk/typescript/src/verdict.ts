@@ -12,7 +12,7 @@ export interface Committed {
   readonly status: "committed";
   readonly txnId: string;
   /** Epoch that decided it. */
-  readonly cen: string;
+  readonly epoch: string;
   /** Arrival stamp; read-only transactions have none. */
   readonly csn: string | undefined;
   /** Version of every row written; absent if nothing was. */
@@ -73,7 +73,7 @@ export function verdictOf(outcome: TxnOutcome, replayed: boolean): Verdict {
       return {
         status: "committed",
         txnId,
-        cen: outcome.cen ?? "0",
+        epoch: outcome.epoch ?? "0",
         csn: outcome.csn,
         version: outcome.version,
         lsn: outcome.lsn ?? {},

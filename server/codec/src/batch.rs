@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tribunal_types::limits::{BATCH_BYTES_MAX, TXNS_PER_BATCH_MAX};
 use tribunal_types::{
-    Batch, BodyHash, Cen, ControlIndex, Csn, FenceItem, Given, GroupId, ImportedVersion, Isolation, NamespaceId,
+    Batch, BodyHash, ControlIndex, Csn, Epoch, FenceItem, Given, GroupId, ImportedVersion, Isolation, NamespaceId,
     NodeId, Range, Read, RowKey, Span, StoreId, StoreSnapshot, Txn, TxnId, Version, Write, WriteKind,
 };
 
@@ -61,9 +61,9 @@ const RUN: u8 = 1 << 7;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHead {
     /// First epoch that it seals.
-    pub first: Cen,
+    pub first: Epoch,
     /// Last epoch that it seals.
-    pub last: Cen,
+    pub last: Epoch,
     /// Control entries that the proposer had applied.
     pub control: ControlIndex,
     /// The proposer's clock, Unix milliseconds.
@@ -157,7 +157,7 @@ fn take_frame(reader: &mut Reader<'_>) -> Result<(u8, BatchHead), Malformed> {
     let has = reader.u8("columns of batch")?;
     let last = reader.varint("last epoch")?;
     let first = if has & SEALS_SEVERAL == 0 { last } else { last.wrapping_sub(reader.signed("first epoch")? as u64) };
-    if first > last || last > Cen::MAX.0 {
+    if first > last || last > Epoch::MAX.0 {
         return Err(reader.malformed("epoch range"));
     }
     let control = ControlIndex(reader.varint("control index")?);
@@ -166,7 +166,7 @@ fn take_frame(reader: &mut Reader<'_>) -> Result<(u8, BatchHead), Malformed> {
     if last_micros >> (u64::BITS - Csn::NODE_BITS) != 0 {
         return Err(reader.malformed("last stamp"));
     }
-    Ok((has, BatchHead { first: Cen(first), last: Cen(last), control, clock_ms, last_micros }))
+    Ok((has, BatchHead { first: Epoch(first), last: Epoch(last), control, clock_ms, last_micros }))
 }
 
 /// Splits an id into a part near the clock and the rest: 6 bytes of milliseconds become one or two.
@@ -286,7 +286,7 @@ fn take_txns(reader: &mut Reader<'_>, has: u8, last_micros: u64, batch: &mut Bat
         let id = take_id(reader, batch.clock_ms)?;
         let body_hash = BodyHash(reader.u64_le("body hash")?);
         let start =
-            if is(HAS_START) { Some(Cen(batch.last.0.wrapping_sub(reader.signed("start")? as u64))) } else { None };
+            if is(HAS_START) { Some(Epoch(batch.last.0.wrapping_sub(reader.signed("start")? as u64))) } else { None };
         if !is(SAME_NAMESPACE) {
             namespace = reader.number("namespace")?;
         }
@@ -482,7 +482,7 @@ fn take_operations(
     batch.snapshots.reserve_exact(ends.0 as usize);
     for _ in 0..ends.0 {
         store = take_store(reader, store)?;
-        let at = Cen(batch.last.0.wrapping_sub(reader.signed("snapshot")? as u64));
+        let at = Epoch(batch.last.0.wrapping_sub(reader.signed("snapshot")? as u64));
         batch.snapshots.push(StoreSnapshot { store: StoreId(store), at });
     }
     batch.reads.reserve_exact(ends.1 as usize);

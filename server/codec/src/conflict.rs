@@ -1,17 +1,17 @@
 //! Pieces that several records share: versions, reasons, conflicts.
 
-use tribunal_types::{Cen, Conflict, OpKind, Reason, Stage, StoreId, TxnId, Version};
+use tribunal_types::{Conflict, Epoch, OpKind, Reason, Stage, StoreId, TxnId, Version};
 
 use crate::reader::{Malformed, Reader};
 use crate::varint::{put_bytes, put_delta, put_varint};
 
 /// Appends a version near epoch `near`; absent takes one byte, one of a recent epoch two to four.
-pub(crate) fn put_version(version: Option<Version>, near: Cen, out: &mut Vec<u8>) {
+pub(crate) fn put_version(version: Option<Version>, near: Epoch, out: &mut Vec<u8>) {
     match version {
         None => out.push(0),
         Some(version) => {
             // The low bit says "present"; 43 bits of epoch leave room for it and for the sign.
-            let distance = near.0.wrapping_sub(version.cen().0) as i64;
+            let distance = near.0.wrapping_sub(version.epoch().0) as i64;
             put_varint((((distance << 1) ^ (distance >> 63)) as u64) << 1 | 1, out);
             put_varint(u64::from(version.position()), out);
         }
@@ -19,7 +19,7 @@ pub(crate) fn put_version(version: Option<Version>, near: Cen, out: &mut Vec<u8>
 }
 
 /// Reads a version near epoch `near`.
-pub(crate) fn take_version(reader: &mut Reader<'_>, near: Cen) -> Result<Option<Version>, Malformed> {
+pub(crate) fn take_version(reader: &mut Reader<'_>, near: Epoch) -> Result<Option<Version>, Malformed> {
     let head = reader.varint("version")?;
     if head == 0 {
         return Ok(None);
@@ -28,9 +28,9 @@ pub(crate) fn take_version(reader: &mut Reader<'_>, near: Cen) -> Result<Option<
         return Err(reader.malformed("version"));
     }
     let distance = crate::varint::unzigzag(head >> 1);
-    let cen = Cen(near.0.wrapping_sub(distance as u64));
+    let epoch = Epoch(near.0.wrapping_sub(distance as u64));
     let position = reader.number("position")?;
-    Version::new(cen, position).map(Some).ok_or_else(|| reader.malformed("version"))
+    Version::new(epoch, position).map(Some).ok_or_else(|| reader.malformed("version"))
 }
 
 /// Appends a reason. Plugins' codes are kept apart, so that any of the 256 comes back as it was.
@@ -61,7 +61,7 @@ pub(crate) fn stage(n: u8) -> Option<Stage> {
 }
 
 /// Appends a conflict.
-pub(crate) fn put_conflict(conflict: &Conflict, near: Cen, out: &mut Vec<u8>) {
+pub(crate) fn put_conflict(conflict: &Conflict, near: Epoch, out: &mut Vec<u8>) {
     out.push(
         conflict.op as u8
             | (conflict.stage as u8) << 2
@@ -84,7 +84,7 @@ pub(crate) fn put_conflict(conflict: &Conflict, near: Cen, out: &mut Vec<u8>) {
 pub(crate) const CONFLICT_BYTES_MIN: usize = 5;
 
 /// Reads a conflict.
-pub(crate) fn take_conflict(reader: &mut Reader<'_>, near: Cen) -> Result<Conflict, Malformed> {
+pub(crate) fn take_conflict(reader: &mut Reader<'_>, near: Epoch) -> Result<Conflict, Malformed> {
     let flags = reader.u8("conflict")?;
     let op = op_kind(flags & 3).ok_or_else(|| reader.malformed("operation"))?;
     let stage = stage(flags >> 2 & 7).ok_or_else(|| reader.malformed("stage"))?;

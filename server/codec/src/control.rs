@@ -1,8 +1,8 @@
 //! Entries of the control log: stores and their pushes, plugins, bounds, keys.
 
 use tribunal_types::{
-    ApiKey, Bounds, Cen, ControlChange, ControlIndex, Detachment, Existence, Isolation, Lsn, NamespaceId, PluginChoice,
-    PluginSlot, Roles, Skip, StoreId, StoreSpec,
+    ApiKey, Bounds, ControlChange, ControlIndex, Detachment, Epoch, Existence, Isolation, Lsn, NamespaceId,
+    PluginChoice, PluginSlot, Roles, Skip, StoreId, StoreSpec,
 };
 
 use crate::reader::{Malformed, Reader};
@@ -107,13 +107,13 @@ pub fn decode_control(bytes: &[u8]) -> Result<ControlChange, Malformed> {
     let change = match reader.u8("kind of change")? {
         0 => ControlChange::DeclareStore(take_store(&mut reader)?),
         1 => {
-            let from = Cen(reader.varint("from")?);
+            let from = Epoch(reader.varint("from")?);
             ControlChange::ActivatePlugin { choice: take_choice(&mut reader)?, from }
         }
         2 => ControlChange::DetachPush(Detachment {
             store: StoreId(reader.number("store")?),
             declared: ControlIndex(reader.varint("declaration")?),
-            at: Cen(reader.varint("epoch")?),
+            at: Epoch(reader.varint("epoch")?),
             acked: Lsn(reader.varint("acknowledged position")?),
             reason: reader.text("reason")?,
         }),
@@ -219,13 +219,13 @@ mod tests {
         for slot in slots {
             check(&ControlChange::ActivatePlugin {
                 choice: PluginChoice { slot, name: "m".into(), digest: [9; 32], config: "{}".into() },
-                from: Cen(77),
+                from: Epoch(77),
             });
         }
         check(&ControlChange::DetachPush(Detachment {
             store: StoreId(7),
             declared: ControlIndex(3),
-            at: Cen(1 << 40),
+            at: Epoch(1 << 40),
             acked: Lsn(u64::MAX),
             reason: "gone for good".into(),
         }));

@@ -2,7 +2,7 @@
 //! side holds the encoded image as a whole.
 
 use tribunal_types::image::{Blob, Column};
-use tribunal_types::{Cen, StateImage};
+use tribunal_types::{Epoch, StateImage};
 
 use crate::reader::{Malformed, Reader};
 use crate::section::{put_section, take_section};
@@ -32,7 +32,7 @@ fn plan_piece(image: &StateImage) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     put_head(Kind::Image, &mut out);
     out.push(PLAN);
-    put_varint(image.cen.0, &mut out);
+    put_varint(image.epoch.0, &mut out);
     put_varint(image.columns.len() as u64, &mut out);
     for column in &image.columns {
         put_varint(u64::from(column.id), &mut out);
@@ -123,7 +123,7 @@ impl ImageAssembler {
     }
 
     fn plan(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
-        let mut image = StateImage { cen: Cen(reader.varint("epoch")?), ..StateImage::default() };
+        let mut image = StateImage { epoch: Epoch(reader.varint("epoch")?), ..StateImage::default() };
         let count = reader.count(2, "columns")?;
         if count > COLUMNS_MAX {
             return Err(reader.malformed("columns"));
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     fn image() -> StateImage {
-        let mut image = StateImage { cen: Cen(12), ..StateImage::default() };
+        let mut image = StateImage { epoch: Epoch(12), ..StateImage::default() };
         image.push_words(1, (0..200_000).map(|n| n * 3).collect());
         image.push_words(2, Vec::new());
         image.push_words(3, (0..70_000_u64).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect());

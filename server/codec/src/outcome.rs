@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use tribunal_types::{
-    Cen, Decision, Digest, EpochOutcome, FenceResult, Isolation, Lsn, PolicyFallback, StoreId, StoreLsn, TxnIx,
+    Decision, Digest, Epoch, EpochOutcome, FenceResult, Isolation, Lsn, PolicyFallback, StoreId, StoreLsn, TxnIx,
     VerdictAt, Version, Witness,
 };
 
@@ -43,7 +43,7 @@ pub fn encode_outcome(outcome: &EpochOutcome, out: &mut Vec<u8>) {
     let has = columns_of(outcome);
     columns.push(has);
     put_varint(outcome.epoch_time_ms, &mut columns);
-    put_delta(outcome.floor.0, outcome.cen.0, &mut columns);
+    put_delta(outcome.floor.0, outcome.epoch.0, &mut columns);
     if has & HAS_IMPORTED != 0 {
         put_varint(outcome.imported, &mut columns);
     }
@@ -54,20 +54,20 @@ pub fn encode_outcome(outcome: &EpochOutcome, out: &mut Vec<u8>) {
     put_last_section(&columns, out);
 }
 
-/// Decodes the outcome of epoch `cen`.
+/// Decodes the outcome of epoch `epoch`.
 ///
 /// # Errors
 /// If the bytes are not one.
-pub fn decode_outcome(bytes: &[u8], cen: Cen) -> Result<EpochOutcome, Malformed> {
+pub fn decode_outcome(bytes: &[u8], epoch: Epoch) -> Result<EpochOutcome, Malformed> {
     let mut reader = Reader::new(bytes);
     take_head(Kind::Outcome, &mut reader)?;
     let columns = take_last_section(&mut reader, "columns")?;
     let mut reader = Reader::new(&columns);
     let has = reader.u8("columns of outcome")?;
     let mut outcome = EpochOutcome {
-        cen,
+        epoch,
         epoch_time_ms: reader.varint("epoch time")?,
-        floor: Cen(cen.0.wrapping_sub(reader.signed("floor")? as u64)),
+        floor: Epoch(epoch.0.wrapping_sub(reader.signed("floor")? as u64)),
         imported: if has & HAS_IMPORTED == 0 { 0 } else { reader.varint("imported")? },
         digest: Digest(reader.u64_le("digest")?),
         ..EpochOutcome::default()
@@ -80,7 +80,7 @@ pub fn decode_outcome(bytes: &[u8], cen: Cen) -> Result<EpochOutcome, Malformed>
 }
 
 fn columns_of(outcome: &EpochOutcome) -> u8 {
-    let committed = |d: &Decision| matches!(d, Decision::Committed { version } if version.cen() == outcome.cen);
+    let committed = |d: &Decision| matches!(d, Decision::Committed { version } if version.epoch() == outcome.epoch);
     let all = [
         (ALL_COMMITTED, outcome.decisions.iter().all(committed)),
         (
@@ -108,7 +108,7 @@ fn put_decisions(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
     put_varint(outcome.decisions.len() as u64, out);
     for decision in outcome.decisions.iter().filter(|_| has & ALL_COMMITTED == 0) {
         out.push(match decision {
-            Decision::Committed { version } if version.cen() == outcome.cen => COMMITTED,
+            Decision::Committed { version } if version.epoch() == outcome.epoch => COMMITTED,
             Decision::Committed { .. } => COMMITTED_ELSEWHERE,
             Decision::Aborted { .. } => ABORTED,
             Decision::Replayed { .. } => REPLAYED,
@@ -120,7 +120,7 @@ fn put_decisions(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
     let mut witness = 0;
     for decision in &outcome.decisions {
         match *decision {
-            Decision::Committed { version } if version.cen() == outcome.cen => {
+            Decision::Committed { version } if version.epoch() == outcome.epoch => {
                 put_delta(position, u64::from(version.position()), out);
                 position = u64::from(version.position());
             }
@@ -131,7 +131,7 @@ fn put_decisions(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
                 put_varint(u64::from(count), out);
                 witness = u64::from(first) + u64::from(count);
             }
-            Decision::Replayed { original } => put_verdict_at(original, outcome.cen, out),
+            Decision::Replayed { original } => put_verdict_at(original, outcome.epoch, out),
             Decision::BodyMismatch | Decision::Expired => {}
         }
     }
@@ -141,7 +141,7 @@ fn put_decisions(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
     for witness in &outcome.witnesses {
         out.push(witness.op as u8 | (witness.stage as u8) << 2);
         put_varint(u64::from(witness.index), out);
-        put_version(witness.current, outcome.cen, out);
+        put_version(witness.current, outcome.epoch, out);
         put_varint(witness.winner.map_or(0, |ix| u64::from(ix.0) + 1), out);
     }
 }
@@ -155,7 +155,7 @@ fn take_decisions(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) 
         outcome.decisions.push(match kinds.map_or(COMMITTED, |kinds| kinds[number]) {
             COMMITTED => {
                 position = reader.delta(position, "position")?;
-                let version = u32::try_from(position).ok().and_then(|p| Version::new(outcome.cen, p));
+                let version = u32::try_from(position).ok().and_then(|p| Version::new(outcome.epoch, p));
                 Decision::Committed { version: version.ok_or_else(|| reader.malformed("position"))? }
             }
             COMMITTED_ELSEWHERE => {
@@ -170,7 +170,7 @@ fn take_decisions(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) 
                 witness = u64::from(first) + u64::from(count);
                 Decision::Aborted { reason, first, count }
             }
-            REPLAYED => Decision::Replayed { original: take_verdict_at(reader, outcome.cen)? },
+            REPLAYED => Decision::Replayed { original: take_verdict_at(reader, outcome.epoch)? },
             BODY_MISMATCH => Decision::BodyMismatch,
             EXPIRED => Decision::Expired,
             _ => return Err(reader.malformed("decision")),
@@ -183,7 +183,7 @@ fn take_decisions(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) 
         let op = op_kind(flags & 3).ok_or_else(|| reader.malformed("operation"))?;
         let stage = stage(flags >> 2).ok_or_else(|| reader.malformed("stage"))?;
         let index = reader.number("operation")?;
-        let current = take_version(reader, outcome.cen)?;
+        let current = take_version(reader, outcome.epoch)?;
         let winner = reader.varint("winner")?;
         let winner = match winner.checked_sub(1) {
             None => None,
@@ -279,14 +279,14 @@ fn take_order(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) -> R
     Ok(())
 }
 
-fn put_verdict_at(at: VerdictAt, near: Cen, out: &mut Vec<u8>) {
-    put_delta(at.cen.0, near.0, out);
+fn put_verdict_at(at: VerdictAt, near: Epoch, out: &mut Vec<u8>) {
+    put_delta(at.epoch.0, near.0, out);
     put_varint(u64::from(at.item), out);
 }
 
-fn take_verdict_at(reader: &mut Reader<'_>, near: Cen) -> Result<VerdictAt, Malformed> {
-    let cen = Cen(near.0.wrapping_sub(reader.signed("epoch of verdict")? as u64));
-    Ok(VerdictAt { cen, item: reader.number("item of verdict")? })
+fn take_verdict_at(reader: &mut Reader<'_>, near: Epoch) -> Result<VerdictAt, Malformed> {
+    let epoch = Epoch(near.0.wrapping_sub(reader.signed("epoch of verdict")? as u64));
+    Ok(VerdictAt { epoch, item: reader.number("item of verdict")? })
 }
 
 /// Appends the answers to given verdicts and fences, and the plugins that failed.
@@ -298,7 +298,7 @@ fn put_answers(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
     };
     count(HAS_GIVEN, outcome.given.len(), out);
     for at in &outcome.given {
-        put_verdict_at(*at, outcome.cen, out);
+        put_verdict_at(*at, outcome.epoch, out);
     }
     count(HAS_FENCES, outcome.fences.len(), out);
     for fence in &outcome.fences {
@@ -306,7 +306,7 @@ fn put_answers(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
             FenceResult::Fenced => out.push(0),
             FenceResult::Known(at) => {
                 out.push(1);
-                put_verdict_at(*at, outcome.cen, out);
+                put_verdict_at(*at, outcome.epoch, out);
             }
             FenceResult::Expired => out.push(2),
         }
@@ -325,14 +325,14 @@ fn take_answers(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) ->
     let count = counted(reader, HAS_GIVEN, 2, "given verdicts")?;
     outcome.given.reserve_exact(count);
     for _ in 0..count {
-        outcome.given.push(take_verdict_at(reader, outcome.cen)?);
+        outcome.given.push(take_verdict_at(reader, outcome.epoch)?);
     }
     let count = counted(reader, HAS_FENCES, 1, "fences")?;
     outcome.fences.reserve_exact(count);
     for _ in 0..count {
         outcome.fences.push(match reader.u8("fence")? {
             0 => FenceResult::Fenced,
-            1 => FenceResult::Known(take_verdict_at(reader, outcome.cen)?),
+            1 => FenceResult::Known(take_verdict_at(reader, outcome.epoch)?),
             2 => FenceResult::Expired,
             _ => return Err(reader.malformed("fence")),
         });

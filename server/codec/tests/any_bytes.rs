@@ -9,7 +9,7 @@ use tribunal_codec::{
     encode_batch, encode_outcome, image_pieces,
 };
 use tribunal_types::{
-    Batch, BodyHash, Cen, Conflict, ControlIndex, Csn, Decision, Digest, EpochOutcome, FenceItem, FenceResult, Given,
+    Batch, BodyHash, Conflict, ControlIndex, Csn, Decision, Digest, Epoch, EpochOutcome, FenceItem, FenceResult, Given,
     GroupId, ImportedVersion, Incarnation, Isolation, Lsn, NamespaceId, NodeId, OpKind, PolicyFallback, Range, Read,
     Reason, RowKey, Span, Stage, StateImage, StoreId, StoreLsn, StoreSnapshot, TxnId, TxnIx, TxnRequest, VerdictAt,
     Version, Witness, Write, WriteKind,
@@ -22,7 +22,8 @@ fn keyer(namespace: NamespaceId, store: StoreId, key: &[u8]) -> RowKey {
 }
 
 fn version() -> impl Strategy<Value = Version> {
-    (0..=Cen::MAX.0, 1..=Version::POSITION_MAX).prop_map(|(cen, position)| Version::new(Cen(cen), position).unwrap())
+    (0..=Epoch::MAX.0, 1..=Version::POSITION_MAX)
+        .prop_map(|(epoch, position)| Version::new(Epoch(epoch), position).unwrap())
 }
 
 fn txn_id() -> impl Strategy<Value = TxnId> {
@@ -75,9 +76,9 @@ prop_compose! {
         let namespace = NamespaceId(namespace);
         let mut request = TxnRequest {
             id: TxnId(id.0), body_hash: BodyHash(hash), namespace, isolation: Isolation::from_u8(level).unwrap(),
-            priority, origin, start: start.map(Cen), traceparent, ..TxnRequest::default()
+            priority, origin, start: start.map(Epoch), traceparent, ..TxnRequest::default()
         };
-        request.snapshots = snapshots.iter().map(|(s, at)| StoreSnapshot { store: StoreId(*s), at: Cen(*at) }).collect();
+        request.snapshots = snapshots.iter().map(|(s, at)| StoreSnapshot { store: StoreId(*s), at: Epoch(*at) }).collect();
         for (store, key, seen) in &reads {
             let span = Span::push(&mut request.keys, key);
             let store = StoreId(*store);
@@ -123,7 +124,7 @@ prop_compose! {
     ) -> Batch {
         let group = GroupId { node: NodeId(node), incarnation: Incarnation(incarnation) };
         let mut batch = Batch {
-            group, first: Cen(first), last: Cen(first + more), control: ControlIndex(control), clock_ms, given,
+            group, first: Epoch(first), last: Epoch(first + more), control: ControlIndex(control), clock_ms, given,
             ..Batch::default()
         };
         let mut micros = clock_ms;
@@ -144,12 +145,12 @@ prop_compose! {
 }
 
 fn verdict_at() -> impl Strategy<Value = VerdictAt> {
-    (any::<u64>(), any::<u32>()).prop_map(|(cen, item)| VerdictAt { cen: Cen(cen), item })
+    (any::<u64>(), any::<u32>()).prop_map(|(epoch, item)| VerdictAt { epoch: Epoch(epoch), item })
 }
 
 fn decision(witnesses: u32) -> impl Strategy<Value = Decision> {
     prop_oneof![
-        (1..=Version::POSITION_MAX).prop_map(|p| Decision::Committed { version: Version::new(Cen(77), p).unwrap() }),
+        (1..=Version::POSITION_MAX).prop_map(|p| Decision::Committed { version: Version::new(Epoch(77), p).unwrap() }),
         version().prop_map(|version| Decision::Committed { version }),
         (reason(), 0..=witnesses).prop_map(move |(reason, first)| Decision::Aborted {
             reason,
@@ -186,12 +187,12 @@ prop_compose! {
         fallbacks in vec((proptest::option::of(0..4_u8), "[ -~]{0,20}"), 0..3), digest in any::<u64>(),
     ) -> EpochOutcome {
         EpochOutcome {
-            cen: Cen(77), epoch_time_ms, decisions, witnesses, order: order.into_iter().map(TxnIx).collect(),
+            epoch: Epoch(77), epoch_time_ms, decisions, witnesses, order: order.into_iter().map(TxnIx).collect(),
             lsns: lsns
                 .into_iter()
                 .map(|(txn, store, lsn)| StoreLsn { txn: TxnIx(txn), store: StoreId(store), lsn: Lsn(lsn) })
                 .collect(),
-            given, fences, imported, floor: Cen(floor),
+            given, fences, imported, floor: Epoch(floor),
             fallbacks: fallbacks
                 .into_iter()
                 .map(|(level, fault)| PolicyFallback { level: level.and_then(Isolation::from_u8), fault })
@@ -205,7 +206,7 @@ prop_compose! {
 fn decode_all(bytes: &[u8]) {
     let _ = decode_batch(bytes, GroupId::default(), &keyer);
     let _ = batch_head(bytes);
-    let _ = decode_outcome(bytes, Cen(77));
+    let _ = decode_outcome(bytes, Epoch(77));
     let _ = decode_control(bytes);
     let _ = decode_mark(bytes);
     let _ = decode_readers(bytes);
@@ -253,9 +254,9 @@ proptest! {
     fn an_outcome_comes_back(outcome in outcome()) {
         let mut bytes = Vec::new();
         encode_outcome(&outcome, &mut bytes);
-        prop_assert_eq!(decode_outcome(&bytes, Cen(77)), Ok(outcome));
+        prop_assert_eq!(decode_outcome(&bytes, Epoch(77)), Ok(outcome));
         for cut in 0..bytes.len() {
-            prop_assert!(decode_outcome(&bytes[..cut], Cen(77)).is_err());
+            prop_assert!(decode_outcome(&bytes[..cut], Epoch(77)).is_err());
         }
     }
 
@@ -269,7 +270,7 @@ proptest! {
         bytes.clear();
         encode_outcome(&outcome, &mut bytes);
         damage(&bytes, at, bit, &insert);
-        let mut image = StateImage { cen: Cen(3), ..StateImage::default() };
+        let mut image = StateImage { epoch: Epoch(3), ..StateImage::default() };
         image.push_words(9, (0..100_u64).map(|n| n.wrapping_mul(at as u64)).collect());
         image.push_bytes(1, insert.clone());
         image_pieces(&image).for_each(|piece| damage(&piece, at, bit, &insert));
@@ -299,7 +300,7 @@ fn ten_writes(txns: u64) -> (Batch, usize) {
     };
     let clock_ms = 1_800_000_000_000;
     let group = GroupId { node: NodeId(1), incarnation: Incarnation(0xDEAD_BEEF) };
-    let mut batch = Batch { group, first: Cen(90_000), last: Cen(90_000), clock_ms, ..Batch::default() };
+    let mut batch = Batch { group, first: Epoch(90_000), last: Epoch(90_000), clock_ms, ..Batch::default() };
     let mut payload = 0;
     for n in 0..txns {
         let mut id = [0; 16];
@@ -309,7 +310,7 @@ fn ten_writes(txns: u64) -> (Batch, usize) {
             id: TxnId(id),
             body_hash: BodyHash(random()),
             priority: 100,
-            start: Some(Cen(90_000 - 1 - random() % 3)),
+            start: Some(Epoch(90_000 - 1 - random() % 3)),
             ..TxnRequest::default()
         };
         for _ in 0..10 {

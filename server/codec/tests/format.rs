@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tribunal_codec::{decode_batch, decode_outcome, encode_batch, encode_outcome};
 use tribunal_types::{
-    Batch, BodyHash, Cen, Conflict, ControlIndex, Csn, Decision, Digest, EpochOutcome, FenceItem, FenceResult, Given,
+    Batch, BodyHash, Conflict, ControlIndex, Csn, Decision, Digest, Epoch, EpochOutcome, FenceItem, FenceResult, Given,
     GroupId, ImportedVersion, Incarnation, Isolation, Lsn, NamespaceId, NodeId, OpKind, PolicyFallback, Range, Read,
     Reason, RowKey, Span, Stage, StoreId, StoreLsn, StoreSnapshot, TxnId, TxnIx, TxnRequest, VerdictAt, Version,
     Witness, Write, WriteKind,
@@ -25,8 +25,8 @@ fn id(n: u8) -> TxnId {
     TxnId([1, 0x93, 0xa5, 0xb0, 0x7a, n, 0x7c, n, 0x80, n, n, n, n, n, n, n])
 }
 
-fn version(cen: u64, position: u32) -> Version {
-    Version::new(Cen(cen), position).unwrap()
+fn version(epoch: u64, position: u32) -> Version {
+    Version::new(Epoch(epoch), position).unwrap()
 }
 
 /// Ten alike writes, as most transactions have them.
@@ -50,8 +50,8 @@ fn unusual() -> TxnRequest {
         isolation: Isolation::Snapshot,
         priority: 7,
         origin: 0xfeed,
-        start: Some(Cen(90)),
-        snapshots: vec![StoreSnapshot { store: StoreId(2), at: Cen(89) }],
+        start: Some(Epoch(90)),
+        snapshots: vec![StoreSnapshot { store: StoreId(2), at: Epoch(89) }],
         traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
         ..TxnRequest::default()
     };
@@ -75,8 +75,14 @@ fn unusual() -> TxnRequest {
 
 fn batch() -> Batch {
     let clock_ms = 1_800_000_000_000;
-    let mut batch =
-        Batch { group: GROUP, first: Cen(98), last: Cen(100), control: ControlIndex(4), clock_ms, ..Batch::default() };
+    let mut batch = Batch {
+        group: GROUP,
+        first: Epoch(98),
+        last: Epoch(100),
+        control: ControlIndex(4),
+        clock_ms,
+        ..Batch::default()
+    };
     batch.push(&usual(), Csn::new(clock_ms * 1000 + 5, NodeId(3)));
     batch.push(&unusual(), Csn::new(clock_ms * 1000 + 9, NodeId(4)));
     let conflict = Conflict {
@@ -109,12 +115,12 @@ fn batch() -> Batch {
 
 fn usual_outcome() -> EpochOutcome {
     EpochOutcome {
-        cen: Cen(100),
+        epoch: Epoch(100),
         epoch_time_ms: 1_800_000_000_000,
         decisions: vec![Decision::Committed { version: version(100, 1) }; 2],
         order: vec![TxnIx(0), TxnIx(1)],
         lsns: (0..2).map(|n| StoreLsn { txn: TxnIx(n), store: StoreId(1), lsn: Lsn(900 + u64::from(n)) }).collect(),
-        floor: Cen(40),
+        floor: Epoch(40),
         digest: Digest(0xabcd),
         ..EpochOutcome::default()
     }
@@ -125,7 +131,7 @@ fn unusual_outcome() -> EpochOutcome {
         decisions: vec![
             Decision::Committed { version: version(100, 2) },
             Decision::Aborted { reason: Reason::Plugin(9), first: 0, count: 1 },
-            Decision::Replayed { original: VerdictAt { cen: Cen(70), item: 3 } },
+            Decision::Replayed { original: VerdictAt { epoch: Epoch(70), item: 3 } },
             Decision::BodyMismatch,
             Decision::Expired,
         ],
@@ -141,10 +147,10 @@ fn unusual_outcome() -> EpochOutcome {
             StoreLsn { txn: TxnIx(0), store: StoreId(1), lsn: Lsn(12) },
             StoreLsn { txn: TxnIx(0), store: StoreId(4), lsn: Lsn(1) },
         ],
-        given: vec![VerdictAt { cen: Cen(100), item: 5 }],
+        given: vec![VerdictAt { epoch: Epoch(100), item: 5 }],
         fences: vec![
             FenceResult::Fenced,
-            FenceResult::Known(VerdictAt { cen: Cen(99), item: 0 }),
+            FenceResult::Known(VerdictAt { epoch: Epoch(99), item: 0 }),
             FenceResult::Expired,
         ],
         imported: 17,
@@ -181,7 +187,7 @@ fn outcomes_of_format_2_are_read_and_written() {
         let mut bytes = Vec::new();
         encode_outcome(&outcome, &mut bytes);
         let kept = checked_in(name, &bytes);
-        assert_eq!(decode_outcome(&kept, Cen(100)).as_ref(), Ok(&outcome), "{name}");
+        assert_eq!(decode_outcome(&kept, Epoch(100)).as_ref(), Ok(&outcome), "{name}");
         assert_eq!(bytes, kept, "{name}: what is written has changed: that takes another version number");
     }
 }

@@ -6,7 +6,7 @@
 use alloc::sync::Arc;
 use core::ops::Range;
 
-use tribunal_types::{Batch, Cen, EpochInput, StoreId, Version, Write, WriteKind};
+use tribunal_types::{Batch, Epoch, EpochInput, StoreId, Version, Write, WriteKind};
 
 use crate::history::{OpenRun, RowState};
 use crate::map::{NO_SLOT, VersionMap, row_flag};
@@ -33,8 +33,8 @@ const LOOKAHEAD: usize = 12;
 pub(crate) fn run(shard: &mut Shard, changes: Changes<'_>) {
     // Most epochs commit most writes: one allocation of their size rather than many on the way there.
     let writes = changes.txns.writes.div_ceil(shard.place.count as usize);
-    shard.state.history.open(changes.input.cen, writes);
-    shard.state.window.open(changes.input.cen, writes);
+    shard.state.history.open(changes.input.epoch, writes);
+    shard.state.window.open(changes.input.epoch, writes);
     if !changes.joined {
         shard.scratch.write_slots.clear();
         shard.scratch.write_slots.resize(changes.txns.writes, NO_SLOT);
@@ -61,7 +61,7 @@ fn apply_batch(
     changes: Changes<'_>,
 ) {
     let ShardState { map, history, window } = state;
-    window.share(changes.input.cen, &batch.keys);
+    window.share(changes.input.epoch, &batch.keys);
     let mut keys = window.open_run();
     let mut past = history.open_run();
     let mut rules = StoreRules { stores: changes.stores, last: None };
@@ -128,7 +128,7 @@ fn put(map: &mut VersionMap, past: &mut OpenRun<'_>, write: &Write, slot: u32, v
     }
     entry.set(version, flags);
     map.changed(&before);
-    if before.version >> Version::POSITION_BITS != version.cen().0
+    if before.version >> Version::POSITION_BITS != version.epoch().0
         && let Some(replaced) = Version::from_bits(before.version)
     {
         past.supersede(write.row, RowState { version: replaced, tombstone: before.flags() & row_flag::TOMBSTONE != 0 });
@@ -139,7 +139,7 @@ fn put(map: &mut VersionMap, past: &mut OpenRun<'_>, write: &Write, slot: u32, v
 fn import(shard: &mut Shard, changes: Changes<'_>) -> u64 {
     let mut imported = 0;
     for row in changes.input.batches.iter().flat_map(|batch| &batch.imports) {
-        let usable = row.version.cen() < changes.input.cen && !changes.stores.is_declared(row.store);
+        let usable = row.version.epoch() < changes.input.epoch && !changes.stores.is_declared(row.store);
         if usable && shard.place.owns(row.row) && shard.state.map.find(row.row).is_none() {
             let flags = if row.integer { row_flag::INTEGER } else { 0 };
             shard.state.map.import_new(row.row, row.version, flags);
@@ -159,7 +159,7 @@ pub(crate) fn arena_bytes(changes: Changes<'_>) -> u64 {
 }
 
 /// Drops what lies at or below the floor.
-pub(crate) fn drop_below(shard: &mut Shard, floor: Cen) {
+pub(crate) fn drop_below(shard: &mut Shard, floor: Epoch) {
     let ShardState { map, history, window } = &mut shard.state;
     window.drop_below(floor);
     history.drop_below(floor, |key, declared| {

@@ -9,7 +9,7 @@ use core::mem::{size_of, take};
 
 use tribunal_types::limits::{BATCH_BYTES_MAX, TXNS_PER_BATCH_MAX};
 use tribunal_types::{
-    Batch, Cen, ControlIndex, Csn, FenceItem, Given, GroupId, ImportedVersion, Read, StoreSnapshot, Txn, TxnRequest,
+    Batch, ControlIndex, Csn, Epoch, FenceItem, Given, GroupId, ImportedVersion, Read, StoreSnapshot, Txn, TxnRequest,
     Write,
 };
 
@@ -126,7 +126,7 @@ impl Batcher {
     ///
     /// # Panics
     /// If `last` lies before `first`.
-    pub fn seal(&mut self, first: Cen, last: Cen, control: ControlIndex, clock_ms: u64) -> Batch {
+    pub fn seal(&mut self, first: Epoch, last: Epoch, control: ControlIndex, clock_ms: u64) -> Batch {
         assert!(first <= last, "a batch seals at least one epoch");
         self.bytes = 0;
         Batch { group: self.group, first, last, control, clock_ms, ..take(&mut self.open) }
@@ -164,7 +164,7 @@ mod tests {
         for now in [0, 2_000, 2_000, 1_500, 3_000, u64::MAX, 4_000] {
             batcher.offer(&txn, now).unwrap();
         }
-        let batch = batcher.seal(Cen(1), Cen(1), ControlIndex(0), 0);
+        let batch = batcher.seal(Epoch(1), Epoch(1), ControlIndex(0), 0);
         let micros: alloc::vec::Vec<u64> = batch.txns.iter().map(|t| t.csn.micros()).collect();
         assert_eq!(micros, [1_001, 2_000, 2_001, 2_002, 3_000, CLOCK_US_MAX, CLOCK_US_MAX + 1]);
         assert!(batch.txns.iter().all(|t| t.csn.0 & 1023 == 5), "stamps carry the node");
@@ -194,8 +194,8 @@ mod tests {
         assert_eq!(batcher.txn_count(), 2);
         assert!(batcher.bytes() > 0 && !batcher.is_empty());
 
-        let batch = batcher.seal(Cen(3), Cen(5), ControlIndex(2), 77);
-        assert_eq!((batch.first, batch.last, batch.control, batch.clock_ms), (Cen(3), Cen(5), ControlIndex(2), 77));
+        let batch = batcher.seal(Epoch(3), Epoch(5), ControlIndex(2), 77);
+        assert_eq!((batch.first, batch.last, batch.control, batch.clock_ms), (Epoch(3), Epoch(5), ControlIndex(2), 77));
         assert_eq!((batch.txns.len(), batch.fences.len(), batch.given.len(), batch.imports.len()), (2, 1, 1, 2));
         assert_eq!(batch.group, group());
         assert!(batcher.is_empty());
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(batcher.offer(&big, 0), Err(BatchFull));
         assert_eq!((batcher.bytes(), batcher.last_csn(), batcher.txn_count()), (bytes, last, 3));
         batcher.offer(&TxnRequest::default(), 0).unwrap();
-        batcher.seal(Cen(1), Cen(1), ControlIndex(0), 0);
+        batcher.seal(Epoch(1), Epoch(1), ControlIndex(0), 0);
         batcher.offer(&big, 0).unwrap();
     }
 

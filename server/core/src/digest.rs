@@ -17,7 +17,7 @@ impl Chain {
     }
 
     fn verdict_at(&mut self, at: VerdictAt) {
-        self.word(at.cen.0);
+        self.word(at.epoch.0);
         self.word(u64::from(at.item));
     }
 
@@ -47,7 +47,7 @@ impl Chain {
 /// cannot be told in advance by who only knows what was decided.
 pub(crate) fn chained(before: Digest, input: &EpochInput, outcome: &EpochOutcome) -> Digest {
     let mut chain = Chain(before.0 ^ PRIME_1);
-    chain.word(outcome.cen.0);
+    chain.word(outcome.epoch.0);
     chain.word(outcome.epoch_time_ms);
     chain.word(input.batches.first().and_then(|b| b.txns.first()).map_or(0, |t| t.body_hash.0));
     chain.word(outcome.decisions.len() as u64);
@@ -74,17 +74,17 @@ pub(crate) fn chained(before: Digest, input: &EpochInput, outcome: &EpochOutcome
 
 #[cfg(test)]
 mod tests {
-    use tribunal_types::{Cen, Version};
+    use tribunal_types::{Epoch, Version};
 
     use super::*;
 
     #[test]
     fn depends_on_every_epoch_before() {
-        let input = EpochInput { cen: Cen(1), epoch_time_ms: 5, batches: alloc::vec![] };
-        let outcome = EpochOutcome { cen: Cen(1), epoch_time_ms: 5, ..EpochOutcome::default() };
+        let input = EpochInput { epoch: Epoch(1), epoch_time_ms: 5, batches: alloc::vec![] };
+        let outcome = EpochOutcome { epoch: Epoch(1), epoch_time_ms: 5, ..EpochOutcome::default() };
         let once = chained(Digest(0), &input, &outcome);
         assert_ne!(once, chained(Digest(1), &input, &outcome));
-        let version = Version::new(Cen(1), 0).expect("fits");
+        let version = Version::new(Epoch(1), 0).expect("fits");
         let other = EpochOutcome { decisions: alloc::vec![Decision::Committed { version }], ..outcome };
         assert_ne!(once, chained(Digest(0), &input, &other));
     }

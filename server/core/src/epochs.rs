@@ -17,7 +17,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use tribunal_types::{Batch, Cen, EpochInput, GroupId};
+use tribunal_types::{Batch, Epoch, EpochInput, GroupId};
 
 /// What became of a committed entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum Folded {
 /// The folded log of one group: the first epoch without a counted entry, and the counted entries still needed.
 #[derive(Debug)]
 struct GroupLog {
-    next: Cen,
+    next: Epoch,
     entries: VecDeque<Arc<Batch>>,
 }
 
@@ -40,29 +40,29 @@ struct GroupLog {
 #[derive(Debug)]
 pub struct Epochs {
     groups: BTreeMap<GroupId, GroupLog>,
-    next: Cen,
+    next: Epoch,
     epoch_time_ms: u64,
 }
 
 impl Epochs {
     /// Starts before epoch `next`, with the `epoch_time` of the epoch before that, Unix milliseconds.
     #[must_use]
-    pub fn new(members: &[GroupId], next: Cen, epoch_time_ms: u64) -> Self {
-        let cursors: Vec<(GroupId, Cen)> = members.iter().map(|&group| (group, next)).collect();
+    pub fn new(members: &[GroupId], next: Epoch, epoch_time_ms: u64) -> Self {
+        let cursors: Vec<(GroupId, Epoch)> = members.iter().map(|&group| (group, next)).collect();
         Self::resume(&cursors, next, epoch_time_ms)
     }
 
     /// Starts again before epoch `next`, with the cursors of [`Epochs::cursors`] as they were then: a group's log is
     /// read again from its cursor on, which may lie before `next` if one entry covers both.
     #[must_use]
-    pub fn resume(cursors: &[(GroupId, Cen)], next: Cen, epoch_time_ms: u64) -> Self {
+    pub fn resume(cursors: &[(GroupId, Epoch)], next: Epoch, epoch_time_ms: u64) -> Self {
         let log = |&(group, cursor)| (group, GroupLog { next: cursor, entries: VecDeque::new() });
         Epochs { groups: cursors.iter().map(log).collect(), next, epoch_time_ms }
     }
 
     /// Returns for each member the first epoch of the oldest entry that is still needed, ascending group.
     #[must_use]
-    pub fn cursors(&self) -> Vec<(GroupId, Cen)> {
+    pub fn cursors(&self) -> Vec<(GroupId, Epoch)> {
         let cursor = |log: &GroupLog| log.entries.front().map_or(log.next, |entry| entry.first);
         self.groups.iter().map(|(&group, log)| (group, cursor(log))).collect()
     }
@@ -72,7 +72,7 @@ impl Epochs {
         let Some(log) = self.groups.get_mut(&batch.group) else {
             return Folded::Void;
         };
-        if batch.first != log.next || batch.last < batch.first || batch.last >= Cen::MAX {
+        if batch.first != log.next || batch.last < batch.first || batch.last >= Epoch::MAX {
             return Folded::Void;
         }
         log.next = batch.last.next();
@@ -92,7 +92,7 @@ impl Epochs {
                 .filter(|entry| !entry.is_empty())
                 .collect();
             if !batches.is_empty() {
-                return Some(EpochInput { cen: end, epoch_time_ms: self.epoch_time_ms, batches });
+                return Some(EpochInput { epoch: end, epoch_time_ms: self.epoch_time_ms, batches });
             }
         }
         None
@@ -103,13 +103,13 @@ impl Epochs {
     /// # Panics
     /// If the group is no member: then it has nothing to propose.
     #[must_use]
-    pub fn next_of(&self, group: GroupId) -> Cen {
+    pub fn next_of(&self, group: GroupId) -> Epoch {
         self.groups.get(&group).expect("only members propose").next
     }
 
     /// Returns the last epoch that `poll` has handed out or passed over.
     #[must_use]
-    pub fn last_complete(&self) -> Cen {
+    pub fn last_complete(&self) -> Epoch {
         self.next.prev()
     }
 
@@ -123,7 +123,7 @@ impl Epochs {
     ///
     /// All epochs from `next` through that end are covered by the same entries, so they share one time, and only the
     /// last of them can carry items.
-    fn complete_through(&self) -> Option<(Cen, u64)> {
+    fn complete_through(&self) -> Option<(Epoch, u64)> {
         let oldest: Vec<&Arc<Batch>> = self.groups.values().map(|log| log.entries.front()).collect::<Option<_>>()?;
         let end = oldest.iter().map(|entry| entry.last).min()?;
         let mut clocks: Vec<u64> = oldest.iter().map(|entry| entry.clock_ms).collect();
@@ -146,8 +146,8 @@ mod tests {
     fn entry(node: u16, first: u64, last: u64, clock_ms: u64, items: usize) -> Arc<Batch> {
         Arc::new(Batch {
             group: group(node),
-            first: Cen(first),
-            last: Cen(last),
+            first: Epoch(first),
+            last: Epoch(last),
             clock_ms,
             fences: alloc::vec![FenceItem { id: Default::default(), namespace: Default::default() }; items],
             ..Batch::default()
@@ -157,13 +157,13 @@ mod tests {
     /// What `poll` gives: epoch, time and the nodes that contribute.
     fn polled(epochs: &mut Epochs) -> Vec<(u64, u64, Vec<u16>)> {
         core::iter::from_fn(|| epochs.poll())
-            .map(|e| (e.cen.0, e.epoch_time_ms, e.batches.iter().map(|b| b.group.node.0).collect()))
+            .map(|e| (e.epoch.0, e.epoch_time_ms, e.batches.iter().map(|b| b.group.node.0).collect()))
             .collect()
     }
 
     #[test]
     fn an_entry_counts_only_at_its_groups_cursor() {
-        let mut epochs = Epochs::new(&[group(1)], Cen(1), 0);
+        let mut epochs = Epochs::new(&[group(1)], Epoch(1), 0);
         assert_eq!(epochs.entry(entry(1, 2, 2, 0, 1)), Folded::Void, "leaves a gap");
         assert_eq!(epochs.entry(entry(1, 1, 3, 0, 1)), Folded::Counted);
         assert_eq!(epochs.entry(entry(1, 1, 1, 0, 9)), Folded::Void, "sealed already");
@@ -171,15 +171,15 @@ mod tests {
         assert_eq!(epochs.entry(entry(2, 4, 4, 0, 1)), Folded::Void, "no member");
         assert_eq!(epochs.entry(entry(1, 4, 2, 0, 1)), Folded::Void, "ends before it starts");
         assert_eq!(epochs.entry(entry(1, 4, u64::MAX, 0, 1)), Folded::Void, "no such epoch");
-        assert_eq!(epochs.next_of(group(1)), Cen(4));
+        assert_eq!(epochs.next_of(group(1)), Epoch(4));
         assert_eq!(polled(&mut epochs), [(3, 0, alloc::vec![1])]);
-        assert_eq!(epochs.poll().map(|e| e.cen), None);
+        assert_eq!(epochs.poll().map(|e| e.epoch), None);
     }
 
     #[test]
     fn another_incarnation_is_another_group() {
         let reborn = GroupId { incarnation: Incarnation(1), ..group(1) };
-        let mut epochs = Epochs::new(&[reborn], Cen(1), 0);
+        let mut epochs = Epochs::new(&[reborn], Epoch(1), 0);
         assert_eq!(epochs.entry(entry(1, 1, 1, 0, 1)), Folded::Void);
         let mut batch = (*entry(1, 1, 1, 0, 1)).clone();
         batch.group = reborn;
@@ -188,12 +188,12 @@ mod tests {
 
     #[test]
     fn an_epoch_waits_for_every_member_and_lists_groups_in_order() {
-        let mut epochs = Epochs::new(&[group(3), group(1), group(2)], Cen(1), 0);
+        let mut epochs = Epochs::new(&[group(3), group(1), group(2)], Epoch(1), 0);
         epochs.entry(entry(3, 1, 1, 30, 1));
         epochs.entry(entry(3, 2, 2, 40, 1));
         epochs.entry(entry(1, 1, 1, 10, 1));
         assert_eq!(polled(&mut epochs), []);
-        assert_eq!(epochs.last_complete(), Cen(0));
+        assert_eq!(epochs.last_complete(), Epoch(0));
         epochs.entry(entry(2, 1, 2, 20, 1));
         assert_eq!(polled(&mut epochs), [(1, 20, alloc::vec![1, 3])], "group 2 sealed epoch 1 empty");
         epochs.entry(entry(1, 2, 2, 15, 0));
@@ -202,32 +202,32 @@ mod tests {
 
     #[test]
     fn empty_epochs_pass_in_silence_but_move_the_time() {
-        let mut epochs = Epochs::new(&[group(1)], Cen(1), 100);
+        let mut epochs = Epochs::new(&[group(1)], Epoch(1), 100);
         epochs.entry(entry(1, 1, 1_000_000, 500, 0));
         epochs.entry(entry(1, 1_000_001, 1_000_001, 400, 1));
         assert_eq!(polled(&mut epochs), [(1_000_001, 500, alloc::vec![1])]);
         epochs.entry(entry(1, 1_000_002, 1_000_009, 700, 0));
         assert_eq!(polled(&mut epochs), []);
-        assert_eq!((epochs.last_complete(), epochs.epoch_time_ms()), (Cen(1_000_009), 700));
+        assert_eq!((epochs.last_complete(), epochs.epoch_time_ms()), (Epoch(1_000_009), 700));
     }
 
     #[test]
     fn a_range_is_cut_where_another_member_has_items() {
-        let mut epochs = Epochs::new(&[group(1), group(2)], Cen(1), 0);
+        let mut epochs = Epochs::new(&[group(1), group(2)], Epoch(1), 0);
         epochs.entry(entry(1, 1, 10, 5, 1));
         epochs.entry(entry(2, 1, 4, 7, 1));
         epochs.entry(entry(2, 5, 5, 9, 0));
         assert_eq!(polled(&mut epochs), [(4, 5, alloc::vec![2])]);
-        assert_eq!(epochs.last_complete(), Cen(5));
+        assert_eq!(epochs.last_complete(), Epoch(5));
         epochs.entry(entry(2, 6, 12, 9, 0));
         assert_eq!(polled(&mut epochs), [(10, 5, alloc::vec![1])]);
-        assert_eq!(epochs.last_complete(), Cen(10));
+        assert_eq!(epochs.last_complete(), Epoch(10));
     }
 
     #[test]
     fn time_is_the_median_and_never_goes_back() {
         let members = [group(1), group(2), group(3)];
-        let mut epochs = Epochs::new(&members, Cen(1), 50);
+        let mut epochs = Epochs::new(&members, Epoch(1), 50);
         let clocks = [[1, 60, u64::MAX], [70, 2, 1], [3, 80, 90]];
         for (i, [a, b, c]) in clocks.into_iter().enumerate() {
             let e = i as u64 + 1;
@@ -250,7 +250,7 @@ mod tests {
             entry(2, 6, 6, 23, 1),
         ];
         let fold = |order: &[usize]| {
-            let mut epochs = Epochs::new(&[group(1), group(2)], Cen(1), 0);
+            let mut epochs = Epochs::new(&[group(1), group(2)], Epoch(1), 0);
             let mut seen = Vec::new();
             for &i in order {
                 epochs.entry(entries[i].clone());

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Batch, Cen, RowKey, Version, WriteKind};
+use tribunal_types::{Batch, Epoch, RowKey, Version, WriteKind};
 
 use crate::history::{Before, History, RowState};
 use crate::policy::{PolicyFault, Validation, ValidatorColumns, group};
@@ -50,11 +50,11 @@ pub(crate) struct LevelEvidence {
 impl LevelEvidence {
     /// Empties the columns and makes room for as many operations; until [`LevelEvidence::close`], those of operations
     /// have that length, whatever lies there. Their memory is kept. Groups that nobody needs stay empty.
-    pub(crate) fn open(&mut self, cen: Cen, reads: usize, writes: usize, needs: u8) {
+    pub(crate) fn open(&mut self, epoch: Epoch, reads: usize, writes: usize, needs: u8) {
         self.needs = needs;
         let writes = if self.fills_writes() { writes } else { 0 };
         let ValidatorColumns { txns, snapshot, current_from, current_until, multi_version, .. } = &mut self.columns;
-        txns.cen = cen.0;
+        txns.epoch = epoch.0;
         for column in [&mut txns.csn, &mut txns.start, &mut txns.origin, snapshot, current_from, current_until] {
             column.clear();
         }
@@ -113,7 +113,7 @@ impl LevelEvidence {
         let added = &self.txns[first..];
         let header = |&t: &u32| &batch.txns[t as usize - base];
         txns.csn.extend(added.iter().map(header).map(|txn| txn.csn.0));
-        txns.start.extend(added.iter().map(header).map(|txn| txn.start.map_or(txns.cen, |start| start.0)));
+        txns.start.extend(added.iter().map(header).map(|txn| txn.start.map_or(txns.epoch, |start| start.0)));
         txns.origin.extend(added.iter().map(header).map(|txn| txn.origin));
         txns.priority.extend(added.iter().map(header).map(|txn| txn.priority));
         let reads = |txn: usize| batch.reads_of(txn).len() + batch.ranges_of(txn).len();
@@ -151,31 +151,31 @@ pub(crate) struct RowNow {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Past<'a> {
     pub(crate) history: &'a History,
-    pub(crate) floor: Cen,
+    pub(crate) floor: Epoch,
 }
 
 impl Past<'_> {
     /// Returns when the row had the version `seen`.
     pub(crate) fn when_present(&self, row: &RowNow, seen: Version) -> Interval {
         let Some(mut state) = row.state else {
-            let believed = row.declared && seen.cen() <= self.floor;
-            return if believed { Interval { from: seen.cen().0, until: u64::MAX } } else { Interval::NEVER };
+            let believed = row.declared && seen.epoch() <= self.floor;
+            return if believed { Interval { from: seen.epoch().0, until: u64::MAX } } else { Interval::NEVER };
         };
         let mut until = u64::MAX;
         loop {
             if state.version == seen && !state.tombstone {
-                return Interval { from: seen.cen().0, until };
+                return Interval { from: seen.epoch().0, until };
             }
             if state.version <= seen {
                 return Interval::NEVER;
             }
             // An imported version may be of epoch 0.
-            until = state.version.cen().0.saturating_sub(1);
+            until = state.version.epoch().0.saturating_sub(1);
             match self.history.before(row.key, state.version, self.floor) {
                 Before::State(before) => state = before,
                 // The engine's word counts up to the first write that the history knows.
-                Before::Absent if row.declared && seen.cen() <= self.floor => {
-                    return Interval { from: seen.cen().0, until };
+                Before::Absent if row.declared && seen.epoch() <= self.floor => {
+                    return Interval { from: seen.epoch().0, until };
                 }
                 Before::Absent | Before::Forgotten => return Interval::NEVER,
             }
@@ -190,7 +190,7 @@ impl Past<'_> {
         };
         let mut until = u64::MAX;
         loop {
-            let from = state.version.cen().0;
+            let from = state.version.epoch().0;
             if state.tombstone {
                 absences.push(Interval { from, until });
             }
@@ -240,8 +240,8 @@ mod tests {
         Interval { from, until }
     }
 
-    fn version(cen: u64) -> Version {
-        Version::new(Cen(cen), 0).expect("fits")
+    fn version(epoch: u64) -> Version {
+        Version::new(Epoch(epoch), 0).expect("fits")
     }
 
     #[test]
@@ -260,11 +260,11 @@ mod tests {
         let key = RowKey { hi: 1, lo: 2 };
         let mut history = History::default();
         for (at, before, tombstone) in [(5, 3, false), (8, 5, false), (11, 8, true)] {
-            history.open(Cen(at), 1);
+            history.open(Epoch(at), 1);
             history.open_run().supersede(key, RowState { version: version(before), tombstone });
             history.close();
         }
-        let past = Past { history: &history, floor: Cen(2) };
+        let past = Past { history: &history, floor: Epoch(2) };
         let state = Some(RowState { version: version(11), tombstone: false });
         let row = RowNow { key, state, declared: false };
         assert_eq!(past.when_present(&row, version(11)), interval(11, u64::MAX));

@@ -3,12 +3,12 @@
 
 use alloc::collections::VecDeque;
 
-use tribunal_types::Cen;
+use tribunal_types::Epoch;
 
 /// An epoch above the floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EpochMark {
-    pub(crate) cen: Cen,
+    pub(crate) epoch: Epoch,
     pub(crate) time_ms: u64,
     /// Bytes of history that it holds.
     pub(crate) bytes: u64,
@@ -17,13 +17,13 @@ pub(crate) struct EpochMark {
 /// Epochs above the floor, and what they hold.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Floor {
-    at: Cen,
+    at: Epoch,
     epochs: VecDeque<EpochMark>,
     bytes: u64,
 }
 
 impl Floor {
-    pub(crate) fn at(&self) -> Cen {
+    pub(crate) fn at(&self) -> Epoch {
         self.at
     }
 
@@ -37,7 +37,7 @@ impl Floor {
     }
 
     /// Raises the floor to the newest epoch that is old enough, and on while the rest is too large.
-    pub(crate) fn rise(&mut self, now_ms: u64, age_ms: u64, bytes_max: u64) -> Cen {
+    pub(crate) fn rise(&mut self, now_ms: u64, age_ms: u64, bytes_max: u64) -> Epoch {
         while let Some(mark) = self.epochs.front()
             && (mark.time_ms.saturating_add(age_ms) <= now_ms || self.bytes > bytes_max)
         {
@@ -47,8 +47,8 @@ impl Floor {
     }
 
     /// Raises the floor to what a record says.
-    pub(crate) fn rise_to(&mut self, floor: Cen) {
-        while self.epochs.front().is_some_and(|mark| mark.cen <= floor) {
+    pub(crate) fn rise_to(&mut self, floor: Epoch) {
+        while self.epochs.front().is_some_and(|mark| mark.epoch <= floor) {
             self.pop();
         }
         self.at = self.at.max(floor);
@@ -57,7 +57,7 @@ impl Floor {
     fn pop(&mut self) {
         if let Some(mark) = self.epochs.pop_front() {
             self.bytes = self.bytes.saturating_sub(mark.bytes);
-            self.at = mark.cen;
+            self.at = mark.epoch;
         }
     }
 
@@ -72,8 +72,8 @@ mod tests {
 
     fn floor_of(marks: &[(u64, u64, u64)]) -> Floor {
         let mut floor = Floor::default();
-        for &(cen, time_ms, bytes) in marks {
-            floor.note(EpochMark { cen: Cen(cen), time_ms, bytes });
+        for &(epoch, time_ms, bytes) in marks {
+            floor.note(EpochMark { epoch: Epoch(epoch), time_ms, bytes });
         }
         floor
     }
@@ -81,16 +81,16 @@ mod tests {
     #[test]
     fn rises_with_time() {
         let mut floor = floor_of(&[(1, 100, 5), (2, 200, 5), (7, 300, 5)]);
-        assert_eq!(floor.rise(250, 60, 100), Cen(1));
-        assert_eq!(floor.rise(260, 60, 100), Cen(2));
+        assert_eq!(floor.rise(250, 60, 100), Epoch(1));
+        assert_eq!(floor.rise(260, 60, 100), Epoch(2));
         assert_eq!(floor.bytes(), 5);
     }
 
     #[test]
     fn rises_when_history_is_too_large() {
         let mut floor = floor_of(&[(1, 100, 50), (2, 200, 50), (7, 300, 5)]);
-        assert_eq!(floor.rise(300, 1000, 60), Cen(1));
-        assert_eq!(floor.rise(300, 1000, 4), Cen(7));
+        assert_eq!(floor.rise(300, 1000, 60), Epoch(1));
+        assert_eq!(floor.rise(300, 1000, 4), Epoch(7));
         assert_eq!(floor.bytes(), 0);
     }
 }

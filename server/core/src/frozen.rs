@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Cen, Existence};
+use tribunal_types::{Epoch, Existence};
 
 use crate::history::History;
 use crate::id_bucket::IdEntry;
@@ -18,8 +18,8 @@ use crate::window::RangeWindow;
 /// Replicated state behind an epoch. Independent of the resolver: it may be made an image on any thread.
 #[derive(Debug, Default)]
 pub struct Frozen {
-    pub(crate) cen: Cen,
-    pub(crate) floor: Cen,
+    pub(crate) epoch: Epoch,
+    pub(crate) floor: Epoch,
     /// Epoch, its time, floor, digest, and the floor of the ids.
     pub(crate) head: [u64; 5],
     pub(crate) stores: Vec<u64>,
@@ -36,8 +36,8 @@ pub struct Frozen {
 impl Frozen {
     /// Returns the epoch.
     #[must_use]
-    pub fn cen(&self) -> Cen {
-        self.cen
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
     }
 }
 
@@ -66,10 +66,10 @@ impl Resolver {
     pub(crate) fn freeze(&self) -> Frozen {
         let floor = self.floor.at();
         let mut frozen = Frozen {
-            cen: self.last,
+            epoch: self.last,
             floor,
             head: [self.last.0, self.epoch_time_ms, floor.0, self.digest.0, self.ids.floor_ms()],
-            marks: self.floor.marks().flat_map(|m| [m.cen.0, m.time_ms, m.bytes]).collect(),
+            marks: self.floor.marks().flat_map(|m| [m.epoch.0, m.time_ms, m.bytes]).collect(),
             histories: self.shards.iter().map(|s| s.state.history.shared()).collect(),
             windows: self.shards.iter().map(|s| s.state.window.shared()).collect(),
             ..Frozen::default()

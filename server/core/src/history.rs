@@ -10,7 +10,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use tribunal_types::{Cen, RowKey, Version};
+use tribunal_types::{Epoch, RowKey, Version};
 
 /// A row's state at the end of some epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ struct Remains {
 
 #[derive(Clone, Debug, Default)]
 struct Run {
-    cen: u64,
+    epoch: u64,
     /// Shared with images that are being made, once the run is closed.
     remains: Arc<Remains>,
     /// Heads of chains through `next`, by the key's bits; built on demand. Positions count from 1.
@@ -151,10 +151,10 @@ pub(crate) struct History {
 const SPARE_RUNS_MAX: usize = 64;
 
 impl History {
-    /// Opens the run of epoch `cen`, the newest, with room for as many rows.
-    pub(crate) fn open(&mut self, cen: Cen, rows: usize) {
+    /// Opens the run of epoch `epoch`, the newest, with room for as many rows.
+    pub(crate) fn open(&mut self, epoch: Epoch, rows: usize) {
         let mut run = self.spare.pop().unwrap_or_default();
-        run.cen = cen.0;
+        run.epoch = epoch.0;
         owned(&mut run.remains).superseded.reserve(rows);
         self.runs.push_back(run);
     }
@@ -176,40 +176,40 @@ impl History {
         bytes
     }
 
-    fn run_at(&self, cen: u64) -> Option<usize> {
-        let at = self.runs.partition_point(|run| run.cen < cen);
-        (self.runs.get(at)?.cen == cen).then_some(at)
+    fn run_at(&self, epoch: u64) -> Option<usize> {
+        let at = self.runs.partition_point(|run| run.epoch < epoch);
+        (self.runs.get(at)?.epoch == epoch).then_some(at)
     }
 
     /// Builds the indexes that looking into a row's past will use: from the state written at `version` down to epoch
     /// `since`.
     pub(crate) fn prepare_chain(&mut self, key: RowKey, version: Version, since: u64) {
-        let mut cen = version.cen().0;
-        while cen > since
-            && let Some(at) = self.run_at(cen)
+        let mut epoch = version.epoch().0;
+        while epoch > since
+            && let Some(at) = self.run_at(epoch)
         {
             self.runs[at].build_index();
             let Some(before) = self.runs[at].find(named(key)) else { return };
-            cen = before.version.cen().0;
+            epoch = before.version.epoch().0;
         }
     }
 
     /// Returns what a row was before the state that was written at `version`.
-    pub(crate) fn before(&self, key: RowKey, version: Version, floor: Cen) -> Before {
-        let cen = version.cen();
-        if cen <= floor {
+    pub(crate) fn before(&self, key: RowKey, version: Version, floor: Epoch) -> Before {
+        let epoch = version.epoch();
+        if epoch <= floor {
             return Before::Forgotten;
         }
-        match self.run_at(cen.0).and_then(|at| self.runs[at].find(named(key))) {
+        match self.run_at(epoch.0).and_then(|at| self.runs[at].find(named(key))) {
             Some(state) => Before::State(state),
             None => Before::Absent,
         }
     }
 
     /// Drops the runs at or below the floor and hands their expiring rows to `forget`.
-    pub(crate) fn drop_below(&mut self, floor: Cen, mut forget: impl FnMut(RowKey, bool)) {
+    pub(crate) fn drop_below(&mut self, floor: Epoch, mut forget: impl FnMut(RowKey, bool)) {
         while let Some(run) = self.runs.front()
-            && run.cen <= floor.0
+            && run.epoch <= floor.0
         {
             let mut run = self.runs.pop_front().expect("just seen");
             run.remains.expiring.iter().for_each(|&key| forget(key, key.lo & 1 != 0));
@@ -227,18 +227,18 @@ impl History {
 
     /// Returns the same history, whose runs are shared rather than copied.
     pub(crate) fn shared(&self) -> History {
-        let share = |run: &Run| Run { cen: run.cen, remains: Arc::clone(&run.remains), ..Run::default() };
+        let share = |run: &Run| Run { epoch: run.epoch, remains: Arc::clone(&run.remains), ..Run::default() };
         History { runs: self.runs.iter().map(share).collect(), spare: Vec::new() }
     }
 
     /// All superseded states as (epoch, row, [`RowState::to_bits`]), for images.
     pub(crate) fn superseded(&self) -> impl Iterator<Item = (u64, RowKey, u64)> {
-        self.runs.iter().flat_map(|run| run.remains.superseded.iter().map(|s| (run.cen, s.key, s.state)))
+        self.runs.iter().flat_map(|run| run.remains.superseded.iter().map(|s| (run.epoch, s.key, s.state)))
     }
 
     /// All expiring rows as (epoch, row as it was noted), for images.
     pub(crate) fn expiring(&self) -> impl Iterator<Item = (u64, RowKey)> {
-        self.runs.iter().flat_map(|run| run.remains.expiring.iter().map(|&key| (run.cen, key)))
+        self.runs.iter().flat_map(|run| run.remains.expiring.iter().map(|&key| (run.epoch, key)))
     }
 }
 
@@ -250,41 +250,41 @@ mod tests {
         RowKey { hi: n, lo: n << 8 }
     }
 
-    fn state(cen: u64, tombstone: bool) -> RowState {
-        RowState { version: Version::new(Cen(cen), 3).expect("fits"), tombstone }
+    fn state(epoch: u64, tombstone: bool) -> RowState {
+        RowState { version: Version::new(Epoch(epoch), 3).expect("fits"), tombstone }
     }
 
     #[test]
     fn a_rows_past_is_a_chain_through_the_epochs_that_wrote_it() {
         let mut history = History::default();
-        history.open(Cen(5), 2);
+        history.open(Epoch(5), 2);
         history.open_run().supersede(key(1), state(2, false));
         history.open_run().supersede(key(2), state(2, false));
         history.close();
-        history.open(Cen(9), 1);
+        history.open(Epoch(9), 1);
         history.open_run().supersede(key(1), state(5, true));
         assert_eq!(history.close(), SUPERSEDED_BYTES);
         history.prepare_chain(key(1), state(9, false).version, 4);
         let now = state(9, false);
-        let Before::State(first) = history.before(key(1), now.version, Cen(0)) else { panic!("known") };
+        let Before::State(first) = history.before(key(1), now.version, Epoch(0)) else { panic!("known") };
         assert_eq!(first, state(5, true));
-        assert_eq!(history.before(key(1), first.version, Cen(0)), Before::State(state(2, false)));
-        assert_eq!(history.before(key(1), state(2, false).version, Cen(0)), Before::Absent);
-        assert_eq!(history.before(key(1), state(2, false).version, Cen(2)), Before::Forgotten);
+        assert_eq!(history.before(key(1), first.version, Epoch(0)), Before::State(state(2, false)));
+        assert_eq!(history.before(key(1), state(2, false).version, Epoch(0)), Before::Absent);
+        assert_eq!(history.before(key(1), state(2, false).version, Epoch(2)), Before::Forgotten);
     }
 
     #[test]
     fn the_floor_takes_runs_and_names_what_to_forget() {
         let mut history = History::default();
-        history.open(Cen(5), 2);
+        history.open(Epoch(5), 2);
         history.open_run().expire(key(7), true);
         history.close();
-        history.open(Cen(6), 0);
+        history.open(Epoch(6), 0);
         history.open_run().expire(key(8), false);
         history.close();
         let mut gone = Vec::new();
-        history.drop_below(Cen(5), |k, declared| gone.push((k.hi, declared)));
+        history.drop_below(Epoch(5), |k, declared| gone.push((k.hi, declared)));
         assert_eq!(gone, [(7, true)]);
-        assert_eq!(history.expiring().map(|(cen, _)| cen).collect::<Vec<_>>(), [6]);
+        assert_eq!(history.expiring().map(|(epoch, _)| epoch).collect::<Vec<_>>(), [6]);
     }
 }

@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use tribunal_types::{BodyHash, Cen, NamespaceId, TxnId, VerdictAt};
+use tribunal_types::{BodyHash, Epoch, NamespaceId, TxnId, VerdictAt};
 
 use crate::identity::ScopedId;
 use crate::prefetch::prefetch;
@@ -17,7 +17,7 @@ use crate::prefetch::prefetch;
 pub(crate) struct IdEntry {
     pub(crate) id: [u64; 2],
     pub(crate) body_hash: u64,
-    pub(crate) cen: u64,
+    pub(crate) epoch: u64,
     pub(crate) item: u32,
     /// Namespace above one bit: the id came with a body.
     pub(crate) namespace_body: u64,
@@ -33,14 +33,14 @@ impl IdEntry {
         IdEntry {
             id: halves(id.id),
             body_hash: body.map_or(0, |hash| hash.0),
-            cen: at.cen.0,
+            epoch: at.epoch.0,
             item: at.item,
             namespace_body: u64::from(id.namespace.0) << 1 | u64::from(body.is_some()),
         }
     }
 
     pub(crate) fn at(&self) -> VerdictAt {
-        VerdictAt { cen: Cen(self.cen), item: self.item }
+        VerdictAt { epoch: Epoch(self.epoch), item: self.item }
     }
 
     pub(crate) fn body(&self) -> Option<BodyHash> {
@@ -301,7 +301,7 @@ mod tests {
 
     fn id(n: u64) -> IdEntry {
         let id = [n.wrapping_mul(0x9e37_79b9_7f4a_7c15), n];
-        IdEntry { id, body_hash: n, cen: 3, item: n as u32, namespace_body: 3 }
+        IdEntry { id, body_hash: n, epoch: 3, item: n as u32, namespace_body: 3 }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use tribunal_types::{BodyHash, Cen, NamespaceId, TxnId, VerdictAt};
+use tribunal_types::{BodyHash, Epoch, NamespaceId, TxnId, VerdictAt};
 
 use crate::id_bucket::{ID_BYTES, IdBucket, IdEntry};
 
@@ -39,7 +39,7 @@ impl ScopedId {
 /// The id as its bucket names it: an entry that says nothing else.
 #[inline]
 fn wanted(id: &ScopedId) -> IdEntry {
-    IdEntry::new(id, None, VerdictAt { cen: Cen(0), item: 0 })
+    IdEntry::new(id, None, VerdictAt { epoch: Epoch(0), item: 0 })
 }
 
 /// Bounds of the id table.
@@ -250,7 +250,7 @@ mod tests {
     }
 
     fn at(item: u32) -> VerdictAt {
-        VerdictAt { cen: Cen(3), item }
+        VerdictAt { epoch: Epoch(3), item }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use core::fmt;
 
 use tribunal_types::image::StateImage;
 use tribunal_types::{
-    BodyHash, Cen, Digest, Existence, Lsn, NamespaceId, RowKey, Span, StoreId, StoreSpec, VerdictAt, Version,
+    BodyHash, Digest, Epoch, Existence, Lsn, NamespaceId, RowKey, Span, StoreId, StoreSpec, VerdictAt, Version,
 };
 
 use crate::floor::EpochMark;
@@ -66,28 +66,28 @@ impl Frozen {
     /// Makes an image of the state.
     #[must_use]
     pub fn into_image(self) -> StateImage {
-        let Frozen { cen, floor, head, stores, store_texts, marks, histories, windows, rows, ids } = self;
-        let mut image = StateImage { cen, ..StateImage::default() };
+        let Frozen { epoch, floor, head, stores, store_texts, marks, histories, windows, rows, ids } = self;
+        let mut image = StateImage { epoch, ..StateImage::default() };
         image.push_words(words::META, [&[LAYOUT], &head[..]].concat());
         image.push_words(words::STORES, stores);
         image.push_bytes(bytes::STORE_TEXTS, store_texts);
         let rows = rows.into_iter().flatten();
         image.push_words(words::ROWS, rows.flat_map(|e| [e.hi, e.lo_flags, e.version]).collect());
         let superseded = histories.iter().flat_map(History::superseded);
-        let superseded = superseded.flat_map(|(cen, key, state)| [cen, key.hi, key.lo, state]);
+        let superseded = superseded.flat_map(|(epoch, key, state)| [epoch, key.hi, key.lo, state]);
         image.push_words(words::SUPERSEDED, superseded.collect());
         let expiring = histories.iter().flat_map(History::expiring);
-        image.push_words(words::EXPIRING, expiring.flat_map(|(cen, key)| [cen, key.hi, key.lo]).collect());
+        image.push_words(words::EXPIRING, expiring.flat_map(|(epoch, key)| [epoch, key.hi, key.lo]).collect());
         let (mut window, mut keys) = (Vec::new(), Vec::new());
-        for (cen, store, key) in windows.iter().flat_map(|window| window.keys(floor)) {
-            window.extend([cen, u64::from(store), key.len() as u64]);
+        for (epoch, store, key) in windows.iter().flat_map(|window| window.keys(floor)) {
+            window.extend([epoch, u64::from(store), key.len() as u64]);
             keys.extend_from_slice(key);
         }
         image.push_words(words::WINDOW, window);
         image.push_bytes(bytes::WINDOW_KEYS, keys);
         image.push_words(words::MARKS, marks);
         let ids = ids.iter();
-        let ids = ids.flat_map(|e| [e.id[0], e.id[1], e.body_hash, e.cen, u64::from(e.item), e.namespace_body]);
+        let ids = ids.flat_map(|e| [e.id[0], e.id[1], e.body_hash, e.epoch, u64::from(e.item), e.namespace_body]);
         image.push_words(words::IDS, ids.collect());
         image
     }
@@ -108,16 +108,16 @@ impl Resolver {
     pub fn restore(config: ResolverConfig, image: StateImage) -> Result<Resolver, ImageMismatch> {
         let image = &image;
         let mut resolver = Resolver::new(config);
-        let &[layout, cen, epoch_time_ms, floor, digest, ids_floor_ms] = column(image, words::META)? else {
+        let &[layout, epoch, epoch_time_ms, floor, digest, ids_floor_ms] = column(image, words::META)? else {
             return Err(mismatch("the head has another length"));
         };
         if layout != LAYOUT {
             return Err(mismatch("the layout is of another release"));
         }
-        if cen != image.cen.0 || cen > Cen::MAX.0 || floor > cen {
+        if epoch != image.epoch.0 || epoch > Epoch::MAX.0 || floor > epoch {
             return Err(mismatch("epoch and floor do not fit"));
         }
-        resolver.last = Cen(cen);
+        resolver.last = Epoch(epoch);
         resolver.epoch_time_ms = epoch_time_ms;
         resolver.digest = Digest(digest);
         resolver.restore_stores(image)?;
@@ -125,19 +125,19 @@ impl Resolver {
         resolver.restore_history(image)?;
         resolver.restore_window(image)?;
         let mut marked = 0;
-        for &[cen, time_ms, bytes] in rows_of(image, words::MARKS)? {
-            if cen <= marked || cen > image.cen.0 || time_ms > epoch_time_ms || bytes > MARK_BYTES_MAX {
+        for &[epoch, time_ms, bytes] in rows_of(image, words::MARKS)? {
+            if epoch <= marked || epoch > image.epoch.0 || time_ms > epoch_time_ms || bytes > MARK_BYTES_MAX {
                 return Err(mismatch("an epoch's mark does not fit"));
             }
-            marked = cen;
-            resolver.floor.note(EpochMark { cen: Cen(cen), time_ms, bytes });
+            marked = epoch;
+            resolver.floor.note(EpochMark { epoch: Epoch(epoch), time_ms, bytes });
         }
-        resolver.floor.rise_to(Cen(floor));
-        for &[hi, lo, body_hash, cen, item, namespace_body] in rows_of(image, words::IDS)? {
+        resolver.floor.rise_to(Epoch(floor));
+        for &[hi, lo, body_hash, epoch, item, namespace_body] in rows_of(image, words::IDS)? {
             let item = u32::try_from(item).map_err(|_| mismatch("an id's item is too large"))?;
-            let entry = crate::id_bucket::IdEntry { id: [hi, lo], body_hash, cen, item, namespace_body };
+            let entry = crate::id_bucket::IdEntry { id: [hi, lo], body_hash, epoch, item, namespace_body };
             let body = (namespace_body & 1 != 0).then_some(BodyHash(body_hash));
-            resolver.ids.insert(&entry.scoped(), body, VerdictAt { cen: Cen(cen), item }, digest);
+            resolver.ids.insert(&entry.scoped(), body, VerdictAt { epoch: Epoch(epoch), item }, digest);
         }
         resolver.ids.set_floor_ms(ids_floor_ms);
         Ok(resolver)
@@ -189,15 +189,15 @@ impl Resolver {
 
     fn restore_history(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
         let mut epochs: BTreeMap<u64, PastOfEpoch> = BTreeMap::new();
-        for &[cen, hi, lo, state] in rows_of(image, words::SUPERSEDED)? {
+        for &[epoch, hi, lo, state] in rows_of(image, words::SUPERSEDED)? {
             let state = RowState::from_bits(state).ok_or(mismatch("a superseded state has no version"))?;
-            epochs.entry(cen).or_default().0.push((RowKey { hi, lo }, state));
+            epochs.entry(epoch).or_default().0.push((RowKey { hi, lo }, state));
         }
-        for &[cen, hi, lo] in rows_of(image, words::EXPIRING)? {
-            epochs.entry(cen).or_default().1.push(RowKey { hi, lo });
+        for &[epoch, hi, lo] in rows_of(image, words::EXPIRING)? {
+            epochs.entry(epoch).or_default().1.push(RowKey { hi, lo });
         }
-        for (cen, (superseded, expiring)) in epochs {
-            self.shards.iter_mut().for_each(|s| s.state.history.open(Cen(cen), 0));
+        for (epoch, (superseded, expiring)) in epochs {
+            self.shards.iter_mut().for_each(|s| s.state.history.open(Epoch(epoch), 0));
             for (key, state) in superseded {
                 self.shard_mut(key).state.history.open_run().supersede(key, state);
             }
@@ -213,11 +213,11 @@ impl Resolver {
     fn restore_window(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
         let mut keys = image.bytes(bytes::WINDOW_KEYS).ok_or(mismatch("the window's keys are missing"))?;
         let mut epochs: BTreeMap<u64, KeysOfEpoch> = BTreeMap::new();
-        for &[cen, store, len] in rows_of(image, words::WINDOW)? {
+        for &[epoch, store, len] in rows_of(image, words::WINDOW)? {
             let cut = usize::try_from(len).ok().and_then(|len| keys.split_at_checked(len));
             let (key, rest) = cut.ok_or(mismatch("the window's keys are short"))?;
             keys = rest;
-            let (arena, items) = epochs.entry(cen).or_default();
+            let (arena, items) = epochs.entry(epoch).or_default();
             if arena.len() + key.len() > u32::MAX as usize {
                 return Err(mismatch("an epoch's keys pass 4 GiB"));
             }
@@ -225,12 +225,12 @@ impl Resolver {
             items.push((StoreId(store), Span::push(arena, key)));
         }
         let shards = self.shards.len();
-        for (cen, (arena, items)) in epochs {
+        for (epoch, (arena, items)) in epochs {
             let arena = Arc::new(arena);
             for (i, shard) in self.shards.iter_mut().enumerate() {
                 let window = &mut shard.state.window;
-                window.open(Cen(cen), items.len().div_ceil(shards));
-                window.share(Cen(cen), &arena);
+                window.open(Epoch(epoch), items.len().div_ceil(shards));
+                window.share(Epoch(epoch), &arena);
                 items.iter().skip(i).step_by(shards).for_each(|&(store, key)| window.open_run().note(store, key));
                 window.close();
             }

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Batch, Cen, Isolation, OpKind, Read, Reason, Txn, Version, Write, WriteKind};
+use tribunal_types::{Batch, Epoch, Isolation, OpKind, Read, Reason, Txn, Version, Write, WriteKind};
 
 use crate::access;
 use crate::epoch_rows::{EpochRow, NONE, OwnRead};
@@ -85,7 +85,7 @@ fn open(place: ShardPlace, scratch: &mut ShardScratch, view: EpochView<'_>) {
     scratch.write_access.resize(txns.writes, 0);
     for ((level, occurs), needs) in scratch.levels.iter_mut().zip(txns.levels).zip(view.needs) {
         let (reads, writes) = if occurs { (txns.reads, txns.writes) } else { (0, 0) };
-        level.open(view.input.cen, reads, writes, needs);
+        level.open(view.input.epoch, reads, writes, needs);
     }
     scratch.rejected.clear();
     scratch.absences.clear();
@@ -173,7 +173,7 @@ impl OneTxn<'_> {
         for (read, &position) in self.batch.reads[start..end].iter().zip(positions) {
             let Some(row) = rows.rows.get(position as usize) else { continue };
             match read.seen {
-                Some(version) if version.bits() == latest_of(read, row, view) => from = from.max(version.cen().0),
+                Some(version) if version.bits() == latest_of(read, row, view) => from = from.max(version.epoch().0),
                 None if !row.is_known() => {}
                 _ => unplaced.push(Unplaced {
                     at,
@@ -224,7 +224,7 @@ impl OneTxn<'_> {
         }
         let changed = matches!(
             (row.written_at(), snapshot_of(snapshots, write.store)),
-            (Some(v), Some(s)) if v.cen() > s
+            (Some(v), Some(s)) if v.epoch() > s
         );
         if changed && !planted(Bug::FirstCommitterIgnored) {
             flags |= write_flag::CHANGED_SINCE_SNAPSHOT;
@@ -232,7 +232,7 @@ impl OneTxn<'_> {
         flags
     }
 
-    fn join_ranges(&self, state: &ShardState, changed: &mut Vec<u8>, floor: Cen) {
+    fn join_ranges(&self, state: &ShardState, changed: &mut Vec<u8>, floor: Epoch) {
         let snapshots = &self.batch.snapshots[self.start.snapshots..self.txn.snapshots_end as usize];
         for range in &self.batch.ranges[self.start.ranges..self.txn.ranges_end as usize] {
             // Without a snapshot of its store a range could be as old as the floor.
@@ -261,7 +261,7 @@ fn latest_of(read: &Read, row: &EpochRow, view: EpochView<'_>) -> u64 {
 /// that can be older than the history.
 fn unknown_latest(read: &Read, view: EpochView<'_>) -> u64 {
     match read.seen {
-        Some(seen) if seen.cen() <= view.floor && view.stores.is_declared(read.store) => seen.bits(),
+        Some(seen) if seen.epoch() <= view.floor && view.stores.is_declared(read.store) => seen.bits(),
         _ => 0,
     }
 }
@@ -313,7 +313,7 @@ fn state_now(row: &EpochRow) -> Option<RowState> {
 fn prepare(state: &mut ShardState, scratch: &ShardScratch, view: EpochView<'_>) {
     for read in &scratch.unplaced {
         let row = &scratch.rows.rows[read.row as usize];
-        let since = read.seen.map_or(view.txns.newest[read.txn as usize], |v| v.cen().0);
+        let since = read.seen.map_or(view.txns.newest[read.txn as usize], |v| v.epoch().0);
         if let Some(now) = state_now(row) {
             state.history.prepare_chain(row.entry.key(), now.version, view.floor.0.max(since));
         }

@@ -24,10 +24,10 @@ const ONLY: TxnIx = TxnIx(0);
 
 /// Pretends that the next epoch holds one transaction.
 fn pretend(resolver: &Resolver, txn: &TxnRequest) -> EpochInput {
-    let cen = resolver.last.next();
-    let mut batch = Batch { first: cen, last: cen, ..Batch::default() };
+    let epoch = resolver.last.next();
+    let mut batch = Batch { first: epoch, last: epoch, ..Batch::default() };
     batch.push(txn, Csn::default());
-    EpochInput { cen, epoch_time_ms: resolver.epoch_time_ms, batches: alloc::vec![Arc::new(batch)] }
+    EpochInput { epoch, epoch_time_ms: resolver.epoch_time_ms, batches: alloc::vec![Arc::new(batch)] }
 }
 
 impl Resolver {
@@ -43,11 +43,11 @@ impl Resolver {
         if fates[0].is_live() {
             self.judge_rows(&input, &mut txns, policies, &mut fates);
         }
-        let Some(Abort { stage, op, reason }) = fates[0].abort() else { return Verdict::ReadOnly { cen: self.last } };
+        let Some(Abort { stage, op, reason }) = fates[0].abort() else { return Verdict::ReadOnly { epoch: self.last } };
         let op = op.or_else(|| first_op(&input.batches[0], 0, None));
         let witness = op.map(|(op, index)| self.witness_against(txn, op, index, stage));
         let conflicts = witness.and_then(|witness| conflict_of(&input, ONLY, &witness)).into_iter().collect();
-        Verdict::Aborted { cen: self.last, reason, conflicts }
+        Verdict::Aborted { epoch: self.last, reason, conflicts }
     }
 
     fn judge_rows(&self, input: &EpochInput, txns: &mut TxnTable, policies: &Policies<'_>, fates: &mut [Fate]) {
@@ -103,7 +103,7 @@ impl Resolver {
                     None => {
                         let snapshot = snapshot_of(&txn.snapshots, write.store);
                         let newest = self.entry(write.row).and_then(|e| Version::from_bits(e.version));
-                        let changed = matches!((newest, snapshot), (Some(v), Some(s)) if v.cen() > s);
+                        let changed = matches!((newest, snapshot), (Some(v), Some(s)) if v.epoch() > s);
                         changed && write.kind != WriteKind::Add
                     }
                 })?;

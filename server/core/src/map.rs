@@ -9,7 +9,7 @@
 
 use alloc::boxed::Box;
 
-use tribunal_types::{Cen, RowKey, Version};
+use tribunal_types::{Epoch, RowKey, Version};
 
 use crate::map_copy::MapCopy;
 use crate::prefetch::prefetch;
@@ -368,7 +368,7 @@ impl VersionMap {
 
     /// Begins to copy the rows as they are now, behind epoch `upto`; changes from now on are of later epochs. A copy
     /// that was under way is given up.
-    pub(crate) fn begin_copy(&mut self, upto: Cen) {
+    pub(crate) fn begin_copy(&mut self, upto: Epoch) {
         self.copy = Some(Box::new(MapCopy::new(upto, self.rows())));
     }
 
@@ -403,7 +403,7 @@ impl VersionMap {
 mod tests {
     use alloc::collections::BTreeMap;
 
-    use tribunal_types::Cen;
+    use tribunal_types::Epoch;
 
     use super::*;
 
@@ -419,7 +419,7 @@ mod tests {
     }
 
     fn version(n: u64) -> Version {
-        Version::new(Cen(n + 1), 0).expect("fits")
+        Version::new(Epoch(n + 1), 0).expect("fits")
     }
 
     #[test]

@@ -7,14 +7,14 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use tribunal_types::{Cen, RowKey, Version};
+use tribunal_types::{Epoch, RowKey, Version};
 
 use crate::map::Entry;
 
 /// A copy that is being made.
 #[derive(Debug)]
 pub(crate) struct MapCopy {
-    upto: Cen,
+    upto: Epoch,
     /// Segments that are copied; those behind are not.
     segments_done: usize,
     rows: Vec<Entry>,
@@ -23,7 +23,7 @@ pub(crate) struct MapCopy {
 }
 
 impl MapCopy {
-    pub(crate) fn new(upto: Cen, rows: usize) -> MapCopy {
+    pub(crate) fn new(upto: Epoch, rows: usize) -> MapCopy {
         MapCopy { upto, segments_done: 0, rows: Vec::with_capacity(rows), imported: BTreeSet::new() }
     }
 
@@ -73,18 +73,18 @@ mod tests {
         RowKey { hi: n, lo: n.wrapping_mul(0x9e37_79b9_7f4a_7c15) & !0xff }
     }
 
-    fn version(cen: u64) -> Version {
-        Version::new(Cen(cen), 0).expect("fits")
+    fn version(epoch: u64) -> Version {
+        Version::new(Epoch(epoch), 0).expect("fits")
     }
 
-    fn write(map: &mut VersionMap, n: u64, cen: u64) {
+    fn write(map: &mut VersionMap, n: u64, epoch: u64) {
         match map.at_mut(key(n), NO_SLOT) {
             Some(entry) => {
                 let before = *entry;
-                entry.set(version(cen), 0);
+                entry.set(version(epoch), 0);
                 map.changed(&before);
             }
-            None => map.insert_new(key(n), version(cen), 0),
+            None => map.insert_new(key(n), version(epoch), 0),
         }
     }
 
@@ -93,7 +93,7 @@ mod tests {
         let mut map = VersionMap::new();
         (0..3_000).for_each(|n| write(&mut map, n, 1 + n % 9));
         let mut expected: Vec<_> = map.entries().map(|e| (e.key(), e.version)).collect();
-        map.begin_copy(Cen(9));
+        map.begin_copy(Epoch(9));
         let mut epoch = 10;
         let copy = loop {
             for n in 0..40 {

@@ -151,8 +151,8 @@ impl Merged {
 
 fn fill_columns(columns: &mut TxnColumns, ranked: &mut Vec<Ranked>, contended: &[bool], view: EpochView<'_>) {
     ranked.clear();
-    let TxnColumns { csn, cen, start, origin, priority, reads, writes } = columns;
-    *cen = view.input.cen.0;
+    let TxnColumns { csn, epoch, start, origin, priority, reads, writes } = columns;
+    *epoch = view.input.epoch.0;
     [&mut *csn, start, origin].into_iter().for_each(Vec::clear);
     [&mut *reads, writes].into_iter().for_each(Vec::clear);
     priority.clear();
@@ -167,7 +167,7 @@ fn fill_columns(columns: &mut TxnColumns, ranked: &mut Vec<Ranked>, contended: &
         let added = || ranked[first..].iter().map(|one| one.txn as usize - base.txn);
         let headers = || added().map(|i| &batch.txns[i]);
         csn.extend(headers().map(|txn| txn.csn.0));
-        start.extend(headers().map(|txn| txn.start.unwrap_or(view.input.cen).0));
+        start.extend(headers().map(|txn| txn.start.unwrap_or(view.input.epoch).0));
         origin.extend(headers().map(|txn| txn.origin));
         priority.extend(headers().map(|txn| txn.priority));
         reads.extend(added().map(|i| (batch.reads_of(i).len() + batch.ranges_of(i).len()) as u32));

@@ -18,7 +18,7 @@ pub enum NativeRule {
     FirstWriterWins,
     /// The transaction that began last wins, then the lowest CSN (GeoGauss, section 4.2: "shorter transaction first").
     ShorterTxnWins,
-    /// Origins take turns by epoch: the one at `cen mod n` first, where `n` is the configured number of turns.
+    /// Origins take turns by epoch: the one at `epoch mod n` first, where `n` is the configured number of turns.
     FairRotation {
         /// Number of turns; at least 1.
         turns: u32,
@@ -34,7 +34,7 @@ impl ConflictRule for NativeRule {
             NativeRule::ShorterTxnWins => txns.start.iter().map(|start| u64::MAX - start).collect(),
             NativeRule::FairRotation { turns } => {
                 let turns = u64::from(turns.max(1));
-                let shift = txns.cen % turns;
+                let shift = txns.epoch % turns;
                 txns.origin.iter().map(|origin| (origin % turns + shift) % turns).collect()
             }
             NativeRule::Priority => txns.priority.iter().map(|p| u64::from(u8::MAX - p)).collect(),
@@ -120,7 +120,7 @@ fn first_changed_range(columns: &ValidatorColumns, t: usize) -> Rejection {
 /// Rules (i) to (iii) of the snapshot level.
 fn judge_snapshot(columns: &ValidatorColumns, t: usize) -> Rejection {
     let newest = columns.snapshot[t].max(columns.current_from[t]);
-    let last = columns.current_until[t].min(columns.txns.cen - 1);
+    let last = columns.current_until[t].min(columns.txns.epoch - 1);
     if columns.multi_version[t] == 0 && newest > last {
         let blamed = first_stale_read(columns, t).map_or(NO_WITNESS, |(_, witness)| witness);
         return Some((Reason::ReadConflict, blamed));

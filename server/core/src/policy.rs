@@ -15,8 +15,8 @@ pub struct TxnColumns {
     /// Arrival stamps.
     pub csn: Vec<u64>,
     /// The epoch that resolves (the same in every row).
-    pub cen: u64,
-    /// Epoch at Begin; `cen` if the transaction did not begin here.
+    pub epoch: u64,
+    /// Epoch at Begin; `epoch` if the transaction did not begin here.
     pub start: Vec<u64>,
     /// Hash of the API key or client id.
     pub origin: Vec<u64>,
@@ -95,7 +95,7 @@ pub mod group {
 pub struct ValidatorColumns {
     /// The transactions; counts are those of the whole transaction, not of this shard.
     pub txns: TxnColumns,
-    /// The newest store snapshot of each transaction (an epoch); `cen - 1` if it named none. Length `n`.
+    /// The newest store snapshot of each transaction (an epoch); `epoch - 1` if it named none. Length `n`.
     pub snapshot: Vec<u64>,
     /// First epoch at which *every* row read, in all shards, was current; `u64::MAX` if a version seen never existed.
     /// 0 if nothing was read, and at every level but snapshot, which alone asks. Length `n`.

@@ -44,7 +44,7 @@ pub fn records_of(
         }
         into.records.push(RecordHead {
             lsn: at.lsn,
-            cen: input.cen,
+            epoch: input.epoch,
             csn: txn.csn,
             version,
             txn_id: txn.id,
@@ -62,7 +62,7 @@ mod tests {
     use alloc::vec::Vec;
 
     use tribunal_types::{
-        Batch, Cen, Csn, Reason, RowKey, StoreLsn, TxnId, TxnIx, TxnRequest, Version, Write, WriteKind,
+        Batch, Csn, Epoch, Reason, RowKey, StoreLsn, TxnId, TxnIx, TxnRequest, Version, Write, WriteKind,
     };
 
     use super::*;
@@ -93,10 +93,10 @@ mod tests {
         one.push(&txn(1, &[(S, "a", "1"), (OTHER, "b", "2")]), Csn(11));
         one.push(&txn(2, &[(S, "c", "3")]), Csn(12));
         two.push(&txn(3, &[(S, "d", "4"), (S, "e", "5")]), Csn(13));
-        let version = |position| Version::new(Cen(7), position).unwrap();
+        let version = |position| Version::new(Epoch(7), position).unwrap();
         let lsn = |txn, store, lsn| StoreLsn { txn: TxnIx(txn), store, lsn: Lsn(lsn) };
         let outcome = EpochOutcome {
-            cen: Cen(7),
+            epoch: Epoch(7),
             decisions: alloc::vec![
                 Decision::Committed { version: version(2) },
                 Decision::Aborted { reason: Reason::WriteConflict, first: 0, count: 0 },
@@ -106,7 +106,7 @@ mod tests {
             lsns: alloc::vec![lsn(2, S, 5), lsn(0, S, 6), lsn(0, OTHER, 1)],
             ..EpochOutcome::default()
         };
-        (EpochInput { cen: Cen(7), epoch_time_ms: 0, batches: alloc::vec![Arc::new(one), Arc::new(two)] }, outcome)
+        (EpochInput { epoch: Epoch(7), epoch_time_ms: 0, batches: alloc::vec![Arc::new(one), Arc::new(two)] }, outcome)
     }
 
     fn page(store: StoreId, after: u64, records_max: usize, bytes_max: usize) -> Vec<(u64, u64, Vec<String>)> {

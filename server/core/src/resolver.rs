@@ -8,8 +8,8 @@
 use alloc::vec::Vec;
 
 use tribunal_types::{
-    Bounds, Cen, Decision, Digest, EpochInput, EpochOutcome, FenceResult, Isolation, Lsn, NamespaceId, OpKind, RowKey,
-    StoreId, StoreLsn, StoreSpec, TxnId, TxnIx, VerdictAt, Version, Witness, limits,
+    Bounds, Decision, Digest, Epoch, EpochInput, EpochOutcome, FenceResult, Isolation, Lsn, NamespaceId, OpKind,
+    RowKey, StoreId, StoreLsn, StoreSpec, TxnId, TxnIx, VerdictAt, Version, Witness, limits,
 };
 
 use crate::apply::{self, Changes};
@@ -85,7 +85,7 @@ pub struct Resolver {
     pub(crate) stores: Stores,
     pub(crate) ids: IdTable,
     pub(crate) floor: Floor,
-    pub(crate) last: Cen,
+    pub(crate) last: Epoch,
     pub(crate) epoch_time_ms: u64,
     pub(crate) digest: Digest,
     /// The image that is being taken.
@@ -118,7 +118,7 @@ impl Resolver {
             stores: Stores::default(),
             ids: IdTable::new(),
             floor: Floor::default(),
-            last: Cen(0),
+            last: Epoch(0),
             epoch_time_ms: 0,
             digest: Digest(0),
             freezing: None,
@@ -142,10 +142,10 @@ impl Resolver {
     /// # Panics
     /// If the epoch does not lie behind the last one.
     pub fn resolve(&mut self, input: &EpochInput, policies: &Policies<'_>, exec: &dyn ShardExecutor) -> EpochOutcome {
-        assert!(input.cen > self.last, "epoch {} is resolved after {}", input.cen, self.last);
+        assert!(input.epoch > self.last, "epoch {} is resolved after {}", input.epoch, self.last);
         let mut scratch = core::mem::take(&mut self.scratch);
         let mut outcome =
-            EpochOutcome { cen: input.cen, epoch_time_ms: input.epoch_time_ms, ..EpochOutcome::default() };
+            EpochOutcome { epoch: input.epoch, epoch_time_ms: input.epoch_time_ms, ..EpochOutcome::default() };
         scratch.txns.reset(input);
         self.identify(input, &mut scratch.txns, &mut outcome);
         scratch.txns.judge_snapshots(input, self.floor.at());
@@ -163,8 +163,8 @@ impl Resolver {
     /// # Panics
     /// If the epoch does not lie behind the last one, or the record is of another input.
     pub fn replay(&mut self, input: &EpochInput, recorded: &EpochOutcome, exec: &dyn ShardExecutor) {
-        assert!(input.cen > self.last, "epoch {} is replayed after {}", input.cen, self.last);
-        assert_eq!(input.txn_count(), recorded.decisions.len(), "the record of epoch {} is of its input", input.cen);
+        assert!(input.epoch > self.last, "epoch {} is replayed after {}", input.epoch, self.last);
+        assert_eq!(input.txn_count(), recorded.decisions.len(), "the record of epoch {} is of its input", input.epoch);
         let mut scratch = core::mem::take(&mut self.scratch);
         scratch.txns.reset(input);
         scratch.versions.clear();
@@ -196,7 +196,7 @@ impl Resolver {
             }
             let t = txns.bases[b].txn + i;
             let id = ScopedId { namespace: txn.namespace, id: txn.id };
-            let at = VerdictAt { cen: input.cen, item: t as u32 };
+            let at = VerdictAt { epoch: input.epoch, item: t as u32 };
             let outside = self.ids.is_outside(txn.id, input.epoch_time_ms, &limits);
             let known = if planted(Bug::ReplayExecutes) {
                 None
@@ -231,7 +231,7 @@ impl Resolver {
         let mut item = txns as u32;
         for given in input.batches.iter().flat_map(|b| &b.given) {
             let id = ScopedId { namespace: given.namespace, id: given.id };
-            let own = VerdictAt { cen: input.cen, item };
+            let own = VerdictAt { epoch: input.epoch, item };
             item += 1;
             let known = self.ids.find(&id).map(|(at, _)| at);
             // One that cannot be executed any more need not be remembered.
@@ -242,7 +242,7 @@ impl Resolver {
         }
         for fence in input.batches.iter().flat_map(|b| &b.fences) {
             let id = ScopedId { namespace: fence.namespace, id: fence.id };
-            let own = VerdictAt { cen: input.cen, item };
+            let own = VerdictAt { epoch: input.epoch, item };
             item += 1;
             outcome.fences.push(match self.ids.find(&id) {
                 Some((at, _)) => FenceResult::Known(at),
@@ -258,19 +258,19 @@ impl Resolver {
     /// Files the ids that a recorded epoch decided.
     fn note_ids(&mut self, input: &EpochInput, recorded: &EpochOutcome) {
         let limits = self.id_limits();
-        let cen = input.cen;
+        let epoch = input.epoch;
         let seed = self.digest.0;
         let txns = input.batches.iter().flat_map(|b| &b.txns);
         let mut item = 0;
         for (txn, decision) in txns.zip(&recorded.decisions) {
             if matches!(decision, Decision::Committed { .. } | Decision::Aborted { .. }) {
                 let id = ScopedId { namespace: txn.namespace, id: txn.id };
-                self.ids.insert(&id, Some(txn.body_hash), VerdictAt { cen, item }, seed);
+                self.ids.insert(&id, Some(txn.body_hash), VerdictAt { epoch, item }, seed);
             }
             item += 1;
         }
         for (given, &at) in input.batches.iter().flat_map(|b| &b.given).zip(&recorded.given) {
-            let own = VerdictAt { cen, item };
+            let own = VerdictAt { epoch, item };
             let id = ScopedId { namespace: given.namespace, id: given.id };
             if at == own && !self.ids.is_outside(given.id, input.epoch_time_ms, &limits) {
                 self.ids.insert(&id, given.body_hash, own, seed);
@@ -280,7 +280,7 @@ impl Resolver {
         for (fence, result) in input.batches.iter().flat_map(|b| &b.fences).zip(&recorded.fences) {
             if *result == FenceResult::Fenced {
                 let id = ScopedId { namespace: fence.namespace, id: fence.id };
-                self.ids.insert(&id, None, VerdictAt { cen, item }, seed);
+                self.ids.insert(&id, None, VerdictAt { epoch, item }, seed);
             }
             item += 1;
         }
@@ -318,7 +318,7 @@ impl Resolver {
         versions.clear();
         versions.resize(txns.txns, 0);
         let version = |position: usize| {
-            let position = u32::try_from(position).ok().and_then(|p| Version::new(input.cen, p));
+            let position = u32::try_from(position).ok().and_then(|p| Version::new(input.epoch, p));
             position.expect("positions fit a version: see limits::TXNS_PER_EPOCH_MAX")
         };
         let middle = version(merged.front.len());
@@ -415,7 +415,7 @@ impl Resolver {
         let rows: u64 = self.shards.iter().map(|s| s.scratch.applied_bytes).sum();
         let bytes = rows + apply::arena_bytes(changes);
         outcome.imported = self.shards.iter().map(|s| s.scratch.imported).sum();
-        self.floor.note(EpochMark { cen: input.cen, time_ms: input.epoch_time_ms, bytes });
+        self.floor.note(EpochMark { epoch: input.epoch, time_ms: input.epoch_time_ms, bytes });
     }
 
     /// Floor, old ids, and the digest.
@@ -445,7 +445,7 @@ impl Resolver {
             None => digest::chained(self.digest, input, outcome),
         };
         self.digest = outcome.digest;
-        self.last = input.cen;
+        self.last = input.epoch;
         self.epoch_time_ms = input.epoch_time_ms;
     }
 
@@ -504,13 +504,13 @@ impl Resolver {
 
     /// Returns the last complete epoch.
     #[must_use]
-    pub fn last(&self) -> Cen {
+    pub fn last(&self) -> Epoch {
         self.last
     }
 
     /// Returns the oldest snapshot that can be judged.
     #[must_use]
-    pub fn floor(&self) -> Cen {
+    pub fn floor(&self) -> Epoch {
         self.floor.at()
     }
 

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Batch, Cen, EpochInput, Isolation, OpKind, Reason, Stage, StoreId, StoreSnapshot};
+use tribunal_types::{Batch, Epoch, EpochInput, Isolation, OpKind, Reason, Stage, StoreId, StoreSnapshot};
 
 use crate::stores::Stores;
 
@@ -94,7 +94,7 @@ pub(crate) struct TxnTable {
     /// Levels that occur.
     pub(crate) levels: [bool; 4],
     /// The oldest snapshot that a live transaction's range is checked against; `None` if there is no range.
-    pub(crate) oldest_range: Option<Cen>,
+    pub(crate) oldest_range: Option<Epoch>,
 }
 
 impl TxnTable {
@@ -115,7 +115,7 @@ impl TxnTable {
         };
         self.fates.clear();
         self.fates.resize(base.txn, Fate::LIVE);
-        fill(&mut self.newest, input.cen.0 - 1);
+        fill(&mut self.newest, input.epoch.0 - 1);
         fill(&mut self.current_from, 0);
         fill(&mut self.current_until, u64::MAX);
         self.levels = [false; 4];
@@ -123,7 +123,7 @@ impl TxnTable {
     }
 
     /// Notes level and newest snapshot of the live transactions, and aborts those whose snapshot is out of bounds.
-    pub(crate) fn judge_snapshots(&mut self, input: &EpochInput, floor: Cen) {
+    pub(crate) fn judge_snapshots(&mut self, input: &EpochInput, floor: Epoch) {
         let mut t = 0;
         for batch in &input.batches {
             let mut first = 0;
@@ -134,7 +134,7 @@ impl TxnTable {
                 let has_ranges = txn.ranges_end > ranges;
                 ranges = txn.ranges_end;
                 if self.fates[t].is_live() {
-                    if let Some((reason, op)) = out_of_bounds(batch, i, snapshots, floor, input.cen) {
+                    if let Some((reason, op)) = out_of_bounds(batch, i, snapshots, floor, input.epoch) {
                         self.fates[t] = Fate::at_join(op, reason);
                     } else {
                         self.levels[txn.isolation as usize] = true;
@@ -153,17 +153,17 @@ impl TxnTable {
     }
 }
 
-/// Rejects a snapshot that is below the floor or not complete before `cen`, and blames the first operation there.
+/// Rejects a snapshot that is below the floor or not complete before `epoch`, and blames the first operation there.
 fn out_of_bounds(
     batch: &Batch,
     txn: usize,
     snapshots: &[StoreSnapshot],
-    floor: Cen,
-    cen: Cen,
+    floor: Epoch,
+    epoch: Epoch,
 ) -> Option<(Reason, Option<(OpKind, u32)>)> {
-    let stale = |at: Cen| at < floor && !crate::planted::planted(crate::planted::Bug::StaleFloor);
-    let bad = snapshots.iter().find(|s| stale(s.at) || s.at >= cen)?;
-    let reason = if bad.at >= cen { Reason::SnapshotFromTheFuture } else { Reason::SnapshotTooOld };
+    let stale = |at: Epoch| at < floor && !crate::planted::planted(crate::planted::Bug::StaleFloor);
+    let bad = snapshots.iter().find(|s| stale(s.at) || s.at >= epoch)?;
+    let reason = if bad.at >= epoch { Reason::SnapshotFromTheFuture } else { Reason::SnapshotTooOld };
     Some((reason, first_op(batch, txn, Some(bad.store)).or_else(|| first_op(batch, txn, None))))
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn first_op(batch: &Batch, txn: usize, store: Option<StoreId>) -> Opt
 
 /// Returns the snapshot of one store.
 #[inline]
-pub(crate) fn snapshot_of(snapshots: &[StoreSnapshot], store: StoreId) -> Option<Cen> {
+pub(crate) fn snapshot_of(snapshots: &[StoreSnapshot], store: StoreId) -> Option<Epoch> {
     snapshots.iter().find(|s| s.store == store).map(|s| s.at)
 }
 
@@ -201,7 +201,7 @@ pub(crate) struct EpochView<'a> {
     pub(crate) txns: &'a TxnTable,
     pub(crate) stores: &'a Stores,
     /// The floor before this epoch.
-    pub(crate) floor: Cen,
+    pub(crate) floor: Epoch,
     /// Groups of evidence that are asked for, by level.
     pub(crate) needs: [u8; 4],
 }

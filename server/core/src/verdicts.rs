@@ -27,10 +27,10 @@ pub fn item_verdict(input: &EpochInput, outcome: &EpochOutcome, item: u32) -> Op
         return verdict_of(input, outcome, TxnIx(item));
     }
     rest -= txns;
-    let aborted = |reason, conflicts| Some(Verdict::Aborted { cen: input.cen, reason, conflicts });
+    let aborted = |reason, conflicts| Some(Verdict::Aborted { epoch: input.epoch, reason, conflicts });
     if let Some(&at) = outcome.given.get(rest) {
         let given = input.batches.iter().flat_map(|batch| &batch.given).nth(rest)?;
-        let own = VerdictAt { cen: input.cen, item };
+        let own = VerdictAt { epoch: input.epoch, item };
         return if at == own { aborted(given.reason, given.conflicts.clone()) } else { None };
     }
     match outcome.fences.get(rest - outcome.given.len())? {
@@ -82,12 +82,12 @@ fn word(
     match *outcome.decisions.get(ix.0 as usize)? {
         Decision::Committed { version } => {
             let (batch, t) = input.locate(ix);
-            Some(Verdict::Committed { cen: input.cen, csn: batch.txns[t].csn, version, lsns: lsns() })
+            Some(Verdict::Committed { epoch: input.epoch, csn: batch.txns[t].csn, version, lsns: lsns() })
         }
         Decision::Aborted { reason, first, count } => {
             let witnesses = outcome.witnesses.iter().skip(first as usize).take(count as usize);
             let conflicts = witnesses.filter_map(|witness| conflict_of(input, ix, witness)).collect();
-            Some(Verdict::Aborted { cen: input.cen, reason, conflicts })
+            Some(Verdict::Aborted { epoch: input.epoch, reason, conflicts })
         }
         Decision::Replayed { .. } | Decision::BodyMismatch | Decision::Expired => None,
     }
@@ -136,8 +136,8 @@ mod tests {
     use alloc::sync::Arc;
 
     use tribunal_types::{
-        Batch, Cen, Csn, FenceItem, Given, NamespaceId, Range, Read, RowKey, Span, Stage, StoreLsn, TxnId, TxnRequest,
-        Version, Write, WriteKind,
+        Batch, Csn, Epoch, FenceItem, Given, NamespaceId, Range, Read, RowKey, Span, Stage, StoreLsn, TxnId,
+        TxnRequest, Version, Write, WriteKind,
     };
 
     use super::*;
@@ -183,7 +183,7 @@ mod tests {
         two.push(&txn, Csn(6));
         two.push(&TxnRequest::default(), Csn(7));
         let witness = |op, current, winner| Witness { op, index: 0, current, winner, stage: Stage::Merge };
-        let elsewhere = VerdictAt { cen: Cen(2), item: 0 };
+        let elsewhere = VerdictAt { epoch: Epoch(2), item: 0 };
         let outcome = EpochOutcome {
             decisions: alloc::vec![
                 Decision::Committed { version: version(9).unwrap() },
@@ -201,18 +201,18 @@ mod tests {
                 StoreLsn { txn: TxnIx(0), store: S, lsn: Lsn(1) },
                 StoreLsn { txn: TxnIx(0), store: StoreId(2), lsn: Lsn(8) },
             ],
-            given: alloc::vec![VerdictAt { cen: Cen(3), item: 3 }, elsewhere],
+            given: alloc::vec![VerdictAt { epoch: Epoch(3), item: 3 }, elsewhere],
             fences: alloc::vec![FenceResult::Fenced, FenceResult::Known(elsewhere)],
             ..EpochOutcome::default()
         };
-        (EpochInput { cen: Cen(3), epoch_time_ms: 0, batches: alloc::vec![Arc::new(one), Arc::new(two)] }, outcome)
+        (EpochInput { epoch: Epoch(3), epoch_time_ms: 0, batches: alloc::vec![Arc::new(one), Arc::new(two)] }, outcome)
     }
 
     #[test]
     fn a_commit_names_its_positions() {
         let (input, outcome) = epoch();
         let expected = Verdict::Committed {
-            cen: Cen(3),
+            epoch: Epoch(3),
             csn: Csn(5),
             version: version(9).unwrap(),
             lsns: alloc::vec![(S, Lsn(1)), (StoreId(2), Lsn(8))],
@@ -223,10 +223,10 @@ mod tests {
     #[test]
     fn an_abort_names_key_versions_and_winner() {
         let (input, outcome) = epoch();
-        let Some(Verdict::Aborted { cen, reason, conflicts }) = verdict_of(&input, &outcome, TxnIx(1)) else {
+        let Some(Verdict::Aborted { epoch, reason, conflicts }) = verdict_of(&input, &outcome, TxnIx(1)) else {
             panic!("transaction 1 aborts");
         };
-        assert_eq!((cen, reason), (Cen(3), Reason::ReadConflict));
+        assert_eq!((epoch, reason), (Epoch(3), Reason::ReadConflict));
         let read = Conflict {
             store: S,
             key: b"x".to_vec(),
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn items_are_numbered_through_transactions_given_verdicts_and_fences() {
         let (input, outcome) = epoch();
-        let aborted = |reason| Some(Verdict::Aborted { cen: Cen(3), reason, conflicts: Vec::new() });
+        let aborted = |reason| Some(Verdict::Aborted { epoch: Epoch(3), reason, conflicts: Vec::new() });
         let got: Vec<_> = (2..8).map(|item| item_verdict(&input, &outcome, item)).collect();
         let expected = [None, aborted(Reason::ClientAbort), None, aborted(Reason::Fenced), None, None];
         assert_eq!(got, expected);

@@ -9,7 +9,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use tribunal_types::{Cen, Lsn, StoreId};
+use tribunal_types::{Epoch, Lsn, StoreId};
 
 /// Acknowledged epochs kept per store, for rewinding.
 const ACKED_EPOCHS_MAX: usize = 1 << 14;
@@ -30,7 +30,7 @@ pub enum Delivery {
 /// Where one epoch's records end in a store's log.
 #[derive(Clone, Copy, Debug)]
 struct EpochEnd {
-    cen: Cen,
+    epoch: Epoch,
     last: Lsn,
 }
 
@@ -56,11 +56,11 @@ impl StoreEpochs {
     }
 
     /// Returns the applied epoch, or `None` if nothing is pending.
-    fn behind(&self) -> Option<Cen> {
+    fn behind(&self) -> Option<Epoch> {
         if self.delivery == Delivery::Detached || self.acked < self.forgotten {
-            return Some(Cen(0));
+            return Some(Epoch(0));
         }
-        self.ends.get(self.first_pending()).map(|end| end.cen.prev())
+        self.ends.get(self.first_pending()).map(|end| end.epoch.prev())
     }
 
     fn note(&mut self, end: EpochEnd) {
@@ -89,7 +89,7 @@ impl StoreEpochs {
         let mut pending = pending.into_iter();
         while let Some(first) = pending.next() {
             let last = pending.next().map_or(first.last, |second| second.last);
-            self.ends.push_back(EpochEnd { cen: first.cen, last });
+            self.ends.push_back(EpochEnd { epoch: first.epoch, last });
         }
     }
 
@@ -105,14 +105,14 @@ impl StoreEpochs {
 /// Applied snapshots of all stores.
 #[derive(Debug)]
 pub struct Visibility {
-    last_complete: Cen,
+    last_complete: Epoch,
     stores: BTreeMap<StoreId, StoreEpochs>,
 }
 
 impl Visibility {
     /// Starts after epoch `last_complete`.
     #[must_use]
-    pub fn new(last_complete: Cen) -> Self {
+    pub fn new(last_complete: Epoch) -> Self {
         Visibility { last_complete, stores: BTreeMap::new() }
     }
 
@@ -131,13 +131,13 @@ impl Visibility {
         }
     }
 
-    /// Notes that `cen` is complete, with the last position it gave in each store it wrote. Epochs come in order;
+    /// Notes that `epoch` is complete, with the last position it gave in each store it wrote. Epochs come in order;
     /// empty ones may be left out. A store never heard of is taken as pushed, from the start of its log.
-    pub fn note_epoch(&mut self, cen: Cen, ends: &[(StoreId, Lsn)]) {
-        self.last_complete = self.last_complete.max(cen);
+    pub fn note_epoch(&mut self, epoch: Epoch, ends: &[(StoreId, Lsn)]) {
+        self.last_complete = self.last_complete.max(epoch);
         for &(store, last) in ends {
             let log = self.stores.entry(store).or_insert_with(|| StoreEpochs::new(Delivery::Pushed, Lsn(0)));
-            log.note(EpochEnd { cen, last });
+            log.note(EpochEnd { epoch, last });
         }
     }
 
@@ -163,7 +163,7 @@ impl Visibility {
 
     /// Returns the store's applied snapshot; epoch 0 if the storage is behind everything that is remembered.
     #[must_use]
-    pub fn applied(&self, store: StoreId) -> Cen {
+    pub fn applied(&self, store: StoreId) -> Epoch {
         self.stores.get(&store).and_then(StoreEpochs::behind).unwrap_or(self.last_complete)
     }
 
@@ -175,7 +175,7 @@ impl Visibility {
 
     /// Returns the last complete epoch noted.
     #[must_use]
-    pub fn last_complete(&self) -> Cen {
+    pub fn last_complete(&self) -> Epoch {
         self.last_complete
     }
 }
@@ -189,127 +189,127 @@ mod tests {
 
     #[test]
     fn applied_is_the_epoch_before_the_first_pending_record() {
-        let mut seen = Visibility::new(Cen(0));
-        seen.note_epoch(Cen(1), &[(S, Lsn(3))]);
-        seen.note_epoch(Cen(2), &[(OTHER, Lsn(1))]);
-        seen.note_epoch(Cen(5), &[(S, Lsn(4)), (OTHER, Lsn(2))]);
-        assert_eq!((seen.applied(S), seen.applied(OTHER)), (Cen(0), Cen(1)));
+        let mut seen = Visibility::new(Epoch(0));
+        seen.note_epoch(Epoch(1), &[(S, Lsn(3))]);
+        seen.note_epoch(Epoch(2), &[(OTHER, Lsn(1))]);
+        seen.note_epoch(Epoch(5), &[(S, Lsn(4)), (OTHER, Lsn(2))]);
+        assert_eq!((seen.applied(S), seen.applied(OTHER)), (Epoch(0), Epoch(1)));
         seen.acked(S, Lsn(2));
-        assert_eq!(seen.applied(S), Cen(0), "epoch 1 is not whole");
+        assert_eq!(seen.applied(S), Epoch(0), "epoch 1 is not whole");
         seen.acked(S, Lsn(3));
-        assert_eq!(seen.applied(S), Cen(4));
+        assert_eq!(seen.applied(S), Epoch(4));
         seen.acked(S, Lsn(4));
-        assert_eq!(seen.applied(S), Cen(5), "nothing pending: the last complete epoch");
-        seen.note_epoch(Cen(9), &[]);
-        assert_eq!((seen.applied(S), seen.applied(OTHER)), (Cen(9), Cen(1)));
-        assert_eq!(seen.applied(StoreId(7)), Cen(9), "a store without a record has nothing pending");
+        assert_eq!(seen.applied(S), Epoch(5), "nothing pending: the last complete epoch");
+        seen.note_epoch(Epoch(9), &[]);
+        assert_eq!((seen.applied(S), seen.applied(OTHER)), (Epoch(9), Epoch(1)));
+        assert_eq!(seen.applied(StoreId(7)), Epoch(9), "a store without a record has nothing pending");
     }
 
     #[test]
     fn acknowledgements_neither_go_back_nor_beyond_the_head() {
-        let mut seen = Visibility::new(Cen(0));
-        seen.note_epoch(Cen(1), &[(S, Lsn(3))]);
+        let mut seen = Visibility::new(Epoch(0));
+        seen.note_epoch(Epoch(1), &[(S, Lsn(3))]);
         seen.acked(S, Lsn(99));
         seen.acked(S, Lsn(1));
-        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Cen(1), Lsn(3)));
-        seen.note_epoch(Cen(2), &[(S, Lsn(4))]);
-        assert_eq!(seen.applied(S), Cen(1), "a boast about the future does not count later");
+        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Epoch(1), Lsn(3)));
+        seen.note_epoch(Epoch(2), &[(S, Lsn(4))]);
+        assert_eq!(seen.applied(S), Epoch(1), "a boast about the future does not count later");
     }
 
     #[test]
     fn a_reconnect_takes_the_snapshot_back() {
-        let mut seen = Visibility::new(Cen(0));
+        let mut seen = Visibility::new(Epoch(0));
         for e in 1..=4 {
-            seen.note_epoch(Cen(e), &[(S, Lsn(e * 10))]);
+            seen.note_epoch(Epoch(e), &[(S, Lsn(e * 10))]);
         }
         seen.acked(S, Lsn(40));
-        assert_eq!(seen.applied(S), Cen(4));
+        assert_eq!(seen.applied(S), Epoch(4));
         seen.rewound(S, Lsn(25));
-        assert_eq!(seen.applied(S), Cen(2));
+        assert_eq!(seen.applied(S), Epoch(2));
         seen.acked(S, Lsn(40));
-        assert_eq!(seen.applied(S), Cen(4));
+        assert_eq!(seen.applied(S), Epoch(4));
     }
 
     #[test]
     fn a_rewind_below_what_is_remembered_answers_zero_until_it_is_caught_up() {
-        let mut seen = Visibility::new(Cen(0));
+        let mut seen = Visibility::new(Epoch(0));
         let epochs = ACKED_EPOCHS_MAX as u64 + 10;
         for e in 1..=epochs {
-            seen.note_epoch(Cen(e), &[(S, Lsn(e))]);
+            seen.note_epoch(Epoch(e), &[(S, Lsn(e))]);
             seen.acked(S, Lsn(e));
         }
         seen.rewound(S, Lsn(5));
-        assert_eq!(seen.applied(S), Cen(0));
+        assert_eq!(seen.applied(S), Epoch(0));
         seen.acked(S, Lsn(9));
-        assert_eq!(seen.applied(S), Cen(0));
+        assert_eq!(seen.applied(S), Epoch(0));
         seen.acked(S, Lsn(10));
-        assert_eq!(seen.applied(S), Cen(10));
+        assert_eq!(seen.applied(S), Epoch(10));
         seen.acked(S, Lsn(epochs));
-        assert_eq!(seen.applied(S), Cen(epochs));
+        assert_eq!(seen.applied(S), Epoch(epochs));
     }
 
     #[test]
     fn a_restart_trusts_only_the_watermark_read_back() {
-        let mut seen = Visibility::new(Cen(50));
+        let mut seen = Visibility::new(Epoch(50));
         seen.track(S, Delivery::Pushed, Lsn(100));
-        assert_eq!(seen.applied(S), Cen(0));
-        seen.note_epoch(Cen(51), &[(S, Lsn(101))]);
+        assert_eq!(seen.applied(S), Epoch(0));
+        seen.note_epoch(Epoch(51), &[(S, Lsn(101))]);
         seen.rewound(S, Lsn(99));
-        assert_eq!(seen.applied(S), Cen(0));
+        assert_eq!(seen.applied(S), Epoch(0));
         seen.rewound(S, Lsn(100));
-        assert_eq!(seen.applied(S), Cen(50));
+        assert_eq!(seen.applied(S), Epoch(50));
         seen.track(S, Delivery::Pushed, Lsn(0));
         seen.acked(S, Lsn(101));
-        assert_eq!(seen.applied(S), Cen(51));
+        assert_eq!(seen.applied(S), Epoch(51));
     }
 
     #[test]
     fn a_log_only_store_has_always_applied_everything() {
-        let mut seen = Visibility::new(Cen(3));
+        let mut seen = Visibility::new(Epoch(3));
         seen.track(S, Delivery::LogOnly, Lsn(8));
-        assert_eq!(seen.applied(S), Cen(3));
-        seen.note_epoch(Cen(4), &[(S, Lsn(9))]);
-        assert_eq!(seen.applied(S), Cen(4));
+        assert_eq!(seen.applied(S), Epoch(3));
+        seen.note_epoch(Epoch(4), &[(S, Lsn(9))]);
+        assert_eq!(seen.applied(S), Epoch(4));
         seen.track(S, Delivery::Pushed, Lsn(0));
-        assert_eq!(seen.applied(S), Cen(0), "an adaptor was added: the storage has to catch up from the start");
+        assert_eq!(seen.applied(S), Epoch(0), "an adaptor was added: the storage has to catch up from the start");
         seen.acked(S, Lsn(9));
-        assert_eq!(seen.applied(S), Cen(4));
+        assert_eq!(seen.applied(S), Epoch(4));
     }
 
     #[test]
     fn a_detached_store_shows_nothing_until_it_is_caught_up_again() {
-        let mut seen = Visibility::new(Cen(0));
+        let mut seen = Visibility::new(Epoch(0));
         for e in 1..=3 {
-            seen.note_epoch(Cen(e), &[(S, Lsn(e))]);
+            seen.note_epoch(Epoch(e), &[(S, Lsn(e))]);
         }
         seen.acked(S, Lsn(2));
         seen.track(S, Delivery::Detached, Lsn(3));
-        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Cen(0), Lsn(2)));
+        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Epoch(0), Lsn(2)));
         seen.acked(S, Lsn(3));
-        seen.note_epoch(Cen(4), &[(S, Lsn(4))]);
+        seen.note_epoch(Epoch(4), &[(S, Lsn(4))]);
         seen.rewound(S, Lsn(4));
-        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Cen(0), Lsn(2)), "nobody pushes to it");
+        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Epoch(0), Lsn(2)), "nobody pushes to it");
         seen.track(S, Delivery::Pushed, Lsn(0));
         seen.acked(S, Lsn(3));
-        assert_eq!(seen.applied(S), Cen(0));
+        assert_eq!(seen.applied(S), Epoch(0));
         seen.acked(S, Lsn(4));
-        assert_eq!(seen.applied(S), Cen(4));
+        assert_eq!(seen.applied(S), Epoch(4));
         assert!(seen.stores[&S].ends.is_empty(), "a store that nobody pushes to costs nothing");
     }
 
     #[test]
     fn a_store_that_never_acknowledges_loses_precision_not_safety() {
-        let mut seen = Visibility::new(Cen(0));
+        let mut seen = Visibility::new(Epoch(0));
         let epochs = 4 * PENDING_EPOCHS_MAX as u64;
         for e in 1..=epochs {
-            seen.note_epoch(Cen(e), &[(S, Lsn(e))]);
+            seen.note_epoch(Epoch(e), &[(S, Lsn(e))]);
         }
         assert!(seen.stores[&S].ends.len() <= PENDING_EPOCHS_MAX + 1);
         for acked in (0..=epochs).step_by(997) {
             seen.rewound(S, Lsn(acked));
-            assert!(seen.applied(S) <= Cen(acked));
+            assert!(seen.applied(S) <= Epoch(acked));
         }
         seen.acked(S, Lsn(epochs));
-        assert_eq!(seen.applied(S), Cen(epochs));
+        assert_eq!(seen.applied(S), Epoch(epochs));
     }
 }

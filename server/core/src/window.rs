@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use tribunal_types::{Cen, Span, StoreId};
+use tribunal_types::{Epoch, Span, StoreId};
 
 /// Bytes that one written key counts for, its arena apart.
 pub(crate) const WINDOW_ITEM_BYTES: u64 = size_of::<Item>() as u64;
@@ -44,7 +44,7 @@ struct Item {
 
 #[derive(Clone, Debug)]
 struct Arena {
-    cen: u64,
+    epoch: u64,
     keys: Arc<Vec<u8>>,
 }
 
@@ -112,16 +112,16 @@ fn owned(items: &mut Arc<Vec<Item>>) -> &mut Vec<Item> {
 }
 
 impl RangeWindow {
-    /// Opens the run of epoch `cen`, the newest, with room for as many keys.
-    pub(crate) fn open(&mut self, cen: Cen, keys: usize) {
+    /// Opens the run of epoch `epoch`, the newest, with room for as many keys.
+    pub(crate) fn open(&mut self, epoch: Epoch, keys: usize) {
         let mut items = self.spare.pop().unwrap_or_default();
         owned(&mut items).reserve(keys);
-        self.runs.push_back(Run { first: cen.0, last: cen.0, items, ..Run::default() });
+        self.runs.push_back(Run { first: epoch.0, last: epoch.0, items, ..Run::default() });
     }
 
     /// Adds the arena that the following keys lie in.
-    pub(crate) fn share(&mut self, cen: Cen, keys: &Arc<Vec<u8>>) {
-        self.arenas.live.push_back(Arena { cen: cen.0, keys: Arc::clone(keys) });
+    pub(crate) fn share(&mut self, epoch: Epoch, keys: &Arc<Vec<u8>>) {
+        self.arenas.live.push_back(Arena { epoch: epoch.0, keys: Arc::clone(keys) });
     }
 
     /// Returns the open run, to be written with keys of the arena that was shared last.
@@ -138,7 +138,7 @@ impl RangeWindow {
         if bytes == 0 {
             self.spare.extend(self.runs.pop_back().map(|run| run.items));
             while let Some(arena) = self.arenas.live.back()
-                && self.runs.back().is_none_or(|run| run.last < arena.cen)
+                && self.runs.back().is_none_or(|run| run.last < arena.epoch)
             {
                 self.arenas.live.pop_back();
             }
@@ -147,7 +147,7 @@ impl RangeWindow {
     }
 
     /// Sorts, and merges, the runs that a range with this snapshot must look at.
-    pub(crate) fn prepare(&mut self, snapshot: Cen) {
+    pub(crate) fn prepare(&mut self, snapshot: Epoch) {
         let RangeWindow { arenas, runs, .. } = self;
         let from = runs.partition_point(|run| run.last <= snapshot.0);
         for run in runs.range_mut(from..).rev() {
@@ -184,12 +184,12 @@ impl RangeWindow {
     }
 
     /// Tells whether a key of the range was written after the snapshot.
-    pub(crate) fn changed(&self, range: &KeyRange<'_>, snapshot: Cen) -> bool {
+    pub(crate) fn changed(&self, range: &KeyRange<'_>, snapshot: Epoch) -> bool {
         let within = |item: &Item| {
             let (store, key) = self.arenas.key(item);
             range.place(StoreId(store), key)
         };
-        let above = |item: &Item| self.arenas.of(item).cen > snapshot.0;
+        let above = |item: &Item| self.arenas.of(item).epoch > snapshot.0;
         self.runs.iter().rev().take_while(|run| run.last > snapshot.0).any(|run| {
             if !run.sorted {
                 return run.items.iter().any(|item| above(item) && within(item).is_eq());
@@ -200,7 +200,7 @@ impl RangeWindow {
     }
 
     /// Drops the runs at or below the floor.
-    pub(crate) fn drop_below(&mut self, floor: Cen) {
+    pub(crate) fn drop_below(&mut self, floor: Epoch) {
         while let Some(run) = self.runs.front()
             && run.last <= floor.0
         {
@@ -214,7 +214,7 @@ impl RangeWindow {
         }
         let oldest = self.runs.front().map_or(u64::MAX, |run| run.first);
         while let Some(arena) = self.arenas.live.front()
-            && arena.cen < oldest
+            && arena.epoch < oldest
         {
             self.arenas.live.pop_front();
             self.arenas.base = self.arenas.base.wrapping_add(1);
@@ -227,12 +227,12 @@ impl RangeWindow {
     }
 
     /// All keys above the floor as (epoch, store, key), for images.
-    pub(crate) fn keys(&self, floor: Cen) -> impl Iterator<Item = (u64, u32, &[u8])> {
+    pub(crate) fn keys(&self, floor: Epoch) -> impl Iterator<Item = (u64, u32, &[u8])> {
         let items = self.runs.iter().flat_map(|run| run.items.iter());
         items.filter_map(move |item| {
-            let cen = self.arenas.of(item).cen;
+            let epoch = self.arenas.of(item).epoch;
             let (store, key) = self.arenas.key(item);
-            (cen > floor.0).then_some((cen, store, key))
+            (epoch > floor.0).then_some((epoch, store, key))
         })
     }
 }
@@ -241,36 +241,36 @@ impl RangeWindow {
 mod tests {
     use super::*;
 
-    fn write(window: &mut RangeWindow, cen: u64, keys: &[&str]) {
+    fn write(window: &mut RangeWindow, epoch: u64, keys: &[&str]) {
         let mut arena = Vec::new();
         let spans: Vec<Span> = keys.iter().map(|k| Span::push(&mut arena, k.as_bytes())).collect();
-        window.open(Cen(cen), keys.len());
-        window.share(Cen(cen), &Arc::new(arena));
+        window.open(Epoch(epoch), keys.len());
+        window.share(Epoch(epoch), &Arc::new(arena));
         spans.iter().for_each(|&span| window.open_run().note(StoreId(1), span));
         window.close();
     }
 
     fn changed(window: &RangeWindow, start: &str, end: &str, snapshot: u64) -> bool {
         let range = KeyRange { store: StoreId(1), start: start.as_bytes(), end: end.as_bytes() };
-        window.changed(&range, Cen(snapshot))
+        window.changed(&range, Epoch(snapshot))
     }
 
     #[test]
     fn sorted_merged_or_not_the_answer_is_the_same() {
         let mut plain = RangeWindow::default();
         let mut prepared = RangeWindow::default();
-        for cen in 1..=200_u64 {
-            let a = alloc::format!("k{:03}", cen * 7 % 100);
-            let b = alloc::format!("k{:03}", cen * 31 % 100);
+        for epoch in 1..=200_u64 {
+            let a = alloc::format!("k{:03}", epoch * 7 % 100);
+            let b = alloc::format!("k{:03}", epoch * 31 % 100);
             for window in [&mut plain, &mut prepared] {
-                write(window, cen, &[&a, &b]);
+                write(window, epoch, &[&a, &b]);
             }
-            prepared.prepare(Cen(cen.saturating_sub(cen % 40)));
+            prepared.prepare(Epoch(epoch.saturating_sub(epoch % 40)));
         }
-        prepared.prepare(Cen(0));
+        prepared.prepare(Epoch(0));
         assert!(prepared.runs.len() < 40, "merged: {}", prepared.runs.len());
-        plain.drop_below(Cen(90));
-        prepared.drop_below(Cen(90));
+        plain.drop_below(Epoch(90));
+        prepared.drop_below(Epoch(90));
         for n in 0..100 {
             for snapshot in 90..201 {
                 let (start, end) = (alloc::format!("k{n:03}"), alloc::format!("k{:03}", n + 2));
@@ -288,7 +288,7 @@ mod tests {
         assert!(!changed(&window, "a", "b", 2));
         assert!(!changed(&window, "a", "", 3));
         let other = KeyRange { store: StoreId(2), start: b"", end: b"" };
-        assert!(!window.changed(&other, Cen(0)));
+        assert!(!window.changed(&other, Epoch(0)));
     }
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
         write(&mut window, 3, &["b"]);
         write(&mut window, 4, &[]);
         assert_eq!((window.runs.len(), window.arenas.live.len()), (1, 1));
-        window.drop_below(Cen(3));
+        window.drop_below(Epoch(3));
         assert_eq!((window.runs.len(), window.arenas.live.len()), (0, 0));
     }
 }

@@ -14,7 +14,7 @@ use tribunal_http::json::document;
 use tribunal_http::service::{Catalog, Decided, Phases};
 use tribunal_http::txn_body::{Poster, TxnSeed, txn_id};
 use tribunal_http::{RouterOptions, Service};
-use tribunal_types::{Cen, Csn, Lsn, NamespaceId, NodeId, StoreId, StoreSpec, TxnRequest, Verdict, Version};
+use tribunal_types::{Csn, Epoch, Lsn, NamespaceId, NodeId, StoreId, StoreSpec, TxnRequest, Verdict, Version};
 
 const ID: &str = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a";
 
@@ -44,11 +44,11 @@ fn catalog() -> Catalog {
 }
 
 fn decided() -> Decided {
-    let cen = Cen(8842);
-    let version = Version::new(cen, 5).expect("in range");
+    let epoch = Epoch(8842);
+    let version = Version::new(epoch, 5).expect("in range");
     Decided {
         verdict: Verdict::Committed {
-            cen,
+            epoch,
             csn: Csn::new(1_765_000_000_000_000, NodeId(1)),
             version,
             lsns: vec![(StoreId(1), Lsn(120))],

@@ -225,10 +225,10 @@ pub fn decision(json: &mut JsonWriter, id: TxnId, decided: &Decided, catalog: &C
 pub fn judgement(json: &mut JsonWriter, id: TxnId, verdict: &Verdict, catalog: &Catalog) {
     json.open(b'{');
     match verdict {
-        Verdict::Committed { cen, .. } | Verdict::ReadOnly { cen } => {
+        Verdict::Committed { epoch, .. } | Verdict::ReadOnly { epoch } => {
             json.text_field("status", "would_commit");
             json.id_field("txn_id", id);
-            json.decimal_field("cen", cen.0);
+            json.decimal_field("epoch", epoch.0);
         }
         Verdict::Aborted { .. } => {
             json.text_field("status", "would_abort");
@@ -264,20 +264,20 @@ pub fn refused(json: &mut JsonWriter, id: TxnId, refusal: &Refusal) {
 
 fn verdict_fields(json: &mut JsonWriter, verdict: &Verdict, catalog: &Catalog) {
     match verdict {
-        Verdict::Committed { cen, version, lsns, .. } => {
-            json.decimal_field("cen", cen.0);
+        Verdict::Committed { epoch, version, lsns, .. } => {
+            json.decimal_field("epoch", epoch.0);
             json.decimal_field("version", version.bits());
             json.name("lsn");
             json.lsns(lsns.iter().map(|(store, lsn)| (*store, lsn.0)), catalog);
-            json.text_field("session", &session_token(Session(*cen)));
+            json.text_field("session", &session_token(Session(*epoch)));
         }
-        Verdict::ReadOnly { cen } => {
-            json.decimal_field("cen", cen.0);
+        Verdict::ReadOnly { epoch } => {
+            json.decimal_field("epoch", epoch.0);
             json.bool_field("read_only", true);
-            json.text_field("session", &session_token(Session(*cen)));
+            json.text_field("session", &session_token(Session(*epoch)));
         }
-        Verdict::Aborted { cen, reason, conflicts } => {
-            json.decimal_field("cen", cen.0);
+        Verdict::Aborted { epoch, reason, conflicts } => {
+            json.decimal_field("epoch", epoch.0);
             json.name("reason");
             json.comma();
             let _ = write!(json.into, "\"{reason}\"");
@@ -346,7 +346,7 @@ pub fn record(json: &mut JsonWriter, batch: &RecordBatch, index: usize, store: &
     json.open(b'{');
     json.decimal_field("lsn", head.lsn.0);
     json.decimal_field("prev_lsn", head.lsn.0.saturating_sub(1));
-    json.decimal_field("cen", head.cen.0);
+    json.decimal_field("epoch", head.epoch.0);
     json.decimal_field("csn", head.csn.0);
     json.decimal_field("version", head.version.bits());
     json.id_field("txn_id", head.txn_id);
@@ -370,7 +370,7 @@ fn record_checksum(batch: &RecordBatch, index: usize) -> RecordChecksum {
     let head = &batch.records[index];
     let mut hyphenated = [0; 36];
     let id = uuid::Uuid::from_bytes(head.txn_id.0).hyphenated().encode_lower(&mut hyphenated);
-    let mut sum = RecordChecksum::new([head.lsn.0, head.cen.0, head.csn.0, head.version.bits()], id);
+    let mut sum = RecordChecksum::new([head.lsn.0, head.epoch.0, head.csn.0, head.version.bits()], id);
     for write in &batch.writes[batch.writes_of(index)] {
         let value = if write.kind == WriteKind::Delete { &[] } else { write.value.of(&batch.bytes) };
         sum.write(write.kind.name(), write.key.of(&batch.bytes), value);

@@ -9,7 +9,7 @@ use axum::response::Response;
 use serde::de::{MapAccess, SeqAccess};
 use tribunal_api::{BeginRequest, BeginResponse, Problem};
 use tribunal_types::limits::{ID_WINDOW_MS, STORES_PER_TXN_MAX, WAIT_MS_MAX};
-use tribunal_types::{Cen, NamespaceId, StoreId};
+use tribunal_types::{Epoch, NamespaceId, StoreId};
 
 use crate::answer::{session_token, store_name};
 use crate::app::{App, refuse, wire_response};
@@ -55,7 +55,7 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
 
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let lifetime = Duration::from_millis(asked.ttl_ms.unwrap_or(ID_WINDOW_MS).min(ID_WINDOW_MS));
-    let visible = begun.snapshots.iter().map(|snapshot| snapshot.at).min().unwrap_or(Cen(0));
+    let visible = begun.snapshots.iter().map(|snapshot| snapshot.at).min().unwrap_or(Epoch(0));
     let snapshots: BTreeMap<_, _> = begun
         .snapshots
         .iter()

@@ -33,7 +33,7 @@ fn canonical(txn: &TxnRequest, into: &mut Vec<u8>) {
     into.reserve(64 + txn.keys.len() + txn.values.len() + 24 * (txn.reads.len() + txn.writes.len()));
     into.push(txn.isolation as u8);
     into.push(txn.priority);
-    into.extend_from_slice(&txn.start.map_or(0, |cen| cen.0 + 1).to_le_bytes());
+    into.extend_from_slice(&txn.start.map_or(0, |epoch| epoch.0 + 1).to_le_bytes());
     count(txn.snapshots.len(), into);
     for snapshot in &txn.snapshots {
         into.extend_from_slice(&snapshot.store.0.to_le_bytes());

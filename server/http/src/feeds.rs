@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use tribunal_types::{Cen, Lsn, NamespaceId, StoreId};
+use tribunal_types::{Epoch, Lsn, NamespaceId, StoreId};
 
 use crate::service::{Answer, StoredRow};
 
@@ -74,7 +74,7 @@ pub struct Stats {
     /// Length of the window, milliseconds.
     pub window_ms: u64,
     /// Last complete epoch.
-    pub epoch: Cen,
+    pub epoch: Epoch,
     /// Epochs in the window.
     pub epochs: u64,
     /// Transactions committed in the window.

@@ -1,6 +1,6 @@
 //! What the HTTP surface needs from the node about plugins: questions and answers, in the domain's words.
 
-use tribunal_types::{Cen, ControlIndex, Isolation, PluginSlot};
+use tribunal_types::{ControlIndex, Epoch, Isolation, PluginSlot};
 
 use crate::service::Answer;
 
@@ -183,7 +183,7 @@ pub struct Activation {
     /// Who asked for it.
     pub by: FilledBy,
     /// Earliest epoch.
-    pub from: Cen,
+    pub from: Epoch,
 }
 
 /// A wish for an activation.
@@ -196,7 +196,7 @@ pub struct Activate {
     /// Which version.
     pub digest: Option<PluginDigest>,
     /// From when on.
-    pub from: Option<Cen>,
+    pub from: Option<Epoch>,
     /// With which configuration; empty for none.
     pub config: String,
 }
@@ -226,7 +226,7 @@ pub struct Slot {
     /// What is in force.
     pub active: Activation,
     /// Since when.
-    pub since: Option<Cen>,
+    pub since: Option<Epoch>,
     /// What will be.
     pub pending: Option<Activation>,
     /// Newest first.

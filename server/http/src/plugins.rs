@@ -11,7 +11,7 @@ use tribunal_api::{
     PluginMiss, PluginRollback, PluginUpload, PluginVersion, Problem,
 };
 use tribunal_types::limits::{NAME_BYTES_MAX, PLUGIN_BYTES_MAX, PLUGIN_CONFIG_BYTES_MAX};
-use tribunal_types::{Cen, PluginSlot};
+use tribunal_types::{Epoch, PluginSlot};
 
 use crate::app::{App, refuse, wire_response};
 use crate::body::{MediaType, collect_within, utf8, wasm_type};
@@ -238,9 +238,9 @@ impl<'de> Fields<'de> for Wish {
                 Some(digest) => self.wish.digest = Some(digest),
                 None => self.faults.add(Code::UnknownValue, at, "must be a SHA-256 as 64 hexadecimal digits"),
             },
-            _ => match decimal(&text).map(Cen).filter(|cen| *cen <= Cen::MAX) {
-                Some(cen) => self.wish.from = Some(cen),
-                None => self.faults.add(Code::BadNumber, at, format!("must be a decimal number up to {}", Cen::MAX)),
+            _ => match decimal(&text).map(Epoch).filter(|epoch| *epoch <= Epoch::MAX) {
+                Some(epoch) => self.wish.from = Some(epoch),
+                None => self.faults.add(Code::BadNumber, at, format!("must be a decimal number up to {}", Epoch::MAX)),
             },
         }
         Ok(())
@@ -319,7 +319,7 @@ pub fn slot(slot: &Slot) -> tribunal_api::PluginSlot {
     tribunal_api::PluginSlot {
         slot: slot.active.slot.to_string(),
         active: activation_wire(&slot.active),
-        since_epoch: slot.since.map(|cen| cen.to_string()),
+        since_epoch: slot.since.map(|epoch| epoch.to_string()),
         pending: slot.pending.as_ref().map(activation_wire),
         history: slot.history.iter().map(activation_wire).collect(),
         health: PluginHealth {

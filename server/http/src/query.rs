@@ -183,8 +183,8 @@ pub fn path_store(
 /// Reads a session token.
 #[must_use]
 pub fn session(token: &str) -> Option<Session> {
-    let cen = tribunal_types::Cen(decimal(token.strip_prefix("v1-")?)?);
-    (cen <= tribunal_types::Cen::MAX).then_some(Session(cen))
+    let epoch = tribunal_types::Epoch(decimal(token.strip_prefix("v1-")?)?);
+    (epoch <= tribunal_types::Epoch::MAX).then_some(Session(epoch))
 }
 
 #[cfg(test)]

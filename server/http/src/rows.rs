@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use tribunal_api::{Problem, Row, RowPage};
-use tribunal_types::Cen;
+use tribunal_types::Epoch;
 use tribunal_types::limits::KEY_BYTES_MAX;
 
 use crate::answer::JsonWriter;
@@ -102,7 +102,7 @@ pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Respo
     Ok(json_response(StatusCode::OK, json.finish()))
 }
 
-fn write_row(json: &mut JsonWriter, row: &StoredRow, applied: Option<Cen>) {
+fn write_row(json: &mut JsonWriter, row: &StoredRow, applied: Option<Epoch>) {
     json.open(b'{');
     json.key_field("key", "key_b64", &row.key);
     json.value_field(&row.value);

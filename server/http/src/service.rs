@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tribunal_types::{
-    ApiKey, Cen, Csn, GroupId, ImportedVersion, Lsn, NamespaceId, RecordBatch, Roles, RowKey, Skip, StoreId,
+    ApiKey, Csn, Epoch, GroupId, ImportedVersion, Lsn, NamespaceId, RecordBatch, Roles, RowKey, Skip, StoreId,
     StoreSnapshot, StoreSpec, TxnId, TxnRequest, Verdict, Version,
 };
 
@@ -246,7 +246,7 @@ pub enum AckMode {
 
 /// What a client's later reads must see: everything up to this epoch. Travels as an opaque token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Session(pub Cen);
+pub struct Session(pub Epoch);
 
 /// A Begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -267,7 +267,7 @@ pub struct Begun {
     /// One per named store.
     pub snapshots: Vec<StoreSnapshot>,
     /// The epoch that is open now.
-    pub epoch: Cen,
+    pub epoch: Epoch,
 }
 
 /// Where a decision's time went, microseconds. Shown as `Server-Timing`.
@@ -444,11 +444,11 @@ pub struct SkipRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watermarks {
     /// Last epoch that is resolved.
-    pub committed: Cen,
+    pub committed: Epoch,
     /// Last epoch that is durable.
-    pub durable: Cen,
+    pub durable: Epoch,
     /// Last epoch whose records in this store are all acknowledged.
-    pub applied: Cen,
+    pub applied: Epoch,
 }
 
 /// A row of an embedded store.
@@ -466,7 +466,7 @@ pub struct StoredRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowAnswer {
     /// The snapshot that this reflects.
-    pub applied: Cen,
+    pub applied: Epoch,
     /// The row, if it exists.
     pub row: Option<StoredRow>,
 }
@@ -488,7 +488,7 @@ pub struct RowsQuery {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowsAnswer {
     /// The snapshot that this reflects.
-    pub applied: Cen,
+    pub applied: Epoch,
     /// The rows.
     pub rows: Vec<StoredRow>,
     /// There are further rows before the end of the range.
@@ -512,7 +512,7 @@ pub struct VersionInfo {
     /// The group that this node leads.
     pub group: GroupId,
     /// The epoch that is open now.
-    pub epoch: Cen,
+    pub epoch: Epoch,
     /// How epochs are sealed: `adaptive` or the length, e.g. `5ms`.
     pub epoch_mode: String,
 }

@@ -15,7 +15,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess}
 use serde_json::value::RawValue;
 use tribunal_types::limits::{KEY_BYTES_MAX, OPS_PER_TXN_MAX, RANGES_PER_TXN_MAX, STORES_PER_TXN_MAX, VALUE_BYTES_MAX};
 use tribunal_types::{
-    Cen, Existence, Isolation, NamespaceId, OpKind, Range, Read, RowKey, Span, StoreId, StoreSnapshot, StoreSpec,
+    Epoch, Existence, Isolation, NamespaceId, OpKind, Range, Read, RowKey, Span, StoreId, StoreSnapshot, StoreSpec,
     TxnId, TxnRequest, Version, Write, WriteKind,
 };
 
@@ -405,13 +405,13 @@ impl<'c> Draft<'c> {
         choice
     }
 
-    fn epoch(&mut self, found: Scalar<'_>, at: Path<'_>) -> Option<Cen> {
+    fn epoch(&mut self, found: Scalar<'_>, at: Path<'_>) -> Option<Epoch> {
         let text = found.text(at, &mut self.faults)?;
-        let cen = decimal(&text).map(Cen).filter(|cen| *cen <= Cen::MAX);
-        if cen.is_none() {
+        let epoch = decimal(&text).map(Epoch).filter(|epoch| *epoch <= Epoch::MAX);
+        if epoch.is_none() {
             self.faults.add(Code::BadNumber, at, "must be an epoch as served: a decimal number below 2^43");
         }
-        cen
+        epoch
     }
 }
 
@@ -625,14 +625,14 @@ struct Snapshots<'a, 'c> {
 
 impl<'de> Entries<'de> for Snapshots<'_, '_> {
     fn entry<A: MapAccess<'de>>(&mut self, name: &str, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
-        let cen = self.draft.epoch(scalar(map)?, at);
+        let epoch = self.draft.epoch(scalar(map)?, at);
         let Some(spec) = self.draft.store(name, at) else { return Ok(()) };
         if self.draft.txn.snapshots.iter().any(|snapshot| snapshot.store == spec.id) {
             self.draft.faults.add(Code::DuplicateField, at, "is there twice");
         } else if self.draft.txn.snapshots.len() == STORES_PER_TXN_MAX {
             self.draft.faults.add(Code::TooMany, at, format!("{STORES_PER_TXN_MAX} stores is the limit"));
         } else {
-            self.draft.txn.snapshots.push(StoreSnapshot { store: spec.id, at: cen.unwrap_or_default() });
+            self.draft.txn.snapshots.push(StoreSnapshot { store: spec.id, at: epoch.unwrap_or_default() });
         }
         Ok(())
     }

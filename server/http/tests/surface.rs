@@ -69,7 +69,7 @@ async fn a_dry_run_changes_nothing() {
     let mut client = Client::connect(server.address).await;
     let path = format!("/v1/txns/{}/validate", id(1));
     let fine = client.post(&path, r#"{"writes":[{"op":"put","store":"kv","key":"a","value":1}]}"#).await;
-    assert_eq!(fine.json(), json!({"status": "would_commit", "txn_id": id(1), "cen": "10"}));
+    assert_eq!(fine.json(), json!({"status": "would_commit", "txn_id": id(1), "epoch": "10"}));
     let stale = client.post(&path, r#"{"reads":[{"store":"kv","key":"a","version":"5"}]}"#).await;
     assert_eq!(stale.json()["status"], "would_abort");
     assert_eq!(client.get("/v1/log?store=kv").await.json()["head_lsn"], "0");

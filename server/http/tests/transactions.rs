@@ -37,7 +37,7 @@ async fn a_commit_a_conflict_and_the_log() {
     let version = (11_u64 << 20).to_string();
     assert_eq!(
         committed.json(),
-        json!({"status": "committed", "txn_id": ID, "cen": "11", "csn": "11265", "version": version,
+        json!({"status": "committed", "txn_id": ID, "epoch": "11", "csn": "11265", "version": version,
                "lsn": {"kv": "1"}, "session": "v1-11"})
     );
 
@@ -53,7 +53,7 @@ async fn a_commit_a_conflict_and_the_log() {
     assert_eq!((aborted.status, aborted.header("txn-status")), (200, Some("aborted")));
     assert_eq!(
         aborted.json(),
-        json!({"status": "aborted", "txn_id": id(1), "cen": "12", "csn": "12289", "reason": "read_conflict",
+        json!({"status": "aborted", "txn_id": id(1), "epoch": "12", "csn": "12289", "reason": "read_conflict",
                "retryable": true, "retry_after_ms": 3,
                "conflicts": [{"store": "kv", "key": "acct/1", "op": "read", "stage": "validate",
                               "read_version": "17", "current_version": version}]})
@@ -67,7 +67,7 @@ async fn a_commit_a_conflict_and_the_log() {
     assert!(checksum.as_str().is_some_and(|text| text.len() == 8 && u32::from_str_radix(text, 16).is_ok()));
     assert_eq!(
         log,
-        json!({"records": [{"lsn": "1", "prev_lsn": "0", "cen": "11", "csn": "11265", "version": version, "txn_id": ID,
+        json!({"records": [{"lsn": "1", "prev_lsn": "0", "epoch": "11", "csn": "11265", "version": version, "txn_id": ID,
                             "store": "kv",
                             "writes": [{"op": "put", "key": "acct/1", "value": {"bal": 90}},
                                        {"op": "delete", "key_b64": "/w=="}],

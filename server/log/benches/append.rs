@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{DurableLog, LogOptions};
 use tribunal_types::{
-    Batch, BodyHash, Cen, Csn, Decision, EpochOutcome, GroupId, Lsn, NamespaceId, NodeId, Span, StoreId, StoreLsn,
+    Batch, BodyHash, Csn, Decision, Epoch, EpochOutcome, GroupId, Lsn, NamespaceId, NodeId, Span, StoreId, StoreLsn,
     TxnId, TxnIx, TxnRequest, Version, Write, WriteKind,
 };
 
@@ -38,9 +38,9 @@ impl Random {
     }
 }
 
-fn batch(group: GroupId, keyer: &RowKeyer, random: &mut Random, cen: u64, txns: usize) -> Batch {
-    let clock_ms = 1_800_000_000_000 + cen;
-    let mut batch = Batch { group, first: Cen(cen), last: Cen(cen), clock_ms, ..Batch::default() };
+fn batch(group: GroupId, keyer: &RowKeyer, random: &mut Random, epoch: u64, txns: usize) -> Batch {
+    let clock_ms = 1_800_000_000_000 + epoch;
+    let mut batch = Batch { group, first: Epoch(epoch), last: Epoch(epoch), clock_ms, ..Batch::default() };
     for n in 0..txns {
         let mut request = TxnRequest { priority: 100, ..TxnRequest::default() };
         let mut id = [0; 16];
@@ -60,7 +60,7 @@ fn batch(group: GroupId, keyer: &RowKeyer, random: &mut Random, cen: u64, txns: 
 }
 
 fn outcome(batch: &Batch, head: &mut u64) -> EpochOutcome {
-    let mut outcome = EpochOutcome { cen: batch.last, epoch_time_ms: batch.clock_ms, ..EpochOutcome::default() };
+    let mut outcome = EpochOutcome { epoch: batch.last, epoch_time_ms: batch.clock_ms, ..EpochOutcome::default() };
     for ix in 0..batch.txns.len() {
         let txn = TxnIx(ix as u32);
         *head += 1;
@@ -97,7 +97,7 @@ fn measure_log(dir: &Path, txns: usize) {
     let mut opened = tribunal_log::open(dir, &LogOptions::default()).expect("a new log");
     let keyer = RowKeyer::new(opened.recovered.row_secret);
     let mut random = Random(88_172_645_463_325_252);
-    let (mut cen, mut head) = (0, 0);
+    let (mut epoch, mut head) = (0, 0);
     let mut batches: Vec<Batch> = Vec::new();
     // Made beforehand, so that only the log is measured.
     for n in 1..=64 {
@@ -107,9 +107,9 @@ fn measure_log(dir: &Path, txns: usize) {
     let mut append = Duration::ZERO;
     let start = Instant::now();
     let times = repeat(|| {
-        cen += 1;
-        let batch = &mut batches[cen as usize % 64];
-        (batch.first, batch.last) = (Cen(cen), Cen(cen));
+        epoch += 1;
+        let batch = &mut batches[epoch as usize % 64];
+        (batch.first, batch.last) = (Epoch(epoch), Epoch(epoch));
         let before = Instant::now();
         opened.writer.append(batch).expect("appended");
         append += before.elapsed();
@@ -118,17 +118,17 @@ fn measure_log(dir: &Path, txns: usize) {
     });
     let seconds = start.elapsed().as_secs_f64();
     let stats = opened.writer.stats();
-    let per_txn = |bytes: u64| bytes as f64 / (cen as f64 * txns as f64);
+    let per_txn = |bytes: u64| bytes as f64 / (epoch as f64 * txns as f64);
     println!(
         "log      txns/batch {txns:>5}: p50 {:>7.0} us, p99 {:>7.0} us, append {:>6.0} us of it, {:>8.0} txn/s, {:>6.1} MB/s of keys and values, bytes/txn: encoded {:.0}, file {:.0}; fdatasyncs/batch {:.3}, marks {}",
         times.at(50),
         times.at(99),
-        append.as_secs_f64() * 1e6 / cen as f64,
-        cen as f64 * txns as f64 / seconds,
-        cen as f64 * (txns * WRITES_PER_TXN * (KEY_BYTES + VALUE_BYTES)) as f64 / seconds / 1e6,
+        append.as_secs_f64() * 1e6 / epoch as f64,
+        epoch as f64 * txns as f64 / seconds,
+        epoch as f64 * (txns * WRITES_PER_TXN * (KEY_BYTES + VALUE_BYTES)) as f64 / seconds / 1e6,
         per_txn(stats.appended_bytes),
         per_txn(opened.reader.bytes().saturating_sub(file_bytes)),
-        stats.fdatasyncs as f64 / cen as f64,
+        stats.fdatasyncs as f64 / epoch as f64,
         stats.mark_fdatasyncs,
     );
     drop(opened);

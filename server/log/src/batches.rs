@@ -2,13 +2,13 @@
 
 use tribunal_codec::{Malformed, batch_head, decode_batch, encode_batch};
 use tribunal_core::row_key::RowKeyer;
-use tribunal_types::{Batch, Cen, Csn, GroupId};
+use tribunal_types::{Batch, Csn, Epoch, GroupId};
 
 /// What an entry says in front of its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryHead {
-    pub first: Cen,
-    pub last: Cen,
+    pub first: Epoch,
+    pub last: Epoch,
     /// Highest stamp in the batch, 0 without transactions.
     pub last_csn: Csn,
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tribunal_codec::{ImageAssembler, image_pieces};
-use tribunal_types::{Cen, StateImage};
+use tribunal_types::{Epoch, StateImage};
 
 use crate::error::LogError;
 
@@ -27,7 +27,7 @@ const GENERATIONS: usize = 2;
 pub struct ImageWriter {
     dir: PathBuf,
     /// Epochs of the images on disk, ascending.
-    kept: Arc<Mutex<Vec<Cen>>>,
+    kept: Arc<Mutex<Vec<Epoch>>>,
 }
 
 impl ImageWriter {
@@ -41,9 +41,9 @@ impl ImageWriter {
             let entry = entry.map_err(|e| LogError::io("read", &dir, &e))?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            let cen = name.strip_prefix("image-").and_then(|cen| u64::from_str_radix(cen, 16).ok());
-            if let Some(cen) = cen {
-                kept.push(Cen(cen));
+            let epoch = name.strip_prefix("image-").and_then(|epoch| u64::from_str_radix(epoch, 16).ok());
+            if let Some(epoch) = epoch {
+                kept.push(Epoch(epoch));
             } else if name.ends_with(".new") {
                 // The process died while it wrote this one.
                 let _ = fs::remove_file(entry.path());
@@ -53,8 +53,8 @@ impl ImageWriter {
         Ok(Self { dir, kept: Arc::new(Mutex::new(kept)) })
     }
 
-    fn path(&self, cen: Cen) -> PathBuf {
-        self.dir.join(format!("image-{:016x}", cen.0))
+    fn path(&self, epoch: Epoch) -> PathBuf {
+        self.dir.join(format!("image-{:016x}", epoch.0))
     }
 
     /// Writes an image durably, then deletes all but the newest two.
@@ -63,7 +63,7 @@ impl ImageWriter {
     /// If it cannot be written; the images before it stay.
     pub fn write(&self, image: &StateImage) -> Result<(), LogError> {
         let mut kept = self.kept.lock();
-        let (path, fresh) = (self.path(image.cen), self.dir.join(format!("image-{:016x}.new", image.cen.0)));
+        let (path, fresh) = (self.path(image.epoch), self.dir.join(format!("image-{:016x}.new", image.epoch.0)));
         let write = || -> std::io::Result<()> {
             let mut file = BufWriter::with_capacity(1 << 20, File::create(&fresh)?);
             file.write_all(MAGIC)?;
@@ -85,8 +85,8 @@ impl ImageWriter {
             return Err(LogError::io("write", &path, &error));
         }
         tribunal_disk::sync_directory(&self.dir)?;
-        kept.retain(|cen| *cen != image.cen);
-        kept.push(image.cen);
+        kept.retain(|epoch| *epoch != image.epoch);
+        kept.push(image.epoch);
         kept.sort_unstable();
         while kept.len() > GENERATIONS {
             let oldest = kept.remove(0);
@@ -98,18 +98,18 @@ impl ImageWriter {
 
     /// Returns the epoch of the oldest image kept: what lies above it must stay in the log, should the newer image prove
     /// unreadable.
-    pub(crate) fn oldest(&self) -> Option<Cen> {
+    pub(crate) fn oldest(&self) -> Option<Epoch> {
         self.kept.lock().first().copied()
     }
 
     /// Returns the newest image that can be read, and what was wrong with newer ones.
     pub(crate) fn load_newest(&self) -> (Option<StateImage>, Vec<String>) {
         let mut faults = Vec::new();
-        for cen in self.kept.lock().iter().rev() {
-            let path = self.path(*cen);
+        for epoch in self.kept.lock().iter().rev() {
+            let path = self.path(*epoch);
             match load(&path) {
-                Ok(image) if image.cen == *cen => return (Some(image), faults),
-                Ok(image) => faults.push(format!("{} holds epoch {}", path.display(), image.cen)),
+                Ok(image) if image.epoch == *epoch => return (Some(image), faults),
+                Ok(image) => faults.push(format!("{} holds epoch {}", path.display(), image.epoch)),
                 Err(reason) => faults.push(format!("{}: {reason}", path.display())),
             }
         }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tribunal_types::{Cen, EpochOutcome, Lsn, StoreId};
+use tribunal_types::{Epoch, EpochOutcome, Lsn, StoreId};
 
 /// Recent epochs of a store that are all kept.
 const DENSE: usize = 8192;
@@ -13,7 +13,7 @@ pub(crate) const SPARSE_EPOCHS: u64 = 64;
 /// A store's records of one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LsnSpan {
-    pub cen: Cen,
+    pub epoch: Epoch,
     pub first: Lsn,
     pub count: u64,
 }
@@ -22,9 +22,9 @@ pub(crate) struct LsnSpan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// In this epoch.
-    At(Cen),
+    At(Epoch),
     /// In an epoch from the first up to, not including, the second.
-    Between(Cen, Cen),
+    Between(Epoch, Epoch),
     /// Nothing is there yet.
     Head,
     /// It was truncated; the oldest kept.
@@ -51,7 +51,7 @@ pub(crate) struct LsnIndex {
 pub(crate) fn spans_of(outcome: &EpochOutcome) -> BTreeMap<StoreId, LsnSpan> {
     let mut spans: BTreeMap<StoreId, LsnSpan> = BTreeMap::new();
     for at in &outcome.lsns {
-        let span = spans.entry(at.store).or_insert(LsnSpan { cen: outcome.cen, first: at.lsn, count: 0 });
+        let span = spans.entry(at.store).or_insert(LsnSpan { epoch: outcome.epoch, first: at.lsn, count: 0 });
         span.count += 1;
     }
     spans
@@ -77,10 +77,10 @@ impl LsnIndex {
         log.head = log.head.max(last);
     }
 
-    /// Forgets epochs below `cen`.
-    pub(crate) fn remove_below(&mut self, cen: Cen) {
+    /// Forgets epochs below `epoch`.
+    pub(crate) fn remove_below(&mut self, epoch: Epoch) {
         for log in self.stores.values_mut() {
-            let gone = log.spans.partition_point(|span| span.cen < cen);
+            let gone = log.spans.partition_point(|span| span.epoch < epoch);
             log.spans.drain(..gone);
             log.thinned = log.thinned.saturating_sub(gone);
         }
@@ -97,18 +97,18 @@ impl LsnIndex {
             return Found::Truncated(log.truncated.next());
         }
         let behind = log.spans.partition_point(|span| span.first <= wanted);
-        let until = log.spans.get(behind).map_or(Cen::MAX, |span| span.cen);
+        let until = log.spans.get(behind).map_or(Epoch::MAX, |span| span.epoch);
         match behind.checked_sub(1).map(|ix| log.spans[ix]) {
-            Some(span) if wanted.0 < span.first.0 + span.count => Found::At(span.cen),
-            Some(span) => Found::Between(span.cen.next(), until),
-            None => Found::Between(Cen(0), until),
+            Some(span) if wanted.0 < span.first.0 + span.count => Found::At(span.epoch),
+            Some(span) => Found::Between(span.epoch.next(), until),
+            None => Found::Between(Epoch(0), until),
         }
     }
 
-    /// Returns the last kept span of each store below `cen`, for what must be remembered when it goes.
-    pub(crate) fn last_below(&self, cen: Cen) -> Vec<(StoreId, Option<LsnSpan>)> {
+    /// Returns the last kept span of each store below `epoch`, for what must be remembered when it goes.
+    pub(crate) fn last_below(&self, epoch: Epoch) -> Vec<(StoreId, Option<LsnSpan>)> {
         let last = |log: &StoreLog| {
-            let behind = log.spans.partition_point(|span| span.cen < cen);
+            let behind = log.spans.partition_point(|span| span.epoch < epoch);
             behind.checked_sub(1).map(|ix| log.spans[ix])
         };
         self.stores.iter().map(|(store, log)| (*store, last(log))).collect()
@@ -135,7 +135,7 @@ impl StoreLog {
         let recent = self.spans.split_off(self.thinned + DENSE);
         let dense = self.spans.split_off(self.thinned);
         for span in dense {
-            let near = self.spans.back().is_some_and(|kept| span.cen.0 < kept.cen.0 + SPARSE_EPOCHS);
+            let near = self.spans.back().is_some_and(|kept| span.epoch.0 < kept.epoch.0 + SPARSE_EPOCHS);
             if !near {
                 self.spans.push_back(span);
             }
@@ -150,9 +150,9 @@ mod tests {
     use super::*;
     use tribunal_types::{StoreLsn, TxnIx};
 
-    fn outcome(cen: u64, lsns: &[(u32, u64)]) -> EpochOutcome {
+    fn outcome(epoch: u64, lsns: &[(u32, u64)]) -> EpochOutcome {
         EpochOutcome {
-            cen: Cen(cen),
+            epoch: Epoch(epoch),
             lsns: lsns
                 .iter()
                 .map(|(store, lsn)| StoreLsn { txn: TxnIx(0), store: StoreId(*store), lsn: Lsn(*lsn) })
@@ -165,16 +165,19 @@ mod tests {
     fn every_position_is_found_however_old() {
         let mut index = LsnIndex::default();
         let epochs = 40_000;
-        for cen in 1..=epochs {
-            index.push(&outcome(cen, &[(1, 2 * cen - 1), (1, 2 * cen)]));
+        for epoch in 1..=epochs {
+            index.push(&outcome(epoch, &[(1, 2 * epoch - 1), (1, 2 * epoch)]));
         }
         assert!(index.stores[&StoreId(1)].spans.len() < 3 * DENSE, "old epochs are thinned out");
         for after in 0..2 * epochs {
-            let cen = Cen(after / 2 + 1);
+            let epoch = Epoch(after / 2 + 1);
             match index.find(StoreId(1), Lsn(after)) {
-                Found::At(at) => assert_eq!(at, cen),
+                Found::At(at) => assert_eq!(at, epoch),
                 Found::Between(from, until) => {
-                    assert!(from <= cen && cen < until && until.0 - from.0 <= SPARSE_EPOCHS, "{from} {cen} {until}");
+                    assert!(
+                        from <= epoch && epoch < until && until.0 - from.0 <= SPARSE_EPOCHS,
+                        "{from} {epoch} {until}"
+                    );
                 }
                 other => panic!("{after}: {other:?}"),
             }
@@ -190,9 +193,9 @@ mod tests {
         index.push(&outcome(2, &[(1, 2)]));
         index.set_truncated(StoreId(1), Lsn(1));
         index.set_truncated(StoreId(2), Lsn(1));
-        index.remove_below(Cen(2));
+        index.remove_below(Epoch(2));
         assert_eq!(index.find(StoreId(1), Lsn(0)), Found::Truncated(Lsn(2)));
-        assert_eq!(index.find(StoreId(1), Lsn(1)), Found::At(Cen(2)));
+        assert_eq!(index.find(StoreId(1), Lsn(1)), Found::At(Epoch(2)));
         assert_eq!(index.find(StoreId(2), Lsn(0)), Found::Truncated(Lsn(2)));
         assert_eq!(index.find(StoreId(2), Lsn(1)), Found::Head);
         assert_eq!((index.oldest(StoreId(2)), index.head(StoreId(2))), (Lsn(2), Lsn(1)));

@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use tribunal_codec::{GroupMark, Mark, decode_control};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_disk::{Disk, DiskOptions};
-use tribunal_types::{Cen, ControlChange, ControlIndex, Csn, GroupId, Lsn, NodeId, StateImage};
+use tribunal_types::{ControlChange, ControlIndex, Csn, Epoch, GroupId, Lsn, NodeId, StateImage};
 
 use crate::batches::head_of;
 use crate::error::LogError;
@@ -77,7 +77,7 @@ pub struct Recovered {
     /// The newest state image that can be read.
     pub image: Option<StateImage>,
     /// First epoch without an entry.
-    pub next: Cen,
+    pub next: Epoch,
     /// Above every stamp in the log, the suffix that was never acknowledged included.
     pub last_csn: Csn,
     /// Whether the log was created just now.
@@ -126,7 +126,7 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
         return Err(LogError::damaged(dir, warnings.join("; ")));
     }
     let keyer = RowKeyer::new(identity.row_secret);
-    let next = found.next.max(image.as_ref().map_or(Cen(1), |image| image.cen.next()));
+    let next = found.next.max(image.as_ref().map_or(Epoch(1), |image| image.epoch.next()));
     let shared = Arc::new(Shared {
         dir: dir.to_owned(),
         keyer,
@@ -189,7 +189,7 @@ struct Found {
     tip: Tip,
     control_tip: Tip,
     control: Vec<(ControlIndex, ControlChange)>,
-    next: Cen,
+    next: Epoch,
     last_csn: Csn,
     index: Index,
     undecided: Undecided,
@@ -218,7 +218,7 @@ fn verify(dir: &Path, parts: &Parts, mark: &Mark, group: GroupId) -> Result<Foun
         index: Index::default(),
         undecided: Undecided::default(),
         tip: None,
-        next: Cen(1),
+        next: Epoch(1),
         last_csn: Csn(0),
     };
     let truncated = truncation::load(&parts.meta, dir)?;
@@ -247,7 +247,7 @@ struct Replay<'a> {
     index: Index,
     undecided: Undecided,
     tip: Option<Tip>,
-    next: Cen,
+    next: Epoch,
     last_csn: Csn,
 }
 
@@ -287,8 +287,8 @@ impl Replay<'_> {
         let outcome = &stored.outcome;
         if self.tip.is_some() && stored.entry >= self.index.first_entry {
             self.index.lsns.push(outcome);
-            let bytes = self.undecided.take(outcome.cen);
-            self.index.retention.push(outcome.cen, outcome.epoch_time_ms, bytes);
+            let bytes = self.undecided.take(outcome.epoch);
+            self.index.retention.push(outcome.epoch, outcome.epoch_time_ms, bytes);
         } else {
             // Its entry lay in a segment that is gone.
             for (store, span) in spans_of(outcome) {

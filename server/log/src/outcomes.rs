@@ -1,7 +1,7 @@
 //! Outcome records: by epoch, each naming the entry it belongs to.
 
 use tribunal_codec::{decode_outcome, encode_outcome};
-use tribunal_types::{Cen, EpochOutcome};
+use tribunal_types::{Epoch, EpochOutcome};
 
 use crate::error::LogError;
 use crate::frame::Kind;
@@ -26,11 +26,11 @@ pub(crate) fn payload_of(outcome: &EpochOutcome) -> Vec<u8> {
 /// Decodes an outcome record.
 pub(crate) fn outcome_of(stored: &Stored, dir: &std::path::Path) -> Result<StoredOutcome, LogError> {
     let damaged = |e| LogError::damaged(dir, format!("outcome of epoch {}: {e}", stored.index));
-    let outcome = decode_outcome(&stored.payload, Cen(stored.index)).map_err(damaged)?;
+    let outcome = decode_outcome(&stored.payload, Epoch(stored.index)).map_err(damaged)?;
     Ok(StoredOutcome { entry: stored.link, outcome })
 }
 
 /// Reads the outcome of an epoch.
-pub(crate) fn read(segments: &Segments, cen: Cen) -> Result<Option<StoredOutcome>, LogError> {
-    segments.read(Kind::Outcome, cen.0)?.map(|stored| outcome_of(&stored, &segments.log_dir)).transpose()
+pub(crate) fn read(segments: &Segments, epoch: Epoch) -> Result<Option<StoredOutcome>, LogError> {
+    segments.read(Kind::Outcome, epoch.0)?.map(|stored| outcome_of(&stored, &segments.log_dir)).transpose()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use tribunal_core::row_key::RowKeyer;
-use tribunal_types::{Batch, Cen, EpochInput, EpochOutcome, Lsn, StoreId};
+use tribunal_types::{Batch, Epoch, EpochInput, EpochOutcome, Lsn, StoreId};
 
 use crate::batches::batch_of;
 use crate::epoch_runs::EpochRuns;
@@ -22,7 +22,7 @@ use crate::tree_records::Stored;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Located {
     /// In the records of this epoch.
-    Epoch(Cen),
+    Epoch(Epoch),
     /// Nothing is there yet.
     Head,
     /// It is gone.
@@ -50,7 +50,7 @@ pub(crate) struct Index {
     /// Index of the oldest entry.
     pub first_entry: u64,
     /// Epochs below this one are gone.
-    pub oldest: Cen,
+    pub oldest: Epoch,
 }
 
 /// Reads the log; any number of them, from any thread. May block on the disk, never on the writer's sync.
@@ -64,50 +64,50 @@ impl LogReader {
     ///
     /// # Errors
     /// [`LogError::Damaged`].
-    pub fn epoch(&self, cen: Cen) -> Result<Option<Arc<(EpochInput, EpochOutcome)>>, LogError> {
-        if let Some(epoch) = self.shared.recent.lock().get(cen) {
+    pub fn epoch(&self, epoch: Epoch) -> Result<Option<Arc<(EpochInput, EpochOutcome)>>, LogError> {
+        if let Some(epoch) = self.shared.recent.lock().get(epoch) {
             return Ok(Some(epoch));
         }
-        let Some(entry) = self.shared.index.read().runs.index_of(cen) else { return Ok(None) };
-        let Some(outcome) = outcomes::read(&self.shared.segments, cen)? else { return Ok(None) };
+        let Some(entry) = self.shared.index.read().runs.index_of(epoch) else { return Ok(None) };
+        let Some(outcome) = outcomes::read(&self.shared.segments, epoch)? else { return Ok(None) };
         let Some(stored) = self.shared.segments.read(Kind::Entry, entry)? else {
-            if cen < self.shared.index.read().oldest {
+            if epoch < self.shared.index.read().oldest {
                 return Ok(None);
             }
-            return Err(self.damaged(format!("entry {entry} of epoch {cen} is missing")));
+            return Err(self.damaged(format!("entry {entry} of epoch {epoch} is missing")));
         };
         let batch = self.decode(&stored)?;
         let outcome = outcome.outcome;
         let batches = if batch.is_empty() { Vec::new() } else { vec![Arc::new(batch)] };
-        let input = EpochInput { cen, epoch_time_ms: outcome.epoch_time_ms, batches };
+        let input = EpochInput { epoch, epoch_time_ms: outcome.epoch_time_ms, batches };
         if input.txn_count() != outcome.decisions.len() {
-            return Err(self.damaged(format!("the outcome of epoch {cen} does not fit its transactions")));
+            return Err(self.damaged(format!("the outcome of epoch {epoch} does not fit its transactions")));
         }
         let epoch = Arc::new((input, outcome));
         self.shared.recent.lock().put(Arc::clone(&epoch));
         Ok(Some(epoch))
     }
 
-    /// Returns the epochs from `cen` on that carry items, ascending, each with its outcome if that was recorded.
+    /// Returns the epochs from `epoch` on that carry items, ascending, each with its outcome if that was recorded.
     ///
     /// Inputs are those of a log with one group: each epoch has one entry. With several groups, fold
     /// [`LogReader::batches_from`] of all of them.
     #[must_use]
-    pub fn entries_from(&self, cen: Cen) -> Entries {
-        Entries { reader: self.clone(), next: self.entry_from(cen), from: cen, epoch_time_ms: None, over: false }
+    pub fn entries_from(&self, epoch: Epoch) -> Entries {
+        Entries { reader: self.clone(), next: self.entry_from(epoch), from: epoch, epoch_time_ms: None, over: false }
     }
 
-    /// Returns the entries whose last epoch is `cen` or later, ascending, empty ones included.
-    pub fn batches_from(&self, cen: Cen) -> impl Iterator<Item = Result<Arc<Batch>, LogError>> + use<> {
+    /// Returns the entries whose last epoch is `epoch` or later, ascending, empty ones included.
+    pub fn batches_from(&self, epoch: Epoch) -> impl Iterator<Item = Result<Arc<Batch>, LogError>> + use<> {
         let reader = self.clone();
-        let mut next = Some(self.entry_from(cen));
+        let mut next = Some(self.entry_from(epoch));
         std::iter::from_fn(move || {
             loop {
                 let index = next?;
                 let batch = reader.batch(index).transpose();
                 next = matches!(batch, Some(Ok(_))).then_some(index + 1);
                 match batch {
-                    Some(Ok(batch)) if batch.last < cen => {}
+                    Some(Ok(batch)) if batch.last < epoch => {}
                     other => return other,
                 }
             }
@@ -122,7 +122,7 @@ impl LogReader {
         let (from, until) = {
             let index = self.shared.index.read();
             match index.lsns.find(store, after) {
-                Found::At(cen) => return Ok(Located::Epoch(cen)),
+                Found::At(epoch) => return Ok(Located::Epoch(epoch)),
                 Found::Head => return Ok(Located::Head),
                 Found::Truncated(oldest) => return Ok(Located::Truncated { oldest }),
                 // Behind a truncation the first span kept may lie further on: nothing is below the oldest epoch.
@@ -130,15 +130,15 @@ impl LogReader {
             }
         };
         let wanted = after.next();
-        let mut cen = from;
-        while cen < until {
-            if let Some(stored) = outcomes::read(&self.shared.segments, cen)?
+        let mut epoch = from;
+        while epoch < until {
+            if let Some(stored) = outcomes::read(&self.shared.segments, epoch)?
                 && let Some(span) = spans_of(&stored.outcome).get(&store)
                 && (span.first..Lsn(span.first.0 + span.count)).contains(&wanted)
             {
-                return Ok(Located::Epoch(cen));
+                return Ok(Located::Epoch(epoch));
             }
-            cen = cen.next();
+            epoch = epoch.next();
         }
         // Truncated while we looked, or damaged.
         let oldest = self.oldest(store);
@@ -166,10 +166,10 @@ impl LogReader {
         self.shared.segments.bytes()
     }
 
-    /// Returns the index of the first entry that can end with `cen` or later.
-    fn entry_from(&self, cen: Cen) -> u64 {
+    /// Returns the index of the first entry that can end with `epoch` or later.
+    fn entry_from(&self, epoch: Epoch) -> u64 {
         let index = self.shared.index.read();
-        index.runs.last_below(cen).map_or(index.first_entry, |(_, entry)| entry + 1)
+        index.runs.last_below(epoch).map_or(index.first_entry, |(_, entry)| entry + 1)
     }
 
     fn batch(&self, index: u64) -> Result<Option<Arc<Batch>>, LogError> {
@@ -185,9 +185,9 @@ impl LogReader {
         LogError::damaged(&self.shared.dir, reason)
     }
 
-    /// Returns the replicated time of the last epoch below `cen` whose outcome is recorded.
-    fn time_before(&self, cen: Cen) -> Result<u64, LogError> {
-        let mut below = cen;
+    /// Returns the replicated time of the last epoch below `epoch` whose outcome is recorded.
+    fn time_before(&self, epoch: Epoch) -> Result<u64, LogError> {
+        let mut below = epoch;
         while let Some((before, _)) = { self.shared.index.read().runs.last_below(below) } {
             if let Some(stored) = outcomes::read(&self.shared.segments, before)? {
                 return Ok(stored.outcome.epoch_time_ms);
@@ -203,7 +203,7 @@ pub struct Entries {
     reader: LogReader,
     /// Index of the next entry.
     next: u64,
-    from: Cen,
+    from: Epoch,
     /// Replicated time so far; read when it is first needed.
     epoch_time_ms: Option<u64>,
     over: bool,
@@ -234,15 +234,15 @@ impl Entries {
     fn step(&mut self) -> Result<Option<Option<(EpochInput, Option<EpochOutcome>)>>, LogError> {
         let Some(batch) = self.reader.batch(self.next)? else { return Ok(None) };
         self.next += 1;
-        let cen = batch.last;
-        if cen < self.from {
+        let epoch = batch.last;
+        if epoch < self.from {
             return Ok(Some(None));
         }
         let shared = &self.reader.shared;
-        let outcome = outcomes::read(&shared.segments, cen)?.map(|stored| stored.outcome);
+        let outcome = outcomes::read(&shared.segments, epoch)?.map(|stored| stored.outcome);
         let before = match self.epoch_time_ms {
             Some(time) => time,
-            None => self.reader.time_before(cen)?,
+            None => self.reader.time_before(epoch)?,
         };
         // One group: the median of its clock is its clock.
         let epoch_time_ms = outcome.as_ref().map_or(before.max(batch.clock_ms), |o| o.epoch_time_ms);
@@ -251,8 +251,8 @@ impl Entries {
             return Ok(Some(None));
         }
         if outcome.as_ref().is_some_and(|o| o.decisions.len() != batch.txns.len()) {
-            return Err(self.reader.damaged(format!("the outcome of epoch {cen} does not fit its transactions")));
+            return Err(self.reader.damaged(format!("the outcome of epoch {epoch} does not fit its transactions")));
         }
-        Ok(Some(Some((EpochInput { cen, epoch_time_ms, batches: vec![batch] }, outcome))))
+        Ok(Some(Some((EpochInput { epoch, epoch_time_ms, batches: vec![batch] }, outcome))))
     }
 }

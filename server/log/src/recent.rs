@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tribunal_types::{Cen, EpochInput, EpochOutcome};
+use tribunal_types::{Epoch, EpochInput, EpochOutcome};
 
 /// A bounded cache, oldest use of the disk out first.
 #[derive(Debug)]
@@ -18,8 +18,8 @@ impl Recent {
         Self { epochs: VecDeque::new(), bytes: 0, bytes_max }
     }
 
-    pub(crate) fn get(&self, cen: Cen) -> Option<Arc<(EpochInput, EpochOutcome)>> {
-        self.epochs.iter().rev().find(|(epoch, _)| epoch.0.cen == cen).map(|(epoch, _)| Arc::clone(epoch))
+    pub(crate) fn get(&self, epoch: Epoch) -> Option<Arc<(EpochInput, EpochOutcome)>> {
+        self.epochs.iter().rev().find(|(epoch, _)| epoch.0.epoch == epoch).map(|(epoch, _)| Arc::clone(epoch))
     }
 
     /// Keeps an epoch; the newest one is kept however large.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tribunal_types::Cen;
+use tribunal_types::Epoch;
 
 /// Epochs between two samples.
 const SAMPLE_EPOCHS: u64 = 64;
@@ -11,19 +11,19 @@ const SAMPLE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Bytes of entries that have no outcome yet, in order. What they take counts once they are decided.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Undecided(VecDeque<(Cen, u64)>);
+pub(crate) struct Undecided(VecDeque<(Epoch, u64)>);
 
 impl Undecided {
-    /// Notes what the entry that ends with `cen` takes.
-    pub(crate) fn push(&mut self, cen: Cen, bytes: u64) {
-        self.0.push_back((cen, bytes));
+    /// Notes what the entry that ends with `epoch` takes.
+    pub(crate) fn push(&mut self, epoch: Epoch, bytes: u64) {
+        self.0.push_back((epoch, bytes));
     }
 
-    /// Returns how many bytes the entry of `cen` took, and forgets it and those before it.
-    pub(crate) fn take(&mut self, cen: Cen) -> u64 {
-        while let Some((last, bytes)) = self.0.front().copied().filter(|(last, _)| *last <= cen) {
+    /// Returns how many bytes the entry of `epoch` took, and forgets it and those before it.
+    pub(crate) fn take(&mut self, epoch: Epoch) -> u64 {
+        while let Some((last, bytes)) = self.0.front().copied().filter(|(last, _)| *last <= epoch) {
             self.0.pop_front();
-            if last == cen {
+            if last == epoch {
                 return bytes;
             }
         }
@@ -40,7 +40,7 @@ pub(crate) struct Limits {
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    cen: Cen,
+    epoch: Epoch,
     epoch_time_ms: u64,
     /// Bytes of all entries before this epoch's.
     bytes_before: u64,
@@ -56,30 +56,29 @@ pub(crate) struct Retention {
 
 impl Retention {
     /// Notes an epoch above all noted before.
-    pub(crate) fn push(&mut self, cen: Cen, epoch_time_ms: u64, bytes: u64) {
-        let due = self
-            .samples
-            .back()
-            .is_none_or(|last| cen.0 >= last.cen.0 + SAMPLE_EPOCHS || self.bytes >= last.bytes_before + SAMPLE_BYTES);
+    pub(crate) fn push(&mut self, epoch: Epoch, epoch_time_ms: u64, bytes: u64) {
+        let due = self.samples.back().is_none_or(|last| {
+            epoch.0 >= last.epoch.0 + SAMPLE_EPOCHS || self.bytes >= last.bytes_before + SAMPLE_BYTES
+        });
         if due {
-            self.samples.push_back(Sample { cen, epoch_time_ms, bytes_before: self.bytes });
+            self.samples.push_back(Sample { epoch, epoch_time_ms, bytes_before: self.bytes });
         }
         self.bytes += bytes;
         self.newest_ms = self.newest_ms.max(epoch_time_ms);
     }
 
     /// Returns the first epoch that must be kept under `limits`: what lies below it is too old or too much.
-    pub(crate) fn keep_from(&self, limits: Limits) -> Cen {
+    pub(crate) fn keep_from(&self, limits: Limits) -> Epoch {
         let too_old = |s: &Sample| s.epoch_time_ms + limits.age_ms < self.newest_ms;
         let too_much = |s: &Sample| self.bytes - s.bytes_before > limits.bytes;
         let gone = self.samples.partition_point(|sample| too_old(sample) || too_much(sample));
         // Up to a sample, all is gone; between the last one gone and the next, nothing is known and all is kept.
-        gone.checked_sub(1).map_or(Cen(0), |ix| self.samples[ix].cen)
+        gone.checked_sub(1).map_or(Epoch(0), |ix| self.samples[ix].epoch)
     }
 
-    /// Forgets epochs below `cen`.
-    pub(crate) fn remove_below(&mut self, cen: Cen) {
-        while self.samples.len() > 1 && self.samples[1].cen <= cen {
+    /// Forgets epochs below `epoch`.
+    pub(crate) fn remove_below(&mut self, epoch: Epoch) {
+        while self.samples.len() > 1 && self.samples[1].epoch <= epoch {
             self.samples.pop_front();
         }
     }
@@ -93,7 +92,7 @@ mod tests {
     fn the_older_of_both_limits_wins_nothing() {
         let mut retention = Retention::default();
         for n in 1..=1000_u64 {
-            retention.push(Cen(n), n * 10, 1000);
+            retention.push(Epoch(n), n * 10, 1000);
         }
         let keep = |age_ms, bytes| retention.keep_from(Limits { age_ms, bytes }).0;
         assert_eq!(keep(u64::MAX / 2, u64::MAX), 0, "nothing is too old or too much");

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tribunal_codec::{GroupMark, Mark, decode_control};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_disk::VALUE_BYTES_MAX;
-use tribunal_types::{Cen, ControlIndex, GroupId, Lsn, StoreId};
+use tribunal_types::{ControlIndex, Epoch, GroupId, Lsn, StoreId};
 
 use crate::batches::{batch_of, head_of};
 use crate::error::LogError;
@@ -41,7 +41,7 @@ pub struct SalvageReport {
     /// First and last entry kept; `None` if none was.
     pub entries: Option<(u64, u64)>,
     /// First epoch without an entry now.
-    pub next: Cen,
+    pub next: Epoch,
     /// Last entry that the mark knew as acknowledged; `None` if the mark was unreadable.
     pub marked: Option<u64>,
     /// Acknowledged entries that are lost, as far as the mark tells.
@@ -51,7 +51,7 @@ pub struct SalvageReport {
     /// Outcomes kept; the others are computed again.
     pub outcomes: u64,
     /// Epoch of the state image that the log starts from.
-    pub image: Option<Cen>,
+    pub image: Option<Epoch>,
     /// Where the damaged files lie now.
     pub set_aside: PathBuf,
 }
@@ -71,7 +71,7 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     let marked = mark_file::load(dir).ok().flatten();
     let marked = marked.as_ref().and_then(|mark| mark.groups.iter().find(|m| m.group == identity.group));
     let found = Found::search(dir, identity.group)?;
-    let image = ImageWriter::open(dir)?.load_newest().0.map(|image| image.cen);
+    let image = ImageWriter::open(dir)?.load_newest().0.map(|image| image.epoch);
     let control = found.control_chain()?;
     let keyer = RowKeyer::new(identity.row_secret);
     let kept = found.entry_chain(image, ControlIndex(control), &keyer)?;
@@ -79,7 +79,7 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     drop(lock);
     let mut report = SalvageReport {
         entries: kept.map(|chain| (chain.first, chain.last)),
-        next: kept.map_or(image.map_or(Cen(1), Cen::next), |chain| chain.next),
+        next: kept.map_or(image.map_or(Epoch(1), Epoch::next), |chain| chain.next),
         marked: marked.map(|mark| mark.index),
         lost: marked.map_or(0, |mark| mark.index.saturating_sub(kept.map_or(0, |chain| chain.last))),
         control,
@@ -163,9 +163,9 @@ struct Chain {
     first: u64,
     last: u64,
     /// First epoch behind it.
-    next: Cen,
+    next: Epoch,
     /// First epoch within it.
-    start: Cen,
+    start: Epoch,
 }
 
 /// All chunks of a group that the damaged files hold.
@@ -269,7 +269,7 @@ impl Found {
     /// Returns the chain of entries that a node can go on from: from the image, or from the first entry of all.
     fn entry_chain(
         &self,
-        image: Option<Cen>,
+        image: Option<Epoch>,
         control: ControlIndex,
         keyer: &RowKeyer,
     ) -> Result<Option<Chain>, LogError> {
@@ -277,7 +277,7 @@ impl Found {
         let mut best = None;
         let usable = |chain: &Chain| match image {
             None => chain.first == 1,
-            Some(cen) => chain.start <= cen.next() && chain.next >= cen.next(),
+            Some(epoch) => chain.start <= epoch.next() && chain.next >= epoch.next(),
         };
         for index in self.indices(Kind::Entry) {
             let records = self.records(Kind::Entry, index)?;

@@ -2,7 +2,7 @@
 
 use tribunal_codec::{Malformed, Reader, put_varint};
 use tribunal_disk::Tree;
-use tribunal_types::{Cen, Lsn, StoreId};
+use tribunal_types::{Epoch, Lsn, StoreId};
 
 use crate::batches::head_of;
 use crate::error::LogError;
@@ -15,7 +15,7 @@ const TRUNCATED_KEY: &[u8] = b"truncated";
 
 /// Notes that epochs below `below` are gone, as far as whole segments can go, and forgets them. Returns the position below
 /// which segments may be deleted once the note is durable; `None` if none can go.
-pub(crate) fn note(shared: &Shared, meta: &Tree, below: Cen) -> Result<Option<u64>, LogError> {
+pub(crate) fn note(shared: &Shared, meta: &Tree, below: Epoch) -> Result<Option<u64>, LogError> {
     let last_entry = shared.index.read().runs.last_below(below).map(|(_, entry)| entry);
     let Some(last_entry) = last_entry else { return Ok(None) };
     // The first entry that must stay, and the segment it begins in.
@@ -45,15 +45,15 @@ pub(crate) fn note(shared: &Shared, meta: &Tree, below: Cen) -> Result<Option<u6
 }
 
 /// Returns each store's last position in epochs below `below`.
-fn last_positions_below(shared: &Shared, below: Cen) -> Result<Vec<(StoreId, Lsn)>, LogError> {
+fn last_positions_below(shared: &Shared, below: Epoch) -> Result<Vec<(StoreId, Lsn)>, LogError> {
     let known = shared.index.read().lsns.last_below(below);
     let mut last: Vec<(StoreId, Lsn)> = Vec::new();
     for (store, span) in known {
         let Some(span) = span else { continue };
         let mut lsn = Lsn(span.first.0 + span.count - 1);
         // Between sparse spans the outcomes know better; dense ones are adjacent.
-        let mut after = span.cen.next();
-        let until = Cen(below.0.min(after.0 + crate::lsn_index::SPARSE_EPOCHS));
+        let mut after = span.epoch.next();
+        let until = Epoch(below.0.min(after.0 + crate::lsn_index::SPARSE_EPOCHS));
         while after < until {
             if let Some(stored) = outcomes::read(&shared.segments, after)?
                 && let Some(span) = spans_of(&stored.outcome).get(&store)

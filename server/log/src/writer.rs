@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tribunal_codec::{GroupMark, Mark, encode_control};
 use tribunal_disk::{Disk, Tree};
-use tribunal_types::{Batch, Cen, ControlChange, ControlIndex, EpochOutcome, GroupId, StateImage};
+use tribunal_types::{Batch, ControlChange, ControlIndex, Epoch, EpochOutcome, GroupId, StateImage};
 
 use crate::batches;
 use crate::error::LogError;
@@ -48,7 +48,7 @@ pub trait DurableLog: Send {
     ///
     /// # Errors
     /// [`LogError::DurabilityInDoubt`].
-    fn truncate(&mut self, below: Cen) -> Result<(), LogError>;
+    fn truncate(&mut self, below: Epoch) -> Result<(), LogError>;
 
     /// Makes everything appended durable, by one `fdatasync`; none if nothing was appended.
     ///
@@ -106,7 +106,7 @@ pub struct DiskLog {
     pub(crate) tip: Tip,
     pub(crate) control_tip: Tip,
     /// First epoch without an entry.
-    pub(crate) next: Cen,
+    pub(crate) next: Epoch,
     pub(crate) undecided: Undecided,
     pub(crate) dirty: bool,
     /// The database of rare records has changes.
@@ -123,7 +123,7 @@ impl DiskLog {
 
     /// Returns the first epoch without an entry: where the next batch must start.
     #[must_use]
-    pub fn next(&self) -> Cen {
+    pub fn next(&self) -> Epoch {
         self.next
     }
 
@@ -146,10 +146,10 @@ impl DiskLog {
 
     /// Returns the epoch below which the log could be truncated if it had to keep no more than `quota`.
     #[must_use]
-    pub fn held_back_below(&self, quota: HoldBack) -> Cen {
+    pub fn held_back_below(&self, quota: HoldBack) -> Epoch {
         let limits = Limits { age_ms: quota.age_ms, bytes: quota.bytes };
         let kept = self.shared.index.read().retention.keep_from(limits);
-        self.images.oldest().map_or(Cen(0), |covered| covered.min(kept))
+        self.images.oldest().map_or(Epoch(0), |covered| covered.min(kept))
     }
 
     fn mark(&self) -> Mark {
@@ -173,7 +173,7 @@ impl DurableLog for DiskLog {
         if batch.group != self.group {
             return Err(refuse(format!("it is of node {}, the log of {}", batch.group.node, self.group.node)));
         }
-        if batch.first != self.next || batch.last < batch.first || batch.last >= Cen::MAX {
+        if batch.first != self.next || batch.last < batch.first || batch.last >= Epoch::MAX {
             return Err(refuse(format!("it seals {}..={}, the next is {}", batch.first, batch.last, self.next)));
         }
         let payload = batches::payload_of(batch);
@@ -189,25 +189,25 @@ impl DurableLog for DiskLog {
     }
 
     fn append_outcome(&mut self, outcome: &EpochOutcome) -> Result<(), LogError> {
-        let entry = self.shared.index.read().runs.index_of(outcome.cen);
+        let entry = self.shared.index.read().runs.index_of(outcome.epoch);
         let entry = entry.ok_or_else(|| LogError::OutOfOrder {
             what: "the outcome",
-            reason: format!("no entry ends with epoch {}", outcome.cen),
+            reason: format!("no entry ends with epoch {}", outcome.epoch),
         })?;
-        let entry_bytes = self.undecided.take(outcome.cen);
+        let entry_bytes = self.undecided.take(outcome.epoch);
         let payload = outcomes::payload_of(outcome);
-        if self.shared.segments.last_index(Kind::Outcome).is_some_and(|last| outcome.cen.0 <= last) {
+        if self.shared.segments.last_index(Kind::Outcome).is_some_and(|last| outcome.epoch.0 <= last) {
             return Err(LogError::OutOfOrder {
                 what: "the outcome",
-                reason: format!("epoch {} or a later one has one", outcome.cen),
+                reason: format!("epoch {} or a later one has one", outcome.epoch),
             });
         }
         self.dirty = true;
-        let appended = self.segments.append(Kind::Outcome, outcome.cen.0, entry, &payload)?;
+        let appended = self.segments.append(Kind::Outcome, outcome.epoch.0, entry, &payload)?;
         self.appended_bytes += appended.bytes;
         let mut index = self.shared.index.write();
         index.lsns.push(outcome);
-        index.retention.push(outcome.cen, outcome.epoch_time_ms, entry_bytes + appended.bytes);
+        index.retention.push(outcome.epoch, outcome.epoch_time_ms, entry_bytes + appended.bytes);
         Ok(())
     }
 
@@ -231,7 +231,7 @@ impl DurableLog for DiskLog {
         self.images.write(image)
     }
 
-    fn truncate(&mut self, below: Cen) -> Result<(), LogError> {
+    fn truncate(&mut self, below: Epoch) -> Result<(), LogError> {
         let Some(covered) = self.images.oldest() else { return Ok(()) };
         let keep_from = self.shared.index.read().retention.keep_from(self.limits);
         let below = below.min(covered).min(keep_from);

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use fixture::{Dir, Random, batch, outcome};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{DurableLog, LogError, Opened, salvage};
-use tribunal_types::{Cen, ControlChange, ControlIndex, StateImage, StoreId, StoreSpec};
+use tribunal_types::{ControlChange, ControlIndex, Epoch, StateImage, StoreId, StoreSpec};
 
 fn flips() -> u64 {
     std::env::var("TRIBUNAL_FLIPS").ok().and_then(|n| n.parse().ok()).unwrap_or(60)
@@ -24,8 +24,8 @@ fn written(name: &str, last: u64) -> Dir {
     let change = ControlChange::DeclareStore(StoreSpec { id: StoreId(1), ..StoreSpec::default() });
     opened.writer.append_control(ControlIndex(1), &change).unwrap();
     let mut heads = [0; 3];
-    for cen in 1..=last {
-        let batch = batch(opened.recovered.group, &keyer, cen);
+    for epoch in 1..=last {
+        let batch = batch(opened.recovered.group, &keyer, epoch);
         opened.writer.append(&batch).unwrap();
         opened.writer.sync().unwrap();
         opened.writer.append_outcome(&outcome(&batch, &mut heads)).unwrap();
@@ -39,13 +39,13 @@ fn written(name: &str, last: u64) -> Dir {
 fn check_whole(opened: &Opened, last: u64) -> Result<(), LogError> {
     let keyer = RowKeyer::new(opened.recovered.row_secret);
     let mut expected = 1;
-    for entry in opened.reader.entries_from(Cen(1)) {
+    for entry in opened.reader.entries_from(Epoch(1)) {
         let (input, _) = entry?;
         assert_eq!(*input.batches[0], batch(opened.recovered.group, &keyer, expected));
         expected += 1;
     }
     assert_eq!(expected, last + 1, "entries are lost without a word");
-    assert_eq!(opened.recovered.next, Cen(last + 1));
+    assert_eq!(opened.recovered.next, Epoch(last + 1));
     assert_eq!(opened.recovered.control.len(), 1);
     Ok(())
 }
@@ -187,8 +187,8 @@ fn an_end_torn_by_power_loss_is_wiped_and_the_log_goes_on() {
     {
         let mut opened = dir.open().unwrap();
         let keyer = RowKeyer::new(opened.recovered.row_secret);
-        for cen in 21..=25 {
-            opened.writer.append(&batch(opened.recovered.group, &keyer, cen)).unwrap();
+        for epoch in 21..=25 {
+            opened.writer.append(&batch(opened.recovered.group, &keyer, epoch)).unwrap();
         }
         opened.writer.sync().unwrap();
     }
@@ -222,13 +222,13 @@ fn damage_is_told_from_a_torn_end_by_what_was_written_later_even_under_an_old_ma
     {
         let mut opened = dir.open().unwrap();
         let keyer = RowKeyer::new(opened.recovered.row_secret);
-        for cen in 1..=30 {
-            opened.writer.append(&batch(opened.recovered.group, &keyer, cen)).unwrap();
+        for epoch in 1..=30 {
+            opened.writer.append(&batch(opened.recovered.group, &keyer, epoch)).unwrap();
             opened.writer.sync().unwrap();
         }
     }
     fs::write(dir.0.join("mark"), mark).unwrap();
-    assert_eq!(dir.open().unwrap().recovered.next, Cen(31));
+    assert_eq!(dir.open().unwrap().recovered.next, Epoch(31));
     let (file, bytes, used) = last_segment(&dir);
     let mut random = Random(5);
     for _ in 0..20 {
@@ -290,10 +290,10 @@ fn salvage_keeps_a_whole_prefix_and_the_log_goes_on() {
             assert_eq!(report.lost, 60 - kept);
             let mut opened = copy.open().unwrap_or_else(|e| panic!("after salvage of damage at {from}: {e}"));
             let keyer = RowKeyer::new(opened.recovered.row_secret);
-            let inputs: Vec<_> = opened.reader.entries_from(Cen(1)).map(|entry| entry.unwrap().0).collect();
+            let inputs: Vec<_> = opened.reader.entries_from(Epoch(1)).map(|entry| entry.unwrap().0).collect();
             assert_eq!(inputs.len() as u64, kept);
-            for (input, cen) in inputs.iter().zip(1..) {
-                assert_eq!(*input.batches[0], batch(opened.recovered.group, &keyer, cen));
+            for (input, epoch) in inputs.iter().zip(1..) {
+                assert_eq!(*input.batches[0], batch(opened.recovered.group, &keyer, epoch));
             }
             let next = batch(opened.recovered.group, &keyer, kept + 1);
             opened.writer.append(&next).unwrap();
@@ -307,7 +307,7 @@ fn salvage_goes_on_from_an_image_when_older_entries_are_gone() {
     let dir = written("salvage-image", 60);
     {
         let mut opened = dir.open().unwrap();
-        let mut image = StateImage { cen: Cen(60), ..StateImage::default() };
+        let mut image = StateImage { epoch: Epoch(60), ..StateImage::default() };
         image.push_words(1, vec![5; 10]);
         opened.writer.write_image(&image).unwrap();
     }
@@ -317,13 +317,13 @@ fn salvage_goes_on_from_an_image_when_older_entries_are_gone() {
     }
     assert!(dir.open().is_err());
     let report = salvage(&dir.0).unwrap();
-    assert_eq!((report.entries, report.image, report.next), (None, Some(Cen(60)), Cen(61)));
+    assert_eq!((report.entries, report.image, report.next), (None, Some(Epoch(60)), Epoch(61)));
     let mut opened = dir.open().unwrap();
-    assert_eq!(opened.recovered.next, Cen(61));
+    assert_eq!(opened.recovered.next, Epoch(61));
     let keyer = RowKeyer::new(opened.recovered.row_secret);
     let next = batch(opened.recovered.group, &keyer, 61);
     opened.writer.append(&next).unwrap();
     opened.writer.sync().unwrap();
     drop(opened);
-    assert_eq!(dir.open().unwrap().recovered.next, Cen(62));
+    assert_eq!(dir.open().unwrap().recovered.next, Epoch(62));
 }

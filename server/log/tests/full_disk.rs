@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use fixture::{Dir, batch};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{DurableLog, LogError};
-use tribunal_types::Cen;
+use tribunal_types::Epoch;
 
 const CHILD: &str = "TRIBUNAL_LOG_FULL_CHILD";
 
@@ -19,10 +19,10 @@ fn child_that_fills_the_disk() {
     let mut opened = tribunal_log::open(dir.as_ref(), &fixture::options()).unwrap();
     let keyer = RowKeyer::new(opened.recovered.row_secret);
     let mut out = std::io::stdout();
-    for cen in opened.recovered.next.0.. {
-        let batch = batch(opened.recovered.group, &keyer, cen);
+    for epoch in opened.recovered.next.0.. {
+        let batch = batch(opened.recovered.group, &keyer, epoch);
         match opened.writer.append(&batch).and_then(|()| opened.writer.sync()) {
-            Ok(()) => writeln!(out, "acked {cen}").unwrap(),
+            Ok(()) => writeln!(out, "acked {epoch}").unwrap(),
             Err(error) => {
                 assert!(matches!(error, LogError::DurabilityInDoubt { .. }), "{error}");
                 // Final: every later attempt fails the same way, whatever becomes of the disk.
@@ -81,8 +81,8 @@ fn a_full_disk_stops_acknowledgements_and_loses_none() {
             .unwrap();
         let (before, mut in_doubt) = (acked, false);
         for line in BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok) {
-            if let Some(cen) = line.rsplit_once("acked ").and_then(|(_, cen)| cen.parse::<u64>().ok()) {
-                acked = cen;
+            if let Some(epoch) = line.rsplit_once("acked ").and_then(|(_, epoch)| epoch.parse::<u64>().ok()) {
+                acked = epoch;
             }
             in_doubt |= line.ends_with("in doubt");
         }
@@ -94,7 +94,7 @@ fn a_full_disk_stops_acknowledgements_and_loses_none() {
     let opened = tribunal_log::open(&log, &fixture::options()).unwrap();
     let keyer = RowKeyer::new(opened.recovered.row_secret);
     let mut expected = 1;
-    for entry in opened.reader.entries_from(Cen(1)) {
+    for entry in opened.reader.entries_from(Epoch(1)) {
         assert_eq!(*entry.unwrap().0.batches[0], batch(opened.recovered.group, &keyer, expected));
         expected += 1;
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use fixture::{Dir, Random, batch, outcome};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::DurableLog;
-use tribunal_types::Cen;
+use tribunal_types::Epoch;
 
 const CHILD: &str = "TRIBUNAL_LOG_KILL_CHILD";
 
@@ -26,16 +26,16 @@ fn child_that_writes_until_killed() {
     for store in [1, 2] {
         heads[store] = opened.reader.head(tribunal_types::StoreId(store as u32)).0;
     }
-    let missing: Vec<_> = opened.reader.entries_from(Cen(1)).map(Result::unwrap).filter(|e| e.1.is_none()).collect();
+    let missing: Vec<_> = opened.reader.entries_from(Epoch(1)).map(Result::unwrap).filter(|e| e.1.is_none()).collect();
     for (input, _) in missing {
         opened.writer.append_outcome(&outcome(&input.batches[0], &mut heads)).unwrap();
     }
     let mut out = std::io::stdout();
-    for cen in opened.recovered.next.0.. {
-        let batch = batch(opened.recovered.group, &keyer, cen);
+    for epoch in opened.recovered.next.0.. {
+        let batch = batch(opened.recovered.group, &keyer, epoch);
         opened.writer.append(&batch).unwrap();
         opened.writer.sync().unwrap();
-        writeln!(out, "acked {cen}").unwrap();
+        writeln!(out, "acked {epoch}").unwrap();
         out.flush().unwrap();
         opened.writer.append_outcome(&outcome(&batch, &mut heads)).unwrap();
     }
@@ -59,9 +59,9 @@ fn whatever_was_acknowledged_survives_kill_minus_nine() {
         let want = 1 + random.below(60);
         let mut seen = 0;
         for line in lines.by_ref().map_while(Result::ok) {
-            if let Some(cen) = line.rsplit_once("acked ").and_then(|(_, cen)| cen.parse::<u64>().ok()) {
-                assert_eq!(cen, acked + 1, "round {round}: an epoch was acknowledged twice or skipped");
-                acked = cen;
+            if let Some(epoch) = line.rsplit_once("acked ").and_then(|(_, epoch)| epoch.parse::<u64>().ok()) {
+                assert_eq!(epoch, acked + 1, "round {round}: an epoch was acknowledged twice or skipped");
+                acked = epoch;
                 seen += 1;
                 if seen >= want {
                     break;
@@ -74,8 +74,8 @@ fn whatever_was_acknowledged_survives_kill_minus_nine() {
         child.wait().unwrap();
         // What was acknowledged between the last line read and the kill.
         for line in lines.map_while(Result::ok) {
-            if let Some(cen) = line.rsplit_once("acked ").and_then(|(_, cen)| cen.parse::<u64>().ok()) {
-                acked = cen;
+            if let Some(epoch) = line.rsplit_once("acked ").and_then(|(_, epoch)| epoch.parse::<u64>().ok()) {
+                acked = epoch;
             }
         }
         acked = check(&dir, acked, round);
@@ -94,7 +94,7 @@ fn check(dir: &Dir, acked: u64, round: u64) -> u64 {
     let from = if round.is_multiple_of(10) { 1 } else { last.saturating_sub(100).max(1) };
     let mut expected = from;
     let mut without_outcome = 0;
-    for entry in opened.reader.entries_from(Cen(from)) {
+    for entry in opened.reader.entries_from(Epoch(from)) {
         let (input, outcome) = entry.unwrap_or_else(|error| panic!("round {round}: {error}"));
         assert_eq!(*input.batches[0], batch(opened.recovered.group, &keyer, expected), "round {round}");
         match outcome {

@@ -5,14 +5,14 @@ mod fixture;
 use fixture::{Dir, batch, outcome};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{DurableLog, Located, LogError, Opened};
-use tribunal_types::{Cen, ControlChange, ControlIndex, Csn, EpochOutcome, Lsn, StateImage, StoreId, StoreSpec};
+use tribunal_types::{ControlChange, ControlIndex, Csn, Epoch, EpochOutcome, Lsn, StateImage, StoreId, StoreSpec};
 
 /// Appends epochs `from..=to` as a node does: the outcome of an epoch with the sync of the next.
 fn write(opened: &mut Opened, from: u64, to: u64, heads: &mut [u64; 3]) -> Vec<EpochOutcome> {
     let keyer = RowKeyer::new(opened.recovered.row_secret);
     let mut outcomes = Vec::new();
-    for cen in from..=to {
-        let batch = batch(opened.recovered.group, &keyer, cen);
+    for epoch in from..=to {
+        let batch = batch(opened.recovered.group, &keyer, epoch);
         opened.writer.append(&batch).unwrap();
         opened.writer.sync().unwrap();
         let outcome = outcome(&batch, heads);
@@ -25,15 +25,15 @@ fn write(opened: &mut Opened, from: u64, to: u64, heads: &mut [u64; 3]) -> Vec<E
 /// Checks that the log holds epochs `from..=to` and which of them have outcomes.
 fn check(opened: &Opened, from: u64, to: u64, outcomes: &[EpochOutcome]) {
     let keyer = RowKeyer::new(opened.recovered.row_secret);
-    let entries: Vec<_> = opened.reader.entries_from(Cen(from)).map(Result::unwrap).collect();
+    let entries: Vec<_> = opened.reader.entries_from(Epoch(from)).map(Result::unwrap).collect();
     assert_eq!(entries.len() as u64, to + 1 - from);
-    for (cen, (input, outcome)) in (from..=to).zip(&entries) {
-        let batch = batch(opened.recovered.group, &keyer, cen);
-        assert_eq!(input.cen, Cen(cen));
+    for (epoch, (input, outcome)) in (from..=to).zip(&entries) {
+        let batch = batch(opened.recovered.group, &keyer, epoch);
+        assert_eq!(input.epoch, Epoch(epoch));
         assert_eq!(input.epoch_time_ms, batch.clock_ms);
         assert_eq!(*input.batches[0], batch);
-        assert_eq!(outcome.as_ref(), outcomes.iter().find(|o| o.cen == Cen(cen)), "outcome of {cen}");
-        let epoch = opened.reader.epoch(Cen(cen)).unwrap();
+        assert_eq!(outcome.as_ref(), outcomes.iter().find(|o| o.epoch == Epoch(epoch)), "outcome of {epoch}");
+        let epoch = opened.reader.epoch(Epoch(epoch)).unwrap();
         assert_eq!(epoch.is_some(), outcome.is_some());
         if let Some(epoch) = epoch {
             assert_eq!((&*epoch.0.batches[0], &epoch.1), (&batch, outcome.as_ref().unwrap()));
@@ -54,12 +54,12 @@ fn entries_and_outcomes_come_back_after_a_clean_close() {
     let opened = dir.open().unwrap();
     assert!(!opened.recovered.created);
     assert_eq!((opened.recovered.group, opened.recovered.row_secret), (group, secret));
-    assert_eq!(opened.recovered.next, Cen(61));
+    assert_eq!(opened.recovered.next, Epoch(61));
     let newest = batch(group, &RowKeyer::new(secret), 60).txns.last().unwrap().csn;
     assert_eq!(opened.recovered.last_csn, newest);
     check(&opened, 1, 60, &outcomes);
     check(&opened, 37, 60, &outcomes);
-    assert!(opened.reader.epoch(Cen(61)).unwrap().is_none());
+    assert!(opened.reader.epoch(Epoch(61)).unwrap().is_none());
 }
 
 #[test]
@@ -74,8 +74,8 @@ fn a_crash_leaves_all_that_was_synced_and_whole_entries_only() {
     let left = dir.copy("crash-left");
     let again = left.open().unwrap();
     // The outcome of 40 and the entry of 41 were not synced: each is there as a whole or not at all.
-    assert!([Cen(41), Cen(42)].contains(&again.recovered.next));
-    let known = if again.reader.epoch(Cen(40)).unwrap().is_some() { 40 } else { 39 };
+    assert!([Epoch(41), Epoch(42)].contains(&again.recovered.next));
+    let known = if again.reader.epoch(Epoch(40)).unwrap().is_some() { 40 } else { 39 };
     check(&again, 1, again.recovered.next.0 - 1, &outcomes[..known]);
 }
 
@@ -120,10 +120,11 @@ fn ranges_of_empty_epochs_and_control_entries_come_back() {
     let keyer = RowKeyer::new(opened.recovered.row_secret);
     let change = |id| ControlChange::DeclareStore(StoreSpec { id: StoreId(id), ..StoreSpec::default() });
     let mut wide = batch(opened.recovered.group, &keyer, 9);
-    wide.first = Cen(1);
+    wide.first = Epoch(1);
     opened.writer.append_control(ControlIndex(1), &change(1)).unwrap();
     opened.writer.append(&wide).unwrap();
-    let mut empty = tribunal_types::Batch { group: wide.group, first: Cen(10), last: Cen(20), ..Default::default() };
+    let mut empty =
+        tribunal_types::Batch { group: wide.group, first: Epoch(10), last: Epoch(20), ..Default::default() };
     empty.clock_ms = wide.clock_ms + 5000;
     opened.writer.append(&empty).unwrap();
     let late = batch(opened.recovered.group, &keyer, 21);
@@ -134,12 +135,12 @@ fn ranges_of_empty_epochs_and_control_entries_come_back() {
     let opened = dir.open().unwrap();
     let control: Vec<_> = (1..=2).map(|n| (ControlIndex(n), change(n as u32))).collect();
     assert_eq!(opened.recovered.control, control);
-    assert_eq!(opened.recovered.next, Cen(22));
-    let entries: Vec<_> = opened.reader.entries_from(Cen(1)).map(Result::unwrap).collect();
-    let seen: Vec<_> = entries.iter().map(|(input, _)| (input.cen.0, input.epoch_time_ms)).collect();
+    assert_eq!(opened.recovered.next, Epoch(22));
+    let entries: Vec<_> = opened.reader.entries_from(Epoch(1)).map(Result::unwrap).collect();
+    let seen: Vec<_> = entries.iter().map(|(input, _)| (input.epoch.0, input.epoch_time_ms)).collect();
     // The clock of the empty entry counts for the time of the one behind it.
     assert_eq!(seen, [(9, wide.clock_ms), (21, empty.clock_ms)]);
-    assert_eq!(opened.reader.batches_from(Cen(10)).map(|b| b.unwrap().last.0).collect::<Vec<_>>(), [20, 21]);
+    assert_eq!(opened.reader.batches_from(Epoch(10)).map(|b| b.unwrap().last.0).collect::<Vec<_>>(), [20, 21]);
 }
 
 #[test]
@@ -150,36 +151,36 @@ fn images_and_truncation_keep_what_is_needed() {
     options.retention_ms = 0;
     let mut opened = tribunal_log::open(&dir.0, &options).unwrap();
     let mut outcomes = write(&mut opened, 1, 300, &mut heads);
-    let image = |cen| {
-        let mut image = StateImage { cen: Cen(cen), ..StateImage::default() };
-        image.push_words(1, vec![cen; 1000]);
+    let image = |epoch| {
+        let mut image = StateImage { epoch: Epoch(epoch), ..StateImage::default() };
+        image.push_words(1, vec![epoch; 1000]);
         image
     };
-    opened.writer.truncate(Cen(200)).unwrap();
+    opened.writer.truncate(Epoch(200)).unwrap();
     assert_eq!(opened.reader.oldest(StoreId(1)), Lsn(1), "without an image nothing may go");
-    for cen in [150, 250, 300] {
-        opened.writer.write_image(&image(cen)).unwrap();
+    for epoch in [150, 250, 300] {
+        opened.writer.write_image(&image(epoch)).unwrap();
     }
-    opened.writer.truncate(Cen(290)).unwrap();
+    opened.writer.truncate(Epoch(290)).unwrap();
     opened.writer.sync().unwrap();
     outcomes.extend(write(&mut opened, 301, 310, &mut heads));
     opened.writer.sync().unwrap();
     let check_log = |opened: &Opened| {
         // The older of two images is at 250; samples of age are 64 epochs apart, and segments go as a whole.
-        let oldest = opened.reader.batches_from(Cen(1)).next().unwrap().unwrap().last;
+        let oldest = opened.reader.batches_from(Epoch(1)).next().unwrap().unwrap().last;
         assert!((2..=250).contains(&oldest.0), "{oldest}");
         check(opened, oldest.0, 310, &outcomes);
         for store in [StoreId(1), StoreId(2)] {
-            let lsns = |cen: u64| {
-                let outcome = outcomes.iter().find(move |o| o.cen == Cen(cen)).unwrap();
-                outcome.lsns.iter().filter(move |l| l.store == store).map(move |l| (l.lsn, cen))
+            let lsns = |epoch: u64| {
+                let outcome = outcomes.iter().find(move |o| o.epoch == Epoch(epoch)).unwrap();
+                outcome.lsns.iter().filter(move |l| l.store == store).map(move |l| (l.lsn, epoch))
             };
             let kept: Vec<_> = (oldest.0..=310).flat_map(lsns).collect();
             assert_eq!(opened.reader.oldest(store), kept[0].0);
             let gone = opened.reader.locate(store, Lsn(0)).unwrap();
             assert_eq!(gone, Located::Truncated { oldest: kept[0].0 });
-            for (lsn, cen) in &kept {
-                assert_eq!(opened.reader.locate(store, Lsn(lsn.0 - 1)).unwrap(), Located::Epoch(Cen(*cen)));
+            for (lsn, epoch) in &kept {
+                assert_eq!(opened.reader.locate(store, Lsn(lsn.0 - 1)).unwrap(), Located::Epoch(Epoch(*epoch)));
             }
             let head = kept.last().unwrap().0;
             assert_eq!(opened.reader.locate(store, head).unwrap(), Located::Head);

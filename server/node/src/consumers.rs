@@ -8,7 +8,7 @@ use tribunal_codec::{Checkpoint, Webhook as Registered};
 use tribunal_http::feeds::{ConsumerPosition, ConsumerStatus, Registration, WebhookStatus};
 use tribunal_http::service::ServiceError;
 use tribunal_push::TransportError;
-use tribunal_types::{Cen, Lsn, NamespaceId, StoreId};
+use tribunal_types::{Epoch, Lsn, NamespaceId, StoreId};
 
 use crate::feeds::beyond_head;
 use crate::metrics::{ConsumerLabel, StoreLabel};
@@ -41,7 +41,7 @@ impl RecordTimes {
 }
 
 /// Returns the first epoch that a reader still needs, of all stores.
-pub fn needed(readers: &Readers, records: &Records) -> Option<Cen> {
+pub fn needed(readers: &Readers, records: &Records) -> Option<Epoch> {
     readers.slowest().into_iter().filter_map(|(store, lsn)| records.epoch_behind(store, lsn)).min()
 }
 

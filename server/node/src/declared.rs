@@ -107,7 +107,7 @@ impl Declarations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tribunal_types::Cen;
+    use tribunal_types::Epoch;
 
     const S: StoreId = StoreId(1);
 
@@ -117,7 +117,7 @@ mod tests {
 
     fn detach(declared: u64) -> ControlChange {
         let declared = ControlIndex(declared);
-        ControlChange::DetachPush(Detachment { store: S, declared, at: Cen(9), acked: Lsn(4), reason: "dead".into() })
+        ControlChange::DetachPush(Detachment { store: S, declared, at: Epoch(9), acked: Lsn(4), reason: "dead".into() })
     }
 
     fn skip(lsn: u64) -> ControlChange {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use parking_lot::RwLock;
 use tribunal_core::verdicts::item_verdict;
-use tribunal_types::{Cen, Decision, EpochInput, EpochOutcome, Lsn, PluginSlot, StoreId, TxnIx, Verdict};
+use tribunal_types::{Decision, Epoch, EpochInput, EpochOutcome, Lsn, PluginSlot, StoreId, TxnIx, Verdict};
 
 use crate::plugin_health::CallTimes;
 
@@ -80,7 +80,7 @@ impl ResolvedEpoch {
         let first = self.first_lsn[item as usize] as usize;
         let lsns = self.outcome.lsns.get(first..).unwrap_or_default();
         let lsns = lsns.iter().take_while(|at| at.txn.0 == item).map(|at| (at.store, at.lsn)).collect();
-        Some(Verdict::Committed { cen: self.outcome.cen, csn: batch.txns[t].csn, version, lsns })
+        Some(Verdict::Committed { epoch: self.outcome.epoch, csn: batch.txns[t].csn, version, lsns })
     }
 
     /// Returns the last LSN of every store that the epoch wrote, ascending store.
@@ -98,7 +98,7 @@ impl ResolvedEpoch {
 struct Window {
     epochs: VecDeque<Arc<ResolvedEpoch>>,
     bytes: usize,
-    logged: Cen,
+    logged: Epoch,
 }
 
 /// The cache.
@@ -122,15 +122,15 @@ impl EpochCache {
         self.evict(&mut window);
     }
 
-    /// Notes that outcomes up to `cen` are in the log and may leave.
-    pub fn logged(&self, cen: Cen) {
-        self.window.write().logged = cen;
+    /// Notes that outcomes up to `epoch` are in the log and may leave.
+    pub fn logged(&self, epoch: Epoch) {
+        self.window.write().logged = epoch;
     }
 
     fn evict(&self, window: &mut Window) {
         while window.bytes > self.bytes_max {
             match window.epochs.front() {
-                Some(oldest) if oldest.outcome.cen <= window.logged => {
+                Some(oldest) if oldest.outcome.epoch <= window.logged => {
                     window.bytes -= oldest.bytes;
                     window.epochs.pop_front();
                 }
@@ -139,11 +139,11 @@ impl EpochCache {
         }
     }
 
-    /// Returns epoch `cen`, if it is here.
+    /// Returns epoch `epoch`, if it is here.
     #[must_use]
-    pub fn epoch(&self, cen: Cen) -> Option<Arc<ResolvedEpoch>> {
+    pub fn epoch(&self, epoch: Epoch) -> Option<Arc<ResolvedEpoch>> {
         let window = self.window.read();
-        let at = window.epochs.binary_search_by_key(&cen, |epoch| epoch.outcome.cen).ok()?;
+        let at = window.epochs.binary_search_by_key(&epoch, |epoch| epoch.outcome.epoch).ok()?;
         window.epochs.get(at).cloned()
     }
 
@@ -174,15 +174,15 @@ mod tests {
     use super::*;
     use tribunal_types::StoreLsn;
 
-    fn epoch(cen: u64, lsns: &[(u32, u64)]) -> Arc<ResolvedEpoch> {
+    fn epoch(epoch: u64, lsns: &[(u32, u64)]) -> Arc<ResolvedEpoch> {
         let lsns = lsns.iter().map(|&(store, lsn)| StoreLsn { txn: TxnIx(0), store: StoreId(store), lsn: Lsn(lsn) });
         let outcome = EpochOutcome {
-            cen: Cen(cen),
+            epoch: Epoch(epoch),
             lsns: lsns.collect(),
             decisions: vec![Decision::Expired],
             ..EpochOutcome::default()
         };
-        let input = EpochInput { cen: Cen(cen), epoch_time_ms: 0, batches: Vec::new() };
+        let input = EpochInput { epoch: Epoch(epoch), epoch_time_ms: 0, batches: Vec::new() };
         let now = Instant::now();
         let timing = Timing { sealed_at: now, durable_at: now, resolved_at: now, plugins: Vec::new() };
         Arc::new(ResolvedEpoch::new(input, outcome, timing))
@@ -194,14 +194,14 @@ mod tests {
         cache.publish(epoch(5, &[(1, 10), (1, 11)]));
         cache.publish(epoch(6, &[(2, 1)]));
         cache.publish(epoch(7, &[(1, 12), (1, 13)]));
-        let at = |store, after| cache.following(StoreId(store), Lsn(after)).map(|e| e.outcome.cen.0);
+        let at = |store, after| cache.following(StoreId(store), Lsn(after)).map(|e| e.outcome.epoch.0);
         assert_eq!(at(1, 9), Some(5));
         assert_eq!(at(1, 10), Some(5));
         assert_eq!(at(1, 11), Some(7));
         assert_eq!(at(1, 13), None, "nothing behind the head");
         assert_eq!(at(1, 8), None, "record 9 is in the log only");
         assert_eq!(at(2, 0), Some(6));
-        assert_eq!(cache.epoch(Cen(6)).map(|e| e.outcome.cen), Some(Cen(6)));
+        assert_eq!(cache.epoch(Epoch(6)).map(|e| e.outcome.epoch), Some(Epoch(6)));
     }
 
     #[test]
@@ -209,10 +209,10 @@ mod tests {
         let cache = EpochCache::new(0);
         cache.publish(epoch(1, &[(1, 1)]));
         cache.publish(epoch(2, &[(1, 2)]));
-        assert!(cache.epoch(Cen(1)).is_some());
-        cache.logged(Cen(1));
+        assert!(cache.epoch(Epoch(1)).is_some());
+        cache.logged(Epoch(1));
         cache.publish(epoch(3, &[(1, 3)]));
-        assert!(cache.epoch(Cen(1)).is_none());
-        assert!(cache.epoch(Cen(2)).is_some());
+        assert!(cache.epoch(Epoch(1)).is_none());
+        assert!(cache.epoch(Epoch(2)).is_some());
     }
 }

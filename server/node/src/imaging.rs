@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tribunal_core::frozen::Frozen;
 use tribunal_core::resolver::Resolver;
-use tribunal_types::{Cen, ControlIndex, StateImage};
+use tribunal_types::{ControlIndex, Epoch, StateImage};
 
 /// Column of a state image with the last control entry that it includes; the resolver's own columns lie below.
 pub const CONTROL_COLUMN: u16 = 0xff00;
@@ -55,8 +55,8 @@ impl Imaging {
 
 impl TakenImage {
     /// Returns the epoch behind which it was taken.
-    pub fn cen(&self) -> Cen {
-        self.state.cen()
+    pub fn epoch(&self) -> Epoch {
+        self.state.epoch()
     }
 
     /// Puts the image together.

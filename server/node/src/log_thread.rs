@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tribunal_log::{DiskLog, DurableLog, HoldBack, ImageWriter, LogError};
-use tribunal_types::{Batch, Cen, ControlChange, ControlIndex, StoreId};
+use tribunal_types::{Batch, ControlChange, ControlIndex, Epoch, StoreId};
 
 use crate::epoch_cache::{EpochCache, ResolvedEpoch};
 use crate::imaging::TakenImage;
@@ -29,16 +29,16 @@ pub enum Job {
         /// The state.
         image: Box<TakenImage>,
         /// What the stores that the log waits for have applied.
-        applied: Vec<(StoreId, Cen)>,
+        applied: Vec<(StoreId, Epoch)>,
         /// The node stops: this one must be written even if another is under way.
         last: bool,
     },
     /// Drop epochs, as far as retention allows.
     Truncate {
         /// Epochs below this one.
-        below: Cen,
+        below: Epoch,
         /// But only as far as these stores have applied them.
-        applied: Vec<(StoreId, Cen)>,
+        applied: Vec<(StoreId, Epoch)>,
     },
     /// Finish and end.
     Stop,
@@ -57,7 +57,7 @@ pub struct Ties {
     /// How much of the log a store may hold back.
     pub quota: HoldBack,
     /// Returns the first epoch that a reader still needs.
-    pub needed: Box<dyn Fn() -> Option<Cen> + Send>,
+    pub needed: Box<dyn Fn() -> Option<Epoch> + Send>,
     /// How much of the log readers may hold back.
     pub readers_quota: HoldBack,
 }
@@ -107,7 +107,7 @@ pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, ties: &Ties) {
                     let _ = events.send(Message::Durable(batch));
                 })
             }
-            Job::Outcome(epoch) => log.append_outcome(&epoch.outcome).map(|()| cache.logged(epoch.outcome.cen)),
+            Job::Outcome(epoch) => log.append_outcome(&epoch.outcome).map(|()| cache.logged(epoch.outcome.epoch)),
             Job::Control(index, change) => {
                 mark_is_behind = true;
                 log.append_control(index, &change).and_then(|()| log.sync()).map(|()| {
@@ -150,12 +150,12 @@ fn append(log: &mut DiskLog, batch: &Batch, metrics: &Metrics) -> Result<(), Log
 }
 
 /// Drops what every store has applied, and names the stores that keep the log from being shorter than their quota.
-fn truncate(log: &mut DiskLog, below: Cen, applied: &[(StoreId, Cen)], ties: &Ties) -> Result<(), LogError> {
+fn truncate(log: &mut DiskLog, below: Epoch, applied: &[(StoreId, Epoch)], ties: &Ties) -> Result<(), LogError> {
     let bound = log.held_back_below(ties.quota).min(below);
     for (store, _) in applied.iter().filter(|(_, applied)| *applied < bound) {
         let _ = ties.events.send(Message::OverQuota(*store, bound));
     }
-    let stores = applied.iter().map(|(_, applied)| *applied).fold(below, Cen::min);
+    let stores = applied.iter().map(|(_, applied)| *applied).fold(below, Epoch::min);
     // A reader's checkpoint outweighs the age of the log, not its size.
     let readers = (ties.needed)().map_or(stores, |needed| needed.max(log.held_back_below(ties.readers_quota)));
     log.truncate(stores.min(readers))
@@ -164,17 +164,17 @@ fn truncate(log: &mut DiskLog, below: Cen, applied: &[(StoreId, Cen)], ties: &Ti
 fn store_image(
     writer: ImageWriter,
     image: Box<TakenImage>,
-    applied: Vec<(StoreId, Cen)>,
+    applied: Vec<(StoreId, Epoch)>,
     jobs: Sender<Job>,
 ) -> Option<JoinHandle<()>> {
     let run = move || {
         let image = image.into_image();
         match writer.write(&image) {
             Ok(()) => {
-                let _ = jobs.send(Job::Truncate { below: image.cen, applied });
+                let _ = jobs.send(Job::Truncate { below: image.epoch, applied });
             }
             // The log is whole without it; only a restart takes longer, and nothing is truncated.
-            Err(error) => tracing::error!(%error, epoch = image.cen.0, "no state image was written"),
+            Err(error) => tracing::error!(%error, epoch = image.epoch.0, "no state image was written"),
         }
     };
     match std::thread::Builder::new().name("image".into()).spawn(run) {

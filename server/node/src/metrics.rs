@@ -319,7 +319,7 @@ impl Metrics {
         for fallback in &outcome.fallbacks {
             let slot = fallback.level.map_or("rule", |level| level.name());
             self.plugin_faults.get_or_create(&SlotLabel { slot: slot.to_owned() }).inc();
-            tracing::error!(slot, epoch = outcome.cen.0, fault = %fallback.fault, "a plugin failed; its native twin decided this epoch");
+            tracing::error!(slot, epoch = outcome.epoch.0, fault = %fallback.fault, "a plugin failed; its native twin decided this epoch");
         }
     }
 

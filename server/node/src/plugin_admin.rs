@@ -17,7 +17,7 @@ use tribunal_http::plugin_service::{
     Activate, Activation, Health, Measured, Overview, Plugin, Plugins, Slot, Upload, Uploaded, Version,
 };
 use tribunal_http::service::{Answer, ServiceError};
-use tribunal_types::{Cen, ControlChange, Isolation, PluginChoice, PluginSlot};
+use tribunal_types::{ControlChange, Epoch, Isolation, PluginChoice, PluginSlot};
 use tribunal_wasm::{BUILTINS, World};
 
 use crate::artefacts::{Artefact, ArtefactDigest, hex};
@@ -334,11 +334,11 @@ impl Parts {
         if !matches!(slot, PluginSlot::Adaptor(_)) {
             settings.host = self.modules.host_name().map_err(unavailable)?;
         }
-        self.write(PluginChoice { config: settings.text(), ..target }, Cen(0))
+        self.write(PluginChoice { config: settings.text(), ..target }, Epoch(0))
     }
 
     /// Loads a choice and writes its entry; returns when it is durable and the sequencer has taken it over.
-    fn write(&self, choice: PluginChoice, from: Cen) -> Result<Activation, ServiceError> {
+    fn write(&self, choice: PluginChoice, from: Epoch) -> Result<Activation, ServiceError> {
         let ready = self.modules.load(&choice).map_err(|why| mistake("plugin_refused", "/config", why))?;
         self.modules.prepare(ready);
         let (reply, applied) = oneshot::channel();

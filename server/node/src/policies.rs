@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use tribunal_core::native::NativeRule;
 use tribunal_core::policy::{Policies, PolicyFault, Validation, Validator, ValidatorColumns, group};
-use tribunal_types::{Cen, ControlIndex, Isolation, PluginChoice, PluginSlot};
+use tribunal_types::{ControlIndex, Epoch, Isolation, PluginChoice, PluginSlot};
 
 use crate::config::{Config, PolicyHost};
 use crate::modules::{Loaded, LoadedRule, Modules, Ready, named};
@@ -89,7 +89,13 @@ impl PolicySet {
     }
 
     /// Takes an entry of the control log, which the epoch `next` is the first to carry. Returns the slots that changed.
-    pub fn activate(&mut self, index: ControlIndex, choice: &PluginChoice, from: Cen, next: Cen) -> Vec<PluginSlot> {
+    pub fn activate(
+        &mut self,
+        index: ControlIndex,
+        choice: &PluginChoice,
+        from: Epoch,
+        next: Epoch,
+    ) -> Vec<PluginSlot> {
         let holds = {
             let mut slots = self.slots.write();
             let holds = slots.apply(index, choice, from, next);
@@ -109,7 +115,7 @@ impl PolicySet {
     }
 
     /// Lets everything hold whose epoch `next` is. Returns the slots that changed.
-    pub fn advance(&mut self, next: Cen) -> Vec<PluginSlot> {
+    pub fn advance(&mut self, next: Epoch) -> Vec<PluginSlot> {
         if !self.anything_waits {
             return Vec::new();
         }
@@ -190,7 +196,7 @@ impl PolicySet {
     ///
     /// # Errors
     /// If something is not here that was asked for.
-    pub fn go_live(&mut self) -> Result<Vec<(PluginChoice, Cen)>, String> {
+    pub fn go_live(&mut self) -> Result<Vec<(PluginChoice, Epoch)>, String> {
         let slots = self.slots.read().clone();
         let host = self.modules.host_name()?;
         let native = self.modules.host() == PolicyHost::Native;
@@ -206,7 +212,7 @@ impl PolicySet {
             self.run(ready);
             let waiting = state.and_then(|state| state.waiting()).filter(|_| !native);
             if active.is_none_or(|entry| !is_same_code(&entry.choice, &want)) {
-                missing.push((want, Cen(0)));
+                missing.push((want, Epoch(0)));
             }
             if let Some(entry) = waiting {
                 let want = on_host(&entry.choice, &host);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
-use tribunal_types::{Cen, Lsn, StoreId};
+use tribunal_types::{Epoch, Lsn, StoreId};
 
 /// Progress of one store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct StoreProgress {
     /// Newest record that the storage has acknowledged as durable.
     pub acked: Lsn,
     /// Snapshot that the storage holds.
-    pub applied: Cen,
+    pub applied: Epoch,
     /// Nothing is pushed to the storage any more, so nothing more will be applied.
     pub detached: bool,
 }
@@ -53,13 +53,13 @@ impl Published {
     }
 
     /// Returns the last complete epoch.
-    pub fn last(&self) -> Cen {
-        Cen(self.last.load(Ordering::Acquire))
+    pub fn last(&self) -> Epoch {
+        Epoch(self.last.load(Ordering::Acquire))
     }
 
     /// Returns the oldest snapshot that can still be judged.
-    pub fn floor(&self) -> Cen {
-        Cen(self.floor.load(Ordering::Acquire))
+    pub fn floor(&self) -> Epoch {
+        Epoch(self.floor.load(Ordering::Acquire))
     }
 
     /// Notes how long an epoch took from its seal to its verdicts. Called by one thread only.
@@ -102,7 +102,7 @@ impl Published {
 
     /// Publishes a complete epoch. Stores come by [`Published::set_store`] before, so that nobody who sees the epoch
     /// misses its records.
-    pub fn set_epoch(&self, last: Cen, floor: Cen) {
+    pub fn set_epoch(&self, last: Epoch, floor: Epoch) {
         self.floor.store(floor.0, Ordering::Release);
         self.last.store(last.0, Ordering::Release);
     }

@@ -15,7 +15,7 @@ use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_core::visibility::{Delivery, Visibility};
 use tribunal_log::{DiskLog, DurableLog, LogOptions, LogReader};
-use tribunal_types::{Bounds, Cen, ControlChange, ControlIndex, GroupId, Lsn, PluginChoice, limits};
+use tribunal_types::{Bounds, ControlChange, ControlIndex, Epoch, GroupId, Lsn, PluginChoice, limits};
 
 use crate::config::Config;
 use crate::declared::Declarations;
@@ -56,7 +56,7 @@ pub struct Recovered {
     /// Threads for the shards.
     pub workers: Workers,
     /// What shall hold and the control log does not say yet.
-    pub activations: Vec<(PluginChoice, Cen)>,
+    pub activations: Vec<(PluginChoice, Epoch)>,
     /// Bounds that the configuration asks for and the control log does not say yet.
     pub bounds: Option<Bounds>,
 }
@@ -106,7 +106,7 @@ pub fn recover(config: &Config, modules: Arc<Modules>) -> Result<Recovered, Stri
         let (input, recorded) = entry.map_err(|error| error.to_string())?;
         let upto = input.batches.iter().map(|batch| batch.control).max().unwrap_or_default();
         replay.apply_controls(upto);
-        replay.policies.advance(input.cen);
+        replay.policies.advance(input.epoch);
         let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
         let executor = BySize { workers: &workers, operations };
         match recorded {

@@ -20,8 +20,9 @@ use tribunal_core::resolver::Resolver;
 use tribunal_core::visibility::{Delivery, Visibility};
 use tribunal_log::HoldBack;
 use tribunal_types::{
-    Batch, Cen, ControlChange, ControlIndex, Decision, Detachment, EpochInput, FenceItem, FenceResult, Given, GroupId,
-    ImportedVersion, Lsn, NamespaceId, PluginSlot, Reason, StoreId, StoreSpec, TxnId, TxnRequest, Verdict, VerdictAt,
+    Batch, ControlChange, ControlIndex, Decision, Detachment, Epoch, EpochInput, FenceItem, FenceResult, Given,
+    GroupId, ImportedVersion, Lsn, NamespaceId, PluginSlot, Reason, StoreId, StoreSpec, TxnId, TxnRequest, Verdict,
+    VerdictAt,
 };
 
 use crate::config::EpochLength;
@@ -68,7 +69,7 @@ pub enum Message {
     /// A storage came back with this watermark.
     Rewound(StoreId, ControlIndex, Lsn),
     /// Without this store, the log could be truncated below this epoch and its quota be kept.
-    OverQuota(StoreId, Cen),
+    OverQuota(StoreId, Epoch),
     /// Finish what is under way and end.
     Stop,
 }
@@ -186,7 +187,7 @@ pub struct Sequencer {
     control_next: ControlIndex,
     opened_at: Option<Instant>,
     image_bytes: u64,
-    image_at: Cen,
+    image_at: Epoch,
     imaging: Option<Imaging>,
     heard: BTreeMap<StoreId, Heard>,
 }
@@ -361,7 +362,7 @@ impl Sequencer {
     }
 
     /// Proposes to let the log go on without a store that holds too much of it back.
-    fn over_quota(&mut self, store: StoreId, bound: Cen) {
+    fn over_quota(&mut self, store: StoreId, bound: Epoch) {
         let (Some(declared), Some(heard)) = (self.start.declared.store(store), self.heard.get_mut(&store)) else {
             return;
         };
@@ -530,9 +531,9 @@ impl Sequencer {
                 Err(_) => self.imports.push_front((versions, reply)),
             }
         }
-        let cen = self.start.epochs.next_of(self.start.group);
+        let epoch = self.start.epochs.next_of(self.start.group);
         let clock_ms = unix_micros() / 1000;
-        let batch = Arc::new(self.start.batcher.seal(cen, cen, self.start.control, clock_ms));
+        let batch = Arc::new(self.start.batcher.seal(epoch, epoch, self.start.control, clock_ms));
         self.image_bytes += (batch.keys.len() + batch.values.len() + 64 * batch.txns.len()) as u64;
         self.sealed.push_back((std::mem::take(&mut self.open), Instant::now()));
         self.opened_at = None;
@@ -557,7 +558,7 @@ impl Sequencer {
             let waiters = waiters.take().unwrap_or_default();
             let control = input.batches.iter().map(|batch| batch.control).max().unwrap_or_default();
             self.apply_controls(control);
-            self.start.policies.advance(input.cen).iter().for_each(&mut self.start.on_slot);
+            self.start.policies.advance(input.epoch).iter().for_each(&mut self.start.on_slot);
             self.resolve(input, waiters, sealed_at, durable_at);
         }
         if self.sealed.is_empty() {
@@ -576,7 +577,7 @@ impl Sequencer {
             self.start.policies.fell_back(fallback.level);
         }
         let epoch = Arc::new(ResolvedEpoch::new(input, outcome, timing));
-        self.start.visibility.note_epoch(epoch.outcome.cen, &epoch.last_lsns().collect::<Vec<_>>());
+        self.start.visibility.note_epoch(epoch.outcome.epoch, &epoch.last_lsns().collect::<Vec<_>>());
         self.shared.cache.publish(Arc::clone(&epoch));
         self.publish_stores();
         self.publish_epoch();
@@ -615,7 +616,7 @@ impl Sequencer {
         }
         self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
         for (waiter, at) in waiters.given.into_iter().zip(&outcome.given) {
-            let answer = if at.cen == outcome.cen { decided(at.item) } else { Answer::Stored(*at) };
+            let answer = if at.epoch == outcome.epoch { decided(at.item) } else { Answer::Stored(*at) };
             answers.push((waiter.ticket, Answered { answer, spent: waiter.spent }));
         }
         self.start.dispatch.answer(answers);
@@ -677,7 +678,7 @@ impl Sequencer {
     }
 
     /// Returns what the stores that the log waits for have applied.
-    fn applied(&self) -> Vec<(StoreId, Cen)> {
+    fn applied(&self) -> Vec<(StoreId, Epoch)> {
         let attached = self.start.declared.stores().filter(|store| store.detached.is_none());
         attached.map(|store| (store.spec.id, self.start.visibility.applied(store.spec.id))).collect()
     }
@@ -720,7 +721,7 @@ impl Sequencer {
         let Some(imaging) = &mut self.imaging else { return };
         if let Some(taken) = imaging.go_on(&mut self.start.resolver, patience) {
             self.imaging = None;
-            self.image_at = taken.cen();
+            self.image_at = taken.epoch();
             let (image, last) = (Box::new(taken), patience == Duration::MAX);
             let _ = self.log.send(Job::Image { image, applied: self.applied(), last });
         }

@@ -19,7 +19,7 @@ use tribunal_http::service::{
     TxnStatus, VersionInfo, Watermarks,
 };
 use tribunal_types::{
-    ApiKey, Cen, ControlChange, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot,
+    ApiKey, ControlChange, Epoch, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot,
     StoreSpec, TxnId, TxnRequest, Verdict, VerdictAt, limits,
 };
 
@@ -155,11 +155,11 @@ impl NodeService {
 
     /// Looks a stored verdict up, in memory or in the log.
     async fn stored(&self, at: VerdictAt) -> Result<Decided, ServiceError> {
-        let verdict = match self.shared.cache.epoch(at.cen) {
+        let verdict = match self.shared.cache.epoch(at.epoch) {
             Some(epoch) => epoch.verdict(at.item),
             None => {
                 let log = self.records.log.clone();
-                let read = tokio::task::spawn_blocking(move || log.epoch(at.cen)).await;
+                let read = tokio::task::spawn_blocking(move || log.epoch(at.epoch)).await;
                 let unavailable = |detail| ServiceError::Unavailable { detail };
                 let read = read.map_err(|error| unavailable(error.to_string()))?;
                 let epoch = read.map_err(|error| unavailable(error.to_string()))?;
@@ -172,7 +172,7 @@ impl NodeService {
             pointer: String::new(),
             detail: format!(
                 "this transaction was decided in epoch {}, whose log is truncated by now; read its rows to see how",
-                at.cen
+                at.epoch
             ),
         })?;
         let csn = match verdict {
@@ -184,25 +184,25 @@ impl NodeService {
 
     /// Under `ack: applied`, waits until every store that a commit wrote has applied it.
     async fn until_applied(&self, mut decided: Decided, ack: AckMode, deadline: Instant) -> Decided {
-        let (AckMode::Applied, Verdict::Committed { cen, lsns, .. }) = (ack, &decided.verdict) else {
+        let (AckMode::Applied, Verdict::Committed { epoch, lsns, .. }) = (ack, &decided.verdict) else {
             return decided;
         };
         let start = Instant::now();
         let stores: Vec<StoreId> = lsns.iter().map(|(store, _)| *store).collect();
-        let applied = self.until_visible(&stores, *cen, deadline).await.is_ok();
+        let applied = self.until_visible(&stores, *epoch, deadline).await.is_ok();
         decided.applied = Some(applied);
         decided.phases.apply_us = micros(start.elapsed());
         self.shared.metrics.phases.apply.add(u64::from(decided.phases.apply_us), 1);
         decided
     }
 
-    /// Waits until all `stores` have applied epoch `cen`.
-    async fn until_visible(&self, stores: &[StoreId], cen: Cen, deadline: Instant) -> Result<(), StoreId> {
+    /// Waits until all `stores` have applied epoch `epoch`.
+    async fn until_visible(&self, stores: &[StoreId], epoch: Epoch, deadline: Instant) -> Result<(), StoreId> {
         let published = &self.shared.published;
         let (mut changes, mut ended) = (published.subscribe(), published.ended());
         loop {
             changes.borrow_and_update();
-            let behind = |store: &&StoreId| published.store(**store).is_none_or(|p| p.applied < cen);
+            let behind = |store: &&StoreId| published.store(**store).is_none_or(|p| p.applied < epoch);
             let Some(&store) = stores.iter().find(behind) else { return Ok(()) };
             let detached = stores.iter().find(|store| published.store(**store).is_some_and(|p| p.detached));
             if let Some(never) = detached.or(self.stopping.load(Ordering::Relaxed).then_some(&store)) {
@@ -426,8 +426,8 @@ impl NodeService {
         ServiceError::StoreLagging { store, retry_after_ms }
     }
 
-    fn applied(&self, store: StoreId) -> Cen {
-        self.shared.published.store(store).map_or(Cen(0), |progress| progress.applied)
+    fn applied(&self, store: StoreId) -> Epoch {
+        self.shared.published.store(store).map_or(Epoch(0), |progress| progress.applied)
     }
 
     pub(crate) fn watermarks_of(&self, store: StoreId) -> Result<Watermarks, ServiceError> {
@@ -553,7 +553,7 @@ impl Service for NodeService {
     fn import(&self, _namespace: NamespaceId, versions: Vec<ImportedVersion>) -> Reply<'_, u64> {
         Box::pin(async move {
             let last = self.shared.published.last();
-            if let Some(at) = versions.iter().position(|v| v.version.cen() > last) {
+            if let Some(at) = versions.iter().position(|v| v.version.epoch() > last) {
                 return Err(ServiceError::ClientMistake {
                     code: "version_from_the_future",
                     pointer: format!("/{at}/version"),
@@ -639,8 +639,8 @@ fn judged(verdict: Verdict) -> Decided {
     Decided { verdict, csn: None, replayed: false, applied: None, phases: Phases::default(), traceparent: None }
 }
 
-fn fenced(cen: Cen) -> Decided {
-    judged(Verdict::Aborted { cen, reason: Reason::Fenced, conflicts: Vec::new() })
+fn fenced(epoch: Epoch) -> Decided {
+    judged(Verdict::Aborted { epoch, reason: Reason::Fenced, conflicts: Vec::new() })
 }
 
 fn micros(duration: Duration) -> u32 {

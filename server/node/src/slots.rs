@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tribunal_http::plugin_service::{Activation, FilledBy};
-use tribunal_types::{Cen, ControlIndex, PluginChoice, PluginSlot};
+use tribunal_types::{ControlIndex, Epoch, PluginChoice, PluginSlot};
 
 /// What a slot remembers of what held before.
 const DEPTH_MAX: usize = 32;
@@ -75,9 +75,9 @@ pub struct Entry {
     /// What it says.
     pub choice: PluginChoice,
     /// Earliest epoch.
-    pub from: Cen,
+    pub from: Epoch,
     /// First epoch that it decided; `None` if nobody remembers.
-    pub since: Option<Cen>,
+    pub since: Option<Epoch>,
     /// Whether the configuration, and not a request, put it there: then another configuration may replace it.
     pub configured: bool,
 }
@@ -95,7 +95,7 @@ impl Entry {
     }
 }
 
-fn shown(control: ControlIndex, choice: &PluginChoice, from: Cen) -> Activation {
+fn shown(control: ControlIndex, choice: &PluginChoice, from: Epoch) -> Activation {
     let Settings { init, by, .. } = Settings::of(choice);
     Activation {
         control,
@@ -154,7 +154,7 @@ impl SlotState {
     }
 
     /// Lets an entry hold from epoch `since` on.
-    fn hold(&mut self, mut entry: Entry, since: Cen) {
+    fn hold(&mut self, mut entry: Entry, since: Epoch) {
         if Settings::of(&entry.choice).by == Word::Rollback {
             while self.stack.last().is_some_and(|top| !top.is_same_plugin(&entry.choice)) {
                 self.stack.pop();
@@ -188,7 +188,7 @@ pub struct Slots {
 
 impl Slots {
     /// Takes an entry of the control log, which the epoch `next` is the first to carry. Returns whether it holds at once.
-    pub fn apply(&mut self, index: ControlIndex, choice: &PluginChoice, from: Cen, next: Cen) -> bool {
+    pub fn apply(&mut self, index: ControlIndex, choice: &PluginChoice, from: Epoch, next: Epoch) -> bool {
         let state = self.by_slot.entry(choice.slot.clone()).or_default();
         let configured = Settings::of(choice).by == Word::Configuration;
         let entry = Entry { index, choice: choice.clone(), from, since: None, configured };
@@ -203,7 +203,7 @@ impl Slots {
     }
 
     /// Lets everything hold whose epoch `next` is. Returns the slots that changed.
-    pub fn advance(&mut self, next: Cen) -> Vec<PluginSlot> {
+    pub fn advance(&mut self, next: Epoch) -> Vec<PluginSlot> {
         let mut changed = Vec::new();
         for (slot, state) in &mut self.by_slot {
             if let Some(entry) = state.waiting.take_if(|entry| entry.from <= next) {
@@ -237,7 +237,7 @@ impl Slots {
         let mut words = Vec::new();
         for state in self.by_slot.values() {
             for entry in &state.stack {
-                words.extend([entry.index.0, entry.since.map_or(0, |cen| cen.0), u64::from(entry.configured)]);
+                words.extend([entry.index.0, entry.since.map_or(0, |epoch| epoch.0), u64::from(entry.configured)]);
             }
             words
                 .extend(state.waiting.iter().flat_map(|entry| [entry.index.0 | WAITS, 0, u64::from(entry.configured)]));
@@ -248,10 +248,10 @@ impl Slots {
     /// Restores the slots from an image and the entries of the control log that it includes, in their order. Without an
     /// image's word, entries count as if each had held at once.
     #[must_use]
-    pub fn restore(words: Option<&[u64]>, entries: &[(ControlIndex, PluginChoice, Cen)], next: Cen) -> Slots {
+    pub fn restore(words: Option<&[u64]>, entries: &[(ControlIndex, PluginChoice, Epoch)], next: Epoch) -> Slots {
         let mut slots = Slots::default();
         for (index, choice, from) in entries {
-            slots.apply(*index, choice, if words.is_some() { *from } else { Cen(0) }, next);
+            slots.apply(*index, choice, if words.is_some() { *from } else { Epoch(0) }, next);
         }
         let Some(words) = words else { return slots };
         for state in slots.by_slot.values_mut() {
@@ -261,7 +261,7 @@ impl Slots {
             let found = entries.iter().find(|(index, ..)| index.0 == word[0] & !WAITS);
             let Some((index, choice, from)) = found else { continue };
             let state = slots.by_slot.entry(choice.slot.clone()).or_default();
-            let since = (word[1] > 0).then_some(Cen(word[1]));
+            let since = (word[1] > 0).then_some(Epoch(word[1]));
             let entry = Entry { index: *index, choice: choice.clone(), from: *from, since, configured: word[2] == 1 };
             if word[0] & WAITS == 0 {
                 state.stack.push(entry);
@@ -293,7 +293,7 @@ mod tests {
         let mut slots = Slots::default();
         let mut held = Vec::new();
         for (at, word) in script.split(' ').enumerate() {
-            let next = Cen(at as u64 + 1);
+            let next = Epoch(at as u64 + 1);
             let (word, from) = word.split_once('@').map_or((word, 0), |(word, from)| (word, from.parse().unwrap()));
             let (name, by) = match word.split_at(1) {
                 ("-", name) => (name, Word::Rollback),
@@ -301,7 +301,7 @@ mod tests {
                 _ => (word, Word::Activate),
             };
             if word != "_" {
-                slots.apply(ControlIndex(at as u64 + 1), &choice(name, by), Cen(from), next);
+                slots.apply(ControlIndex(at as u64 + 1), &choice(name, by), Epoch(from), next);
             }
             slots.advance(next);
             let active = slots.slot(&PluginSlot::Rule).and_then(SlotState::active);
@@ -350,7 +350,7 @@ mod tests {
     fn an_image_brings_back_what_held_and_what_waits() {
         for script in [".f aa bbb -aa ccc@99", ".f aa@3 bbb@50 _", ".f", ".f aa@9 bbb@9 -f"] {
             let (_, slots) = played(script);
-            let mut entries: Vec<(ControlIndex, PluginChoice, Cen)> = Vec::new();
+            let mut entries: Vec<(ControlIndex, PluginChoice, Epoch)> = Vec::new();
             for (at, word) in script.split(' ').enumerate().filter(|(_, word)| *word != "_") {
                 let (word, from) = word.split_once('@').map_or((word, 0), |(word, from)| (word, from.parse().unwrap()));
                 let by = match &word[..1] {
@@ -358,13 +358,17 @@ mod tests {
                     "." => Word::Configuration,
                     _ => Word::Activate,
                 };
-                entries.push((ControlIndex(at as u64 + 1), choice(word.trim_start_matches(['-', '.']), by), Cen(from)));
+                entries.push((
+                    ControlIndex(at as u64 + 1),
+                    choice(word.trim_start_matches(['-', '.']), by),
+                    Epoch(from),
+                ));
             }
-            let again = Slots::restore(Some(&slots.image()), &entries, Cen(6));
+            let again = Slots::restore(Some(&slots.image()), &entries, Epoch(6));
             let (before, after) = (slots.slot(&PluginSlot::Rule).unwrap(), again.slot(&PluginSlot::Rule).unwrap());
             assert_eq!((&after.stack, &after.waiting), (&before.stack, &before.waiting), "{script}");
             assert_eq!(after.history, before.history, "{script}");
-            let naive = Slots::restore(None, &entries, Cen(6));
+            let naive = Slots::restore(None, &entries, Epoch(6));
             assert!(!naive.anything_waits());
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tribunal_http::feeds::{Stats, Summary, Timed};
-use tribunal_types::Cen;
+use tribunal_types::Epoch;
 
 use crate::distribution::Counts;
 use crate::metrics::Metrics;
@@ -77,7 +77,7 @@ impl Window {
 
     /// Returns what happened since the oldest sample.
     #[must_use]
-    pub fn stats(&self, epoch: Cen) -> Stats {
+    pub fn stats(&self, epoch: Epoch) -> Stats {
         let now = self.now();
         let samples = self.samples.lock();
         let Some(then) = samples.front() else { return Stats::default() };

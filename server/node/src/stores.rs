@@ -10,7 +10,7 @@ use tribunal_core::row_key::RowKeyer;
 use tribunal_http::service::Catalog;
 use tribunal_log::{Located, LogReader};
 use tribunal_push::{AckSink, LogSource, Pending, PushWatch, ReadLimit, SourceError};
-use tribunal_types::{Cen, ControlChange, ControlIndex, Detachment, Lsn, RecordBatch, StoreId};
+use tribunal_types::{ControlChange, ControlIndex, Detachment, Epoch, Lsn, RecordBatch, StoreId};
 
 use crate::declared::{Declarations, DeclaredStore};
 use crate::epoch_cache::{EpochCache, ResolvedEpoch};
@@ -139,12 +139,12 @@ impl Records {
 
     /// Returns the epoch of the first record behind `after`; `None` if there is none, or it is gone. May read the disk.
     #[must_use]
-    pub fn epoch_behind(&self, store: StoreId, after: Lsn) -> Option<Cen> {
+    pub fn epoch_behind(&self, store: StoreId, after: Lsn) -> Option<Epoch> {
         if let Some(epoch) = self.cache.following(store, after) {
-            return Some(epoch.outcome.cen);
+            return Some(epoch.outcome.epoch);
         }
         match self.log.locate(store, after) {
-            Ok(Located::Epoch(cen)) => Some(cen),
+            Ok(Located::Epoch(epoch)) => Some(epoch),
             _ => None,
         }
     }
@@ -157,8 +157,8 @@ impl Records {
         if let Some(epoch) = self.cache.following(store, after) {
             return Some(epoch.input.epoch_time_ms);
         }
-        let cen = self.epoch_behind(store, after)?;
-        self.log.epoch(cen).ok()?.map(|epoch| epoch.0.epoch_time_ms)
+        let epoch = self.epoch_behind(store, after)?;
+        self.log.epoch(epoch).ok()?.map(|epoch| epoch.0.epoch_time_ms)
     }
 
     /// Returns the oldest record that is still kept.
@@ -179,9 +179,9 @@ impl Records {
         match self.log.locate(store, after).map_err(unreadable)? {
             Located::Head => Ok(()),
             Located::Truncated { oldest } => Err(NoRecords::Truncated(oldest)),
-            Located::Epoch(cen) => {
-                let Some(epoch) = self.log.epoch(cen).map_err(unreadable)? else {
-                    return Err(NoRecords::Unreadable(format!("epoch {cen} is indexed but not stored")));
+            Located::Epoch(epoch) => {
+                let Some(epoch) = self.log.epoch(epoch).map_err(unreadable)? else {
+                    return Err(NoRecords::Unreadable(format!("epoch {epoch} is indexed but not stored")));
                 };
                 records_of(&epoch.0, &epoch.1, store, after, page, records_max, bytes_max);
                 Ok(())

@@ -108,7 +108,7 @@ fn a_fault_after_activation_is_stood_in_for_and_seen() {
     let node = Node::start(dir.path());
     // It behaves in every epoch that the kit tries, and traps in those of a living node.
     let rank =
-        "(if (i32.and (i64.gt_u (local.get $cen) (i64.const 60)) (i64.lt_u (local.get $cen) (i64.const 1000000)))
+        "(if (i32.and (i64.gt_u (local.get $epoch) (i64.const 60)) (i64.lt_u (local.get $epoch) (i64.const 1000000)))
                    (then (unreachable)))
                 (i32.store (i32.const 516) (local.get $csn)) (i32.store (i32.const 520) (local.get $csns))
                 (i32.store (i32.const 524) (local.get $csn)) (i32.store (i32.const 528) (local.get $csns))

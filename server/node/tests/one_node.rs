@@ -158,7 +158,7 @@ fn a_session_sees_its_own_writes() {
     let begun = node.post("/v1/txns", &begin);
     assert_eq!(begun.status, 201, "{}", begun.body);
     let number = |value: &Value| value.as_str().expect("a decimal string").parse::<u64>().expect("a number");
-    assert!(number(&begun.body["snapshots"]["kv"]) >= number(&verdict["cen"]), "{}", begun.body);
+    assert!(number(&begun.body["snapshots"]["kv"]) >= number(&verdict["epoch"]), "{}", begun.body);
     assert_eq!(row(&node, "mine").expect("no waiting is needed any more")["value"], 7);
 }
 

@@ -76,7 +76,7 @@ fn slot(node: &Node, name: &str) -> Value {
 }
 
 fn epoch(node: &Node) -> u64 {
-    node.get("/version").body["epoch"].as_str().and_then(|cen| cen.parse().ok()).expect("an epoch")
+    node.get("/version").body["epoch"].as_str().and_then(|epoch| epoch.parse().ok()).expect("an epoch")
 }
 
 fn a_rule_decides_from_its_epoch_on_under_load_and_back(folder: &Path) {
@@ -112,10 +112,10 @@ fn a_rule_decides_from_its_epoch_on_under_load_and_back(folder: &Path) {
         (from, contests)
     });
     let (from, contests) = contests;
-    for &(cen, second_won) in &contests {
-        assert_eq!(second_won, cen >= from, "epoch {cen}, activated from {from} on");
+    for &(epoch, second_won) in &contests {
+        assert_eq!(second_won, epoch >= from, "epoch {epoch}, activated from {from} on");
     }
-    assert!(contests.iter().any(|(cen, _)| *cen < from) && contests.iter().any(|(cen, _)| *cen >= from));
+    assert!(contests.iter().any(|(epoch, _)| *epoch < from) && contests.iter().any(|(epoch, _)| *epoch >= from));
 
     let rule = slot(&node, "rule");
     assert_eq!((&rule["active"]["name"], &rule["since_epoch"]), (&json!("most-writes-wins"), &json!(from.to_string())));
@@ -188,7 +188,7 @@ fn a_validator_adds_a_bound_to_its_level(folder: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     done(folder, &["push", "--url", &node.url, "bounded-staleness"]);
-    let old = node.put_row("x", 1)["cen"].clone();
+    let old = node.put_row("x", 1)["epoch"].clone();
     for n in 0..6 {
         node.put_row("other", n);
     }
@@ -219,7 +219,7 @@ fn a_validator_adds_a_bound_to_its_level(folder: &Path) {
     // Lost updates are defeated as before.
     let seen = node.put_row("x", 2);
     node.put_row("x", 3);
-    let stale = json!({"isolation": "snapshot", "snapshots": {"kv": seen["cen"]},
+    let stale = json!({"isolation": "snapshot", "snapshots": {"kv": seen["epoch"]},
         "reads": [{"store": "kv", "key": "x", "version": seen["version"]}],
         "writes": [{"op": "put", "store": "kv", "key": "x", "value": 9}]});
     assert_eq!(node.commit(&stale).body["reason"], "write_conflict");

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use tribunal_types::{Ack, Cen, Csn, Lsn, RecordBatch, RecordHead, Span, StoreId, TxnId, Version};
+use tribunal_types::{Ack, Csn, Epoch, Lsn, RecordBatch, RecordHead, Span, StoreId, TxnId, Version};
 
 use crate::pusher::{EncodeFault, encode};
 use crate::{Adaptor, Transport, TransportError};
@@ -105,10 +105,10 @@ impl Attachment {
 
     /// Moves the watermark from `after` to `upto`, by records without rows.
     async fn step(&self, after: Lsn, upto: Lsn) -> Result<Lsn, AttachRefusal> {
-        let version = Version::new(Cen(1), 0).expect("epoch 1 fits");
+        let version = Version::new(Epoch(1), 0).expect("epoch 1 fits");
         let record = |lsn| RecordHead {
             lsn: Lsn(lsn),
-            cen: version.cen(),
+            epoch: version.epoch(),
             csn: Csn::default(),
             version,
             txn_id: TxnId::default(),

@@ -310,7 +310,7 @@ fn traceparent(records: &RecordBatch) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tribunal_types::{Cen, Csn, Span, TxnId, Version};
+    use tribunal_types::{Csn, Epoch, Span, TxnId, Version};
 
     #[test]
     fn the_signature_is_what_anybody_can_compute() {
@@ -334,9 +334,9 @@ mod tests {
             let traceparent = Span::push(&mut batch.bytes, text.as_bytes());
             batch.records.push(RecordHead {
                 lsn: Lsn(1),
-                cen: Cen(1),
+                epoch: Epoch(1),
                 csn: Csn::default(),
-                version: Version::new(Cen(1), 0).expect("fits"),
+                version: Version::new(Epoch(1), 0).expect("fits"),
                 txn_id: TxnId::default(),
                 writes_end: 0,
                 traceparent,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::ops::Range as Indices;
 
 use crate::control::ControlIndex;
-use crate::ids::{BodyHash, Cen, Csn, GroupId, NamespaceId, RowKey, StoreId, TxnId, Version};
+use crate::ids::{BodyHash, Csn, Epoch, GroupId, NamespaceId, RowKey, StoreId, TxnId, Version};
 use crate::txn::{Isolation, Range, Read, Span, TxnRequest, Write};
 use crate::verdict::{Conflict, Reason};
 
@@ -15,8 +15,8 @@ use crate::verdict::{Conflict, Reason};
 pub struct StoreSnapshot {
     /// The store.
     pub store: StoreId,
-    /// Its state after all commits with a CEN up to this one.
-    pub at: Cen,
+    /// Its state after all commits with a epoch up to this one.
+    pub at: Epoch,
 }
 
 /// A transaction's header within a [`Batch`]. Its operations lie in the batch's columns, from the previous
@@ -30,7 +30,7 @@ pub struct Txn {
     /// Arrival stamp; strictly rising within a batch and across the batches of a group.
     pub csn: Csn,
     /// Epoch at Begin, if the transaction began here.
-    pub start: Option<Cen>,
+    pub start: Option<Epoch>,
     /// Hash of the API key or client id.
     pub origin: u64,
     /// Tenant.
@@ -97,9 +97,9 @@ pub struct Batch {
     /// Whose batch.
     pub group: GroupId,
     /// First epoch that the batch seals.
-    pub first: Cen,
+    pub first: Epoch,
     /// Last epoch that the batch seals, and the one its items belong to.
-    pub last: Cen,
+    pub last: Epoch,
     /// Control entries that the proposer had applied.
     pub control: ControlIndex,
     /// The proposer's clock, Unix milliseconds. Only `epoch_time` is made of it.

@@ -5,7 +5,7 @@ use alloc::string::String;
 use core::fmt;
 
 use crate::access::ApiKey;
-use crate::ids::{Cen, Lsn, StoreId};
+use crate::ids::{Epoch, Lsn, StoreId};
 use crate::limits::NAME_BYTES_MAX;
 use crate::store::StoreSpec;
 use crate::txn::Isolation;
@@ -75,7 +75,7 @@ pub enum ControlChange {
         /// What.
         choice: PluginChoice,
         /// Earliest epoch.
-        from: Cen,
+        from: Epoch,
     },
     /// Lets the log go on without a store's storage, which did not acknowledge for too long.
     DetachPush(Detachment),
@@ -105,7 +105,7 @@ pub struct Detachment {
     /// The control entry that declared or attached it last: a later one is not meant.
     pub declared: ControlIndex,
     /// Last complete epoch when this was decided.
-    pub at: Cen,
+    pub at: Epoch,
     /// Last record that the storage had acknowledged.
     pub acked: Lsn,
     /// Why, for people.

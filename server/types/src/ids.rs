@@ -18,9 +18,9 @@ macro_rules! number {
 }
 
 number!(
-    /// Commit epoch number (CCaaS, section 4.2): the epoch in which a transaction resolves. Epoch 0 is the empty
-    /// database; the first sealed epoch is 1. At most [`Cen::BITS`] bits.
-    Cen(u64)
+    /// Number of the epoch in which a transaction is decided (CCaaS, section 4.2: CEN). Epoch 0 is the empty
+    /// database; the first sealed epoch is 1. At most [`Epoch::BITS`] bits.
+    Epoch(u64)
 );
 number!(
     /// Commit sequence number (CCaaS, definition 1): the arrival stamp that identifies a transaction and breaks
@@ -64,22 +64,22 @@ number!(
     Digest(u64)
 );
 
-impl Cen {
+impl Epoch {
     /// Width of an epoch number within a [`Version`].
     pub const BITS: u32 = 43;
     /// Largest epoch number: 2^43 - 1, some 278 years at a thousand epochs a second.
-    pub const MAX: Cen = Cen((1 << Self::BITS) - 1);
+    pub const MAX: Epoch = Epoch((1 << Self::BITS) - 1);
 
     /// Returns the following epoch.
     #[must_use]
-    pub fn next(self) -> Cen {
-        Cen(self.0 + 1)
+    pub fn next(self) -> Epoch {
+        Epoch(self.0 + 1)
     }
 
     /// Returns the preceding epoch; epoch 0 precedes itself.
     #[must_use]
-    pub fn prev(self) -> Cen {
-        Cen(self.0.saturating_sub(1))
+    pub fn prev(self) -> Epoch {
+        Epoch(self.0.saturating_sub(1))
     }
 }
 
@@ -123,17 +123,17 @@ impl Version {
 
     /// Builds a version; `None` for epoch 0 at position 0 and for numbers that do not fit.
     #[must_use]
-    pub fn new(cen: Cen, position: u32) -> Option<Version> {
-        if cen > Cen::MAX || position > Self::POSITION_MAX {
+    pub fn new(epoch: Epoch, position: u32) -> Option<Version> {
+        if epoch > Epoch::MAX || position > Self::POSITION_MAX {
             return None;
         }
-        Self::from_bits(cen.0 << Self::POSITION_BITS | u64::from(position))
+        Self::from_bits(epoch.0 << Self::POSITION_BITS | u64::from(position))
     }
 
     /// Restores a version from [`Version::bits`]; `None` for zero and for numbers above 63 bits.
     #[must_use]
     pub fn from_bits(bits: u64) -> Option<Version> {
-        if bits >> (Cen::BITS + Self::POSITION_BITS) != 0 {
+        if bits >> (Epoch::BITS + Self::POSITION_BITS) != 0 {
             return None;
         }
         NonZeroU64::new(bits).map(Version)
@@ -147,8 +147,8 @@ impl Version {
 
     /// Returns the epoch that wrote the row.
     #[must_use]
-    pub fn cen(self) -> Cen {
-        Cen(self.bits() >> Self::POSITION_BITS)
+    pub fn epoch(self) -> Epoch {
+        Epoch(self.bits() >> Self::POSITION_BITS)
     }
 
     /// Returns the position in that epoch's serial order.
@@ -160,7 +160,7 @@ impl Version {
 
 impl fmt::Debug for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.cen(), self.position())
+        write!(f, "{}.{}", self.epoch(), self.position())
     }
 }
 

@@ -5,13 +5,13 @@
 
 use alloc::vec::Vec;
 
-use crate::ids::Cen;
+use crate::ids::Epoch;
 
-/// Replicated state behind epoch `cen`, in columns.
+/// Replicated state behind epoch `epoch`, in columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateImage {
     /// Last epoch that the state includes.
-    pub cen: Cen,
+    pub epoch: Epoch,
     /// Columns of numbers, ascending id.
     pub columns: Vec<Column>,
     /// Columns of bytes (keys of the range window, names), ascending id.

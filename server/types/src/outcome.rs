@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::batch::Batch;
-use crate::ids::{Cen, Digest, Lsn, StoreId, TxnIx, Version};
+use crate::ids::{Digest, Epoch, Lsn, StoreId, TxnIx, Version};
 use crate::txn::Isolation;
 use crate::verdict::{OpKind, Reason, Stage};
 
@@ -12,7 +12,7 @@ use crate::verdict::{OpKind, Reason, Stage};
 #[derive(Clone, Debug)]
 pub struct EpochInput {
     /// The epoch.
-    pub cen: Cen,
+    pub epoch: Epoch,
     /// Replicated time, Unix milliseconds: max(previous, median of the entries' clocks).
     pub epoch_time_ms: u64,
     /// The batches whose items belong to this epoch (groups that sealed it empty contribute none).
@@ -40,7 +40,7 @@ impl EpochInput {
             }
             rest -= batch.txns.len();
         }
-        panic!("transaction {ix} is not of epoch {}", self.cen)
+        panic!("transaction {ix} is not of epoch {}", self.epoch)
     }
 }
 
@@ -48,7 +48,7 @@ impl EpochInput {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VerdictAt {
     /// The epoch that decided it.
-    pub cen: Cen,
+    pub epoch: Epoch,
     /// Which item of that epoch: transactions first, then the given verdicts of all batches, then their fences.
     pub item: u32,
 }
@@ -131,7 +131,7 @@ pub struct PolicyFallback {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EpochOutcome {
     /// The epoch.
-    pub cen: Cen,
+    pub epoch: Epoch,
     /// Replicated time, Unix milliseconds.
     pub epoch_time_ms: u64,
     /// One per transaction, by [`TxnIx`].
@@ -149,7 +149,7 @@ pub struct EpochOutcome {
     /// Rows that an import brought (known rows are left alone).
     pub imported: u64,
     /// Snapshots below this one can no longer be judged, from the next epoch on.
-    pub floor: Cen,
+    pub floor: Epoch,
     /// Plugins that failed.
     pub fallbacks: Vec<PolicyFallback>,
     /// Digest chained over this outcome.

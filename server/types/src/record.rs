@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::Range as Indices;
 
-use crate::ids::{Cen, Csn, Lsn, StoreId, TxnId, Version};
+use crate::ids::{Csn, Epoch, Lsn, StoreId, TxnId, Version};
 use crate::txn::{Span, WriteKind};
 
 /// Head of one record: one committed transaction's rows in one store.
@@ -12,7 +12,7 @@ pub struct RecordHead {
     /// Dense position.
     pub lsn: Lsn,
     /// Epoch.
-    pub cen: Cen,
+    pub epoch: Epoch,
     /// Arrival stamp.
     pub csn: Csn,
     /// Version of every row in the record.
@@ -88,9 +88,9 @@ mod tests {
         let write = |key| RecordWrite { kind: WriteKind::Put, key: Span { at: key, len: 1 }, value: Span::default() };
         let record = |lsn, writes_end| RecordHead {
             lsn: Lsn(lsn),
-            cen: Cen(1),
+            epoch: Epoch(1),
             csn: Csn::default(),
-            version: Version::new(Cen(1), 0).expect("fits"),
+            version: Version::new(Epoch(1), 0).expect("fits"),
             txn_id: TxnId::default(),
             writes_end,
             traceparent: Span::default(),

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::batch::StoreSnapshot;
-use crate::ids::{BodyHash, Cen, NamespaceId, RowKey, StoreId, TxnId, Version};
+use crate::ids::{BodyHash, Epoch, NamespaceId, RowKey, StoreId, TxnId, Version};
 
 /// Isolation level of a transaction. The numbers are part of the log format and of the plugin ABI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -171,7 +171,7 @@ pub struct TxnRequest {
     /// Hash of the API key or client id; only rules look at it.
     pub origin: u64,
     /// Epoch at Begin, if the transaction began here.
-    pub start: Option<Cen>,
+    pub start: Option<Epoch>,
     /// Snapshots by store, ascending store, no store twice. Empty where leaving them out is allowed.
     pub snapshots: Vec<StoreSnapshot>,
     /// Rows observed; no row twice.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::ids::{Cen, Csn, Lsn, StoreId, TxnId, Version};
+use crate::ids::{Csn, Epoch, Lsn, StoreId, TxnId, Version};
 
 /// Why a transaction aborted. The numbers are part of the log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,7 +162,7 @@ pub enum Verdict {
     /// Durable, and it can no longer change.
     Committed {
         /// Epoch.
-        cen: Cen,
+        epoch: Epoch,
         /// Arrival stamp.
         csn: Csn,
         /// Version of every row it wrote.
@@ -173,12 +173,12 @@ pub enum Verdict {
     /// Read-only and consistent at this snapshot; nothing was stored.
     ReadOnly {
         /// Last complete epoch that it was judged on.
-        cen: Cen,
+        epoch: Epoch,
     },
     /// Final as well.
     Aborted {
         /// Epoch in which it was decided.
-        cen: Cen,
+        epoch: Epoch,
         /// Why.
         reason: Reason,
         /// What defeated it; at least one, except for `client_abort` and `fenced`.

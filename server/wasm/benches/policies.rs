@@ -18,7 +18,7 @@ const OPS: u32 = 5;
 fn txns(n: usize) -> TxnColumns {
     TxnColumns {
         csn: (0..n as u64).map(|t| t << 10).collect(),
-        cen: 1_000,
+        epoch: 1_000,
         start: (0..n as u64).map(|t| 990 + t % 10).collect(),
         origin: (0..n as u64).map(|t| t.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect(),
         priority: (0..n).map(|t| t as u8).collect(),

@@ -35,7 +35,7 @@ flags! {
 #[component(record)]
 pub(crate) struct RuleTxns<'a> {
     pub count: u32,
-    pub cen: u64,
+    pub epoch: u64,
     pub csn: &'a [u64],
     pub start: &'a [u64],
     pub origin: &'a [u64],
@@ -125,7 +125,7 @@ pub(crate) struct Writes<'a> {
 #[component(record)]
 pub(crate) struct Evidence<'a> {
     pub count: u32,
-    pub cen: u64,
+    pub epoch: u64,
     pub txns: ValidatorTxns<'a>,
     pub snapshots: Snapshots<'a>,
     pub reads: Reads<'a>,
@@ -147,7 +147,7 @@ pub(crate) struct Validation {
 pub(crate) struct LogBatch<'a> {
     pub store: &'a str,
     pub lsn: &'a [u64],
-    pub cen: &'a [u64],
+    pub epoch: &'a [u64],
     pub csn: &'a [u64],
     pub version: &'a [u64],
     #[component(name = "txn-ids")]

@@ -184,7 +184,7 @@ fn bytes_of(value: &RespValue) -> usize {
 /// The columns of a record batch, which keeps its heads and rows as structures.
 struct Columns {
     lsn: Vec<u64>,
-    cen: Vec<u64>,
+    epoch: Vec<u64>,
     csn: Vec<u64>,
     version: Vec<u64>,
     txn_ids: Vec<u8>,
@@ -201,7 +201,7 @@ impl Columns {
         let (heads, rows) = (&records.records, &records.writes);
         Columns {
             lsn: heads.iter().map(|head| head.lsn.0).collect(),
-            cen: heads.iter().map(|head| head.cen.0).collect(),
+            epoch: heads.iter().map(|head| head.epoch.0).collect(),
             csn: heads.iter().map(|head| head.csn.0).collect(),
             version: heads.iter().map(|head| head.version.bits()).collect(),
             txn_ids: heads.iter().flat_map(|head| head.txn_id.0).collect(),
@@ -218,7 +218,7 @@ impl Columns {
         abi::LogBatch {
             store,
             lsn: &self.lsn,
-            cen: &self.cen,
+            epoch: &self.epoch,
             csn: &self.csn,
             version: &self.version,
             txn_ids: &self.txn_ids,

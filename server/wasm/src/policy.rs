@@ -72,7 +72,7 @@ impl WasmRule {
         let batch = abi::RuleTxns {
             // A piece has far fewer than 2^32 transactions.
             count: count as u32,
-            cen: columns.cen,
+            epoch: columns.epoch,
             csn: pick.column(RuleColumns::CSN, &columns.csn),
             start: pick.column(RuleColumns::START, &columns.start),
             origin: pick.column(RuleColumns::ORIGIN, &columns.origin),
@@ -192,7 +192,7 @@ fn evidence<'a>(columns: &'a ValidatorColumns, piece: &'a Piece<'_>, needs: Grou
     abi::Evidence {
         // A piece has far fewer than 2^32 transactions.
         count: piece.txns.len() as u32,
-        cen: txns.cen,
+        epoch: txns.epoch,
         txns: if wants(Groups::TXNS) {
             abi::ValidatorTxns {
                 csn: &txns.csn[t()],

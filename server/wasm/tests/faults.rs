@@ -20,7 +20,7 @@ fn engine() -> Arc<PluginEngine> {
 fn three() -> TxnColumns {
     TxnColumns {
         csn: vec![30, 10, 20],
-        cen: 7,
+        epoch: 7,
         start: vec![7; 3],
         origin: vec![1, 2, 3],
         priority: vec![100; 3],

@@ -39,7 +39,7 @@ fn decide(engine: &Arc<PluginEngine>, shelf: &Shelf) -> (CodeOrigin, Ranks, u64)
     let rule = WasmRule::new(module).expect("says what it needs");
     let columns = TxnColumns {
         csn: vec![30, 10, 20],
-        cen: 7,
+        epoch: 7,
         start: vec![7; 3],
         origin: vec![1, 2, 3],
         priority: vec![100; 3],

@@ -1,7 +1,7 @@
 //! The adaptor of the embedded store speaks its raw format, byte for byte.
 
 use tribunal_types::{
-    Ack, Cen, Command, Csn, Lsn, RecordBatch, RecordHead, RecordWrite, Span, StorageReply, TxnId, Version, WriteKind,
+    Ack, Command, Csn, Epoch, Lsn, RecordBatch, RecordHead, RecordWrite, Span, StorageReply, TxnId, Version, WriteKind,
 };
 use tribunal_wasm::{Builtin, PluginEngine, PluginLimits, WasmAdaptor, World};
 
@@ -20,9 +20,9 @@ fn batch(rows: &[(WriteKind, &[u8], &[u8])]) -> RecordBatch {
     for (lsn, writes_end) in [(5, 1), (6, rows.len() as u32)] {
         batch.records.push(RecordHead {
             lsn: Lsn(lsn),
-            cen: Cen(3),
+            epoch: Epoch(3),
             csn: Csn(9),
-            version: Version::new(Cen(3), lsn as u32).expect("fits"),
+            version: Version::new(Epoch(3), lsn as u32).expect("fits"),
             txn_id: TxnId([7; 16]),
             writes_end,
             traceparent: Span::default(),
@@ -41,7 +41,7 @@ fn records_become_the_raw_format() {
     let mut expected = [4u64.to_le_bytes(), 6u64.to_le_bytes()].concat();
     expected.extend_from_slice(&3u32.to_le_bytes());
     for (row, (kind, key, value)) in rows.iter().enumerate() {
-        let version = Version::new(Cen(3), if row == 0 { 5 } else { 6 }).expect("fits");
+        let version = Version::new(Epoch(3), if row == 0 { 5 } else { 6 }).expect("fits");
         expected.push(*kind as u8);
         expected.extend_from_slice(&version.bits().to_le_bytes());
         for bytes in [key, value] {

@@ -2,7 +2,7 @@
 
 use WriteKind::{Add, Delete, Insert, Put, Update};
 use tribunal_types::{
-    Ack, Cen, Command, Csn, Lsn, RecordBatch, RecordHead, RecordWrite, Span, SqlStatement, StorageReply, StoreId,
+    Ack, Command, Csn, Epoch, Lsn, RecordBatch, RecordHead, RecordWrite, Span, SqlStatement, StorageReply, StoreId,
     TxnId, Version, WriteKind,
 };
 use tribunal_wasm::{Builtin, PluginEngine, PluginLimits, WasmAdaptor, World};
@@ -26,9 +26,9 @@ fn records(first: u64, txns: &[&[Row<'_>]]) -> RecordBatch {
         }
         batch.records.push(RecordHead {
             lsn: Lsn(lsn),
-            cen: Cen(lsn),
+            epoch: Epoch(lsn),
             csn: Csn(lsn),
-            version: Version::new(Cen(lsn), 0).expect("fits"),
+            version: Version::new(Epoch(lsn), 0).expect("fits"),
             txn_id: TxnId([lsn as u8; 16]),
             writes_end: batch.writes.len() as u32,
             traceparent: Span::default(),
@@ -75,7 +75,7 @@ fn a_request_moves_the_watermark_first_and_binds_every_value() {
     let statements = statements(&requests[0].command);
     assert!(statements[0].text.starts_with(r#"UPDATE "tribunal_watermark" SET lsn = $5"#), "{}", statements[0].text);
     assert_eq!(bound(&statements[0]), ["shop", r#""account","counter","docs""#, "1.7", "4", "6"]);
-    let (first, last) = (Version::new(Cen(5), 0).expect("fits"), Version::new(Cen(6), 0).expect("fits"));
+    let (first, last) = (Version::new(Epoch(5), 0).expect("fits"), Version::new(Epoch(6), 0).expect("fits"));
     let rows: Vec<_> =
         statements[1..].iter().map(|s| (s.text.split(' ').take(3).collect::<Vec<_>>().join(" "), bound(s))).collect();
     let texts = |values: &[&str]| values.iter().map(|&value| value.to_owned()).collect::<Vec<_>>();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use WriteKind::{Add, Delete, Insert, Put, Update};
 use tribunal_types::{
-    Ack, Cen, Command, Csn, Lsn, PushRequest, RecordBatch, RecordHead, RecordWrite, RespPipeline, RespValue, Span,
+    Ack, Command, Csn, Epoch, Lsn, PushRequest, RecordBatch, RecordHead, RecordWrite, RespPipeline, RespValue, Span,
     StorageReply, StoreId, TxnId, Version, WriteKind,
 };
 use tribunal_wasm::{Builtin, PluginEngine, PluginLimits, WasmAdaptor, World};
@@ -134,9 +134,9 @@ fn records(first: u64, txns: &[&[Row]]) -> RecordBatch {
         }
         batch.records.push(RecordHead {
             lsn: Lsn(lsn),
-            cen: Cen(lsn),
+            epoch: Epoch(lsn),
             csn: Csn(lsn),
-            version: Version::new(Cen(lsn), 0).expect("fits"),
+            version: Version::new(Epoch(lsn), 0).expect("fits"),
             txn_id: TxnId([lsn as u8; 16]),
             writes_end: batch.writes.len() as u32,
             traceparent: Span::default(),
@@ -146,7 +146,7 @@ fn records(first: u64, txns: &[&[Row]]) -> RecordBatch {
 }
 
 fn version(lsn: u64) -> u64 {
-    Version::new(Cen(lsn), 0).expect("fits").bits()
+    Version::new(Epoch(lsn), 0).expect("fits").bits()
 }
 
 fn adaptor() -> WasmAdaptor {

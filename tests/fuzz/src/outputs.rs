@@ -7,7 +7,7 @@ use tribunal_core::policy::{
     ConflictRule, NO_WITNESS, RangeColumns, ReadColumns, TxnColumns, Validator, ValidatorColumns, WriteColumns,
 };
 use tribunal_types::{
-    Ack, Cen, Command, Csn, Isolation, Lsn, NodeId, PushRequest, Reason, RecordBatch, RecordHead, RecordWrite,
+    Ack, Command, Csn, Epoch, Isolation, Lsn, NodeId, PushRequest, Reason, RecordBatch, RecordHead, RecordWrite,
     RespValue, Span, StorageReply, StoreId, TxnId, Version, WriteKind,
 };
 use tribunal_wasm::{
@@ -114,7 +114,7 @@ pub fn run(data: &[u8]) -> bool {
 fn three() -> TxnColumns {
     TxnColumns {
         csn: vec![30, 10, 20],
-        cen: 7,
+        epoch: 7,
         start: vec![7; 3],
         origin: vec![1, 2, 3],
         priority: vec![100; 3],
@@ -172,9 +172,9 @@ fn records() -> RecordBatch {
         records.writes.push(RecordWrite { kind: WriteKind::Put, key, value });
         records.records.push(RecordHead {
             lsn: Lsn(u64::from(n)),
-            cen: Cen(7),
+            epoch: Epoch(7),
             csn: Csn::new(u64::from(n), NodeId(1)),
-            version: Version::new(Cen(7), n).expect("a version"),
+            version: Version::new(Epoch(7), n).expect("a version"),
             txn_id: TxnId([n as u8; 16]),
             writes_end: n,
             traceparent: Span::default(),

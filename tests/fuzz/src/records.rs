@@ -4,10 +4,10 @@ use tribunal_codec::{
     ImageAssembler, Malformed, batch_head, decode_batch, decode_control, decode_mark, decode_outcome, decode_readers,
     encode_batch, encode_control, encode_mark, encode_outcome, encode_readers, image_pieces,
 };
-use tribunal_types::{Cen, GroupId, NamespaceId, RowKey, StoreId};
+use tribunal_types::{Epoch, GroupId, NamespaceId, RowKey, StoreId};
 
 /// Epoch that outcomes are taken for.
-const CEN: Cen = Cen(77);
+const epoch: Epoch = Epoch(77);
 
 /// A keyer that can be told from a real one.
 fn keyer(namespace: NamespaceId, store: StoreId, key: &[u8]) -> RowKey {
@@ -31,7 +31,7 @@ pub fn run(data: &[u8]) -> bool {
         // No decoder takes a record of another kind for its own.
         _ => {
             assert!(decode_batch(data, GroupId::default(), &keyer).is_err() && batch_head(data).is_err());
-            assert!(decode_outcome(data, CEN).is_err() && decode_control(data).is_err());
+            assert!(decode_outcome(data, epoch).is_err() && decode_control(data).is_err());
             assert!(decode_mark(data).is_err() && decode_readers(data).is_err());
             ImageAssembler::new().add(data)
         }
@@ -50,10 +50,10 @@ fn batch(data: &[u8]) -> Result<(), Malformed> {
 }
 
 fn outcome(data: &[u8]) -> Result<(), Malformed> {
-    let outcome = decode_outcome(data, CEN)?;
+    let outcome = decode_outcome(data, epoch)?;
     let mut bytes = Vec::new();
     encode_outcome(&outcome, &mut bytes);
-    assert_eq!(decode_outcome(&bytes, CEN), Ok(outcome));
+    assert_eq!(decode_outcome(&bytes, epoch), Ok(outcome));
     Ok(())
 }
 

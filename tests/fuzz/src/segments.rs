@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{DurableLog, LogError, Opened, salvage};
-use tribunal_types::{Cen, ControlChange, ControlIndex, StoreId, StoreSpec};
+use tribunal_types::{ControlChange, ControlIndex, Epoch, StoreId, StoreSpec};
 
 #[path = "../../../server/log/tests/fixture/mod.rs"]
 mod fixture;
@@ -54,8 +54,8 @@ fn write(mut opened: Opened) {
     let change = ControlChange::DeclareStore(StoreSpec { id: StoreId(1), ..StoreSpec::default() });
     opened.writer.append_control(ControlIndex(1), &change).expect("written");
     let mut heads = [0; 3];
-    for cen in 1..=EPOCHS {
-        let batch = batch(opened.recovered.group, &keyer, cen);
+    for epoch in 1..=EPOCHS {
+        let batch = batch(opened.recovered.group, &keyer, epoch);
         opened.writer.append(&batch).expect("written");
         opened.writer.sync().expect("synced");
         opened.writer.append_outcome(&outcome(&batch, &mut heads)).expect("written");
@@ -114,8 +114,8 @@ fn damage(bytes: &mut Vec<u8>, step: &[u8]) {
 /// Reads all that an open log has, and compares it with what was written.
 fn read(opened: Opened) -> Result<(), LogError> {
     let keyer = RowKeyer::new(opened.recovered.row_secret);
-    let first = opened.reader.batches_from(Cen(1)).next().transpose()?.map_or(1, |batch| batch.first.0);
-    for (expected, entry) in (first..).zip(opened.reader.entries_from(Cen(first))) {
+    let first = opened.reader.batches_from(Epoch(1)).next().transpose()?.map_or(1, |batch| batch.first.0);
+    for (expected, entry) in (first..).zip(opened.reader.entries_from(Epoch(first))) {
         let (input, _) = entry?;
         let written = batch(input.batches[0].group, &keyer, expected);
         assert_eq!(*input.batches[0], written, "an epoch that nobody wrote");

@@ -37,7 +37,7 @@ class LogRecord:
 
     lsn: int
     """Dense position."""
-    cen: int
+    epoch: int
     """Epoch that committed it."""
     csn: int
     """Arrival stamp."""
@@ -112,7 +112,7 @@ def _dense(records: list[WireRecord], after: int) -> deque[LogRecord]:
         page.append(
             LogRecord(
                 lsn=due,
-                cen=number(record.cen),
+                epoch=number(record.epoch),
                 csn=number(record.csn),
                 version=number(record.version),
                 txn_id=record.txn_id,

@@ -19,7 +19,7 @@ class Committed:
     """Durable and final."""
 
     txn_id: str
-    cen: int
+    epoch: int
     """Epoch that decided it."""
     csn: int | None
     """Arrival stamp; read-only transactions have none."""
@@ -114,7 +114,7 @@ def verdict_of(outcome: TxnOutcome, *, replayed: bool) -> Verdict:
         case "committed":
             return Committed(
                 txn_id=txn_id,
-                cen=maybe_number(outcome.cen) or 0,
+                epoch=maybe_number(outcome.epoch) or 0,
                 csn=maybe_number(outcome.csn),
                 version=maybe_number(outcome.version),
                 lsn={}

@@ -56,10 +56,10 @@ typedef struct exports_tribunal_plugin_rule_txns_t {
   // Number of transactions.
   uint32_t   count;
   // The epoch that resolves.
-  uint64_t   cen;
+  uint64_t   epoch;
   // Arrival stamps.
   conflict_rule_list_u64_t   csn;
-  // Epoch at Begin; `cen` if the transaction did not begin here.
+  // Epoch at Begin; `epoch` if the transaction did not begin here.
   conflict_rule_list_u64_t   start;
   // Hash of the API key or client id.
   conflict_rule_list_u64_t   origin;

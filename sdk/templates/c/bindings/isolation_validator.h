@@ -69,7 +69,7 @@ typedef struct exports_tribunal_plugin_validator_txns_t {
 
 // What the read set as a whole says about snapshots.
 typedef struct exports_tribunal_plugin_validator_snapshots_t {
-  // The newest store snapshot of each transaction (an epoch); `cen - 1` if it named none.
+  // The newest store snapshot of each transaction (an epoch); `epoch - 1` if it named none.
   isolation_validator_list_u64_t   named;
   // First epoch at which every row read was current; all ones if a version seen never existed; 0 if nothing was
   // read.
@@ -113,7 +113,7 @@ typedef struct exports_tribunal_plugin_validator_evidence_t {
   // Number of transactions.
   uint32_t   count;
   // The epoch that resolves.
-  uint64_t   cen;
+  uint64_t   epoch;
   exports_tribunal_plugin_validator_txns_t   txns;
   exports_tribunal_plugin_validator_snapshots_t   snapshots;
   exports_tribunal_plugin_validator_reads_t   reads;

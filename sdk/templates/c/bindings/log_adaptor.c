@@ -428,7 +428,7 @@ void log_adaptor_list_u32_free(log_adaptor_list_u32_t *ptr) {
 void exports_tribunal_plugin_adaptor_log_batch_free(exports_tribunal_plugin_adaptor_log_batch_t *ptr) {
   log_adaptor_string_free(&ptr->store);
   log_adaptor_list_u64_free(&ptr->lsn);
-  log_adaptor_list_u64_free(&ptr->cen);
+  log_adaptor_list_u64_free(&ptr->epoch);
   log_adaptor_list_u64_free(&ptr->csn);
   log_adaptor_list_u64_free(&ptr->version);
   log_adaptor_list_u8_free(&ptr->txn_ids);

@@ -58,7 +58,7 @@ typedef struct exports_tribunal_plugin_adaptor_log_batch_t {
   // Position of each record, ascending by one.
   log_adaptor_list_u64_t   lsn;
   // Epoch of each record.
-  log_adaptor_list_u64_t   cen;
+  log_adaptor_list_u64_t   epoch;
   // Arrival stamp of each record.
   log_adaptor_list_u64_t   csn;
   // Version that every row of the record carries.

@@ -1044,9 +1044,9 @@ export interface components {
              * @description Epoch that committed it.
              * @example 8842
              */
-            cen: string;
+            epoch: string;
             /**
-             * @description CRC-32C in hex over lsn, cen, csn, version, txn_id, then op, key and value text of every write, each of them
+             * @description CRC-32C in hex over lsn, epoch, csn, version, txn_id, then op, key and value text of every write, each of them
              *     preceded by its length in bytes as 32 bits, little-endian. A `value_b64` counts as `{"$b64":"..."}`.
              * @example 9be3e0a3
              */
@@ -1848,7 +1848,7 @@ export interface components {
              * @description Epoch that decided it.
              * @example 8842
              */
-            cen?: string;
+            epoch?: string;
             /** @description What defeated it. */
             conflicts?: components["schemas"]["Conflict"][];
             /** @description Arrival stamp. */

@@ -11,7 +11,7 @@ use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_types::{
-    Batch, BodyHash, Cen, Csn, Decision, EpochInput, EpochOutcome, ImportedVersion, Isolation, NamespaceId, NodeId,
+    Batch, BodyHash, Csn, Decision, Epoch, EpochInput, EpochOutcome, ImportedVersion, Isolation, NamespaceId, NodeId,
     Read, RowKey, Span, StoreId, StoreSnapshot, TxnId, TxnRequest, Version, Write, WriteKind,
 };
 
@@ -124,7 +124,7 @@ pub struct Bench {
     versions: Vec<Version>,
     popularity: Popularity,
     rng: Rng,
-    cen: u64,
+    epoch: u64,
     txns: u64,
 }
 
@@ -140,7 +140,7 @@ pub fn native_policies() -> Policies<'static> {
 impl Bench {
     /// Fills the table; `policies` decide every epoch.
     pub fn new(workload: Workload, policies: Policies<'static>) -> Bench {
-        let version = Version::new(Cen(1), 0).expect("fits");
+        let version = Version::new(Epoch(1), 0).expect("fits");
         let mut resolver = Resolver::new(ResolverConfig {
             // A full window and a full table of ids, as in the long run: memory goes round instead of growing.
             window_bytes_max: 64 << 20,
@@ -150,27 +150,27 @@ impl Bench {
         let imports = (0..workload.rows)
             .map(|row| ImportedVersion { row: row_key(row), store: STORE, version, integer: false })
             .collect();
-        let batch = Batch { first: Cen(1), last: Cen(2), imports, ..Batch::default() };
-        let input = EpochInput { cen: Cen(2), epoch_time_ms: START_MS, batches: vec![Arc::new(batch)] };
+        let batch = Batch { first: Epoch(1), last: Epoch(2), imports, ..Batch::default() };
+        let input = EpochInput { epoch: Epoch(2), epoch_time_ms: START_MS, batches: vec![Arc::new(batch)] };
         resolver.resolve(&input, &policies, &Inline);
         let popularity = Popularity::new(workload.rows, workload.skew);
         let versions = vec![version; workload.rows];
-        Bench { workload, policies, resolver, versions, popularity, rng: Rng(7), cen: 2, txns: 0 }
+        Bench { workload, policies, resolver, versions, popularity, rng: Rng(7), epoch: 2, txns: 0 }
     }
 
     fn epoch(&mut self) -> (EpochInput, Vec<usize>) {
-        self.cen += 1;
-        let cen = Cen(self.cen);
+        self.epoch += 1;
+        let epoch = Epoch(self.epoch);
         // A hundred thousand transactions a second: seconds of ids come and go.
         let now_ms = START_MS + self.txns / 100;
-        let mut batch = Batch { first: cen, last: cen, clock_ms: now_ms, ..Batch::default() };
+        let mut batch = Batch { first: epoch, last: epoch, clock_ms: now_ms, ..Batch::default() };
         let mut rows = Vec::new();
         for _ in 0..self.workload.epoch {
             let (txn, written) = self.txn(now_ms);
             batch.push(&txn, Csn::new(now_ms * 1_000_000 + self.txns, NodeId(1)));
             rows.extend(written);
         }
-        (EpochInput { cen, epoch_time_ms: now_ms, batches: vec![Arc::new(batch)] }, rows)
+        (EpochInput { epoch, epoch_time_ms: now_ms, batches: vec![Arc::new(batch)] }, rows)
     }
 
     fn txn(&mut self, now_ms: u64) -> (TxnRequest, Vec<usize>) {
@@ -183,7 +183,7 @@ impl Bench {
             body_hash: BodyHash(self.rng.next()),
             namespace: NamespaceId(1),
             isolation: self.workload.level,
-            snapshots: vec![StoreSnapshot { store: STORE, at: Cen(self.cen - 1) }],
+            snapshots: vec![StoreSnapshot { store: STORE, at: Epoch(self.epoch - 1) }],
             ..TxnRequest::default()
         };
         let mut rows: Vec<usize> = Vec::new();

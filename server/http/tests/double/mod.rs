@@ -31,7 +31,7 @@ struct State {
     epoch: u64,
     rows: BTreeMap<Vec<u8>, (Vec<u8>, Version)>,
     decided: HashMap<TxnId, (BodyHash, Decided)>,
-    log: Vec<(TxnId, Cen, Csn, Version, TxnRequest)>,
+    log: Vec<(TxnId, Epoch, Csn, Version, TxnRequest)>,
     imported: Vec<ImportedVersion>,
     specs: Vec<StoreSpec>,
     skips: Vec<Skip>,
@@ -100,7 +100,7 @@ impl Double {
             return Ok(Decided { replayed: true, ..decided.clone() });
         }
         state.epoch += 1;
-        let cen = Cen(state.epoch);
+        let epoch = Epoch(state.epoch);
         let csn = Csn::new(state.epoch, NodeId(1));
         let lost = txn.reads.iter().find_map(|read| {
             let key = read.key.of(&txn.keys);
@@ -117,10 +117,10 @@ impl Double {
             })
         });
         let verdict = match lost {
-            Some(conflict) => Verdict::Aborted { cen, reason: Reason::ReadConflict, conflicts: vec![conflict] },
-            None if txn.writes.is_empty() => Verdict::ReadOnly { cen },
+            Some(conflict) => Verdict::Aborted { epoch, reason: Reason::ReadConflict, conflicts: vec![conflict] },
+            None if txn.writes.is_empty() => Verdict::ReadOnly { epoch },
             None => {
-                let version = Version::new(cen, 0).unwrap();
+                let version = Version::new(epoch, 0).unwrap();
                 for write in &txn.writes {
                     let key = write.key.of(&txn.keys).to_vec();
                     match write.kind {
@@ -128,9 +128,9 @@ impl Double {
                         _ => state.rows.insert(key, (write.value.of(&txn.values).to_vec(), version)),
                     };
                 }
-                state.log.push((txn.id, cen, csn, version, txn.clone()));
+                state.log.push((txn.id, epoch, csn, version, txn.clone()));
                 let lsn = Lsn(state.log.len() as u64);
-                Verdict::Committed { cen, csn, version, lsns: vec![(txn.writes[0].store, lsn)] }
+                Verdict::Committed { epoch, csn, version, lsns: vec![(txn.writes[0].store, lsn)] }
             }
         };
         let phases = Phases { queue_us: 10, sync_us: 120, resolve_us: 3, apply_us: 0 };
@@ -252,7 +252,7 @@ impl Service for Double {
     }
 
     fn begin(&self, begin: Begin) -> Answer<'_, Begun> {
-        let epoch = Cen(self.state.lock().unwrap().epoch);
+        let epoch = Epoch(self.state.lock().unwrap().epoch);
         if begin.session.is_some_and(|session| session.0 > epoch) {
             return soon(Err(ServiceError::StoreLagging { store: begin.stores[0], retry_after_ms: 1500 }));
         }
@@ -277,9 +277,9 @@ impl Service for Double {
 
     fn abort(&self, _: NamespaceId, id: TxnId) -> Answer<'_, Decided> {
         let mut state = self.state.lock().unwrap();
-        let cen = Cen(state.epoch);
+        let epoch = Epoch(state.epoch);
         let given = Decided {
-            verdict: Verdict::Aborted { cen, reason: Reason::ClientAbort, conflicts: Vec::new() },
+            verdict: Verdict::Aborted { epoch, reason: Reason::ClientAbort, conflicts: Vec::new() },
             csn: None,
             replayed: false,
             applied: None,
@@ -293,20 +293,20 @@ impl Service for Double {
     fn validate(&self, txn: TxnRequest) -> Answer<'_, Verdict> {
         let state = self.state.lock().unwrap();
         let stale = txn.reads.iter().any(|read| state.rows.get(read.key.of(&txn.keys)).map(|row| row.1) != read.seen);
-        let cen = Cen(state.epoch);
+        let epoch = Epoch(state.epoch);
         soon(Ok(match stale {
-            true => Verdict::Aborted { cen, reason: Reason::ReadConflict, conflicts: Vec::new() },
-            false => Verdict::ReadOnly { cen },
+            true => Verdict::Aborted { epoch, reason: Reason::ReadConflict, conflicts: Vec::new() },
+            false => Verdict::ReadOnly { epoch },
         }))
     }
 
     fn status(&self, query: StatusQuery) -> Answer<'_, TxnStatus> {
         let mut state = self.state.lock().unwrap();
-        let cen = Cen(state.epoch);
+        let epoch = Epoch(state.epoch);
         soon(Ok(match state.decided.get(&query.id) {
             Some((_, decided)) => TxnStatus::Decided(decided.clone()),
             None if query.fence => {
-                let verdict = Verdict::Aborted { cen, reason: Reason::Fenced, conflicts: Vec::new() };
+                let verdict = Verdict::Aborted { epoch, reason: Reason::Fenced, conflicts: Vec::new() };
                 let phases = Phases::default();
                 let decided = Decided { verdict, csn: None, replayed: false, applied: None, phases, traceparent: None };
                 state.decided.insert(query.id, (BodyHash(0), decided.clone()));
@@ -324,7 +324,7 @@ impl Service for Double {
         }
         let mut records = RecordBatch { store: query.store, ..RecordBatch::default() };
         let first = usize::try_from(query.after.0).unwrap().min(state.log.len());
-        for (index, (id, cen, csn, version, txn)) in state.log.iter().enumerate().skip(first).take(query.limit) {
+        for (index, (id, epoch, csn, version, txn)) in state.log.iter().enumerate().skip(first).take(query.limit) {
             for write in &txn.writes {
                 let key = Span::push(&mut records.bytes, write.key.of(&txn.keys));
                 let value = Span::push(&mut records.bytes, write.value.of(&txn.values));
@@ -333,7 +333,7 @@ impl Service for Double {
             let traceparent = txn.traceparent.as_deref().unwrap_or("");
             records.records.push(RecordHead {
                 lsn: Lsn(index as u64 + 1),
-                cen: *cen,
+                epoch: *epoch,
                 csn: *csn,
                 version: *version,
                 txn_id: *id,
@@ -436,7 +436,7 @@ impl Service for Double {
         let state = self.state.lock().unwrap();
         let found = state.rows.get(&key).cloned();
         let row = found.map(|(value, version)| StoredRow { key, value, version });
-        soon(Ok(RowAnswer { applied: Cen(state.epoch), row }))
+        soon(Ok(RowAnswer { applied: Epoch(state.epoch), row }))
     }
 
     fn rows(&self, query: RowsQuery) -> Answer<'_, RowsAnswer> {
@@ -448,12 +448,12 @@ impl Service for Double {
             .collect();
         let more = rows.len() > query.limit;
         rows.truncate(query.limit);
-        soon(Ok(RowsAnswer { applied: Cen(state.epoch), rows, more }))
+        soon(Ok(RowsAnswer { applied: Epoch(state.epoch), rows, more }))
     }
 
     fn watermarks(&self, _: StoreId) -> Result<Watermarks, ServiceError> {
-        let cen = Cen(self.state.lock().unwrap().epoch);
-        Ok(Watermarks { committed: cen, durable: cen, applied: cen.prev() })
+        let epoch = Epoch(self.state.lock().unwrap().epoch);
+        Ok(Watermarks { committed: epoch, durable: epoch, applied: epoch.prev() })
     }
 
     fn import(&self, _: NamespaceId, versions: Vec<ImportedVersion>) -> Answer<'_, u64> {

@@ -4,7 +4,7 @@ use std::future::ready;
 
 use tribunal_http::plugin_service::*;
 use tribunal_http::service::{Answer, ServiceError};
-use tribunal_types::{Cen, ControlIndex, Isolation, PluginSlot};
+use tribunal_types::{ControlIndex, Epoch, Isolation, PluginSlot};
 
 use super::Double;
 
@@ -36,7 +36,7 @@ fn activation(wish: Activate) -> Activation {
         config: wish.config,
         config_digest: [2; 32],
         by: FilledBy::Request,
-        from: wish.from.unwrap_or(Cen(0)),
+        from: wish.from.unwrap_or(Epoch(0)),
     }
 }
 
@@ -69,7 +69,7 @@ impl Plugins for Double {
         };
         let active = activation(Activate { name: "known".into(), ..Activate::default() });
         let health = Health { calls: 2, items: 10, fuel: 55, faults: vec![("trap", 1)], ..Health::default() };
-        let slot = Slot { history: vec![active.clone()], active, since: Some(Cen(4)), pending: None, health };
+        let slot = Slot { history: vec![active.clone()], active, since: Some(Epoch(4)), pending: None, health };
         let plugins = vec![plugin("idle", "conflict-rule"), plugin("known", "conflict-rule")];
         Box::pin(ready(Ok(Overview { plugins, slots: vec![slot] })))
     }

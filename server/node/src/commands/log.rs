@@ -70,7 +70,7 @@ async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
 }
 
 fn as_text(record: &LogRecord) -> String {
-    let mut line = format!("{:>8}  epoch {:<8} {}", record.lsn, record.cen, record.txn_id);
+    let mut line = format!("{:>8}  epoch {:<8} {}", record.lsn, record.epoch, record.txn_id);
     for write in &record.writes {
         let key = String::from_utf8_lossy(&write.key);
         line.push_str(&format!("\n          {} {key}", name_of(write.op)));
@@ -101,7 +101,7 @@ fn as_json(store: &str, record: &LogRecord) -> Value {
         row
     });
     json!({
-        "store": store, "lsn": record.lsn.to_string(), "cen": record.cen.to_string(),
+        "store": store, "lsn": record.lsn.to_string(), "epoch": record.epoch.to_string(),
         "csn": record.csn.to_string(), "version": record.version.to_string(), "txn_id": record.txn_id,
         "writes": writes.collect::<Vec<_>>(),
     })

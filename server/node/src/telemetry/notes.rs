@@ -23,8 +23,8 @@ pub fn note(id: TxnId, trace: Option<TraceId>, began: Instant, answer: &Result<D
         let phases = answer.as_ref().map(|decided| decided.phases).unwrap_or_default();
         tracing::warn!(%txn, trace_id = trace_id(), ms, ?phases, "a transaction was slow");
     }
-    if let Ok(Decided { verdict: Verdict::Aborted { cen, reason, .. }, .. }) = answer {
+    if let Ok(Decided { verdict: Verdict::Aborted { epoch, reason, .. }, .. }) = answer {
         let txn = Uuid::from_bytes(id.0);
-        tracing::debug!(%txn, trace_id = trace_id(), epoch = cen.0, %reason, "a transaction aborted");
+        tracing::debug!(%txn, trace_id = trace_id(), epoch = epoch.0, %reason, "a transaction aborted");
     }
 }

@@ -94,7 +94,7 @@ impl PushWatch for PostTraces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tribunal_types::{Cen, Csn, Lsn, RecordHead, Span, TxnId, Version};
+    use tribunal_types::{Csn, Epoch, Lsn, RecordHead, Span, TxnId, Version};
 
     fn batch(traceparents: &[&str]) -> RecordBatch {
         let mut batch = RecordBatch::default();
@@ -102,9 +102,9 @@ mod tests {
             let traceparent = Span::push(&mut batch.bytes, text.as_bytes());
             batch.records.push(RecordHead {
                 lsn: Lsn(1),
-                cen: Cen(1),
+                epoch: Epoch(1),
                 csn: Csn::default(),
-                version: Version::new(Cen(1), 0).expect("fits"),
+                version: Version::new(Epoch(1), 0).expect("fits"),
                 txn_id: TxnId::default(),
                 writes_end: 0,
                 traceparent,

@@ -11,7 +11,7 @@ use opentelemetry_sdk::trace::{
     BatchSpanProcessor, IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks, SpanProcessor,
 };
 use tribunal_http::service::{Decided, Phases, ServiceError};
-use tribunal_types::{Cen, PluginSlot, TxnId, TxnRequest, Verdict};
+use tribunal_types::{Epoch, PluginSlot, TxnId, TxnRequest, Verdict};
 use uuid::Uuid;
 
 use super::notes::{SLOW, note};
@@ -194,7 +194,7 @@ impl Tracing {
         match answer {
             Ok(decided) => {
                 attributes.push(KeyValue::new("tribunal.verdict", verdict_word(&decided.verdict)));
-                attributes.push(KeyValue::new("tribunal.epoch", number(cen_of(&decided.verdict).0)));
+                attributes.push(KeyValue::new("tribunal.epoch", number(epoch_of(&decided.verdict).0)));
                 if let Verdict::Aborted { reason, .. } = &decided.verdict {
                     attributes.push(KeyValue::new("tribunal.abort.reason", reason.to_string()));
                 }
@@ -259,7 +259,7 @@ impl Tracing {
     /// while the epoch is resolved.
     fn below(&self, began: Instant, decided: &Decided) -> Vec<(Piece, Vec<Piece>)> {
         let phases = &decided.phases;
-        let epoch = self.cache.epoch(cen_of(&decided.verdict)).filter(|_| !decided.replayed);
+        let epoch = self.cache.epoch(epoch_of(&decided.verdict)).filter(|_| !decided.replayed);
         let mut from = began;
         let named = [
             ("epoch.queue", phases.queue_us),
@@ -360,9 +360,9 @@ fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn cen_of(verdict: &Verdict) -> Cen {
+fn epoch_of(verdict: &Verdict) -> Epoch {
     match verdict {
-        Verdict::Committed { cen, .. } | Verdict::ReadOnly { cen } | Verdict::Aborted { cen, .. } => *cen,
+        Verdict::Committed { epoch, .. } | Verdict::ReadOnly { epoch } | Verdict::Aborted { epoch, .. } => *epoch,
     }
 }
 

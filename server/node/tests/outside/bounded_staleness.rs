@@ -37,18 +37,18 @@ impl Validator for BoundedStaleness {
     const NEEDS: Groups = Groups::SNAPSHOTS.union(Groups::READS).union(Groups::RANGES).union(Groups::WRITES);
 
     fn validate(&self, evidence: Evidence) -> Result<Validation, Fault> {
-        let Evidence { snapshots, reads, ranges, writes, cen, .. } = &evidence;
+        let Evidence { snapshots, reads, ranges, writes, epoch, .. } = &evidence;
         let (mut read, mut range, mut write) = (0, 0, 0);
         Ok(judge_each(evidence.count, |t| {
             let own_reads = read..reads.ends[t] as usize;
             let own_ranges = range..ranges.ends[t] as usize;
             let own_writes = write..writes.ends[t] as usize;
             (read, range, write) = (own_reads.end, own_ranges.end, own_writes.end);
-            if cen.saturating_sub(snapshots.named[t]) > self.epochs_max {
+            if epoch.saturating_sub(snapshots.named[t]) > self.epochs_max {
                 return Some((TOO_STALE, NO_WITNESS));
             }
             let first = snapshots.named[t].max(snapshots.current_from[t]);
-            if first > snapshots.current_until[t].min(cen - 1) && snapshots.multi_version[t] == 0 {
+            if first > snapshots.current_until[t].min(epoch - 1) && snapshots.multi_version[t] == 0 {
                 let mut pairs = reads.seen[own_reads.clone()].iter().zip(&reads.latest[own_reads.clone()]);
                 let witness = pairs.position(|(seen, latest)| seen != latest);
                 return Some((READ_CONFLICT, witness.map_or(NO_WITNESS, |i| i as u32)));

@@ -157,8 +157,8 @@ impl Node {
         let reply = self.post("/v1/txns/batch-commit", &json!({"txns": [small, large]})).body;
         let of = |at: usize| &reply["results"][at];
         assert_ne!(of(0)["status"], of(1)["status"], "exactly one of them wins: {reply}");
-        let cen = of(0)["cen"].as_str().and_then(|cen| cen.parse().ok()).expect("an epoch");
-        (cen, of(1)["status"] == "committed")
+        let epoch = of(0)["epoch"].as_str().and_then(|epoch| epoch.parse().ok()).expect("an epoch");
+        (epoch, of(1)["status"] == "committed")
     }
 
     /// Declares the store `rows` with an adaptor and the prefix `p:`, and commits 502 transactions to it: 500 rows, of which

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tribunal_push::{AckSink, LogSource, Pending, ReadLimit, SourceError};
-use tribunal_types::{Cen, Csn, Lsn, RecordBatch, RecordHead, RecordWrite, Span, StoreId, TxnId, Version, WriteKind};
+use tribunal_types::{Csn, Epoch, Lsn, RecordBatch, RecordHead, RecordWrite, Span, StoreId, TxnId, Version, WriteKind};
 
 pub const STORE: StoreId = StoreId(3);
 
@@ -66,7 +66,7 @@ impl MemoryLog {
 }
 
 pub fn version(lsn: Lsn) -> Version {
-    Version::new(Cen(lsn.0), 0).expect("a small epoch")
+    Version::new(Epoch(lsn.0), 0).expect("a small epoch")
 }
 
 impl LogSource for MemoryLog {
@@ -85,7 +85,7 @@ impl LogSource for MemoryLog {
                 let lsn = Lsn(index as u64 + 1);
                 batch.records.push(RecordHead {
                     lsn,
-                    cen: Cen(lsn.0),
+                    epoch: Epoch(lsn.0),
                     csn: Csn(lsn.0),
                     version: version(lsn),
                     txn_id: TxnId::default(),

@@ -2,7 +2,7 @@
 //! That a replay changes nothing in the storage itself is for a storage to show (`tribunal plugin test --storage`).
 
 use tribunal_types::{
-    Ack, Cen, Command, Csn, Lsn, PushRequest, RecordBatch, RecordHead, RecordWrite, RespValue, Span, StorageReply,
+    Ack, Command, Csn, Epoch, Lsn, PushRequest, RecordBatch, RecordHead, RecordWrite, RespValue, Span, StorageReply,
     StoreId, TxnId, Version, WriteKind,
 };
 
@@ -77,10 +77,10 @@ fn batch(first: u64, count: u64, rows: &[Row]) -> RecordBatch {
             let value = Span::push(&mut batch.bytes, value);
             batch.writes.push(RecordWrite { kind, key, value });
         }
-        let Some(version) = Version::new(Cen(lsn), 1) else { break };
+        let Some(version) = Version::new(Epoch(lsn), 1) else { break };
         batch.records.push(RecordHead {
             lsn: Lsn(lsn),
-            cen: Cen(lsn),
+            epoch: Epoch(lsn),
             csn: Csn(lsn),
             version,
             txn_id: TxnId([7; 16]),

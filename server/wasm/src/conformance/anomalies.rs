@@ -4,7 +4,7 @@
 
 use tribunal_core::policy::{RangeColumns, ReadColumns, TxnColumns, ValidatorColumns, WriteColumns, write_flag};
 use tribunal_types::Isolation::{self, ReadCommitted, RepeatableRead, Serializable, Snapshot};
-use tribunal_types::{Cen, Version, WriteKind};
+use tribunal_types::{Epoch, Version, WriteKind};
 
 /// A transaction that some levels must reject.
 pub(super) struct Anomaly {
@@ -16,8 +16,8 @@ pub(super) struct Anomaly {
 /// The epoch that resolves.
 const NOW: u64 = 100;
 
-fn version(cen: u64) -> u64 {
-    Version::new(Cen(cen), 1).map_or(0, Version::bits)
+fn version(epoch: u64) -> u64 {
+    Version::new(Epoch(epoch), 1).map_or(0, Version::bits)
 }
 
 /// One transaction of snapshot 92 that does nothing yet.
@@ -37,7 +37,7 @@ impl One {
         ValidatorColumns {
             txns: TxnColumns {
                 csn: vec![1],
-                cen: NOW,
+                epoch: NOW,
                 start: vec![93],
                 origin: vec![0],
                 priority: vec![100],

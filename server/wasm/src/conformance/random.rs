@@ -67,7 +67,7 @@ impl Random {
         let small = |random: &mut Random| (0..n).map(|_| random.below(9) as u32).collect::<Vec<_>>();
         TxnColumns {
             csn: self.stamps(n),
-            cen: 2 + self.below(50),
+            epoch: 2 + self.below(50),
             start: self.column(n, 50),
             origin: (0..n).map(|_| self.number()).collect(),
             priority: self.bytes(n, 256),

@@ -49,7 +49,7 @@ pub(super) fn select(txns: &TxnColumns, picked: &[usize]) -> TxnColumns {
     }
     TxnColumns {
         csn: of(&txns.csn, picked),
-        cen: txns.cen,
+        epoch: txns.epoch,
         start: of(&txns.start, picked),
         origin: of(&txns.origin, picked),
         priority: of(&txns.priority, picked),
@@ -62,7 +62,7 @@ pub(super) fn select(txns: &TxnColumns, picked: &[usize]) -> TxnColumns {
 fn golden(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
     let alike = |n: usize, value: u64, byte: u8, count: u32| TxnColumns {
         csn: (0..n as u64).map(|i| if value == 0 { i } else { value - i }).collect(),
-        cen: value.max(1),
+        epoch: value.max(1),
         start: vec![value; n],
         origin: vec![value; n],
         priority: vec![byte; n],
@@ -117,7 +117,7 @@ fn subsets(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
             let of = picked.len();
             let why = format!(
                 "{of} of {n} transactions are ordered otherwise when the rest is not in the batch: the order of two \
-                 must follow from their own columns and `cen` alone"
+                 must follow from their own columns and `epoch` alone"
             );
             return Err(broken(SUBSETS, why));
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tribunal_push::{EgressPolicy, RespOptions, RespTransport, Transport};
 use tribunal_types::{
-    Ack, Cen, Csn, Lsn, PushRequest, RecordBatch, RecordHead, RecordWrite, Span, StoreId, TxnId, Version, WriteKind,
+    Ack, Csn, Epoch, Lsn, PushRequest, RecordBatch, RecordHead, RecordWrite, Span, StoreId, TxnId, Version, WriteKind,
 };
 use tribunal_wasm::{Module, WasmAdaptor, World};
 
@@ -105,10 +105,10 @@ fn records(first: Lsn, last: Lsn) -> RecordBatch {
         let key = Span::push(&mut batch.bytes, format!("kit/{}", lsn % 4).as_bytes());
         let value = Span::push(&mut batch.bytes, value.as_bytes());
         batch.writes.push(RecordWrite { kind, key, value });
-        let Some(version) = Version::new(Cen(lsn), 1) else { break };
+        let Some(version) = Version::new(Epoch(lsn), 1) else { break };
         batch.records.push(RecordHead {
             lsn: Lsn(lsn),
-            cen: Cen(lsn),
+            epoch: Epoch(lsn),
             csn: Csn(lsn),
             version,
             txn_id: TxnId([7; 16]),

@@ -20,7 +20,7 @@ class LogRecord:
     """One committed transaction's rows in one store.
 
     Attributes:
-        cen (str): Epoch that committed it. Example: 8842.
+        epoch (str): Epoch that committed it. Example: 8842.
         csn (str): Arrival stamp. Example: 1808217543843841024.
         lsn (str): Dense position, from 1. Example: 120.
         prev_lsn (str): The position before it. A gap is visible, a repeat is harmless. Example: 119.
@@ -28,14 +28,14 @@ class LogRecord:
         txn_id (str): The transaction. Example: 0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
         version (str): Version of every row in the record. Example: 9271508992.
         writes (list[LogWrite]): The rows, in the order in which the transaction posted them.
-        checksum (str | Unset): CRC-32C in hex over lsn, cen, csn, version, txn_id, then op, key and value text of every
+        checksum (str | Unset): CRC-32C in hex over lsn, epoch, csn, version, txn_id, then op, key and value text of every
             write, each of them
             preceded by its length in bytes as 32 bits, little-endian. A `value_b64` counts as `{"$b64":"..."}`. Example:
             9be3e0a3.
         traceparent (str | Unset): W3C `traceparent` of the commit request.
     """
 
-    cen: str
+    epoch: str
     csn: str
     lsn: str
     prev_lsn: str
@@ -48,7 +48,7 @@ class LogRecord:
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        cen = self.cen
+        epoch = self.epoch
 
         csn = self.csn
 
@@ -75,7 +75,7 @@ class LogRecord:
         field_dict.update(self.additional_properties)
         field_dict.update(
             {
-                "cen": cen,
+                "epoch": epoch,
                 "csn": csn,
                 "lsn": lsn,
                 "prev_lsn": prev_lsn,
@@ -97,7 +97,7 @@ class LogRecord:
         from ..models.log_write import LogWrite  # noqa: PLC0415
 
         d = dict(src_dict)
-        cen = d.pop("cen")
+        epoch = d.pop("epoch")
 
         csn = d.pop("csn")
 
@@ -123,7 +123,7 @@ class LogRecord:
         traceparent = d.pop("traceparent", UNSET)
 
         log_record = cls(
-            cen=cen,
+            epoch=epoch,
             csn=csn,
             lsn=lsn,
             prev_lsn=prev_lsn,

@@ -25,7 +25,7 @@ class TxnOutcome:
     Attributes:
         status (TxnState): State of a transaction.
         applied (bool | Unset): With `ack: applied`: whether every store had applied it in time.
-        cen (str | Unset): Epoch that decided it. Example: 8842.
+        epoch (str | Unset): Epoch that decided it. Example: 8842.
         conflicts (list[Conflict] | Unset): What defeated it.
         csn (str | Unset): Arrival stamp.
         lsn (TxnOutcomeLsn | Unset): Position of its record in the log of each store that it wrote.
@@ -45,7 +45,7 @@ class TxnOutcome:
 
     status: TxnState
     applied: bool | Unset = UNSET
-    cen: str | Unset = UNSET
+    epoch: str | Unset = UNSET
     conflicts: list[Conflict] | Unset = UNSET
     csn: str | Unset = UNSET
     lsn: TxnOutcomeLsn | Unset = UNSET
@@ -64,7 +64,7 @@ class TxnOutcome:
 
         applied = self.applied
 
-        cen = self.cen
+        epoch = self.epoch
 
         conflicts: list[dict[str, Any]] | Unset = UNSET
         if not isinstance(self.conflicts, Unset):
@@ -106,8 +106,8 @@ class TxnOutcome:
         )
         if applied is not UNSET:
             field_dict["applied"] = applied
-        if cen is not UNSET:
-            field_dict["cen"] = cen
+        if epoch is not UNSET:
+            field_dict["epoch"] = epoch
         if conflicts is not UNSET:
             field_dict["conflicts"] = conflicts
         if csn is not UNSET:
@@ -144,7 +144,7 @@ class TxnOutcome:
 
         applied = d.pop("applied", UNSET)
 
-        cen = d.pop("cen", UNSET)
+        epoch = d.pop("epoch", UNSET)
 
         _conflicts = d.pop("conflicts", UNSET)
         conflicts: list[Conflict] | Unset = UNSET
@@ -188,7 +188,7 @@ class TxnOutcome:
         txn_outcome = cls(
             status=status,
             applied=applied,
-            cen=cen,
+            epoch=epoch,
             conflicts=conflicts,
             csn=csn,
             lsn=lsn,
