@@ -1,18 +1,23 @@
 #!/usr/bin/env bash
-# Generates the wire layers of the clients from openapi/openapi.json and openapi/openapi-3.0.json.
+# Generates the wire layers of the clients (`wire/` in each) from openapi/openapi.json and openapi/openapi-3.0.json.
 #
 #   sdk/generate.sh           writes them; run it after every change of the API, and commit the result
-#   sdk/generate.sh --check   changes nothing; fails, with the difference, if what is checked in is not up to date
+#   sdk/generate.sh --check   changes nothing; fails, with the difference, if a wire layer is out of date
 #
-# The generators are pinned by lock files beside the clients and kept in $XDG_CACHE_HOME/tribunal/sdk. Needs node and
-# npm, python3 with venv, and go.
+# Only what clients use is generated: operations with the tags below, and their schemas. The generators are pinned by
+# lock files beside the clients and cached in $XDG_CACHE_HOME/tribunal/sdk. Needs node and npm, python3 with venv, and go.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 . ./tools.sh
 
-specs="$(cd ../openapi && pwd)"
+tags=(transactions stores log)
 fresh="$(mktemp -d)"
 trap 'rm -rf "$fresh"' EXIT
+specs="$fresh/specs"
+mkdir "$specs"
+for document in openapi.json openapi-3.0.json; do
+  python3 prune.py "../openapi/$document" "${tags[@]}" >"$specs/$document"
+done
 
 # openapi-typescript
 typescript() {
@@ -21,7 +26,7 @@ typescript() {
   "$tools/node_modules/.bin/openapi-typescript" "$specs/openapi.json" --output "$1/schema.ts" >&2
 }
 
-# openapi-python-client. It leaves out what it cannot express (an NDJSON body) and says so.
+# openapi-python-client. It omits what it cannot express (an NDJSON body), with a warning.
 python() {
   local tools
   tools="$(python_folder generate)"
@@ -37,13 +42,13 @@ golang() {
   (cd go && "$tools/bin/oapi-codegen" -config generator.yaml -o "$1/wire.gen.go" "$specs/openapi-3.0.json")
 }
 
-# usage: generated FUNCTION FOLDER: what it makes, and where that is checked in
+# usage: generated FUNCTION FOLDER: runs the function, and compares its output with the folder or puts it there
 outdated=0
 generated() {
   mkdir -p "$fresh/$1"
   "$1" "$fresh/$1"
   if [ "$check" = yes ]; then
-    diff -ru "$2" "$fresh/$1" || { echo "sdk/$2 does not fit the API: run sdk/generate.sh and commit"; outdated=1; }
+    diff -ru "$2" "$fresh/$1" || { echo "sdk/$2 is out of date: run sdk/generate.sh and commit the result"; outdated=1; }
   else
     rm -rf "$2"
     mv "$fresh/$1" "$2"
@@ -55,7 +60,7 @@ case "${1:-}" in
   --check) check=yes ;;
   *) echo "usage: sdk/generate.sh [--check]" >&2; exit 2 ;;
 esac
-generated typescript typescript/src/generated
+generated typescript typescript/src/wire
 generated python python/src/tribunal_client/wire
 generated golang go/wire
 exit "$outdated"

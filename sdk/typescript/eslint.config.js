@@ -2,7 +2,7 @@
 import tseslint from "typescript-eslint";
 
 export default tseslint.config(
-  { ignores: ["dist/", "src/generated/"] },
+  { ignores: ["dist/", "src/wire/"] },
   ...tseslint.configs.strictTypeChecked,
   {
     languageOptions: { parserOptions: { project: "./tsconfig.json", tsconfigRootDir: import.meta.dirname } },

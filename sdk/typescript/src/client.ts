@@ -4,7 +4,7 @@ import createClient, { type Client as WireClient } from "openapi-fetch";
 
 import { ClientMistake, errorOf, Misuse, OutcomeUnknown, ServerMisbehaved, TransactionAborted, Unavailable } from "./errors.js";
 import type { Problem } from "./errors.js";
-import type { components, paths } from "./generated/schema.js";
+import type { components, paths } from "./wire/schema.js";
 import type { JsonValue } from "./json.js";
 import { keyOf, normal, percentEncoded, successor, type Key } from "./keys.js";
 import { LogReader, valueOf, type LogOptions } from "./log.js";

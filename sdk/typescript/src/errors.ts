@@ -1,7 +1,7 @@
 /** What can go wrong, by who can do something about it. A verdict is none of it, except at the end of `run`. */
 
 import type { Aborted } from "./verdict.js";
-import type { components } from "./generated/schema.js";
+import type { components } from "./wire/schema.js";
 
 /** Why there is no decision, as the service says it (RFC 9457). */
 export type Problem = components["schemas"]["Problem"];

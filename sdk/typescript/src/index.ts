@@ -14,4 +14,4 @@ export { uuidv7 } from "./uuid.js";
 export type { Aborted, Committed, Conflict, TxnOutcome, Verdict } from "./verdict.js";
 export type { WriteOp } from "./writes.js";
 /** Everything on the wire, generated from the API's description. */
-export type { components, operations, paths } from "./generated/schema.js";
+export type { components, operations, paths } from "./wire/schema.js";

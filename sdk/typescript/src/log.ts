@@ -2,7 +2,7 @@
 
 import type { Client } from "./client.js";
 import { ServerMisbehaved, Unavailable } from "./errors.js";
-import type { components } from "./generated/schema.js";
+import type { components } from "./wire/schema.js";
 import type { JsonValue } from "./json.js";
 import { keyOf, type Key } from "./keys.js";
 import { sleep, waitMs } from "./retry.js";

@@ -4,7 +4,7 @@
  */
 
 import type { Client, Row } from "./client.js";
-import type { components } from "./generated/schema.js";
+import type { components } from "./wire/schema.js";
 import { copied, sum, type JsonValue } from "./json.js";
 import { identity, isBefore, keyFields, normal, order, successor, type Key } from "./keys.js";
 import type { TxnOutcome, Verdict } from "./verdict.js";

@@ -2,7 +2,7 @@
 
 import { errorOf, ServerMisbehaved } from "./errors.js";
 import { keyOf, type Key } from "./keys.js";
-import type { components } from "./generated/schema.js";
+import type { components } from "./wire/schema.js";
 
 /** What became of a transaction, as it is on the wire. */
 export type TxnOutcome = components["schemas"]["TxnOutcome"];

@@ -2,7 +2,7 @@
 
 import { Misuse } from "./errors.js";
 import { sum, type JsonValue } from "./json.js";
-import type { components } from "./generated/schema.js";
+import type { components } from "./wire/schema.js";
 
 /** What a write does to its row. */
 export type WriteOp = components["schemas"]["WriteOp"];

@@ -28,8 +28,8 @@ class LogRecord:
         txn_id (str): The transaction. Example: 0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
         version (str): Version of every row in the record. Example: 9271508992.
         writes (list[LogWrite]): The rows, in the order in which the transaction posted them.
-        checksum (str | Unset): CRC-32C in hex over lsn, epoch, csn, version, txn_id, then op, key and value text of every
-            write, each of them
+        checksum (str | Unset): CRC-32C in hex over lsn, epoch, csn, version, txn_id, then op, key and value text of
+            every write, each of them
             preceded by its length in bytes as 32 bits, little-endian. A `value_b64` counts as `{"$b64":"..."}`. Example:
             9be3e0a3.
         traceparent (str | Unset): W3C `traceparent` of the commit request.
