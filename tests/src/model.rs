@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use tribunal_core::executor::Inline;
-use tribunal_core::identity::Known;
+use tribunal_core::id_table::Known;
 use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};

@@ -20,7 +20,7 @@
 
 use std::collections::BTreeMap;
 
-use tribunal_core::identity::Known;
+use tribunal_core::id_table::Known;
 use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::{
     ConflictRule, NO_WITNESS, Policies, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns,

@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tokio::sync::oneshot;
 use tribunal_core::batcher::Batcher;
 use tribunal_core::epochs::Epochs;
-use tribunal_core::identity::Known;
+use tribunal_core::id_table::Known;
 use tribunal_core::resolver::Resolver;
 use tribunal_core::visibility::{Delivery, Visibility};
 use tribunal_log::HoldBack;

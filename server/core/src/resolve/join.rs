@@ -5,15 +5,15 @@ use alloc::vec::Vec;
 
 use tribunal_types::{Batch, Epoch, Isolation, OpKind, Read, Reason, Txn, Version, Write, WriteKind};
 
-use crate::access;
-use crate::epoch_rows::{EpochRow, NONE, OwnRead};
-use crate::evidence::{Absences, Interval, LevelEvidence, Past, RowNow};
-use crate::history::RowState;
 use crate::planted::{Bug, planted};
 use crate::policy::write_flag;
-use crate::shard::{Shard, ShardPlace, ShardScratch, ShardState};
-use crate::txns::{BatchBase, EpochView, Fate, is_multi_version, snapshot_of};
-use crate::window::KeyRange;
+use crate::resolve::access_class;
+use crate::resolve::epoch_rows::{EpochRow, NONE, OwnRead};
+use crate::resolve::evidence::{Absences, Interval, LevelEvidence, Past, RowNow};
+use crate::resolve::shard::{Shard, ShardPlace, ShardScratch, ShardState};
+use crate::resolve::txns::{BatchBase, EpochView, Fate, is_multi_version, snapshot_of};
+use crate::state::history::RowState;
+use crate::state::window::KeyRange;
 
 /// Transactions that are looked up at a time: their rows are still in the nearest cache when they are judged.
 const CHUNK: usize = 64;
@@ -201,7 +201,7 @@ impl OneTxn<'_> {
             let own = row.read_by(self.t as u32);
             row.note_write(self.t as u32);
             let exists = exists(write, row, own, view);
-            *class = access::of_write(write.kind, write.integer, exists, own.was_read());
+            *class = access_class::of_write(write.kind, write.integer, exists, own.was_read());
             if level.fills_writes() {
                 level.add_write(write.kind, self.flags_of(write, row, exists, own), row.live_version());
             } else {

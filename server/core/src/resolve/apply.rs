@@ -8,11 +8,11 @@ use core::ops::Range;
 
 use tribunal_types::{Batch, Epoch, EpochInput, StoreId, Version, Write, WriteKind};
 
-use crate::history::{OpenRun, RowState};
-use crate::map::{NO_SLOT, VersionMap, row_flag};
-use crate::shard::{Shard, ShardPlace, ShardState};
-use crate::stores::Stores;
-use crate::txns::TxnTable;
+use crate::resolve::shard::{Shard, ShardPlace, ShardState};
+use crate::resolve::txns::TxnTable;
+use crate::state::history::{OpenRun, RowState};
+use crate::state::map::{NO_SLOT, VersionMap, row_flag};
+use crate::state::stores::Stores;
 
 /// What an epoch changes.
 #[derive(Clone, Copy)]

@@ -9,8 +9,8 @@ use core::ops::Range;
 
 use tribunal_types::{BodyHash, Epoch, NamespaceId, TxnId, VerdictAt};
 
-use crate::identity::ScopedId;
-use crate::prefetch::prefetch;
+use crate::state::id_table::ScopedId;
+use crate::state::prefetch::prefetch;
 
 /// A decided id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

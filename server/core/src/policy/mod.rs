@@ -2,7 +2,9 @@
 //!
 //! A policy is a pure function of its columns. The resolver calls it once per epoch (a validator once per level
 //! and shard), hands it only what it can affect, and never trusts its answer further than its shape: a wrong
-//! length or a fault makes the whole epoch fall back to the native twin in [`crate::native`], on every replica.
+//! length or a fault makes the whole epoch fall back to the native twin in [`crate::policy::native`], on every replica.
+
+pub mod native;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -186,13 +188,13 @@ pub struct Policies<'a> {
     /// Judges the transactions of every level.
     pub validator: &'a dyn Validator,
     /// Decides in place of a rule that failed.
-    pub rule_fallback: crate::native::NativeRule,
+    pub rule_fallback: crate::policy::native::NativeRule,
 }
 
 impl Policies<'_> {
     /// Returns the groups of columns that each level's validator needs, or the twin that would stand in for it.
     pub(crate) fn needs(&self) -> [u8; 4] {
-        let twin = crate::native::NativeValidator;
+        let twin = crate::policy::native::NativeValidator;
         Isolation::ALL.map(|level| self.validator.needs(level) | twin.needs(level))
     }
 }

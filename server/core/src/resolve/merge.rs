@@ -25,14 +25,14 @@ use alloc::vec::Vec;
 
 use tribunal_types::{OpKind, PolicyFallback, Reason, Stage, TxnIx, Witness};
 
-use crate::access::{self, held};
-use crate::epoch_rows::NONE;
 use crate::planted::{Bug, planted};
 use crate::policy::{ConflictRule, Policies, PolicyFault, Ranks, TxnColumns};
-use crate::shard::{Shard, ShardScratch};
-use crate::txns::{EpochView, is_serializable};
-use crate::validate::locate;
-use crate::vote::{Holders, Part};
+use crate::resolve::access_class::{self, held};
+use crate::resolve::epoch_rows::NONE;
+use crate::resolve::shard::{Shard, ShardScratch};
+use crate::resolve::txns::{EpochView, is_serializable};
+use crate::resolve::validate::locate;
+use crate::resolve::vote::{Holders, Part};
 
 /// What the walk decides.
 #[derive(Debug, Default)]
@@ -202,9 +202,9 @@ impl Clash {
         let (mut ww, mut raw, mut war) = (0, 0, 0);
         for part in parts_of(scratch, t) {
             let held = scratch.held[part.row as usize];
-            ww |= held & access::write_write(part.class);
-            raw |= held & access::read_after_write(part.class);
-            war |= held & access::write_after_read(part.class);
+            ww |= held & access_class::write_write(part.class);
+            raw |= held & access_class::read_after_write(part.class);
+            war |= held & access_class::write_after_read(part.class);
         }
         let ranges = (!scratch.ranges.is_empty()).then_some(&scratch.ranges);
         Clash {
@@ -236,7 +236,7 @@ fn parts_of(scratch: &ShardScratch, t: u32) -> &[Part] {
 fn commit(scratch: &mut ShardScratch, t: u32, serializable: bool) {
     let start = if t == 0 { 0 } else { scratch.part_ends[t as usize - 1] };
     for part in &scratch.parts[start as usize..scratch.part_ends[t as usize] as usize] {
-        let holds = access::holds(part.class, serializable);
+        let holds = access_class::holds(part.class, serializable);
         scratch.held[part.row as usize] |= holds;
         let by = &mut scratch.holders[part.row as usize];
         let now = |mask: u16, before: u32| if holds & mask != 0 { t } else { before };
@@ -259,7 +259,7 @@ fn first_blocked<'a>(
     shards: &[Shard],
     t: u32,
     blocker: impl Fn(u16, &Holders, u8) -> Option<u32>,
-    range: impl Fn(&crate::range_votes::RangeVotes) -> Option<Blocked<'a>>,
+    range: impl Fn(&crate::resolve::range_votes::RangeVotes) -> Option<Blocked<'a>>,
 ) -> Option<Witness> {
     // Parts ascend by operation, so a shard's first is enough.
     let of_rows = shards.iter().filter_map(|shard| {
@@ -282,7 +282,7 @@ fn first_blocked<'a>(
 /// A transaction that writes what one of `against` has written.
 fn beaten_writer(shards: &[Shard], t: u32, against: u16) -> Loser {
     let blocker = |held: u16, by: &Holders, class: u8| {
-        let met = held & access::write_write(class) & against;
+        let met = held & access_class::write_write(class) & against;
         if met & (held::WRITE_LOW | held::WRITE_SER) != 0 {
             return Some(by.writer);
         }
@@ -295,7 +295,7 @@ fn beaten_writer(shards: &[Shard], t: u32, against: u16) -> Loser {
 /// A serializable transaction that fits neither behind nor before the committed ones.
 fn misplaced(shards: &[Shard], view: EpochView<'_>, t: u32) -> Loser {
     let writer = |held: u16, by: &Holders, class: u8| {
-        let met = held & access::read_after_write(class);
+        let met = held & access_class::read_after_write(class);
         match met {
             0 => None,
             _ if met & (held::EXISTENCE_CHANGED | held::KIND_CHANGED) != 0 => Some(by.changer),
@@ -304,7 +304,7 @@ fn misplaced(shards: &[Shard], view: EpochView<'_>, t: u32) -> Loser {
         }
     };
     let reader =
-        |held: u16, by: &Holders, class: u8| (held & access::write_after_read(class) != 0).then_some(by.reader);
+        |held: u16, by: &Holders, class: u8| (held & access_class::write_after_read(class) != 0).then_some(by.reader);
     let read = first_blocked(shards, t, writer, |ranges| {
         let hit = ranges.read_after_write(t)?;
         let (batch, txn) = locate(view, hit.writer as usize);

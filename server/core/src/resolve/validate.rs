@@ -5,12 +5,12 @@ use alloc::vec::Vec;
 
 use tribunal_types::{Batch, Isolation, OpKind, PolicyFallback, Reason};
 
-use crate::evidence::{Absences, Interval, LevelEvidence, settle};
-use crate::executor::ShardExecutor;
-use crate::native::NativeValidator;
+use crate::policy::native::NativeValidator;
 use crate::policy::{PolicyFault, Validation, Validator, ValidatorColumns};
-use crate::shard::{Shard, ShardPlace, ShardScratch};
-use crate::txns::{EpochView, Fate, TxnTable};
+use crate::resolve::evidence::{Absences, Interval, LevelEvidence, settle};
+use crate::resolve::executor::ShardExecutor;
+use crate::resolve::shard::{Shard, ShardPlace, ShardScratch};
+use crate::resolve::txns::{EpochView, Fate, TxnTable};
 
 /// Combines over all shards when each transaction's reads were current, and tells every shard.
 pub(crate) fn settle_reads(shards: &mut [&mut ShardScratch], txns: &mut TxnTable) {

@@ -5,10 +5,10 @@
 
 use tribunal_types::Isolation;
 
-use crate::access::class;
-use crate::epoch_rows::NONE;
-use crate::shard::{Shard, ShardScratch};
-use crate::txns::{EpochView, Fate, is_serializable};
+use crate::resolve::access_class::class;
+use crate::resolve::epoch_rows::NONE;
+use crate::resolve::shard::{Shard, ShardScratch};
+use crate::resolve::txns::{EpochView, Fate, is_serializable};
 
 /// An access to a contended row.
 #[derive(Clone, Copy, Debug)]

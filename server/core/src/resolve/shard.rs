@@ -6,13 +6,13 @@ use alloc::vec::Vec;
 
 use tribunal_types::{Isolation, RowKey};
 
-use crate::epoch_rows::EpochRows;
-use crate::evidence::LevelEvidence;
-use crate::history::History;
-use crate::map::VersionMap;
-use crate::range_votes::RangeVotes;
-use crate::vote::{Holders, Part};
-use crate::window::RangeWindow;
+use crate::resolve::epoch_rows::EpochRows;
+use crate::resolve::evidence::LevelEvidence;
+use crate::resolve::range_votes::RangeVotes;
+use crate::resolve::vote::{Holders, Part};
+use crate::state::history::History;
+use crate::state::map::VersionMap;
+use crate::state::window::RangeWindow;
 
 /// A shard: state that outlives epochs, and scratch memory that one epoch fills and the next one reuses.
 #[derive(Debug)]
@@ -66,20 +66,20 @@ pub(crate) struct ShardScratch {
     /// Evidence by level.
     pub(crate) levels: [LevelEvidence; 4],
     /// Writes that failed the existence check: transaction and fate.
-    pub(crate) rejected: Vec<(u32, crate::txns::Fate)>,
+    pub(crate) rejected: Vec<(u32, crate::resolve::txns::Fate)>,
     /// Reads that are not as they were seen.
-    pub(crate) unplaced: Vec<crate::join::Unplaced>,
+    pub(crate) unplaced: Vec<crate::resolve::join::Unplaced>,
     /// Absent reads with more than one absence that could have been seen.
-    pub(crate) absences: Vec<crate::evidence::Absences>,
+    pub(crate) absences: Vec<crate::resolve::evidence::Absences>,
     /// Number of the row among those that may be contended, by position in `rows`; `NONE` if it cannot be.
     pub(crate) numbers: Vec<u32>,
     /// Participants by that number, where they had to be counted.
-    pub(crate) votes: Vec<crate::vote::VoteRow>,
+    pub(crate) votes: Vec<crate::resolve::vote::VoteRow>,
     /// Accesses to contended rows, by transaction.
     pub(crate) parts: Vec<Part>,
     /// End of each transaction's `parts`.
     pub(crate) part_ends: Vec<u32>,
-    /// What the merge's winners hold of a row, a set of `access::held`, and who they are; by the row's number.
+    /// What the merge's winners hold of a row, a set of `access_class::held`, and who they are; by the row's number.
     pub(crate) held: Vec<u16>,
     pub(crate) holders: Vec<Holders>,
     /// Ranges against the epoch's own writes.

@@ -9,14 +9,14 @@ use tribunal_types::{
     WriteKind,
 };
 
-use crate::join;
-use crate::map::Entry;
-use crate::native::NativeValidator;
 use crate::policy::Policies;
-use crate::resolver::Resolver;
-use crate::shard::ShardScratch;
-use crate::txns::{Abort, EpochView, Fate, TxnTable, first_op, snapshot_of};
-use crate::validate;
+use crate::policy::native::NativeValidator;
+use crate::resolve::join;
+use crate::resolve::resolver::Resolver;
+use crate::resolve::shard::ShardScratch;
+use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op, snapshot_of};
+use crate::resolve::validate;
+use crate::state::map::Entry;
 use crate::verdicts::conflict_of;
 
 /// The only transaction of a pretended epoch.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use tribunal_types::{Batch, Epoch, EpochInput, Isolation, OpKind, Reason, Stage, StoreId, StoreSnapshot};
 
-use crate::stores::Stores;
+use crate::state::stores::Stores;
 
 /// Where a transaction stands, in one word so that the opinions of shards combine by `min`: taking no part, then
 /// aborted at the join, aborted by the validator (each by the first operation to blame), and live.

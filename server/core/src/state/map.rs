@@ -11,8 +11,8 @@ use alloc::boxed::Box;
 
 use tribunal_types::{Epoch, RowKey, Version};
 
-use crate::map_copy::MapCopy;
-use crate::prefetch::prefetch;
+use crate::state::map_copy::MapCopy;
+use crate::state::prefetch::prefetch;
 
 /// Flags of a known row, in the low byte of an entry's second word.
 pub(crate) mod row_flag {

@@ -9,11 +9,11 @@ use alloc::vec::Vec;
 
 use tribunal_types::{Epoch, Existence};
 
-use crate::history::History;
-use crate::id_bucket::IdEntry;
-use crate::map::Entry;
-use crate::resolver::Resolver;
-use crate::window::RangeWindow;
+use crate::resolve::resolver::Resolver;
+use crate::state::history::History;
+use crate::state::id_bucket::IdEntry;
+use crate::state::map::Entry;
+use crate::state::window::RangeWindow;
 
 /// Replicated state behind an epoch. Independent of the resolver: it may be made an image on any thread.
 #[derive(Debug, Default)]

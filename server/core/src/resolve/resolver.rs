@@ -12,21 +12,21 @@ use tribunal_types::{
     RowKey, StoreId, StoreLsn, StoreSpec, TxnId, TxnIx, VerdictAt, Version, Witness, limits,
 };
 
-use crate::apply::{self, Changes};
-use crate::digest;
-use crate::executor::ShardExecutor;
-use crate::floor::{EpochMark, Floor};
-use crate::frozen::Frozen;
-use crate::identity::{IdLimits, IdTable, Known, ScopedId};
-use crate::join;
-use crate::merge::{Loser, Merged};
+use crate::image::frozen::Frozen;
 use crate::planted::{Bug, planted};
 use crate::policy::Policies;
-use crate::shard::{Shard, ShardPlace};
-use crate::stores::Stores;
-use crate::txns::{Abort, EpochView, Fate, TxnTable, first_op};
-use crate::validate;
-use crate::vote;
+use crate::resolve::apply::{self, Changes};
+use crate::resolve::executor::ShardExecutor;
+use crate::resolve::join;
+use crate::resolve::merge::{Loser, Merged};
+use crate::resolve::shard::{Shard, ShardPlace};
+use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op};
+use crate::resolve::validate;
+use crate::resolve::vote;
+use crate::state::digest;
+use crate::state::floor::{EpochMark, Floor};
+use crate::state::id_table::{IdLimits, IdTable, Known, ScopedId};
+use crate::state::stores::Stores;
 
 /// Bounds of a resolver. All but `shards` are replicated settings: they decide verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -465,7 +465,7 @@ impl Resolver {
     /// Returns the version of a row that exists now.
     pub(crate) fn version_of(&self, row: RowKey) -> Option<Version> {
         let (_, entry) = self.shard_of(row).state.map.find(row)?;
-        if entry.flags() & crate::map::row_flag::TOMBSTONE != 0 {
+        if entry.flags() & crate::state::map::row_flag::TOMBSTONE != 0 {
             return None;
         }
         Version::from_bits(entry.version)

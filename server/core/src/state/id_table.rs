@@ -10,7 +10,7 @@ use core::ops::Range;
 
 use tribunal_types::{BodyHash, Epoch, NamespaceId, TxnId, VerdictAt};
 
-use crate::id_bucket::{ID_BYTES, IdBucket, IdEntry};
+use crate::state::id_bucket::{ID_BYTES, IdBucket, IdEntry};
 
 /// What the id table says about an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

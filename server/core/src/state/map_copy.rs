@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use tribunal_types::{Epoch, RowKey, Version};
 
-use crate::map::Entry;
+use crate::state::map::Entry;
 
 /// A copy that is being made.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl MapCopy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::map::{NO_SLOT, VersionMap};
+    use crate::state::map::{NO_SLOT, VersionMap};
 
     fn key(n: u64) -> RowKey {
         RowKey { hi: n, lo: n.wrapping_mul(0x9e37_79b9_7f4a_7c15) & !0xff }

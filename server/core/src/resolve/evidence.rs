@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use tribunal_types::{Batch, Epoch, RowKey, Version, WriteKind};
 
-use crate::history::{Before, History, RowState};
 use crate::policy::{PolicyFault, Validation, ValidatorColumns, group};
+use crate::state::history::{Before, History, RowState};
 
 /// Epochs at whose ends something was so: `from..=until`, empty if `from > until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

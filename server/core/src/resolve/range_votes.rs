@@ -8,11 +8,11 @@ use alloc::vec::Vec;
 
 use tribunal_types::{Batch, Span, StoreId};
 
-use crate::epoch_rows::NONE;
 use crate::planted::{Bug, planted};
-use crate::shard::ShardPlace;
-use crate::txns::{EpochView, Fate, is_serializable};
-use crate::window::KeyRange;
+use crate::resolve::epoch_rows::NONE;
+use crate::resolve::shard::ShardPlace;
+use crate::resolve::txns::{EpochView, Fate, is_serializable};
+use crate::state::window::KeyRange;
 
 /// A range of a live serializable transaction.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! How the resolver reaches its shards: one after the other, or on threads that the shell brings.
 
-use crate::shard::Shard;
+use crate::resolve::shard::Shard;
 
 /// Runs a job on every shard. The order, and whether jobs overlap, cannot change any result.
 pub trait ShardExecutor {

@@ -1,6 +1,8 @@
 //! The resolver's whole replicated state as plain columns, and back. An image fits any number of shards; its columns
 //! come in no particular order within an epoch. Wrong columns are refused, never believed.
 
+pub mod frozen;
+
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -12,12 +14,12 @@ use tribunal_types::{
     BodyHash, Digest, Epoch, Existence, Lsn, NamespaceId, RowKey, Span, StoreId, StoreSpec, VerdictAt, Version,
 };
 
-use crate::floor::EpochMark;
-use crate::frozen::Frozen;
-use crate::history::{History, RowState};
-use crate::map::{Entry, row_flag};
-use crate::resolver::{Resolver, ResolverConfig};
-use crate::shard::ShardPlace;
+use crate::image::frozen::Frozen;
+use crate::resolve::resolver::{Resolver, ResolverConfig};
+use crate::resolve::shard::ShardPlace;
+use crate::state::floor::EpochMark;
+use crate::state::history::{History, RowState};
+use crate::state::map::{Entry, row_flag};
 
 /// Columns of numbers.
 mod words {
@@ -135,7 +137,7 @@ impl Resolver {
         resolver.floor.rise_to(Epoch(floor));
         for &[hi, lo, body_hash, epoch, item, namespace_body] in rows_of(image, words::IDS)? {
             let item = u32::try_from(item).map_err(|_| mismatch("an id's item is too large"))?;
-            let entry = crate::id_bucket::IdEntry { id: [hi, lo], body_hash, epoch, item, namespace_body };
+            let entry = crate::state::id_bucket::IdEntry { id: [hi, lo], body_hash, epoch, item, namespace_body };
             let body = (namespace_body & 1 != 0).then_some(BodyHash(body_hash));
             resolver.ids.insert(&entry.scoped(), body, VerdictAt { epoch: Epoch(epoch), item }, digest);
         }
@@ -238,7 +240,7 @@ impl Resolver {
         Ok(())
     }
 
-    fn shard_mut(&mut self, row: RowKey) -> &mut crate::shard::Shard {
+    fn shard_mut(&mut self, row: RowKey) -> &mut crate::resolve::shard::Shard {
         let count = self.shards.len() as u32;
         &mut self.shards[ShardPlace { index: 0, count }.of(row) as usize]
     }

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use tribunal_types::{RowKey, Version, limits};
 
-use crate::map::{Entry, NO_SLOT, VersionMap, row_flag};
-use crate::shard::ShardPlace;
+use crate::resolve::shard::ShardPlace;
+use crate::state::map::{Entry, NO_SLOT, VersionMap, row_flag};
 
 /// "Not of this shard", "nobody", "not contended".
 pub(crate) const NONE: u32 = u32::MAX;

@@ -1,0 +1,18 @@
+//! Resolution of an epoch, one stage a file: identity (in the resolver), join, validate, vote, merge, apply. Every
+//! decision is made here. It owns no state between epochs but what the resolver passes in.
+
+pub mod executor;
+pub mod resolver;
+pub mod shard;
+
+pub(crate) mod access_class;
+pub(crate) mod apply;
+mod dry_run;
+pub(crate) mod epoch_rows;
+pub(crate) mod evidence;
+pub(crate) mod join;
+pub(crate) mod merge;
+pub(crate) mod range_votes;
+pub(crate) mod txns;
+pub(crate) mod validate;
+pub(crate) mod vote;

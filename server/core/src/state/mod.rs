@@ -1,0 +1,14 @@
+//! What is known after the last epoch: versions of rows, their history above the floor, keys written there, ids and
+//! stores. Nothing here decides a transaction; stages read it, and apply changes it.
+
+pub mod id_table;
+
+pub(crate) mod digest;
+pub(crate) mod floor;
+pub(crate) mod history;
+pub(crate) mod id_bucket;
+pub(crate) mod map;
+mod map_copy;
+mod prefetch;
+pub(crate) mod stores;
+pub(crate) mod window;
