@@ -19,7 +19,7 @@ impl Recent {
     }
 
     pub(crate) fn get(&self, epoch: Epoch) -> Option<Arc<(EpochInput, EpochOutcome)>> {
-        self.epochs.iter().rev().find(|(epoch, _)| epoch.0.epoch == epoch).map(|(epoch, _)| Arc::clone(epoch))
+        self.epochs.iter().rev().find(|(kept, _)| kept.0.epoch == epoch).map(|(kept, _)| Arc::clone(kept))
     }
 
     /// Keeps an epoch; the newest one is kept however large.
