@@ -1,22 +1,24 @@
-//! Who the log belongs to: group and row secret, drawn once, in a small text file of its own, so that a wiped database
-//! beside it is noticed.
+//! Which log this is: its id, its group and its row secret, in a small text file of its own, so that a wiped directory
+//! beside it is noticed. Group and secret are drawn once; a salvage draws a new id.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use tribunal_types::{GroupId, Incarnation, NodeId};
+use tribunal_types::{GroupId, Incarnation, LogId, NodeId};
 
 use crate::error::LogError;
 
-/// The number is that of the format: frames, entries, outcomes.
-const HEADING: &str = "tribunal log 2";
-const FORMAT_BEFORE: &str = "tribunal log 1\n";
+/// First line of the file. The number is that of the format: files, frames, entries, outcomes.
+const HEADING: &str = "tribunal log 3";
+/// First lines of formats that are no longer read.
+const HEADINGS_BEFORE: [&str; 2] = ["tribunal log 1\n", "tribunal log 2\n"];
 
 /// What was drawn at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
+    pub id: LogId,
     pub group: GroupId,
     pub row_secret: [u8; 16],
 }
@@ -28,22 +30,20 @@ fn path_in(dir: &Path) -> PathBuf {
 impl Identity {
     /// Draws an identity from the operating system's randomness.
     pub(crate) fn draw(node: NodeId) -> Result<Self, LogError> {
-        let source = Path::new("/dev/urandom");
-        let mut drawn = [0; 20];
-        File::open(source)
-            .and_then(|mut file| file.read_exact(&mut drawn))
-            .map_err(|e| LogError::io("read", source, &e))?;
-        let mut row_secret = [0; 16];
-        row_secret.copy_from_slice(&drawn[..16]);
-        let incarnation = u32::from_le_bytes([drawn[16], drawn[17], drawn[18], drawn[19]]);
-        Ok(Self { group: GroupId { node, incarnation: Incarnation(incarnation) }, row_secret })
+        let incarnation = Incarnation(u32::from_le_bytes(random()?));
+        Ok(Self { id: LogId(random()?), group: GroupId { node, incarnation }, row_secret: random()? })
+    }
+
+    /// Returns the identity of a log that goes on under a new id.
+    pub(crate) fn renewed(&self) -> Result<Self, LogError> {
+        Ok(Self { id: LogId(random()?), ..*self })
     }
 
     /// Reads the file; `None` if the log was never created.
     pub(crate) fn load(dir: &Path) -> Result<Option<Self>, LogError> {
         let path = path_in(dir);
         match fs::read_to_string(&path) {
-            Ok(text) if text.starts_with(FORMAT_BEFORE) => Err(LogError::Io {
+            Ok(text) if HEADINGS_BEFORE.iter().any(|heading| text.starts_with(heading)) => Err(LogError::Io {
                 reason: format!(
                     "{} was written by an older release, in a format that this one does not read: run that release, or \
                      begin with another directory and import the rows' versions",
@@ -77,15 +77,15 @@ impl Identity {
     fn text(&self) -> String {
         let secret: String = self.row_secret.iter().map(|byte| format!("{byte:02x}")).collect();
         let body = format!(
-            "{HEADING}\nnode {}\nincarnation {}\nrow-secret {secret}\n",
-            self.group.node, self.group.incarnation
+            "{HEADING}\nid {}\nnode {}\nincarnation {}\nrow-secret {secret}\n",
+            self.id, self.group.node, self.group.incarnation
         );
         format!("{body}checksum {:08x}\n", crc32c::crc32c(body.as_bytes()))
     }
 
     fn parse(text: &str) -> Option<Self> {
         let lines: Vec<&str> = text.lines().collect();
-        let [HEADING, node, incarnation, secret, _checksum] = lines[..] else { return None };
+        let [HEADING, id, node, incarnation, secret, _checksum] = lines[..] else { return None };
         let secret = secret.strip_prefix("row-secret ")?;
         let mut row_secret = [0; 16];
         for (ix, byte) in row_secret.iter_mut().enumerate() {
@@ -95,10 +95,18 @@ impl Identity {
             node: NodeId(node.strip_prefix("node ")?.parse().ok()?),
             incarnation: Incarnation(incarnation.strip_prefix("incarnation ")?.parse().ok()?),
         };
-        let identity = Self { group, row_secret };
+        let identity = Self { id: id.strip_prefix("id ")?.parse().ok()?, group, row_secret };
         // Whatever differs from what would be written, checksum included, is not ours.
         (identity.text() == text).then_some(identity)
     }
+}
+
+/// Reads random bytes from the operating system.
+fn random<const N: usize>() -> Result<[u8; N], LogError> {
+    let source = Path::new("/dev/urandom");
+    let mut drawn = [0; N];
+    let read = File::open(source).and_then(|mut file| file.read_exact(&mut drawn));
+    read.map_err(|e| LogError::io("read", source, &e)).map(|()| drawn)
 }
 
 #[cfg(test)]

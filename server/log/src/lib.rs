@@ -40,6 +40,6 @@ mod writer;
 pub use error::LogError;
 pub use images::ImageWriter;
 pub use open::{LogOptions, Opened, Recovered, open};
-pub use reader::{Entries, Located, LogReader};
+pub use reader::{Entries, Located, LogReader, PointInLog};
 pub use salvage::{SalvageReport, salvage};
 pub use writer::{DiskLog, DurableLog, HoldBack, LogStats};

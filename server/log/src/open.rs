@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use tribunal_codec::{GroupMark, Mark, decode_control};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_disk::{Disk, DiskOptions};
-use tribunal_types::{ControlChange, ControlIndex, Csn, Epoch, GroupId, Lsn, NodeId, StateImage};
+use tribunal_types::{ControlChange, ControlIndex, Csn, Epoch, GroupId, LogId, Lsn, NodeId, StateImage};
 
 use crate::batches::head_of;
 use crate::error::LogError;
@@ -68,7 +68,9 @@ pub struct Opened {
 /// What the log held when it was opened.
 #[derive(Clone, Debug)]
 pub struct Recovered {
-    /// Group of the log: node and life.
+    /// Name of the log.
+    pub id: LogId,
+    /// Group of the log: node and incarnation.
     pub group: GroupId,
     /// Key of the row hashes.
     pub row_secret: [u8; 16],
@@ -129,6 +131,7 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
     let next = found.next.max(image.as_ref().map_or(Epoch(1), |image| image.epoch.next()));
     let shared = Arc::new(Shared {
         dir: dir.to_owned(),
+        id: identity.id,
         keyer,
         segments: Arc::clone(&parts.segments),
         index: RwLock::new(found.index),
@@ -154,6 +157,7 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
         appended_bytes: 0,
     };
     let recovered = Recovered {
+        id: identity.id,
         group: identity.group,
         row_secret: identity.row_secret,
         control: found.control,

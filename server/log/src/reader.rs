@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use tribunal_core::row_key::RowKeyer;
-use tribunal_types::{Batch, Epoch, EpochInput, EpochOutcome, Lsn, StoreId};
+use tribunal_types::{Batch, Digest, Epoch, EpochInput, EpochOutcome, LogId, Lsn, StoreId};
 
 use crate::batches::batch_of;
 use crate::epoch_runs::EpochRuns;
@@ -35,6 +35,7 @@ pub enum Located {
 /// What writer and readers share.
 pub(crate) struct Shared {
     pub dir: PathBuf,
+    pub id: LogId,
     pub keyer: RowKeyer,
     pub segments: Arc<Segments>,
     pub index: RwLock<Index>,
@@ -59,7 +60,52 @@ pub struct LogReader {
     pub(crate) shared: Arc<Shared>,
 }
 
+/// What the log knows about a record that a storage or a consumer has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PointInLog {
+    /// The record is here.
+    Known {
+        /// Its epoch.
+        epoch: Epoch,
+        /// Digest of all outcomes up to that epoch: equal digests mean equal logs up to there.
+        digest: Digest,
+    },
+    /// The position is 0, or the record has been truncated: nothing to compare with.
+    Unknown,
+    /// The log ends before it. What has seen this record followed another log, or a part of this one that is lost.
+    PastHead {
+        /// Last position of the store.
+        head: Lsn,
+    },
+}
+
 impl LogReader {
+    /// Returns the log's id.
+    #[must_use]
+    pub fn id(&self) -> LogId {
+        self.shared.id
+    }
+
+    /// Returns what the log knows about record `lsn` of `store`, for comparison with what a storage kept beside its
+    /// watermark. Equal ids do not prove equal logs: a copy of the files carries the same id and may have gone another way.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`].
+    pub fn point(&self, store: StoreId, lsn: Lsn) -> Result<PointInLog, LogError> {
+        if lsn == Lsn(0) {
+            return Ok(PointInLog::Unknown);
+        }
+        match self.locate(store, Lsn(lsn.0 - 1))? {
+            Located::Head => Ok(PointInLog::PastHead { head: self.head(store) }),
+            Located::Truncated { .. } => Ok(PointInLog::Unknown),
+            Located::Epoch(epoch) => {
+                let stored = outcomes::read(&self.shared.segments, epoch)?;
+                let known = |digest| PointInLog::Known { epoch, digest };
+                Ok(stored.map_or(PointInLog::Unknown, |stored| known(stored.outcome.digest)))
+            }
+        }
+    }
+
     /// Returns an epoch's input and outcome; `None` if it was sealed empty, is truncated, or has no recorded outcome yet.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tribunal_codec::{GroupMark, Mark, decode_control};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_disk::VALUE_BYTES_MAX;
-use tribunal_types::{ControlIndex, Epoch, GroupId, Lsn, StoreId};
+use tribunal_types::{ControlIndex, Epoch, GroupId, LogId, Lsn, StoreId};
 
 use crate::batches::{batch_of, head_of};
 use crate::error::LogError;
@@ -38,6 +38,8 @@ const RECORDS_PER_SYNC: u64 = 256;
 /// What was kept and what was lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SalvageReport {
+    /// New name of the log: what followed the old one must be compared with it.
+    pub id: LogId,
     /// First and last entry kept; `None` if none was.
     pub entries: Option<(u64, u64)>,
     /// First epoch without an entry now.
@@ -77,7 +79,9 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     let kept = found.entry_chain(image, ControlIndex(control), &keyer)?;
     let set_aside = set_aside(dir)?;
     drop(lock);
+    let renewed = identity.renewed()?;
     let mut report = SalvageReport {
+        id: renewed.id,
         entries: kept.map(|chain| (chain.first, chain.last)),
         next: kept.map_or(image.map_or(Epoch(1), Epoch::next), |chain| chain.next),
         marked: marked.map(|mark| mark.index),
@@ -89,6 +93,7 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     };
     // The records are read from the damaged files, which are open still and only have other names.
     found.rebuild(dir, kept, &mut report)?;
+    renewed.store(dir)?;
     Ok(report)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tribunal_codec::{GroupMark, Mark, encode_control};
 use tribunal_disk::{Disk, Tree};
-use tribunal_types::{Batch, ControlChange, ControlIndex, Epoch, EpochOutcome, GroupId, StateImage};
+use tribunal_types::{Batch, ControlChange, ControlIndex, Epoch, EpochOutcome, GroupId, LogId, StateImage};
 
 use crate::batches;
 use crate::error::LogError;
@@ -115,6 +115,12 @@ pub struct DiskLog {
 }
 
 impl DiskLog {
+    /// Returns the log's id.
+    #[must_use]
+    pub fn id(&self) -> LogId {
+        self.shared.id
+    }
+
     /// Returns the group that the log belongs to.
     #[must_use]
     pub fn group(&self) -> GroupId {

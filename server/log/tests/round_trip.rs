@@ -4,7 +4,7 @@ mod fixture;
 
 use fixture::{Dir, batch, outcome};
 use tribunal_core::row_key::RowKeyer;
-use tribunal_log::{DurableLog, Located, LogError, Opened};
+use tribunal_log::{DurableLog, Located, LogError, Opened, PointInLog};
 use tribunal_types::{ControlChange, ControlIndex, Csn, Epoch, EpochOutcome, Lsn, StateImage, StoreId, StoreSpec};
 
 /// Appends epochs `from..=to` as a node does: the outcome of an epoch with the sync of the next.
@@ -205,4 +205,40 @@ fn images_and_truncation_keep_what_is_needed() {
     assert_eq!(opened.recovered.image, Some(image(250)));
     assert_eq!(opened.recovered.warnings.len(), 1);
     check(&opened, 251, 310, &outcomes);
+}
+
+#[test]
+fn the_id_of_a_log_outlives_restarts_and_changes_with_a_salvage() {
+    let dir = Dir::new("log-id");
+    let id = dir.open().unwrap().recovered.id;
+    let opened = dir.open().unwrap();
+    assert_eq!((opened.recovered.id, opened.writer.id(), opened.reader.id()), (id, id, id));
+    drop(opened);
+    let other = Dir::new("log-id-other");
+    assert_ne!(other.open().unwrap().recovered.id, id);
+    let report = tribunal_log::salvage(&dir.0).unwrap();
+    assert_ne!(report.id, id);
+    assert_eq!(dir.open().unwrap().recovered.id, report.id);
+}
+
+#[test]
+fn a_point_of_the_log_is_compared_by_the_digest_of_its_epoch() {
+    let dir = Dir::new("point");
+    let mut opened = dir.open().unwrap();
+    let keyer = RowKeyer::new(opened.recovered.row_secret);
+    let mut heads = [0; 3];
+    for epoch in 1..=10 {
+        let batch = batch(opened.recovered.group, &keyer, epoch);
+        opened.writer.append(&batch).unwrap();
+        let outcome = outcome(&batch, &mut heads);
+        opened.writer.append_outcome(&outcome).unwrap();
+        let known = PointInLog::Known { epoch: Epoch(epoch), digest: outcome.digest };
+        for at in &outcome.lsns {
+            assert_eq!(opened.reader.point(at.store, at.lsn).unwrap(), known);
+        }
+    }
+    let head = opened.reader.head(StoreId(1));
+    assert_eq!(opened.reader.point(StoreId(1), head.next()).unwrap(), PointInLog::PastHead { head });
+    assert_eq!(opened.reader.point(StoreId(1), Lsn(0)).unwrap(), PointInLog::Unknown);
+    assert_eq!(opened.reader.point(StoreId(9), Lsn(4)).unwrap(), PointInLog::PastHead { head: Lsn(0) });
 }

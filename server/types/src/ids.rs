@@ -36,7 +36,7 @@ number!(
     NodeId(u16)
 );
 number!(
-    /// Which life of a node a group belongs to: a wiped disk comes back under a new one.
+    /// Which incarnation of a node a group belongs to: a wiped disk comes back under a new one.
     Incarnation(u32)
 );
 number!(
@@ -170,13 +170,62 @@ impl fmt::Display for Version {
     }
 }
 
-/// A Raft group ("Txn Raft", CCaaS section 4.5): the log of one life of one node.
+/// A Raft group ("Txn Raft", CCaaS section 4.5): the log of one incarnation of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId {
     /// The node whose transactions the group carries.
     pub node: NodeId,
-    /// Which life of that node.
+    /// Which incarnation of that node.
     pub incarnation: Incarnation,
+}
+
+/// Name of a log: 128 random bits, drawn when the log is created and again when it is salvaged.
+///
+/// Positions mean nothing without it: after a salvage the same [`Lsn`] can name another record. Whatever remembers how
+/// far it followed a log (the watermark of a storage, the offset of a consumer) keeps the id beside the position.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogId(pub [u8; 16]);
+
+impl fmt::Display for LogId {
+    /// Writes 32 lower-case hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for LogId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text that is no [`LogId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidLogId;
+
+impl core::str::FromStr for LogId {
+    type Err = InvalidLogId;
+
+    /// Reads exactly what [`LogId`] displays as.
+    fn from_str(text: &str) -> Result<Self, InvalidLogId> {
+        let digits = text.as_bytes();
+        if digits.len() != 32 {
+            return Err(InvalidLogId);
+        }
+        let mut id = [0; 16];
+        for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Ok(LogId(id))
+    }
+}
+
+fn digit(byte: u8) -> Result<u8, InvalidLogId> {
+    match byte {
+        b'0'..=b'9' => Ok(byte - b'0'),
+        b'a'..=b'f' => Ok(byte - b'a' + 10),
+        _ => Err(InvalidLogId),
+    }
 }
 
 /// Transaction id: a UUIDv7, minted by Begin or by the client. It is the idempotency key.
@@ -225,4 +274,21 @@ pub struct RowKey {
     pub hi: u64,
     /// Low half.
     pub lo: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_log_id_is_read_as_it_is_written_and_in_no_other_form() {
+        let id = LogId(core::array::from_fn(|n| n as u8 * 17));
+        let text = id.to_string();
+        assert_eq!(text, "00112233445566778899aabbccddeeff");
+        assert_eq!(text.parse(), Ok(id));
+        for other in ["", "00", "00112233445566778899AABBCCDDEEFF", &text[1..], "0011223344556677_899aabbccddeeff"] {
+            assert_eq!(other.parse::<LogId>(), Err(InvalidLogId), "{other}");
+        }
+    }
 }
