@@ -29,9 +29,10 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn types_depend_on_nothing_and_the_core_on_types() {
+fn types_depend_on_the_empty_toolchain_check_only_and_the_core_on_types() {
     let packages = dependencies();
-    assert_eq!(packages["tribunal-types"], set(&[]));
+    assert_eq!(packages["tribunal-toolchain"], set(&[]));
+    assert_eq!(packages["tribunal-types"], set(&["tribunal-toolchain"]));
     assert_eq!(packages["tribunal-core"], set(&["siphasher", "tribunal-types"]));
 }
 

@@ -215,9 +215,13 @@ fn decisions_are_numbered_and_linked() {
     assert!(!decisions.is_empty(), "no decision was found");
     let architecture = links(&read("ARCHITECTURE.md"));
     let mut offenders = Vec::new();
-    for (number, name) in decisions.iter().enumerate() {
-        if !name.starts_with(&format!("{:04}-", number + 1)) {
-            offenders.push(format!("{name}: expected number {:04}", number + 1));
+    let mut numbers = BTreeSet::new();
+    for name in &decisions {
+        let number = name.split_once('-').map(|(number, _)| number).filter(|number| number.len() == 4);
+        match number.and_then(|number| number.parse::<u32>().ok()) {
+            Some(number) if numbers.insert(number) => {}
+            Some(number) => offenders.push(format!("{name}: there are two decisions {number:04}")),
+            None => offenders.push(format!("{name}: does not start with a number of four digits")),
         }
         if !architecture.contains(&format!("server/decisions/{name}")) {
             offenders.push(format!("{name}: not linked from ARCHITECTURE.md"));
