@@ -53,9 +53,9 @@ fn an_installed_target_passes_and_its_removal_is_noticed() {
     let machine = Machine::new();
     fs::create_dir(machine.libraries()).expect("the target's libraries");
     machine.program("rustup", "exit 1");
-    let said = machine.check();
-    assert!(!said.contains("cargo::error") && !said.contains("cargo::warning"), "{said}");
-    assert!(said.contains(&format!("cargo::rerun-if-changed={}", machine.libraries().display())), "{said}");
+    let directives = machine.check();
+    assert!(!directives.contains("cargo::error") && !directives.contains("cargo::warning"), "{directives}");
+    assert!(directives.contains(&format!("cargo::rerun-if-changed={}", machine.libraries().display())), "{directives}");
 }
 
 #[test]
@@ -64,10 +64,13 @@ fn a_missing_target_is_added_with_a_warning() {
     let record = machine.0.path().join("arguments");
     let body = format!("echo \"$@\" >{}; mkdir {}", record.display(), machine.libraries().display());
     machine.program("rustup", &body);
-    let said = machine.check();
-    assert!(said.contains("cargo::warning=the target wasm32-unknown-unknown was missing; added it"), "{said}");
-    assert!(!said.contains("cargo::error"), "{said}");
-    assert!(!said.contains("/lib"), "what was added must not cause a second build: {said}");
+    let directives = machine.check();
+    assert!(
+        directives.contains("cargo::warning=the target wasm32-unknown-unknown was missing; added it"),
+        "{directives}"
+    );
+    assert!(!directives.contains("cargo::error"), "{directives}");
+    assert!(!directives.contains("/lib"), "what was added must not cause a second build: {directives}");
     assert_eq!(fs::read_to_string(record).expect("rustup ran").trim(), "target add wasm32-unknown-unknown");
 }
 
@@ -76,9 +79,9 @@ fn a_target_that_cannot_be_added_stops_the_build_with_the_command() {
     let machine = Machine::new();
     for (body, reason) in [("echo 'error: no network' >&2; exit 1", "error: no network"), ("exit 0", "still missing")] {
         machine.program("rustup", body);
-        let said = machine.check();
-        assert!(said.contains("cargo::error=the target wasm32-unknown-unknown is missing"), "{said}");
-        assert!(said.contains(reason), "{said}");
-        assert!(said.contains("run: rustup target add wasm32-unknown-unknown"), "{said}");
+        let directives = machine.check();
+        assert!(directives.contains("cargo::error=the target wasm32-unknown-unknown is missing"), "{directives}");
+        assert!(directives.contains(reason), "{directives}");
+        assert!(directives.contains("run: rustup target add wasm32-unknown-unknown"), "{directives}");
     }
 }
