@@ -9,8 +9,8 @@ use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::shard::Shard;
 use tribunal_types::{
-    Batch, ControlIndex, Epoch, EpochInput, EpochOutcome, FenceItem, Given, GroupId, ImportedVersion, Incarnation, Lsn,
-    NodeId, RecordBatch, StoreId, StoreSpec, TxnIx,
+    Batch, ControlIndex, EarlyAbort, Epoch, EpochInput, EpochOutcome, FenceItem, GroupId, ImportedVersion, Incarnation,
+    Lsn, NodeId, RecordBatch, StoreId, StoreSpec, TxnIx,
 };
 
 use crate::scenario::{Keying, TxnSpec};
@@ -25,7 +25,7 @@ pub struct EpochPlan {
     /// Transactions.
     pub txns: Vec<TxnSpec>,
     /// Verdicts given without resolution.
-    pub given: Vec<Given>,
+    pub early_aborts: Vec<EarlyAbort>,
     /// Fences.
     pub fences: Vec<FenceItem>,
     /// Imported versions.
@@ -139,7 +139,7 @@ impl Cluster {
             batch.push(&txn.request(&self.keying), txn.csn);
         }
         if node == 1 {
-            batch.given = plan.given.clone();
+            batch.early_aborts = plan.early_aborts.clone();
             batch.fences = plan.fences.clone();
             batch.imports = plan.imports.clone();
         }

@@ -54,8 +54,8 @@ pub struct EpochChoice {
     pub rule: NativeRule,
     /// Transactions.
     pub txns: Vec<TxnChoice>,
-    /// Given verdicts (client aborts): the numbers of transactions, over all epochs, before or after they are used.
-    pub given: Vec<u8>,
+    /// Early aborts (client aborts): the numbers of transactions, over all epochs, before or after they are used.
+    pub early_aborts: Vec<u8>,
     /// Fences: the number of the transaction, over all epochs, whose id is fenced (before or after it is used).
     pub fences: Vec<u8>,
 }
@@ -156,8 +156,8 @@ fn epoch(size: &Size) -> impl Strategy<Value = EpochChoice> + use<> {
     let idle = prop_oneof![4 => Just(0_u64), 1 => 1..3_u64];
     let ids = || prop_oneof![6 => Just(Vec::new()), 1 => vec(0..24_u8, 1..=2)];
     let txns = vec(txn(size.snapshot_age), size.txns.clone());
-    (0..4_u64, idle, rule, txns, ids(), ids()).prop_map(|(after_ms, idle_before, rule, txns, given, fences)| {
-        EpochChoice { after_ms, idle_before, rule, txns, given, fences }
+    (0..4_u64, idle, rule, txns, ids(), ids()).prop_map(|(after_ms, idle_before, rule, txns, early_aborts, fences)| {
+        EpochChoice { after_ms, idle_before, rule, txns, early_aborts, fences }
     })
 }
 

@@ -9,7 +9,7 @@ use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_types::{
-    BodyHash, Decision, Epoch, FenceItem, FenceResult, Given, Isolation, NamespaceId, Reason, StateImage, StoreId,
+    BodyHash, Decision, EarlyAbort, Epoch, FenceItem, FenceResult, Isolation, NamespaceId, Reason, StateImage, StoreId,
     StoreSpec, TxnIx, Verdict, WriteKind,
 };
 
@@ -91,15 +91,15 @@ impl Story<'_> {
         earlier.extend(txns.iter().cloned());
         let fence = |&number: &u8| FenceItem { id: id_of(u64::from(number)), namespace: NamespaceId(0) };
         let fences = choice.fences.iter().map(fence).collect();
-        let give = |&number: &u8| Given {
+        let early_abort = |&number: &u8| EarlyAbort {
             id: id_of(u64::from(number)),
             body_hash: None,
             namespace: NamespaceId(0),
             reason: Reason::ClientAbort,
             conflicts: Vec::new(),
         };
-        let given = choice.given.iter().map(give).collect();
-        EpochPlan { clock_ms, idle_before: choice.idle_before, txns, given, fences, ..EpochPlan::default() }
+        let early_aborts = choice.early_aborts.iter().map(early_abort).collect();
+        EpochPlan { clock_ms, idle_before: choice.idle_before, txns, early_aborts, fences, ..EpochPlan::default() }
     }
 
     fn epoch(&mut self, plan: EpochPlan, rule: NativeRule) -> Checked {
@@ -116,7 +116,7 @@ impl Story<'_> {
         self.ids(epoch, &plan, &played)?;
         for (t, doomed) in doomed.iter().enumerate() {
             if *doomed && fates[t] == Fate::Commit {
-                return Err(format!("transaction {t} was called a certain loser, and commits"));
+                return Err(format!("transaction {t} was called a early abort, and commits"));
             }
         }
         self.order(&plan, &played, &fates, &queue)?;
@@ -130,7 +130,7 @@ impl Story<'_> {
 
     /// Checks where the resolver files every id that the epoch brought.
     fn ids(&self, epoch: Epoch, plan: &EpochPlan, played: &Played) -> Checked {
-        let ids = plan.txns.iter().map(|txn| txn.id).chain(plan.given.iter().map(|given| given.id));
+        let ids = plan.txns.iter().map(|txn| txn.id).chain(plan.early_aborts.iter().map(|abort| abort.id));
         for id in ids.chain(plan.fences.iter().map(|fence| fence.id)) {
             let known = self.cluster.resolver.known(NamespaceId(0), id);
             let expected = self.oracle.filed(id).map(|(at, body)| Known::At(at, body.map(BodyHash)));
@@ -138,11 +138,12 @@ impl Story<'_> {
                 return Err(format!("{id} is filed as {known:?} in epoch {epoch}, not {expected:?}"));
             }
         }
-        let given: Vec<_> = plan.given.iter().filter_map(|given| self.oracle.filed(given.id)).map(|id| id.0).collect();
-        if played.outcome.given == given {
+        let early_aborts: Vec<_> =
+            plan.early_aborts.iter().filter_map(|abort| self.oracle.filed(abort.id)).map(|id| id.0).collect();
+        if played.outcome.early_aborts == early_aborts {
             Ok(())
         } else {
-            Err(format!("given verdicts are at {:?}, not {given:?}", played.outcome.given))
+            Err(format!("early aborts are at {:?}, not {early_aborts:?}", played.outcome.early_aborts))
         }
     }
 
@@ -161,26 +162,26 @@ impl Story<'_> {
             };
             count(what, 1);
         }
-        count("certain loser".to_owned(), doomed.iter().filter(|doomed| **doomed).count());
+        count("early abort".to_owned(), doomed.iter().filter(|doomed| **doomed).count());
         count("placed at the front".to_owned(), queue.front.len());
         let fenced = |result: &&FenceResult| matches!(result, FenceResult::Fenced);
         count("fenced".to_owned(), played.outcome.fences.iter().filter(fenced).count());
         count("the floor rose".to_owned(), usize::from(played.outcome.floor > self.oracle.floor));
     }
 
-    /// Asks about every transaction before it is submitted: what a dry run says, and whether it is a certain loser.
+    /// Asks about every transaction before it is submitted: what a dry run says, and whether it is a early abort.
     fn opinions(&self, plan: &EpochPlan, rule: &NativeRule) -> Result<Vec<bool>, String> {
         let resolver = &self.cluster.resolver;
         let now = resolver.last().next();
         let mut doomed = Vec::new();
         for (t, txn) in plan.txns.iter().enumerate() {
             let request = txn.request(&Keying::Hashed);
-            let verdict = resolver.judge(&request, &policies(rule));
+            let verdict = resolver.dry_run(&request, &policies(rule));
             let expected = self.oracle.reject(txn, now);
             if !agrees(&verdict, expected.as_ref()) {
                 return Err(format!("a dry run of transaction {t} says {verdict:?}, the oracle {expected:?}"));
             }
-            doomed.push(resolver.certain_loser(&request).is_some());
+            doomed.push(resolver.find_early_abort(&request).is_some());
         }
         Ok(doomed)
     }
@@ -319,7 +320,7 @@ fn map_knows_the_state(story: &Story) -> Checked {
             probe.snapshots = vec![(row.store, story.oracle.last)];
             probe.reads = vec![(row.clone(), seen)];
             let request = probe.request(&Keying::Hashed);
-            let verdict = story.cluster.resolver.judge(&request, &policies(&NativeRule::FirstWriterWins));
+            let verdict = story.cluster.resolver.dry_run(&request, &policies(&NativeRule::FirstWriterWins));
             matches!(verdict, Verdict::ReadOnly { .. })
         };
         let older = story.oracle.past(&row).iter().rev().nth(1).map(|change| change.version);

@@ -286,8 +286,8 @@ impl Oracle {
             };
         }
         let mut item = plan.txns.len() as u32;
-        for given in &plan.given {
-            self.ids.entry(given.id).or_insert((VerdictAt { epoch, item }, given.body_hash.map(|hash| hash.0)));
+        for abort in &plan.early_aborts {
+            self.ids.entry(abort.id).or_insert((VerdictAt { epoch, item }, abort.body_hash.map(|hash| hash.0)));
             item += 1;
         }
         for fence in &plan.fences {

@@ -10,7 +10,7 @@
 //! T2@2 rr @1 read x@T1 upd x=2   => write_conflict merge: write x by T1
 //! fence T9                       => fenced
 //! order T1                       the serial order of the epoch above
-//! judge T3 si @4 scan a..z       => read_only 4
+//! dry-run T3 si @4 scan a..z     => read_only 4
 //! ```
 //!
 //! Levels: `rc rr si ser`. Operations: `read x@T1` (version that T1 wrote), `read x@-` (seen absent), `read x@1.0`,
@@ -27,7 +27,7 @@ use tribunal_core::policy::{
 };
 use tribunal_core::resolver::ResolverConfig;
 use tribunal_types::{
-    BodyHash, Csn, Epoch, Existence, FenceItem, Given, ImportedVersion, Isolation, NamespaceId, Reason, StoreId,
+    BodyHash, Csn, EarlyAbort, Epoch, Existence, FenceItem, ImportedVersion, Isolation, NamespaceId, Reason, StoreId,
     StoreSpec, TxnId, Version,
 };
 
@@ -102,7 +102,7 @@ struct Draft {
     plan: EpochPlan,
     txns: Vec<(String, TxnSpec)>,
     txn_lines: Vec<usize>,
-    given_lines: Vec<usize>,
+    early_abort_lines: Vec<usize>,
     fence_lines: Vec<usize>,
 }
 
@@ -142,7 +142,7 @@ impl Player {
                 self.validator = ValidatorUnderTest::of(words[1]);
             }
             "fence" | "give" | "import" => self.item(&words, here),
-            "judge" | "certain" | "known" | "order" | "floor" | "imported" | "fallbacks" | "log" => {
+            "dry-run" | "early" | "known" | "order" | "floor" | "imported" | "fallbacks" | "log" => {
                 self.flush();
                 let actual = self.question(&words);
                 let line = &mut self.lines[here];
@@ -225,9 +225,10 @@ impl Player {
         let Some(played) = cluster.play(&draft.plan, &policies) else { return };
         self.names.learn(&draft.txns, played);
         let answers = draft.txn_lines.iter().enumerate().map(|(i, &line)| (line, self.names.decision(played, i)));
-        let given = draft.given_lines.iter().zip(&played.outcome.given).map(|(&line, &at)| (line, render::at(at)));
+        let early_aborts =
+            draft.early_abort_lines.iter().zip(&played.outcome.early_aborts).map(|(&line, &at)| (line, render::at(at)));
         let fences = draft.fence_lines.iter().zip(&played.outcome.fences).map(|(&l, &f)| (l, render::fence(f)));
-        for (line, actual) in answers.chain(given).chain(fences).collect::<Vec<_>>() {
+        for (line, actual) in answers.chain(early_aborts).chain(fences).collect::<Vec<_>>() {
             self.lines[line].actual = Some(actual);
         }
     }
@@ -248,8 +249,8 @@ impl Player {
             "give" => {
                 let body_hash = words.get(2).map(|body| BodyHash(body.parse().expect("a body")));
                 let reason = if body_hash.is_some() { Reason::ReadConflict } else { Reason::ClientAbort };
-                draft.plan.given.push(Given { id, body_hash, namespace, reason, conflicts: Vec::new() });
-                draft.given_lines.push(line);
+                draft.plan.early_aborts.push(EarlyAbort { id, body_hash, namespace, reason, conflicts: Vec::new() });
+                draft.early_abort_lines.push(line);
             }
             _ => {
                 let version = numeric(words[2]).expect("a version");
@@ -291,20 +292,20 @@ impl Player {
         }
     }
 
-    /// `judge` and `certain`: a transaction that is not submitted.
+    /// `dry-run` and `early`: a transaction that is not submitted.
     fn opinion(&mut self, words: &[&str]) -> String {
         let (_, txn) = self.txn(&words[1..]);
         let request = txn.request(&self.settings.keying);
         let resolver = &self.cluster.as_ref().expect("started").resolver;
-        if words[0] == "certain" {
-            return match resolver.certain_loser(&request) {
+        if words[0] == "early" {
+            return match resolver.find_early_abort(&request) {
                 None => "open".to_owned(),
                 Some((reason, conflicts)) => self.names.abort(&reason.to_string(), &conflicts),
             };
         }
         let rule_fallback = NativeRule::FirstWriterWins;
         let policies = Policies { rule: &self.rule, validator: &self.validator, rule_fallback };
-        self.names.verdict(&resolver.judge(&request, &policies))
+        self.names.verdict(&resolver.dry_run(&request, &policies))
     }
 
     /// The whole log of a store: `1:x=5 2:y=6,z`.

@@ -45,7 +45,7 @@ fn g0_dirty_writes_are_never_mixed() {
          {next}
          {T2} {L} @1 put x=12 put y=22              => {1}
          log kv                                     => {2}
-         judge R rr read x@{3} read y@{3}           => {4}",
+         dry-run R rr read x@{3} read y@{3}         => {4}",
         |level, next| match (level, next) {
             ("si", true) => vec!["write_conflict validate: write x now T1", FIRST, "T1", "read_only 3"],
             ("rc" | "rr" | "si", false) => vec!["write_conflict merge: write x by T1", FIRST, "T1", "read_only 2"],
@@ -220,7 +220,7 @@ fn fekete_a_read_only_transaction_sees_no_order_that_never_was() {
          T1 {L} @1 upd y=25                         => ok
          {next}
          {T2} {L} @1 read x@T0 read y@T0 upd x=0    => {1}
-         judge R {L} read x@{2} read y@T1           => read_only {3}",
+         dry-run R {L} read x@{2} read y@T1         => read_only {3}",
         |level, next| match (level, next) {
             ("rr" | "ser", true) => vec!["read_conflict validate: read y seen T0 now T1", "T0", "3"],
             (_, true) => vec!["ok", "T2", "3"],
@@ -242,7 +242,7 @@ fn fekete_a_read_only_transaction_sees_no_order_that_never_was() {
              T0 ser put x=10 put y=20                   => ok
              epoch
              T1 {level} @1 upd y=25                     => ok
-             judge R {level} @2 read x@T0 read y@T1     => read_only 2
+             dry-run R {level} @2 read x@T0 read y@T1   => read_only 2
              epoch
              T3 {level} @2 read x@T0 read y@T1 put r=1  => ok
              epoch

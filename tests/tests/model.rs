@@ -13,7 +13,7 @@ const CASES_DEFAULT: u32 = 10_000;
 /// What must have happened at least once in so many worlds, or the worlds are too tame to prove anything.
 const MUST_HAPPEN: [&str; 17] = [
     "body mismatch",
-    "certain loser",
+    "early abort",
     "committed",
     "fenced",
     "join not_a_number",

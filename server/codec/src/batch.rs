@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tribunal_types::limits::{BATCH_BYTES_MAX, TXNS_PER_BATCH_MAX};
 use tribunal_types::{
-    Batch, BodyHash, ControlIndex, Csn, Epoch, FenceItem, Given, GroupId, ImportedVersion, Isolation, NamespaceId,
+    Batch, BodyHash, ControlIndex, Csn, EarlyAbort, Epoch, FenceItem, GroupId, ImportedVersion, Isolation, NamespaceId,
     NodeId, Range, Read, RowKey, Span, StoreId, StoreSnapshot, Txn, TxnId, Version, Write, WriteKind,
 };
 
@@ -37,7 +37,7 @@ const STORE_USUAL: u32 = 1;
 const HAS_SNAPSHOTS: u8 = 1;
 const HAS_READS: u8 = 1 << 1;
 const HAS_RANGES: u8 = 1 << 2;
-const HAS_GIVEN: u8 = 1 << 3;
+const HAS_EARLY_ABORTS: u8 = 1 << 3;
 const HAS_FENCES: u8 = 1 << 4;
 const HAS_IMPORTS: u8 = 1 << 5;
 const HAS_TXNS: u8 = 1 << 6;
@@ -131,7 +131,7 @@ fn columns_of(batch: &Batch) -> u8 {
         (HAS_SNAPSHOTS, !batch.snapshots.is_empty()),
         (HAS_READS, !batch.reads.is_empty()),
         (HAS_RANGES, !batch.ranges.is_empty()),
-        (HAS_GIVEN, !batch.given.is_empty()),
+        (HAS_EARLY_ABORTS, !batch.early_aborts.is_empty()),
         (HAS_FENCES, !batch.fences.is_empty()),
         (HAS_IMPORTS, !batch.imports.is_empty()),
         (HAS_TXNS, !batch.txns.is_empty()),
@@ -582,24 +582,24 @@ fn take_store(reader: &mut Reader<'_>, near: u32) -> Result<u32, Malformed> {
     store_near(reader, near, distance)
 }
 
-/// Appends what is not a transaction: given verdicts, fences, imported versions.
+/// Appends what is not a transaction: early aborts, fences, imported versions.
 fn put_items(batch: &Batch, has: u8, out: &mut Vec<u8>) {
     let count = |bit: u8, len: usize, out: &mut Vec<u8>| {
         if has & bit != 0 {
             put_varint(len as u64, out);
         }
     };
-    count(HAS_GIVEN, batch.given.len(), out);
-    for given in &batch.given {
-        put_id(given.id, batch.clock_ms, out);
-        put_varint(u64::from(given.namespace.0), out);
-        out.push(u8::from(given.body_hash.is_some()));
-        if let Some(hash) = given.body_hash {
+    count(HAS_EARLY_ABORTS, batch.early_aborts.len(), out);
+    for abort in &batch.early_aborts {
+        put_id(abort.id, batch.clock_ms, out);
+        put_varint(u64::from(abort.namespace.0), out);
+        out.push(u8::from(abort.body_hash.is_some()));
+        if let Some(hash) = abort.body_hash {
             out.extend_from_slice(&hash.0.to_le_bytes());
         }
-        put_reason(given.reason, out);
-        put_varint(given.conflicts.len() as u64, out);
-        for conflict in &given.conflicts {
+        put_reason(abort.reason, out);
+        put_varint(abort.conflicts.len() as u64, out);
+        for conflict in &abort.conflicts {
             put_conflict(conflict, batch.last, out);
         }
     }
@@ -621,8 +621,8 @@ fn take_items(reader: &mut Reader<'_>, has: u8, batch: &mut Batch) -> Result<(),
     let counted = |reader: &mut Reader<'_>, bit: u8, bytes_min: usize, what| {
         if has & bit == 0 { Ok(0) } else { reader.count(bytes_min, what) }
     };
-    let count = counted(reader, HAS_GIVEN, 15, "given verdicts")?;
-    batch.given.reserve_exact(count);
+    let count = counted(reader, HAS_EARLY_ABORTS, 15, "early aborts")?;
+    batch.early_aborts.reserve_exact(count);
     for _ in 0..count {
         let id = take_id(reader, batch.clock_ms)?;
         let namespace = NamespaceId(reader.number("namespace")?);
@@ -632,7 +632,7 @@ fn take_items(reader: &mut Reader<'_>, has: u8, batch: &mut Batch) -> Result<(),
         let conflict_count = reader.count(CONFLICT_BYTES_MIN, "conflicts")?;
         let conflicts =
             (0..conflict_count).map(|_| take_conflict(reader, batch.last)).collect::<Result<Vec<_>, _>>()?;
-        batch.given.push(Given { id, body_hash, namespace, reason, conflicts });
+        batch.early_aborts.push(EarlyAbort { id, body_hash, namespace, reason, conflicts });
     }
     let count = counted(reader, HAS_FENCES, 12, "fences")?;
     batch.fences.reserve_exact(count);

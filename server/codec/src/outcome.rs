@@ -24,7 +24,7 @@ const AS_THEY_CAME: u8 = 1 << 1;
 const ONE_STORE: u8 = 1 << 2;
 const HAS_WITNESSES: u8 = 1 << 3;
 const HAS_IMPORTED: u8 = 1 << 4;
-const HAS_GIVEN: u8 = 1 << 5;
+const HAS_EARLY_ABORTS: u8 = 1 << 5;
 const HAS_FENCES: u8 = 1 << 6;
 const HAS_FALLBACKS: u8 = 1 << 7;
 
@@ -90,7 +90,7 @@ fn columns_of(outcome: &EpochOutcome) -> u8 {
         (ONE_STORE, in_one_store(outcome)),
         (HAS_WITNESSES, !outcome.witnesses.is_empty()),
         (HAS_IMPORTED, outcome.imported != 0),
-        (HAS_GIVEN, !outcome.given.is_empty()),
+        (HAS_EARLY_ABORTS, !outcome.early_aborts.is_empty()),
         (HAS_FENCES, !outcome.fences.is_empty()),
         (HAS_FALLBACKS, !outcome.fallbacks.is_empty()),
     ];
@@ -289,15 +289,15 @@ fn take_verdict_at(reader: &mut Reader<'_>, near: Epoch) -> Result<VerdictAt, Ma
     Ok(VerdictAt { epoch, item: reader.number("item of verdict")? })
 }
 
-/// Appends the answers to given verdicts and fences, and the plugins that failed.
+/// Appends the answers to early aborts and fences, and the plugins that failed.
 fn put_answers(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
     let count = |bit: u8, len: usize, out: &mut Vec<u8>| {
         if has & bit != 0 {
             put_varint(len as u64, out);
         }
     };
-    count(HAS_GIVEN, outcome.given.len(), out);
-    for at in &outcome.given {
+    count(HAS_EARLY_ABORTS, outcome.early_aborts.len(), out);
+    for at in &outcome.early_aborts {
         put_verdict_at(*at, outcome.epoch, out);
     }
     count(HAS_FENCES, outcome.fences.len(), out);
@@ -322,10 +322,10 @@ fn take_answers(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) ->
     let counted = |reader: &mut Reader<'_>, bit: u8, bytes_min: usize, what| {
         if has & bit == 0 { Ok(0) } else { reader.count(bytes_min, what) }
     };
-    let count = counted(reader, HAS_GIVEN, 2, "given verdicts")?;
-    outcome.given.reserve_exact(count);
+    let count = counted(reader, HAS_EARLY_ABORTS, 2, "early aborts")?;
+    outcome.early_aborts.reserve_exact(count);
     for _ in 0..count {
-        outcome.given.push(take_verdict_at(reader, outcome.epoch)?);
+        outcome.early_aborts.push(take_verdict_at(reader, outcome.epoch)?);
     }
     let count = counted(reader, HAS_FENCES, 1, "fences")?;
     outcome.fences.reserve_exact(count);

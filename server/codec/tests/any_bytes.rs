@@ -9,10 +9,10 @@ use tribunal_codec::{
     encode_batch, encode_outcome, image_pieces,
 };
 use tribunal_types::{
-    Batch, BodyHash, Conflict, ControlIndex, Csn, Decision, Digest, Epoch, EpochOutcome, FenceItem, FenceResult, Given,
-    GroupId, ImportedVersion, Incarnation, Isolation, Lsn, NamespaceId, NodeId, OpKind, PolicyFallback, Range, Read,
-    Reason, RowKey, Span, Stage, StateImage, StoreId, StoreLsn, StoreSnapshot, TxnId, TxnIx, TxnRequest, VerdictAt,
-    Version, Witness, Write, WriteKind,
+    Batch, BodyHash, Conflict, ControlIndex, Csn, Decision, Digest, EarlyAbort, Epoch, EpochOutcome, FenceItem,
+    FenceResult, GroupId, ImportedVersion, Incarnation, Isolation, Lsn, NamespaceId, NodeId, OpKind, PolicyFallback,
+    Range, Read, Reason, RowKey, Span, Stage, StateImage, StoreId, StoreLsn, StoreSnapshot, TxnId, TxnIx, TxnRequest,
+    VerdictAt, Version, Witness, Write, WriteKind,
 };
 
 /// A keyer that can be told from a real one.
@@ -53,11 +53,11 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn given_verdict()(
+    fn early_abort()(
         id in txn_id(), hash in proptest::option::of(any::<u64>()), namespace in any::<u32>(), reason in reason(),
         conflicts in vec(conflict(), 0..3),
-    ) -> Given {
-        Given { id, body_hash: hash.map(BodyHash), namespace: NamespaceId(namespace), reason, conflicts }
+    ) -> EarlyAbort {
+        EarlyAbort { id, body_hash: hash.map(BodyHash), namespace: NamespaceId(namespace), reason, conflicts }
     }
 }
 
@@ -119,12 +119,12 @@ prop_compose! {
         node in 0..1024_u16, incarnation in any::<u32>(), first in 0..1_000_u64, more in 0..5_u64, control in any::<u64>(),
         clock_ms in 0..2_000_000_000_000_u64,
         requests in vec((request(), 0..5_000_u64, prop_oneof![Just(None), (0..1024_u16).prop_map(Some)]), 0..8),
-        given in vec(given_verdict(), 0..3), fences in vec((txn_id(), any::<u32>()), 0..3),
+        early_aborts in vec(early_abort(), 0..3), fences in vec((txn_id(), any::<u32>()), 0..3),
         imports in vec((any::<u64>(), any::<u64>(), any::<u32>(), version(), any::<bool>()), 0..3),
     ) -> Batch {
         let group = GroupId { node: NodeId(node), incarnation: Incarnation(incarnation) };
         let mut batch = Batch {
-            group, first: Epoch(first), last: Epoch(first + more), control: ControlIndex(control), clock_ms, given,
+            group, first: Epoch(first), last: Epoch(first + more), control: ControlIndex(control), clock_ms, early_aborts,
             ..Batch::default()
         };
         let mut micros = clock_ms;
@@ -176,7 +176,7 @@ prop_compose! {
     fn outcome()(
         epoch_time_ms in any::<u64>(), decisions in vec(decision(4), 0..20), witnesses in vec(witness(), 4),
         order in vec(any::<u32>(), 0..20), lsns in vec((any::<u32>(), 0..4_u32, any::<u64>()), 0..20),
-        given in vec(verdict_at(), 0..4),
+        early_aborts in vec(verdict_at(), 0..4),
         fences in vec(
             prop_oneof![
                 Just(FenceResult::Fenced), verdict_at().prop_map(FenceResult::Known), Just(FenceResult::Expired)
@@ -192,7 +192,7 @@ prop_compose! {
                 .into_iter()
                 .map(|(txn, store, lsn)| StoreLsn { txn: TxnIx(txn), store: StoreId(store), lsn: Lsn(lsn) })
                 .collect(),
-            given, fences, imported, floor: Epoch(floor),
+            early_aborts, fences, imported, floor: Epoch(floor),
             fallbacks: fallbacks
                 .into_iter()
                 .map(|(level, fault)| PolicyFallback { level: level.and_then(Isolation::from_u8), fault })

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use tribunal_codec::{decode_batch, decode_outcome, encode_batch, encode_outcome};
 use tribunal_types::{
-    Batch, BodyHash, Conflict, ControlIndex, Csn, Decision, Digest, Epoch, EpochOutcome, FenceItem, FenceResult, Given,
-    GroupId, ImportedVersion, Incarnation, Isolation, Lsn, NamespaceId, NodeId, OpKind, PolicyFallback, Range, Read,
-    Reason, RowKey, Span, Stage, StoreId, StoreLsn, StoreSnapshot, TxnId, TxnIx, TxnRequest, VerdictAt, Version,
-    Witness, Write, WriteKind,
+    Batch, BodyHash, Conflict, ControlIndex, Csn, Decision, Digest, EarlyAbort, Epoch, EpochOutcome, FenceItem,
+    FenceResult, GroupId, ImportedVersion, Incarnation, Isolation, Lsn, NamespaceId, NodeId, OpKind, PolicyFallback,
+    Range, Read, Reason, RowKey, Span, Stage, StoreId, StoreLsn, StoreSnapshot, TxnId, TxnIx, TxnRequest, VerdictAt,
+    Version, Witness, Write, WriteKind,
 };
 
 const GROUP: GroupId = GroupId { node: NodeId(3), incarnation: Incarnation(7) };
@@ -95,7 +95,7 @@ fn batch() -> Batch {
         by_txn: Some(id(9)),
         stage: Stage::ALL[0],
     };
-    batch.given.push(Given {
+    batch.early_aborts.push(EarlyAbort {
         id: id(3),
         body_hash: Some(BodyHash(8)),
         namespace: NamespaceId(0),
@@ -147,7 +147,7 @@ fn unusual_outcome() -> EpochOutcome {
             StoreLsn { txn: TxnIx(0), store: StoreId(1), lsn: Lsn(12) },
             StoreLsn { txn: TxnIx(0), store: StoreId(4), lsn: Lsn(1) },
         ],
-        given: vec![VerdictAt { epoch: Epoch(100), item: 5 }],
+        early_aborts: vec![VerdictAt { epoch: Epoch(100), item: 5 }],
         fences: vec![
             FenceResult::Fenced,
             FenceResult::Known(VerdictAt { epoch: Epoch(99), item: 0 }),

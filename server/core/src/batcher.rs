@@ -9,8 +9,8 @@ use core::mem::{size_of, take};
 
 use tribunal_types::limits::{BATCH_BYTES_MAX, TXNS_PER_BATCH_MAX};
 use tribunal_types::{
-    Batch, ControlIndex, Csn, Epoch, FenceItem, Given, GroupId, ImportedVersion, Read, StoreSnapshot, Txn, TxnRequest,
-    Write,
+    Batch, ControlIndex, Csn, EarlyAbort, Epoch, FenceItem, GroupId, ImportedVersion, Read, StoreSnapshot, Txn,
+    TxnRequest, Write,
 };
 
 /// The open batch has no room for the item: seal it, then offer the item to the next one. Every item within the
@@ -65,17 +65,17 @@ impl Batcher {
         Ok(index(self.open.txns.len()))
     }
 
-    /// Takes a verdict that needed no resolution. Returns its index among the batch's given verdicts.
+    /// Takes a verdict that needed no resolution. Returns its index among the batch's early aborts.
     ///
     /// # Errors
     /// [`BatchFull`]
-    pub fn give(&mut self, given: Given) -> Result<u32, BatchFull> {
-        let bytes = given.conflicts.iter().fold(size_of::<Given>(), |sum, conflict| {
+    pub fn add_early_abort(&mut self, abort: EarlyAbort) -> Result<u32, BatchFull> {
+        let bytes = abort.conflicts.iter().fold(size_of::<EarlyAbort>(), |sum, conflict| {
             sum + size_of_val(conflict) + conflict.key.len() + conflict.end.as_ref().map_or(0, |end| end.len())
         });
-        self.reserve(self.open.given.len(), bytes)?;
-        self.open.given.push(given);
-        Ok(index(self.open.given.len()))
+        self.reserve(self.open.early_aborts.len(), bytes)?;
+        self.open.early_aborts.push(abort);
+        Ok(index(self.open.early_aborts.len()))
     }
 
     /// Takes a fence. Returns its index among the batch's fences.
@@ -180,14 +180,14 @@ mod tests {
         assert_eq!(batcher.offer(&TxnRequest::default(), 1), Ok(1));
         let fence = FenceItem { id: TxnId([1; 16]), namespace: NamespaceId(0) };
         assert_eq!(batcher.fence(fence), Ok(0));
-        let given = Given {
+        let abort = EarlyAbort {
             id: TxnId([2; 16]),
             body_hash: None,
             namespace: NamespaceId(0),
             reason: Reason::ClientAbort,
             conflicts: alloc::vec![],
         };
-        assert_eq!(batcher.give(given), Ok(0));
+        assert_eq!(batcher.add_early_abort(abort), Ok(0));
         let version = Version::from_bits(1).unwrap();
         let import = ImportedVersion { row: RowKey::default(), store: StoreId(1), version, integer: false };
         batcher.import(&[import, import]).unwrap();
@@ -196,7 +196,7 @@ mod tests {
 
         let batch = batcher.seal(Epoch(3), Epoch(5), ControlIndex(2), 77);
         assert_eq!((batch.first, batch.last, batch.control, batch.clock_ms), (Epoch(3), Epoch(5), ControlIndex(2), 77));
-        assert_eq!((batch.txns.len(), batch.fences.len(), batch.given.len(), batch.imports.len()), (2, 1, 1, 2));
+        assert_eq!((batch.txns.len(), batch.fences.len(), batch.early_aborts.len(), batch.imports.len()), (2, 1, 1, 2));
         assert_eq!(batch.group, group());
         assert!(batcher.is_empty());
         assert_eq!((batcher.txn_count(), batcher.bytes()), (0, 0));

@@ -18,7 +18,7 @@ pub fn verdict_of(input: &EpochInput, outcome: &EpochOutcome, ix: TxnIx) -> Opti
 }
 
 /// Returns the verdict that this epoch gave to an item, by the numbering of [`VerdictAt`]: transactions first, then
-/// given verdicts, then fences. `None` if the item's verdict was given elsewhere, or there is no such item.
+/// early aborts, then fences. `None` if the item's verdict was given elsewhere, or there is no such item.
 #[must_use]
 pub fn item_verdict(input: &EpochInput, outcome: &EpochOutcome, item: u32) -> Option<Verdict> {
     let txns = input.txn_count();
@@ -28,12 +28,12 @@ pub fn item_verdict(input: &EpochInput, outcome: &EpochOutcome, item: u32) -> Op
     }
     rest -= txns;
     let aborted = |reason, conflicts| Some(Verdict::Aborted { epoch: input.epoch, reason, conflicts });
-    if let Some(&at) = outcome.given.get(rest) {
-        let given = input.batches.iter().flat_map(|batch| &batch.given).nth(rest)?;
+    if let Some(&at) = outcome.early_aborts.get(rest) {
+        let abort = input.batches.iter().flat_map(|batch| &batch.early_aborts).nth(rest)?;
         let own = VerdictAt { epoch: input.epoch, item };
-        return if at == own { aborted(given.reason, given.conflicts.clone()) } else { None };
+        return if at == own { aborted(abort.reason, abort.conflicts.clone()) } else { None };
     }
-    match outcome.fences.get(rest - outcome.given.len())? {
+    match outcome.fences.get(rest - outcome.early_aborts.len())? {
         FenceResult::Fenced => aborted(Reason::Fenced, Vec::new()),
         FenceResult::Known(_) | FenceResult::Expired => None,
     }
@@ -136,7 +136,7 @@ mod tests {
     use alloc::sync::Arc;
 
     use tribunal_types::{
-        Batch, Csn, Epoch, FenceItem, Given, NamespaceId, Range, Read, RowKey, Span, Stage, StoreLsn, TxnId,
+        Batch, Csn, EarlyAbort, Epoch, FenceItem, NamespaceId, Range, Read, RowKey, Span, Stage, StoreLsn, TxnId,
         TxnRequest, Version, Write, WriteKind,
     };
 
@@ -170,7 +170,7 @@ mod tests {
         txn.reads.push(Read { row: RowKey::default(), seen: version(3), store: S, key });
         txn.ranges.push(Range { store: S, start: key, end });
         txn.writes.push(Write { key: end, ..write });
-        let given = Given {
+        let abort = EarlyAbort {
             id: TxnId([4; 16]),
             body_hash: None,
             namespace: NamespaceId(0),
@@ -178,8 +178,11 @@ mod tests {
             conflicts: Vec::new(),
         };
         let fence = FenceItem { id: TxnId([5; 16]), namespace: NamespaceId(0) };
-        let mut two =
-            Batch { given: alloc::vec![given.clone(), given], fences: alloc::vec![fence; 2], ..Batch::default() };
+        let mut two = Batch {
+            early_aborts: alloc::vec![abort.clone(), abort],
+            fences: alloc::vec![fence; 2],
+            ..Batch::default()
+        };
         two.push(&txn, Csn(6));
         two.push(&TxnRequest::default(), Csn(7));
         let witness = |op, current, winner| Witness { op, index: 0, current, winner, stage: Stage::Merge };
@@ -201,7 +204,7 @@ mod tests {
                 StoreLsn { txn: TxnIx(0), store: S, lsn: Lsn(1) },
                 StoreLsn { txn: TxnIx(0), store: StoreId(2), lsn: Lsn(8) },
             ],
-            given: alloc::vec![VerdictAt { epoch: Epoch(3), item: 3 }, elsewhere],
+            early_aborts: alloc::vec![VerdictAt { epoch: Epoch(3), item: 3 }, elsewhere],
             fences: alloc::vec![FenceResult::Fenced, FenceResult::Known(elsewhere)],
             ..EpochOutcome::default()
         };

@@ -20,7 +20,7 @@ use tribunal_core::resolver::Resolver;
 use tribunal_core::visibility::{Delivery, Visibility};
 use tribunal_log::HoldBack;
 use tribunal_types::{
-    Batch, ControlChange, ControlIndex, Decision, Detachment, Epoch, EpochInput, FenceItem, FenceResult, Given,
+    Batch, ControlChange, ControlIndex, Decision, Detachment, EarlyAbort, Epoch, EpochInput, FenceItem, FenceResult,
     GroupId, ImportedVersion, Lsn, NamespaceId, PluginSlot, Reason, StoreId, StoreSpec, TxnId, TxnRequest, Verdict,
     VerdictAt,
 };
@@ -155,7 +155,7 @@ pub struct Start {
 #[derive(Default)]
 struct Waiters {
     txns: Vec<Waiter>,
-    given: Vec<Waiter>,
+    aborts: Vec<Waiter>,
     fences: Vec<(Ticket, TxnId)>,
     import: Option<(oneshot::Sender<u64>, usize)>,
 }
@@ -311,7 +311,7 @@ impl Sequencer {
             Message::Gathered => {}
             Message::Judge(txn, reply) => {
                 self.shared.waiting_bytes.fetch_sub(bytes_of(&txn), Ordering::Relaxed);
-                let verdict = self.start.resolver.judge(&txn, &self.start.policies.policies());
+                let verdict = self.start.resolver.dry_run(&txn, &self.start.policies.policies());
                 let _ = reply.send(verdict);
             }
             Message::Abort(namespace, id, ticket) => self.abort(namespace, id, ticket),
@@ -413,9 +413,9 @@ impl Sequencer {
         }
         for batch in &epoch.input.batches {
             let txns = batch.txns.iter().map(|txn| (txn.namespace, txn.id));
-            let given = batch.given.iter().map(|given| (given.namespace, given.id));
+            let early_aborts = batch.early_aborts.iter().map(|abort| (abort.namespace, abort.id));
             let fences = batch.fences.iter().map(|fence| (fence.namespace, fence.id));
-            for (namespace, id) in txns.chain(given).chain(fences) {
+            for (namespace, id) in txns.chain(early_aborts).chain(fences) {
                 for reply in self.watchers.take(namespace, id) {
                     // The client may have gone.
                     let _ = reply.send(self.known(namespace, id));
@@ -453,14 +453,14 @@ impl Sequencer {
             return None;
         }
         let known = !matches!(self.start.resolver.known(txn.namespace, txn.id), Known::Unknown);
-        if !known && let Some((reason, conflicts)) = self.start.resolver.certain_loser(&txn) {
-            let given =
-                Given { id: txn.id, body_hash: Some(txn.body_hash), namespace: txn.namespace, reason, conflicts };
-            if self.start.batcher.give(given).is_err() {
+        if !known && let Some((reason, conflicts)) = self.start.resolver.find_early_abort(&txn) {
+            let abort =
+                EarlyAbort { id: txn.id, body_hash: Some(txn.body_hash), namespace: txn.namespace, reason, conflicts };
+            if self.start.batcher.add_early_abort(abort).is_err() {
                 return Some(Commit { txn, ticket });
             }
             self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.open.given.push(Waiter { ticket, bytes: 0, spent: Some(txn) });
+            self.open.aborts.push(Waiter { ticket, bytes: 0, spent: Some(txn) });
         } else {
             if self.start.batcher.offer(&txn, now_us).is_err() {
                 return Some(Commit { txn, ticket });
@@ -482,13 +482,13 @@ impl Sequencer {
             KnownNow::Expired => return ticket.answer(Answer::Expired, None),
             KnownNow::Unknown => {}
         }
-        let given = Given { id, body_hash: None, namespace, reason: Reason::ClientAbort, conflicts: Vec::new() };
-        if self.start.batcher.give(given).is_err() {
+        let abort = EarlyAbort { id, body_hash: None, namespace, reason: Reason::ClientAbort, conflicts: Vec::new() };
+        if self.start.batcher.add_early_abort(abort).is_err() {
             self.deferred.push_back(Message::Abort(namespace, id, ticket));
             return;
         }
         self.in_flight.insert((namespace, id), ());
-        self.open.given.push(Waiter { ticket, bytes: 0, spent: None });
+        self.open.aborts.push(Waiter { ticket, bytes: 0, spent: None });
         self.opened();
     }
 
@@ -598,12 +598,12 @@ impl Sequencer {
             for txn in &batch.txns {
                 self.in_flight.remove(&(txn.namespace, txn.id));
             }
-            for given in &batch.given {
-                self.in_flight.remove(&(given.namespace, given.id));
+            for abort in &batch.early_aborts {
+                self.in_flight.remove(&(abort.namespace, abort.id));
             }
         }
         let mut bytes = 0;
-        let mut answers = Vec::with_capacity(waiters.txns.len() + waiters.given.len());
+        let mut answers = Vec::with_capacity(waiters.txns.len() + waiters.aborts.len());
         for (ix, (waiter, decision)) in waiters.txns.into_iter().zip(&outcome.decisions).enumerate() {
             bytes += waiter.bytes;
             let answer = match *decision {
@@ -615,7 +615,7 @@ impl Sequencer {
             answers.push((waiter.ticket, Answered { answer, spent: waiter.spent }));
         }
         self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        for (waiter, at) in waiters.given.into_iter().zip(&outcome.given) {
+        for (waiter, at) in waiters.aborts.into_iter().zip(&outcome.early_aborts) {
             let answer = if at.epoch == outcome.epoch { decided(at.item) } else { Answer::Stored(*at) };
             answers.push((waiter.ticket, Answered { answer, spent: waiter.spent }));
         }
@@ -770,7 +770,7 @@ impl Sequencer {
         refuse(self.start.gathered.close(), &Answer::Unknown);
         let open = std::mem::take(&mut self.open);
         for waiters in self.sealed.drain(..).map(|(waiters, _)| waiters).chain(std::iter::once(open)) {
-            waiters.txns.into_iter().chain(waiters.given).for_each(|w| w.ticket.answer(Answer::Unknown, w.spent));
+            waiters.txns.into_iter().chain(waiters.aborts).for_each(|w| w.ticket.answer(Answer::Unknown, w.spent));
             waiters.fences.into_iter().for_each(|(ticket, _)| ticket.answer(Answer::Unknown, None));
         }
         for message in self.deferred.drain(..).chain(messages.try_iter()) {

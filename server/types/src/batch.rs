@@ -54,7 +54,7 @@ pub struct Txn {
 /// A verdict that needed no resolution (client abort, certain loser). It travels with the batch and is answered
 /// once that is durable, so that a retry anywhere gets the same answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct EarlyAbort {
     /// Whose verdict.
     pub id: TxnId,
     /// Of which body; `None` for a client abort, which has none.
@@ -119,7 +119,7 @@ pub struct Batch {
     /// Arena of values.
     pub values: Vec<u8>,
     /// Verdicts given without resolution.
-    pub given: Vec<Given>,
+    pub early_aborts: Vec<EarlyAbort>,
     /// Fences.
     pub fences: Vec<FenceItem>,
     /// Imported versions.
@@ -173,7 +173,7 @@ impl Batch {
     /// Tells whether the batch carries nothing but sealed epochs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.txns.is_empty() && self.given.is_empty() && self.fences.is_empty() && self.imports.is_empty()
+        self.txns.is_empty() && self.early_aborts.is_empty() && self.fences.is_empty() && self.imports.is_empty()
     }
 
     #[inline]

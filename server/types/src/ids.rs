@@ -40,10 +40,6 @@ number!(
     Incarnation(u32)
 );
 number!(
-    /// A partition of the version map: the unit of parallelism in a node and of placement between nodes.
-    ShardId(u16)
-);
-number!(
     /// A store, numbered once by the control log and never reused.
     StoreId(u32)
 );

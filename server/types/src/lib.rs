@@ -22,11 +22,11 @@ pub mod verdict;
 
 pub use access::{ApiKey, Role, Roles};
 pub use adaptor::{Ack, Command, HttpCall, PushRequest, RespPipeline, RespValue, SqlStatement, StorageReply};
-pub use batch::{Batch, FenceItem, Given, ImportedVersion, StoreSnapshot, Txn};
+pub use batch::{Batch, EarlyAbort, FenceItem, ImportedVersion, StoreSnapshot, Txn};
 pub use control::{Bounds, ControlChange, ControlIndex, Detachment, PluginChoice, PluginSlot, Skip};
 pub use ids::{
-    BodyHash, Csn, Digest, Epoch, GroupId, Incarnation, InvalidLogId, LogId, Lsn, NamespaceId, NodeId, RowKey, ShardId,
-    StoreId, TxnId, TxnIx, Version,
+    BodyHash, Csn, Digest, Epoch, GroupId, Incarnation, InvalidLogId, LogId, Lsn, NamespaceId, NodeId, RowKey, StoreId,
+    TxnId, TxnIx, Version,
 };
 pub use image::{Blob, Column, StateImage};
 pub use outcome::{Decision, EpochInput, EpochOutcome, FenceResult, PolicyFallback, StoreLsn, VerdictAt, Witness};

@@ -143,7 +143,7 @@ pub struct EpochOutcome {
     /// Log positions, in serial order of the transactions and ascending store within one; dense per store.
     pub lsns: Vec<StoreLsn>,
     /// One per given verdict, all batches in order: the id's stored verdict (its own, or an earlier one).
-    pub given: Vec<VerdictAt>,
+    pub early_aborts: Vec<VerdictAt>,
     /// One per fence, all batches in order.
     pub fences: Vec<FenceResult>,
     /// Rows that an import brought (known rows are left alone).

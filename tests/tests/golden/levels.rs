@@ -108,14 +108,14 @@ fn read_only_transactions_are_judged_on_the_last_complete_epoch() {
          T1 ser put x=1                             => ok kv#1
          epoch idle 3
          T2 ser put x=2                             => ok kv#2
-         judge R1 ser @5 read x@T2                  => read_only 5
-         judge R2 ser @1 read x@T1                  => read_conflict validate: read x seen T1 now T2
-         judge R3 rc @1 read x@T1                   => read_only 5
-         judge R4 si @1 read x@T1                   => read_only 5
-         judge R5 si @2 read x@T2                   => read_only 5
-         judge R6 ser @1 scan a..z                  => range_conflict validate: scan a..z
-         judge R7 ser @6 read x@T2                  => snapshot_from_the_future join: read x seen T2 now T2
-         judge R8 ser ins x=1                       => row_exists join: write x now T2
-         judge R9 ser @5 read x@T2 upd x=3          => read_only 5",
+         dry-run R1 ser @5 read x@T2                => read_only 5
+         dry-run R2 ser @1 read x@T1                => read_conflict validate: read x seen T1 now T2
+         dry-run R3 rc @1 read x@T1                 => read_only 5
+         dry-run R4 si @1 read x@T1                 => read_only 5
+         dry-run R5 si @2 read x@T2                 => read_only 5
+         dry-run R6 ser @1 scan a..z                => range_conflict validate: scan a..z
+         dry-run R7 ser @6 read x@T2                => snapshot_from_the_future join: read x seen T2 now T2
+         dry-run R8 ser ins x=1                     => row_exists join: write x now T2
+         dry-run R9 ser @5 read x@T2 upd x=3        => read_only 5",
     );
 }

@@ -1,8 +1,8 @@
 //! Golden tests: one file a rule of the algorithm, each case a script that a person can check against the rule.
 
 mod adds;
-mod certain;
 mod declared;
+mod early_abort;
 mod existence;
 mod faults;
 mod floor;

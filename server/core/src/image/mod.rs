@@ -16,7 +16,7 @@ use tribunal_types::{
 
 use crate::image::frozen::Frozen;
 use crate::resolve::resolver::{Resolver, ResolverConfig};
-use crate::resolve::shard::ShardPlace;
+use crate::resolve::shard_place::ShardPlace;
 use crate::state::floor::EpochMark;
 use crate::state::history::{History, RowState};
 use crate::state::map::{Entry, row_flag};

@@ -8,7 +8,8 @@ use core::ops::Range;
 
 use tribunal_types::{Batch, Epoch, EpochInput, StoreId, Version, Write, WriteKind};
 
-use crate::resolve::shard::{Shard, ShardPlace, ShardState};
+use crate::resolve::shard::{Shard, ShardState};
+use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::TxnTable;
 use crate::state::history::{OpenRun, RowState};
 use crate::state::map::{NO_SLOT, VersionMap, row_flag};

@@ -13,7 +13,7 @@ use crate::policy::Policies;
 use crate::policy::native::NativeValidator;
 use crate::resolve::join;
 use crate::resolve::resolver::Resolver;
-use crate::resolve::shard::ShardScratch;
+use crate::resolve::scratch::ShardScratch;
 use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op, snapshot_of};
 use crate::resolve::validate;
 use crate::state::map::Entry;
@@ -34,7 +34,7 @@ impl Resolver {
     /// Judges a transaction by its level on the last complete epoch: the verdict of a read-only commit, and whether
     /// one that writes would pass if it met nobody. Nothing is stored, and the id plays no part.
     #[must_use]
-    pub fn judge(&self, txn: &TxnRequest, policies: &Policies<'_>) -> Verdict {
+    pub fn dry_run(&self, txn: &TxnRequest, policies: &Policies<'_>) -> Verdict {
         let input = pretend(self, txn);
         let mut txns = TxnTable::default();
         txns.reset(&input);
@@ -78,14 +78,14 @@ impl Resolver {
     /// Returns why a transaction is certain to lose whatever else its epoch holds, so that it may be answered before
     /// sealing. Never judges by rank, existence or an "absent" read, which the epoch could still turn.
     #[must_use]
-    pub fn certain_loser(&self, txn: &TxnRequest) -> Option<(Reason, Vec<Conflict>)> {
-        let (reason, (op, index)) = self.certain_loss(txn)?;
+    pub fn find_early_abort(&self, txn: &TxnRequest) -> Option<(Reason, Vec<Conflict>)> {
+        let (reason, (op, index)) = self.find_loss(txn)?;
         let witness = self.witness_against(txn, op, index, Stage::Admission);
         let conflicts = conflict_of(&pretend(self, txn), ONLY, &witness).into_iter().collect();
         Some((reason, conflicts))
     }
 
-    fn certain_loss(&self, txn: &TxnRequest) -> Option<(Reason, (OpKind, u32))> {
+    fn find_loss(&self, txn: &TxnRequest) -> Option<(Reason, (OpKind, u32))> {
         if let Some(stale) = txn.snapshots.iter().find(|s| s.at < self.floor.at()) {
             let batch = &pretend(self, txn).batches[0];
             let op = first_op(batch, 0, Some(stale.store)).or_else(|| first_op(batch, 0, None))?;

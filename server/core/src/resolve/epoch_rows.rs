@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use tribunal_types::{RowKey, Version, limits};
 
-use crate::resolve::shard::ShardPlace;
+use crate::resolve::shard_place::ShardPlace;
 use crate::state::map::{Entry, NO_SLOT, VersionMap, row_flag};
 
 /// "Not of this shard", "nobody", "not contended".

@@ -137,6 +137,18 @@ impl LevelEvidence {
     }
 }
 
+/// A read, at the snapshot level, of a row that is not as it was seen: its place in time is looked up after the join.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unplaced {
+    /// The transaction's row in the level's columns, and its number in the epoch.
+    pub(crate) at: u32,
+    pub(crate) txn: u32,
+    /// Position among the epoch's rows.
+    pub(crate) row: u32,
+    pub(crate) seen: Option<Version>,
+    pub(crate) declared: bool,
+}
+
 /// What is known of a row when its past is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowNow {

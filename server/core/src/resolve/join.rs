@@ -3,14 +3,16 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Batch, Epoch, Isolation, OpKind, Read, Reason, Txn, Version, Write, WriteKind};
+use tribunal_types::{Batch, Epoch, Isolation, OpKind, Read, Reason, Txn, Write, WriteKind};
 
 use crate::planted::{Bug, planted};
 use crate::policy::write_flag;
 use crate::resolve::access_class;
 use crate::resolve::epoch_rows::{EpochRow, NONE, OwnRead};
-use crate::resolve::evidence::{Absences, Interval, LevelEvidence, Past, RowNow};
-use crate::resolve::shard::{Shard, ShardPlace, ShardScratch, ShardState};
+use crate::resolve::evidence::{Absences, Interval, LevelEvidence, Past, RowNow, Unplaced};
+use crate::resolve::scratch::ShardScratch;
+use crate::resolve::shard::{Shard, ShardState};
+use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{BatchBase, EpochView, Fate, is_multi_version, snapshot_of};
 use crate::state::history::RowState;
 use crate::state::window::KeyRange;
@@ -290,18 +292,6 @@ fn forbidden(kind: WriteKind, row: &EpochRow, exists: bool) -> Option<Reason> {
         return Some(reason);
     }
     (kind == WriteKind::Add && row.is_live() && !row.is_integer()).then_some(Reason::NotANumber)
-}
-
-/// A read, at the snapshot level, of a row that is not as it was seen: its place in time is looked up after the join.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Unplaced {
-    /// The transaction's row in the level's columns, and its number in the epoch.
-    at: u32,
-    txn: u32,
-    /// Position among the epoch's rows.
-    row: u32,
-    seen: Option<Version>,
-    declared: bool,
 }
 
 fn state_now(row: &EpochRow) -> Option<RowState> {

@@ -28,11 +28,12 @@ use tribunal_types::{OpKind, PolicyFallback, Reason, Stage, TxnIx, Witness};
 use crate::planted::{Bug, planted};
 use crate::policy::{ConflictRule, Policies, PolicyFault, Ranks, TxnColumns};
 use crate::resolve::access_class::{self, held};
+use crate::resolve::contention::{Holders, Part};
 use crate::resolve::epoch_rows::NONE;
-use crate::resolve::shard::{Shard, ShardScratch};
+use crate::resolve::scratch::ShardScratch;
+use crate::resolve::shard::Shard;
 use crate::resolve::txns::{EpochView, is_serializable};
 use crate::resolve::validate::locate;
-use crate::resolve::vote::{Holders, Part};
 
 /// What the walk decides.
 #[derive(Debug, Default)]

@@ -7,12 +7,15 @@ pub mod shard;
 
 pub(crate) mod access_class;
 pub(crate) mod apply;
+pub(crate) mod contention;
 mod dry_run;
 pub(crate) mod epoch_rows;
 pub(crate) mod evidence;
 pub(crate) mod join;
 pub(crate) mod merge;
 pub(crate) mod range_votes;
+pub(crate) mod scratch;
+pub(crate) mod shard_place;
 pub(crate) mod txns;
 pub(crate) mod validate;
 pub(crate) mod vote;

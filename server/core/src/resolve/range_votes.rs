@@ -10,7 +10,7 @@ use tribunal_types::{Batch, Span, StoreId};
 
 use crate::planted::{Bug, planted};
 use crate::resolve::epoch_rows::NONE;
-use crate::resolve::shard::ShardPlace;
+use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{EpochView, Fate, is_serializable};
 use crate::state::window::KeyRange;
 

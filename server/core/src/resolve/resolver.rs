@@ -19,7 +19,8 @@ use crate::resolve::apply::{self, Changes};
 use crate::resolve::executor::ShardExecutor;
 use crate::resolve::join;
 use crate::resolve::merge::{Loser, Merged};
-use crate::resolve::shard::{Shard, ShardPlace};
+use crate::resolve::shard::Shard;
+use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op};
 use crate::resolve::validate;
 use crate::resolve::vote;
@@ -221,24 +222,24 @@ impl Resolver {
             outcome.decisions[t] = refused;
             txns.fates[t] = Fate::IDLE;
         }
-        self.identify_given(input, txns.txns, outcome);
+        self.identify_early_aborts(input, txns.txns, outcome);
     }
 
-    /// Given verdicts, then fences: both behind the epoch's transactions.
-    fn identify_given(&mut self, input: &EpochInput, txns: usize, outcome: &mut EpochOutcome) {
+    /// Early aborts, then fences: both behind the epoch's transactions.
+    fn identify_early_aborts(&mut self, input: &EpochInput, txns: usize, outcome: &mut EpochOutcome) {
         let limits = self.id_limits();
         let outside = |ids: &IdTable, id: TxnId| ids.is_outside(id, input.epoch_time_ms, &limits);
         let mut item = txns as u32;
-        for given in input.batches.iter().flat_map(|b| &b.given) {
-            let id = ScopedId { namespace: given.namespace, id: given.id };
+        for abort in input.batches.iter().flat_map(|b| &b.early_aborts) {
+            let id = ScopedId { namespace: abort.namespace, id: abort.id };
             let own = VerdictAt { epoch: input.epoch, item };
             item += 1;
             let known = self.ids.find(&id).map(|(at, _)| at);
             // One that cannot be executed any more need not be remembered.
-            if known.is_none() && !outside(&self.ids, given.id) {
-                self.ids.insert(&id, given.body_hash, own, self.digest.0);
+            if known.is_none() && !outside(&self.ids, abort.id) {
+                self.ids.insert(&id, abort.body_hash, own, self.digest.0);
             }
-            outcome.given.push(known.unwrap_or(own));
+            outcome.early_aborts.push(known.unwrap_or(own));
         }
         for fence in input.batches.iter().flat_map(|b| &b.fences) {
             let id = ScopedId { namespace: fence.namespace, id: fence.id };
@@ -269,11 +270,11 @@ impl Resolver {
             }
             item += 1;
         }
-        for (given, &at) in input.batches.iter().flat_map(|b| &b.given).zip(&recorded.given) {
+        for (abort, &at) in input.batches.iter().flat_map(|b| &b.early_aborts).zip(&recorded.early_aborts) {
             let own = VerdictAt { epoch, item };
-            let id = ScopedId { namespace: given.namespace, id: given.id };
-            if at == own && !self.ids.is_outside(given.id, input.epoch_time_ms, &limits) {
-                self.ids.insert(&id, given.body_hash, own, seed);
+            let id = ScopedId { namespace: abort.namespace, id: abort.id };
+            if at == own && !self.ids.is_outside(abort.id, input.epoch_time_ms, &limits) {
+                self.ids.insert(&id, abort.body_hash, own, seed);
             }
             item += 1;
         }

@@ -9,7 +9,9 @@ use crate::policy::native::NativeValidator;
 use crate::policy::{PolicyFault, Validation, Validator, ValidatorColumns};
 use crate::resolve::evidence::{Absences, Interval, LevelEvidence, settle};
 use crate::resolve::executor::ShardExecutor;
-use crate::resolve::shard::{Shard, ShardPlace, ShardScratch};
+use crate::resolve::scratch::ShardScratch;
+use crate::resolve::shard::Shard;
+use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{EpochView, Fate, TxnTable};
 
 /// Combines over all shards when each transaction's reads were current, and tells every shard.

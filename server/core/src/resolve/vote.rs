@@ -6,37 +6,11 @@
 use tribunal_types::Isolation;
 
 use crate::resolve::access_class::class;
+use crate::resolve::contention::{NOBODY, Part, VoteRow};
 use crate::resolve::epoch_rows::NONE;
-use crate::resolve::shard::{Shard, ShardScratch};
+use crate::resolve::scratch::ShardScratch;
+use crate::resolve::shard::Shard;
 use crate::resolve::txns::{EpochView, Fate, is_serializable};
-
-/// An access to a contended row.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
-    /// The row's number in the shard.
-    pub(crate) row: u32,
-    /// Reads count from 0, writes from [`Part::WRITES_FROM`]: the index within the transaction.
-    pub(crate) op: u32,
-    /// Access classes.
-    pub(crate) class: u8,
-}
-
-impl Part {
-    pub(crate) const WRITES_FROM: u32 = 1 << 31;
-    const NO: Part = Part { row: NONE, op: 0, class: 0 };
-}
-
-/// Who of the committed holds a contended row: the last that replaced the value, added to it, changed existence or kind,
-/// or relies on it at serializable. Apart from what is held, which every access is checked against.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Holders {
-    pub(crate) writer: u32,
-    pub(crate) adder: u32,
-    pub(crate) changer: u32,
-    pub(crate) reader: u32,
-}
-
-const NOBODY: Holders = Holders { writer: NONE, adder: NONE, changer: NONE, reader: NONE };
 
 /// Finds the contended rows of one shard and the parts in them.
 pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>, fates: &[Fate]) {
@@ -117,33 +91,6 @@ fn is_told_by_touches(view: EpochView<'_>, fates: &[Fate]) -> bool {
     let only_serializable =
         Isolation::ALL.iter().all(|&level| is_serializable(level) || !view.txns.levels[level as usize]);
     only_serializable && fates == view.txns.fates.as_slice()
-}
-
-/// Who takes part in a row that may be contended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct VoteRow {
-    /// Some participant.
-    who: u32,
-    /// Access classes of all participants.
-    access: u8,
-    /// More than one transaction takes part.
-    shared: bool,
-}
-
-impl VoteRow {
-    const UNTOUCHED: VoteRow = VoteRow { who: NONE, access: 0, shared: false };
-
-    #[inline(always)]
-    fn take_part(&mut self, t: u32, class: u8) {
-        self.shared |= self.who != t && self.who != NONE;
-        self.who = t;
-        self.access |= class;
-    }
-
-    #[inline(always)]
-    fn is_contended(&self) -> bool {
-        self.shared && self.access & class::WRITES != 0
-    }
 }
 
 /// Counts those that take part in fact, and keeps the parts in rows that are contended among them.

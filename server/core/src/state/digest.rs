@@ -58,7 +58,7 @@ pub(crate) fn chained(before: Digest, input: &EpochInput, outcome: &EpochOutcome
         chain.word(u64::from(lsn.txn.0) << 32 | u64::from(lsn.store.0));
         chain.word(lsn.lsn.0);
     }
-    outcome.given.iter().for_each(|&at| chain.verdict_at(at));
+    outcome.early_aborts.iter().for_each(|&at| chain.verdict_at(at));
     for fence in &outcome.fences {
         match *fence {
             FenceResult::Fenced => chain.word(1),

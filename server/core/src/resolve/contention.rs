@@ -1,0 +1,59 @@
+//! What the vote hands to the merge: accesses to contended rows, and what is known of the rows' participants.
+
+use crate::resolve::access_class::class;
+use crate::resolve::epoch_rows::NONE;
+
+/// An access to a contended row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// The row's number in the shard.
+    pub(crate) row: u32,
+    /// Reads count from 0, writes from [`Part::WRITES_FROM`]: the index within the transaction.
+    pub(crate) op: u32,
+    /// Access classes.
+    pub(crate) class: u8,
+}
+
+impl Part {
+    pub(crate) const WRITES_FROM: u32 = 1 << 31;
+    pub(crate) const NO: Part = Part { row: NONE, op: 0, class: 0 };
+}
+
+/// Who of the committed holds a contended row: the last that replaced the value, added to it, changed existence or kind,
+/// or relies on it at serializable. Apart from what is held, which every access is checked against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holders {
+    pub(crate) writer: u32,
+    pub(crate) adder: u32,
+    pub(crate) changer: u32,
+    pub(crate) reader: u32,
+}
+
+pub(crate) const NOBODY: Holders = Holders { writer: NONE, adder: NONE, changer: NONE, reader: NONE };
+
+/// Who takes part in a row that may be contended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VoteRow {
+    /// Some participant.
+    who: u32,
+    /// Access classes of all participants.
+    access: u8,
+    /// More than one transaction takes part.
+    shared: bool,
+}
+
+impl VoteRow {
+    pub(crate) const UNTOUCHED: VoteRow = VoteRow { who: NONE, access: 0, shared: false };
+
+    #[inline(always)]
+    pub(crate) fn take_part(&mut self, t: u32, class: u8) {
+        self.shared |= self.who != t && self.who != NONE;
+        self.who = t;
+        self.access |= class;
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_contended(&self) -> bool {
+        self.shared && self.access & class::WRITES != 0
+    }
+}

@@ -1,0 +1,55 @@
+//! The memory that one epoch fills in one shard and the next one reuses. Nothing in it outlives an epoch.
+
+use alloc::vec::Vec;
+
+use tribunal_types::Isolation;
+
+use crate::resolve::contention::{Holders, Part, VoteRow};
+use crate::resolve::epoch_rows::EpochRows;
+use crate::resolve::evidence::{Absences, LevelEvidence, Unplaced};
+use crate::resolve::range_votes::RangeVotes;
+use crate::resolve::txns::Fate;
+
+/// What one epoch works with.
+#[derive(Debug, Default)]
+pub(crate) struct ShardScratch {
+    pub(crate) rows: EpochRows,
+    /// Position in `rows` of every read of the epoch; `NONE` if it is not of this shard.
+    pub(crate) read_rows: Vec<u32>,
+    /// The same of every write.
+    pub(crate) write_rows: Vec<u32>,
+    /// The map's slot of every write's row.
+    pub(crate) write_slots: Vec<u32>,
+    /// Access classes of every write of this shard.
+    pub(crate) write_access: Vec<u8>,
+    /// Evidence by level.
+    pub(crate) levels: [LevelEvidence; 4],
+    /// Writes that failed the existence check: transaction and fate.
+    pub(crate) rejected: Vec<(u32, Fate)>,
+    /// Reads that are not as they were seen.
+    pub(crate) unplaced: Vec<Unplaced>,
+    /// Absent reads with more than one absence that could have been seen.
+    pub(crate) absences: Vec<Absences>,
+    /// Number of the row among those that may be contended, by position in `rows`; `NONE` if it cannot be.
+    pub(crate) numbers: Vec<u32>,
+    /// Participants by that number, where they had to be counted.
+    pub(crate) votes: Vec<VoteRow>,
+    /// Accesses to contended rows, by transaction.
+    pub(crate) parts: Vec<Part>,
+    /// End of each transaction's `parts`.
+    pub(crate) part_ends: Vec<u32>,
+    /// What the merge's winners hold of a row, a set of `access_class::held`, and who they are; by the row's number.
+    pub(crate) held: Vec<u16>,
+    pub(crate) holders: Vec<Holders>,
+    /// Ranges against the epoch's own writes.
+    pub(crate) ranges: RangeVotes,
+    /// Result of applying: bytes of history, and rows imported.
+    pub(crate) applied_bytes: u64,
+    pub(crate) imported: u64,
+}
+
+impl ShardScratch {
+    pub(crate) fn level(&mut self, level: Isolation) -> &mut LevelEvidence {
+        &mut self.levels[level as usize]
+    }
+}
