@@ -31,6 +31,9 @@ impl Bench {
     pub fn prepare(common: &Common) -> Result<Bench, BenchError> {
         common.check()?;
         let server = Server::reach(common)?;
+        if let Some(rule) = &common.rule {
+            server.activate_rule(rule, common.spawn.as_deref())?;
+        }
         if common.declare {
             server.declare(&common.store)?;
         }
@@ -67,7 +70,10 @@ impl Bench {
     pub fn reshaped(mut self, common: &Common) -> Result<Option<Bench>, BenchError> {
         common.check()?;
         let rows = |flags: &Common| (flags.shape.workload, flags.shape.rows, flags.shape.hot_rows, flags.store.clone());
-        if rows(common) != rows(&self.common) || common.serve_arg != self.common.serve_arg {
+        if rows(common) != rows(&self.common)
+            || common.serve_arg != self.common.serve_arg
+            || common.rule != self.common.rule
+        {
             return Ok(None);
         }
         self.traffic.reshape(common);

@@ -141,7 +141,8 @@ pub enum Axis {
     Zipf,
     /// Isolation level.
     Isolation,
-    /// Conflict rule. Needs --spawn.
+    /// Conflict rule: a built-in one, or with --spawn a plugin's folder or component, or on a running server the name of
+    /// an uploaded plugin.
     Rule,
     /// Milliseconds that --long-share of the transactions take between reading and committing.
     Long,
@@ -278,6 +279,10 @@ pub struct Common {
     /// Environment variables of the spawned server.
     #[arg(skip)]
     pub serve_env: Vec<(String, String)>,
+    /// Plugin that is to be the conflict rule before anything is measured: with --spawn a folder or component to upload,
+    /// otherwise the name of a plugin that the server has.
+    #[arg(skip)]
+    pub rule: Option<String>,
     /// Where a spawned server keeps its data, and where `idle` syncs its own file. A new folder is made in it.
     #[arg(long, default_value = ".")]
     pub data_dir: PathBuf,

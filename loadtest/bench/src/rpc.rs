@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::BenchError;
 use crate::wire::{read_head, write_get};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One keep-alive connection with at most one request under way.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Rpc {
     /// If nobody listens there.
     pub fn connect(addr: SocketAddr) -> Result<Rpc, BenchError> {
         let stream = TcpStream::connect(addr).map_err(BenchError::io(format!("connect to {addr}")))?;
-        let set_up = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
+        let set_up = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(TIMEOUT)));
         set_up.map_err(BenchError::io("set up a connection"))?;
         Ok(Rpc { stream, host: addr.to_string(), inbox: Vec::new() })
     }

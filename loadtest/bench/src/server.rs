@@ -9,7 +9,7 @@ use crate::error::BenchError;
 use crate::machine::cpu_of;
 use crate::options::Common;
 use crate::rpc::Rpc;
-use crate::wire::write_put;
+use crate::wire::{write_post, write_put};
 
 const STARTUP: Duration = Duration::from_secs(60);
 const SHUTDOWN: Duration = Duration::from_secs(20);
@@ -70,6 +70,45 @@ impl Server {
         Ok(())
     }
 
+    /// Makes a plugin the conflict rule of the next epoch. With `binary`, uploads it first: it is a folder or component.
+    ///
+    /// # Errors
+    /// If the plugin is not accepted, or the server has none of this name.
+    pub fn activate_rule(&self, plugin: &str, binary: Option<&Path>) -> Result<(), BenchError> {
+        let name = match binary {
+            Some(binary) => self.upload(plugin, binary)?,
+            None => plugin.to_owned(),
+        };
+        let mut post = Vec::new();
+        let path = ["/v1/admin/plugins/", &name, "/activate"];
+        write_post(&mut post, &self.addr.to_string(), &path, br#"{"slot":"rule"}"#);
+        let mut rpc = Rpc::connect(self.addr)?;
+        let (status, body) = rpc.exchange(&post)?;
+        if status != 200 {
+            let answer = format!("{status} {}", String::from_utf8_lossy(body));
+            return Err(BenchError::Refused { what: format!("the rule {name}"), answer });
+        }
+        Ok(())
+    }
+
+    /// Uploads a plugin by the server's own command, and returns its name.
+    fn upload(&self, plugin: &str, binary: &Path) -> Result<String, BenchError> {
+        let output = Command::new(binary)
+            .args(["plugin", "push", "--json", "--url", &format!("http://{}", self.addr), plugin])
+            .output()
+            .map_err(BenchError::io(format!("start {}", binary.display())))?;
+        let refused = |answer: &[u8]| BenchError::Refused {
+            what: format!("the plugin {plugin}"),
+            answer: String::from_utf8_lossy(answer).trim().to_owned(),
+        };
+        if !output.status.success() {
+            return Err(refused(&output.stderr));
+        }
+        let uploaded: serde_json::Value =
+            serde_json::from_slice(&output.stdout).map_err(|_| refused(&output.stdout))?;
+        uploaded["name"].as_str().map(str::to_owned).ok_or_else(|| refused(&output.stdout))
+    }
+
     fn spawn(binary: &Path, common: &Common) -> Result<Server, BenchError> {
         let probe = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let addr = probe.map_err(BenchError::io("find a free port"))?;
@@ -102,8 +141,8 @@ impl Server {
             {
                 return Err(BenchError::TooLate(format!("the server stopped before it was ready: {status}")));
             }
-            let patience = if self.spawned.is_some() { STARTUP } else { Duration::from_secs(3) };
-            if start.elapsed() > patience {
+            let timeout = if self.spawned.is_some() { STARTUP } else { Duration::from_secs(3) };
+            if start.elapsed() > timeout {
                 return Err(BenchError::TooLate(format!("no server with a store {store} is ready at {}", self.addr)));
             }
             std::thread::sleep(Duration::from_millis(20));

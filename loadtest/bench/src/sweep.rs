@@ -1,6 +1,6 @@
 //! The same measurement along one axis: cost should grow with operations, and stay flat in rows and clients.
 //!
-//! A step goes on with the server and the rows of the one before, if its flags only change what is posted.
+//! A step reuses the server and the rows of the previous one if its flags only change what is posted.
 
 use clap::ValueEnum as _;
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,9 @@ use crate::measure::Bench;
 use crate::options::{Axis, Common, Level};
 use crate::report::Report;
 use crate::traffic::Mode;
+
+/// Rules that a server starts with by `--rule`.
+const BUILTIN_RULES: [&str; 4] = ["first-writer-wins", "shorter-txn-wins", "fair-rotation", "priority"];
 
 /// All steps along an axis.
 #[derive(Debug, Serialize, Deserialize)]
@@ -53,17 +56,27 @@ impl Axis {
             Axis::Rows => step.shape.rows = number()?,
             Axis::Batch => step.batch = number()?,
             Axis::Epoch => serve("--epoch-ms"),
-            Axis::Rule => serve("--rule"),
+            Axis::Rule if common.spawn.is_some() && BUILTIN_RULES.contains(&value) => serve("--rule"),
+            Axis::Rule => step.rule = Some(value.to_owned()),
             Axis::Zipf => step.shape.zipf = value.parse().map_err(|_| wrong(self, value))?,
             Axis::Isolation => {
                 step.shape.isolation = Level::from_str(value, true).map_err(|_| wrong(self, value))?;
             }
             Axis::Long => step.long_ms = number()? as u64,
         }
-        if matches!(self, Axis::Epoch | Axis::Rule) && common.spawn.is_none() {
+        if self == Axis::Epoch && common.spawn.is_none() {
             return Err(BenchError::Usage(
-                "each value needs a server of its own: name the binary by --spawn".to_owned(),
+                "each epoch length needs a server of its own; add --spawn BINARY".to_owned(),
             ));
+        }
+        if common.spawn.is_some()
+            && let Some(plugin) = &step.rule
+            && !std::path::Path::new(plugin).exists()
+        {
+            return Err(BenchError::Usage(format!(
+                "there is no rule `{plugin}`: the built-in ones are {}, and it is no plugin's folder or component",
+                BUILTIN_RULES.join(", ")
+            )));
         }
         Ok(step)
     }
@@ -120,6 +133,18 @@ mod tests {
         assert_eq!(at(Axis::Isolation, "snapshot").shape.isolation, Level::Snapshot);
         assert_eq!(at(Axis::Epoch, "adaptive").serve_arg, ["--epoch-ms", "adaptive"]);
         assert_eq!(at(Axis::Long, "20").long_ms, 20);
+    }
+
+    #[test]
+    fn a_rule_is_built_in_a_plugin_to_upload_or_one_that_the_server_has() {
+        let spawned = flags(&["--spawn", "tribunal"]);
+        assert_eq!(Axis::Rule.at(&spawned, "priority").unwrap().serve_arg, ["--rule", "priority"]);
+        let folder = env!("CARGO_MANIFEST_DIR");
+        assert_eq!(Axis::Rule.at(&spawned, folder).unwrap().rule.as_deref(), Some(folder));
+        let error = Axis::Rule.at(&spawned, "coin-toss").unwrap_err().to_string();
+        assert!(error.contains("`coin-toss`") && error.contains("first-writer-wins"), "{error}");
+        let step = Axis::Rule.at(&flags(&[]), "most-writes-wins").unwrap();
+        assert_eq!((step.rule.as_deref(), step.serve_arg.len()), (Some("most-writes-wins"), 0));
     }
 
     #[test]
