@@ -63,6 +63,7 @@ pub fn encode_control(change: &ControlChange) -> Vec<u8> {
             out.push(17);
             put_bytes(id.as_bytes(), &mut out);
         }
+        ControlChange::Lost => out.push(32),
     }
     out
 }
@@ -131,6 +132,7 @@ pub fn decode_control(bytes: &[u8]) -> Result<ControlChange, Malformed> {
         }),
         16 => ControlChange::CreateKey(take_key(&mut reader)?),
         17 => ControlChange::RevokeKey { id: reader.text("key id")? },
+        32 => ControlChange::Lost,
         _ => return Err(reader.malformed("kind of change")),
     };
     reader.finish("end of change")?;
@@ -247,6 +249,7 @@ mod tests {
             created_ms: 1_700_000_000_000,
         }));
         check(&ControlChange::RevokeKey { id: "0a1b".into() });
+        check(&ControlChange::Lost);
         check(&ControlChange::SetBounds(Bounds { window_bytes_max: 1 << 30, status_bytes_max: u64::MAX }));
     }
 }

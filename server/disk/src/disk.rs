@@ -39,7 +39,7 @@ impl Default for DiskOptions {
 /// Proof that everything written before a [`Disk::sync`] is on the platter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Durable {
-    /// The how many-eth sync of this process it was.
+    /// Number of the sync within this process.
     pub sync: u64,
 }
 
@@ -72,6 +72,7 @@ impl Disk {
     pub fn open(dir: &Path, options: &DiskOptions) -> Result<Self, DiskError> {
         fs::create_dir_all(dir).map_err(|e| DiskError::io("create", dir, &e))?;
         let lock = lock(dir)?;
+        remove_unfinished_snapshots(dir)?;
         let fresh = !dir.join("db").exists();
         let config = sled::Config::new()
             .path(dir)
@@ -220,12 +221,16 @@ impl Drop for Inner {
 }
 
 /// Opens sled. A database that this process has just closed is released a moment later, when sled's last deferred job
-/// lets go of the file: its lock is waited for, because ours is held already and nobody else can be behind it.
+/// drops the file: its lock is waited for, because ours is held already and no other process can hold it.
 fn open_sled(config: &sled::Config, dir: &Path) -> Result<sled::Db, DiskError> {
     let mut waited = Duration::ZERO;
     loop {
         match guarded(|| config.open()) {
             Ok(db) => return Ok(db),
+            // The kinds of error are lost in sled's text; this one needs another way out than damage does.
+            Err(reason) if reason.contains("No space left on device") => {
+                return Err(DiskError::Io { what: "open", path: dir.to_owned(), reason });
+            }
             Err(reason) if !reason.contains("could not acquire lock") => {
                 return Err(DiskError::Damaged { path: dir.to_owned(), reason });
             }
@@ -236,18 +241,18 @@ fn open_sled(config: &sled::Config, dir: &Path) -> Result<sled::Db, DiskError> {
     }
 }
 
-/// Keeps other processes away from a database directory as long as it lives.
-#[derive(Debug)]
-pub struct DirectoryLock {
-    _file: File,
-}
-
-/// Takes a database directory's lock without opening the database.
-///
-/// # Errors
-/// [`DiskError::Locked`] if a process has it open.
-pub fn lock_directory(dir: &Path) -> Result<DirectoryLock, DiskError> {
-    lock(dir).map(|file| DirectoryLock { _file: file })
+/// Removes snapshots of the page table that were never finished. sled writes one whenever it opens a database, takes one
+/// that was cut short (by a full disk, or a crash) for the newest, and then refuses the database for good. A snapshot only
+/// saves time: without it sled reads its file from the start.
+fn remove_unfinished_snapshots(dir: &Path) -> Result<(), DiskError> {
+    for entry in fs::read_dir(dir).map_err(|e| DiskError::io("read", dir, &e))? {
+        let path = entry.map_err(|e| DiskError::io("read", dir, &e))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with("snap.") && name.ends_with(".generating") {
+            fs::remove_file(&path).map_err(|e| DiskError::io("remove", &path, &e))?;
+        }
+    }
+    Ok(())
 }
 
 /// Takes the directory's lock, before sled looks at a single byte.
@@ -312,12 +317,26 @@ mod tests {
     }
 
     #[test]
+    fn a_snapshot_that_a_full_disk_cut_short_does_not_damage_the_database() {
+        let dir = Dir::new("snapshot");
+        let disk = Disk::open(&dir.0, &DiskOptions::default()).unwrap();
+        disk.tree("t").unwrap().put(b"k", b"v").unwrap();
+        disk.sync().unwrap();
+        drop(disk);
+        for cut in [&b""[..], b"some bytes of it"] {
+            fs::write(dir.0.join("snap.00000000FFFFFFFF.generating"), cut).unwrap();
+            let disk = Disk::open(&dir.0, &DiskOptions::default()).unwrap();
+            assert_eq!(disk.tree("t").unwrap().get(b"k").unwrap().unwrap(), b"v");
+        }
+    }
+
+    #[test]
     fn the_second_process_is_turned_away() {
         let dir = Dir::new("lock");
         let disk = Disk::open(&dir.0, &DiskOptions::default()).unwrap();
         assert!(matches!(Disk::open(&dir.0, &DiskOptions::default()), Err(DiskError::Locked { .. })));
         drop(disk);
-        // Again and again: sled lets go of its file some time after it is closed.
+        // Repeatedly: sled releases its file some time after it is closed.
         for _ in 0..20 {
             let disk = Disk::open(&dir.0, &DiskOptions::default()).unwrap();
             disk.tree("t").unwrap().put(b"k", b"v").unwrap();

@@ -18,7 +18,7 @@ mod error;
 mod guard;
 mod tree;
 
-pub use disk::{DirectoryLock, Disk, DiskOptions, Durable, lock_directory, sync_directory};
+pub use disk::{Disk, DiskOptions, Durable, sync_directory};
 pub use error::DiskError;
 pub use tree::{Pair, Scan, Tree, WriteBatch};
 

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use tribunal_disk::DiskError;
-
 /// Why the log refuses.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LogError {
@@ -14,11 +12,7 @@ pub enum LogError {
         path: PathBuf,
     },
     /// Acknowledged entries are missing or unreadable.
-    #[error(
-        "the log in {dir} is damaged: {reason}. Restore it from a copy, or keep what can be read with \
-         `tribunal log salvage {dir}`, which reports what is lost",
-        dir = .path.display()
-    )]
+    #[error("the log in {} is damaged: {reason}. Restore it from a backup, or salvage what can be read", .path.display())]
     Damaged {
         /// The directory.
         path: PathBuf,
@@ -53,23 +47,12 @@ impl LogError {
     }
 
     pub(crate) fn io(what: &str, path: &Path, error: &std::io::Error) -> Self {
-        LogError::Io { reason: format!("{what} {}: {error}", path.display()) }
-    }
-}
-
-impl From<DiskError> for LogError {
-    fn from(error: DiskError) -> Self {
-        match error {
-            DiskError::Locked { path } => LogError::Locked { path },
-            DiskError::Damaged { path, reason } => {
-                // The way out names the log's directory, which holds the database's.
-                let path = path.parent().map_or(path.clone(), Path::to_owned);
-                LogError::Damaged { path, reason }
-            }
-            DiskError::DurabilityInDoubt { reason } => LogError::DurabilityInDoubt { reason },
-            error @ (DiskError::Io { .. } | DiskError::ValueTooLarge { .. }) => {
-                LogError::Io { reason: error.to_string() }
-            }
-        }
+        use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        let way_out = match error.kind() {
+            StorageFull | QuotaExceeded => ". Nothing is lost: make room on that disk, then start again",
+            FileTooLarge => ". Nothing is lost: raise the limit of file sizes (`ulimit -f`), then start again",
+            _ => "",
+        };
+        LogError::Io { reason: format!("{what} {}: {error}{way_out}", path.display()) }
     }
 }

@@ -1,7 +1,7 @@
 //! A stored chunk: checksum, where it belongs, and a piece of a payload.
 //!
 //! A chunk names its own place, so that a chunk found anywhere (under another key, or in the raw bytes of a damaged file)
-//! can be told from the one that belongs there. Chunks are small enough that sled never moves them to a file of their own.
+//! can be told from the one that belongs there.
 //!
 //! Layout: magic, kind (its high bit: one chunk of several), CRC32C (little endian), index, of several chunks the number and
 //! the count, distance to what was durable, in the first chunk the link (eight bytes; of an outcome the distance from its
@@ -14,7 +14,9 @@ use tribunal_types::GroupId;
 /// First byte of every chunk.
 pub(crate) const MAGIC: u8 = 0xE5;
 /// Bytes of a payload that one chunk takes; the frame around it stays below a hundred.
-pub(crate) const PIECE_BYTES_MAX: usize = tribunal_disk::VALUE_BYTES_MAX - 128;
+pub(crate) const PIECE_BYTES_MAX: usize = CHUNK_BYTES_MAX - 128;
+/// Largest chunk, frame included.
+pub(crate) const CHUNK_BYTES_MAX: usize = 96 * 1024;
 
 /// What a chunk is a piece of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +39,7 @@ pub(crate) struct Place {
     pub index: u64,
 }
 
-/// Where in the log a chunk is written, and how far the log was durable then. Both are zero where chunks lie in a tree.
+/// Where in the log (or in a file of the control log) a chunk is written, and how far that was durable then.
 ///
 /// A chunk read back at another position fails its checksum, and a chunk tells what was durable before it was written: so
 /// damage in the middle is told from a torn end.
@@ -199,7 +201,7 @@ mod tests {
             for (part, piece) in pieces(5, &payload) {
                 let mut bytes = Vec::new();
                 put_chunk(place(Kind::Entry), part, Seat { position: u64::MAX, durable: 0 }, piece, &mut bytes);
-                assert!(bytes.len() <= tribunal_disk::VALUE_BYTES_MAX);
+                assert!(bytes.len() <= CHUNK_BYTES_MAX);
                 assert!(bytes.len() <= piece.len() + HEAD_BYTES_MAX);
                 let chunk = read_chunk(&bytes, u64::MAX, GROUP).unwrap();
                 assert_eq!((chunk.head.place, chunk.head.part), (place(Kind::Entry), part));

@@ -1,14 +1,14 @@
 //! Which log this is: its id, its group and its row secret, in a small text file of its own, so that a wiped directory
 //! beside it is noticed. Group and secret are drawn once; a salvage draws a new id.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use tribunal_types::{GroupId, Incarnation, LogId, NodeId};
 
 use crate::error::LogError;
+use crate::files;
 
 /// First line of the file. The number is that of the format: files, frames, entries, outcomes.
 const HEADING: &str = "tribunal log 3";
@@ -63,18 +63,11 @@ impl Identity {
 
     /// Writes the file, durably and as a whole.
     pub(crate) fn store(&self, dir: &Path) -> Result<(), LogError> {
-        let (path, fresh) = (path_in(dir), dir.join("identity.new"));
-        let write = || -> std::io::Result<()> {
-            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;
-            file.write_all(self.text().as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&fresh, &path)
-        };
-        write().map_err(|e| LogError::io("write", &path, &e))?;
-        Ok(tribunal_disk::sync_directory(dir)?)
+        files::replace(&path_in(dir), self.text().as_bytes())
     }
 
-    fn text(&self) -> String {
+    /// Returns the content of the file.
+    pub(crate) fn text(&self) -> String {
         let secret: String = self.row_secret.iter().map(|byte| format!("{byte:02x}")).collect();
         let body = format!(
             "{HEADING}\nid {}\nnode {}\nincarnation {}\nrow-secret {secret}\n",
@@ -83,7 +76,8 @@ impl Identity {
         format!("{body}checksum {:08x}\n", crc32c::crc32c(body.as_bytes()))
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    /// Reads [`Identity::text`]; `None` for anything else.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let lines: Vec<&str> = text.lines().collect();
         let [HEADING, id, node, incarnation, secret, _checksum] = lines[..] else { return None };
         let secret = secret.strip_prefix("row-secret ")?;

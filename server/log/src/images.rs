@@ -13,6 +13,7 @@ use tribunal_codec::{ImageAssembler, image_pieces};
 use tribunal_types::{Epoch, StateImage};
 
 use crate::error::LogError;
+use crate::files;
 
 const MAGIC: &[u8; 8] = b"TRBIMG01";
 /// Stands where a piece's length would: the image is complete.
@@ -84,7 +85,7 @@ impl ImageWriter {
             let _ = fs::remove_file(&fresh);
             return Err(LogError::io("write", &path, &error));
         }
-        tribunal_disk::sync_directory(&self.dir)?;
+        files::sync_directory(&self.dir)?;
         kept.retain(|epoch| *epoch != image.epoch);
         kept.push(image.epoch);
         kept.sort_unstable();

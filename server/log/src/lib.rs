@@ -1,39 +1,43 @@
-//! The durable log: what a group contributed to every epoch, and beside it what the epochs decided.
+//! The durable log: what a group contributed to every epoch, what the epochs decided, and the control log.
 //!
 //! The log carries inputs; outcomes are computed from them and recorded, and a recorded outcome is authoritative on
 //! replay. An entry is chained to the one before it by hash, every stored chunk carries a checksum, and a mark of its
 //! own says how far the log was durable. What follows from that:
 //!
 //! * [`DurableLog::sync`] makes everything appended durable by exactly one `fdatasync` (two when a segment has become full).
-//!   After a failure nothing is tried again and nothing is acknowledged any more.
-//! * Entries and outcomes lie in segment files of our own; sled holds the control log and what must outlive truncation.
-//!   sled alone did at first: its pages are written again as they fill, its file grew by twice what was appended, and a
-//!   batch of a thousand transactions took 29 ms where one write and one `fdatasync` took 7 (two busy cores).
-//! * The mark is written behind the acknowledgement, never before it, at most some 50 ms later under load. A log that ends
-//!   below its mark has lost what was promised: [`open`] refuses and names the way out ([`salvage`]).
+//!   After a failure nothing is retried and nothing more is acknowledged.
+//! * Entries and outcomes are in segment files, the control log in two files of the same content, all written by this
+//!   crate: opening a log writes nothing before the whole of it has been verified, and a start that fails for want of room
+//!   leaves nothing that the next one trips over.
+//! * The mark is written after the acknowledgement, never before it, at most some 50 ms later under load. A log that ends
+//!   below its mark has lost what was promised: [`open`] refuses, and [`salvage`] is the way out.
 //! * What was appended but not synced is all there or not at all after a crash.
 //! * Reading never waits for the writer's sync.
+//! * A log has an id: positions mean something only together with it.
 //!
 //! Must never: resolve anything, look at a clock to decide anything, acknowledge on its own.
 
 mod batches;
+mod control_log;
 mod epoch_runs;
 mod error;
+mod files;
 mod frame;
 mod identity;
 mod images;
+mod kept_outcomes;
 mod lsn_index;
 mod mark_file;
 mod open;
 mod outcomes;
 mod reader;
 mod recent;
+mod record;
 mod retention;
 mod salvage;
 mod segment_scan;
 mod segment_writer;
 mod segments;
-mod tree_records;
 mod truncation;
 mod writer;
 

@@ -15,6 +15,7 @@ use parking_lot::{Condvar, Mutex};
 use tribunal_codec::{MARK_BYTES_MAX, Mark, decode_mark, encode_mark};
 
 use crate::error::LogError;
+use crate::files;
 
 /// Distance of the slots, bytes: a sector that is torn is never part of both.
 const SLOT_BYTES: usize = 4096;
@@ -89,7 +90,7 @@ pub(crate) fn create(dir: &Path, mark: &Mark) -> Result<(), LogError> {
         file.file.sync_all()
     };
     write().map_err(|e| LogError::io("write", &path, &e))?;
-    Ok(tribunal_disk::sync_directory(dir)?)
+    files::sync_directory(dir)
 }
 
 /// Keeps the mark behind the log.

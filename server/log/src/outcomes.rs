@@ -5,8 +5,8 @@ use tribunal_types::{Epoch, EpochOutcome};
 
 use crate::error::LogError;
 use crate::frame::Kind;
+use crate::record::Stored;
 use crate::segments::Segments;
-use crate::tree_records::Stored;
 
 /// An outcome as it lies in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]

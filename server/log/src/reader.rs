@@ -11,12 +11,13 @@ use crate::batches::batch_of;
 use crate::epoch_runs::EpochRuns;
 use crate::error::LogError;
 use crate::frame::Kind;
+use crate::kept_outcomes::KeptOutcomes;
 use crate::lsn_index::{Found, LsnIndex, spans_of};
 use crate::outcomes;
 use crate::recent::Recent;
+use crate::record::Stored;
 use crate::retention::Retention;
 use crate::segments::Segments;
-use crate::tree_records::Stored;
 
 /// Where a position of a store's log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +141,10 @@ impl LogReader {
     /// [`LogReader::batches_from`] of all of them.
     #[must_use]
     pub fn entries_from(&self, epoch: Epoch) -> Entries {
-        Entries { reader: self.clone(), next: self.entry_from(epoch), from: epoch, epoch_time_ms: None, over: false }
+        // Without the file, or if it cannot be opened, the epochs are resolved again.
+        let kept = KeptOutcomes::open(&self.shared.dir, self.shared.segments.group).ok().flatten();
+        let next = self.entry_from(epoch);
+        Entries { reader: self.clone(), kept, next, from: epoch, epoch_time_ms: None, over: false }
     }
 
     /// Returns the entries whose last epoch is `epoch` or later, ascending, empty ones included.
@@ -244,9 +248,11 @@ impl LogReader {
     }
 }
 
-/// Epochs in order, for replay. Ends behind the first error.
+/// Epochs in order, for replay. Ends after the first error.
 pub struct Entries {
     reader: LogReader,
+    /// Outcomes that a salvage kept apart.
+    kept: Option<KeptOutcomes>,
     /// Index of the next entry.
     next: u64,
     from: Epoch,
@@ -275,6 +281,12 @@ impl Iterator for Entries {
 }
 
 impl Entries {
+    /// Forgets the outcomes that a salvage kept apart from the log: from here on, epochs without a recorded one come
+    /// without.
+    pub fn forget_kept_outcomes(&mut self) {
+        self.kept = None;
+    }
+
     /// Reads one entry: `None` at the end, `Some(None)` for one that carries no item.
     #[expect(clippy::type_complexity, reason = "an item within an option within a step; a name would only hide it")]
     fn step(&mut self) -> Result<Option<Option<(EpochInput, Option<EpochOutcome>)>>, LogError> {
@@ -285,7 +297,8 @@ impl Entries {
             return Ok(Some(None));
         }
         let shared = &self.reader.shared;
-        let outcome = outcomes::read(&shared.segments, epoch)?.map(|stored| stored.outcome);
+        let outcome = outcomes::read(&shared.segments, epoch)?.or_else(|| self.kept.as_mut()?.take(epoch));
+        let outcome = outcome.map(|stored| stored.outcome);
         let before = match self.epoch_time_ms {
             Some(time) => time,
             None => self.reader.time_before(epoch)?,

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use tribunal_types::GroupId;
 
 use crate::error::LogError;
-use crate::frame::{Kind, MAGIC, read_chunk};
+use crate::frame::{CHUNK_BYTES_MAX, Kind, MAGIC, read_chunk};
+use crate::record::Stored;
 use crate::segments::{Segment, Segments};
-use crate::tree_records::Stored;
 
 /// Where the log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ fn read_whole(segment: &Segment) -> Result<Vec<u8>, LogError> {
 }
 
 fn starts_with_chunk(segment: &Arc<Segment>, group: GroupId) -> Result<bool, LogError> {
-    let mut bytes = vec![0; tribunal_disk::VALUE_BYTES_MAX];
+    let mut bytes = vec![0; CHUNK_BYTES_MAX];
     let room = bytes.len().min(usize::try_from(segment.len).unwrap_or(usize::MAX));
     segment.file.read_exact_at(&mut bytes[..room], 0).map_err(|e| LogError::io("read", &segment.path, &e))?;
     Ok(read_chunk(&bytes[..room], segment.base, group).is_ok())

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::error::LogError;
 use crate::frame::{Kind, Place, Seat, chain, pieces, put_chunk};
+use crate::record::Appended;
 use crate::segments::{Segment, Segments, length_at};
-use crate::tree_records::Appended;
 
 /// Bytes of zeros that are written at once when a torn end is wiped.
 const WIPE_BYTES: usize = 1024 * 1024;

@@ -14,8 +14,9 @@ use parking_lot::RwLock;
 use tribunal_types::GroupId;
 
 use crate::error::LogError;
+use crate::files;
 use crate::frame::{HEAD_BYTES_MAX, Head, Kind, Place, read_chunk, read_head};
-use crate::tree_records::Stored;
+use crate::record::Stored;
 
 /// Length of the first segment; each is as long as all before it together, up to the largest.
 const SEGMENT_BYTES_MIN: u64 = 2 * 1024 * 1024;
@@ -274,7 +275,7 @@ impl Segments {
         for segment in gone {
             fs::remove_file(&segment.path).map_err(|e| LogError::io("remove", &segment.path, &e))?;
         }
-        Ok(tribunal_disk::sync_directory(&self.dir)?)
+        files::sync_directory(&self.dir)
     }
 }
 

@@ -1,21 +1,32 @@
 //! Dropping the old end of the log. What must outlive it, the stores' last truncated positions, is noted first.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
 use tribunal_codec::{Malformed, Reader, put_varint};
-use tribunal_disk::Tree;
 use tribunal_types::{Epoch, Lsn, StoreId};
 
 use crate::batches::head_of;
 use crate::error::LogError;
+use crate::files;
 use crate::frame::Kind;
 use crate::lsn_index::spans_of;
 use crate::outcomes;
 use crate::reader::Shared;
 
-const TRUNCATED_KEY: &[u8] = b"truncated";
+/// The file has what it holds twice, each copy from the start of such a block on.
+const BLOCK_BYTES: usize = 4096;
 
-/// Notes that epochs below `below` are gone, as far as whole segments can go, and forgets them. Returns the position below
-/// which segments may be deleted once the note is durable; `None` if none can go.
-pub(crate) fn note(shared: &Shared, meta: &Tree, below: Epoch) -> Result<Option<u64>, LogError> {
+fn path_in(dir: &Path) -> PathBuf {
+    dir.join("truncated")
+}
+
+/// Notes durably that epochs below `below` are gone, as far as whole segments can go, and forgets them. Returns the
+/// position below which segments may be deleted; `None` if none can go.
+///
+/// # Errors
+/// If the note cannot be written: then nothing has changed.
+pub(crate) fn note(shared: &Shared, below: Epoch) -> Result<Option<u64>, LogError> {
     let last_entry = shared.index.read().runs.last_below(below).map(|(_, entry)| entry);
     let Some(last_entry) = last_entry else { return Ok(None) };
     // The first entry that must stay, and the segment it begins in.
@@ -29,6 +40,13 @@ pub(crate) fn note(shared: &Shared, meta: &Tree, below: Epoch) -> Result<Option<
     };
     let below = head.first;
     let gone = last_positions_below(shared, below)?;
+    // Only the log's thread changes the index, so it stays as it is while the note is written.
+    let mut positions: BTreeMap<StoreId, Lsn> = shared.index.read().lsns.truncated().into_iter().collect();
+    for (store, lsn) in &gone {
+        let known = positions.entry(*store).or_default();
+        *known = (*known).max(*lsn);
+    }
+    store(&shared.dir, &Truncated { first_entry, positions: positions.into_iter().collect() })?;
     let mut index = shared.index.write();
     for (store, lsn) in gone {
         index.lsns.set_truncated(store, lsn);
@@ -38,9 +56,6 @@ pub(crate) fn note(shared: &Shared, meta: &Tree, below: Epoch) -> Result<Option<
     index.retention.remove_below(below);
     index.oldest = below;
     index.first_entry = first_entry;
-    let positions = index.lsns.truncated();
-    drop(index);
-    store(meta, &Truncated { first_entry, positions })?;
     Ok(Some(cut))
 }
 
@@ -76,31 +91,45 @@ pub(crate) struct Truncated {
     pub positions: Vec<(StoreId, Lsn)>,
 }
 
-pub(crate) fn store(meta: &Tree, truncated: &Truncated) -> Result<(), LogError> {
-    let mut value = vec![0; 4];
-    put_varint(truncated.first_entry, &mut value);
-    put_varint(truncated.positions.len() as u64, &mut value);
+/// Replaces the note, durably.
+pub(crate) fn store(dir: &Path, truncated: &Truncated) -> Result<(), LogError> {
+    let mut body = Vec::new();
+    put_varint(truncated.first_entry, &mut body);
+    put_varint(truncated.positions.len() as u64, &mut body);
     for (store, lsn) in &truncated.positions {
-        put_varint(u64::from(store.0), &mut value);
-        put_varint(lsn.0, &mut value);
+        put_varint(u64::from(store.0), &mut body);
+        put_varint(lsn.0, &mut body);
     }
-    let crc = crc32c::crc32c(&value[4..]);
-    value[..4].copy_from_slice(&crc.to_le_bytes());
-    Ok(meta.put(TRUNCATED_KEY, &value)?)
+    let mut bytes = Vec::new();
+    for _ in 0..2 {
+        bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+        bytes.extend_from_slice(&body);
+        bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
+    }
+    files::replace(&path_in(dir), &bytes)
 }
 
 /// Returns what was noted at the last truncation.
 ///
 /// # Errors
-/// If it was noted but cannot be read.
-pub(crate) fn load(meta: &Tree, dir: &std::path::Path) -> Result<Truncated, LogError> {
-    let Some(value) = meta.get(TRUNCATED_KEY)? else { return Ok(Truncated::default()) };
-    let damaged = || LogError::damaged(dir, "the positions up to which it was truncated cannot be read");
-    let crc = value.get(..4).and_then(|crc| crc.try_into().ok()).map(u32::from_le_bytes).ok_or_else(damaged)?;
-    if crc32c::crc32c(&value[4..]) != crc {
-        return Err(damaged());
+/// If neither copy can be read.
+pub(crate) fn load(dir: &Path) -> Result<Truncated, LogError> {
+    let bytes = files::read(&path_in(dir))?.unwrap_or_default();
+    let mut blocks = (0..bytes.len()).step_by(BLOCK_BYTES);
+    blocks.find_map(|at| read_copy(&bytes[at..])).ok_or_else(|| {
+        LogError::damaged(dir, format!("{} cannot be read: it tells where the log begins", path_in(dir).display()))
+    })
+}
+
+fn read_copy(bytes: &[u8]) -> Option<Truncated> {
+    let (len, rest) = bytes.split_first_chunk::<4>()?;
+    let (crc, rest) = rest.split_first_chunk::<4>()?;
+    let body = rest.get(..u32::from_le_bytes(*len) as usize)?;
+    if body.is_empty() || crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+        return None;
     }
-    let mut reader = Reader::new(&value[4..]);
+    let mut reader = Reader::new(body);
     let mut decode = || {
         let first_entry = reader.varint("first entry")?;
         let count = reader.count(2, "stores")?;
@@ -109,5 +138,31 @@ pub(crate) fn load(meta: &Tree, dir: &std::path::Path) -> Result<Truncated, LogE
             .collect::<Result<_, Malformed>>()?;
         Ok::<_, Malformed>(Truncated { first_entry, positions })
     };
-    decode().map_err(|_| damaged())
+    decode().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_with_one_damaged_copy_is_read_and_one_with_two_is_not() {
+        let dir = std::env::temp_dir().join(format!("tribunal-truncated-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let positions = (0..2_000).map(|store| (StoreId(store), Lsn(u64::from(store) << 32))).collect();
+        for noted in [Truncated::default(), Truncated { first_entry: 7, positions }] {
+            store(&dir, &noted).unwrap();
+            let whole = std::fs::read(path_in(&dir)).unwrap();
+            for at in [0, 5, 9, whole.len() / 2, whole.len() / 2 + 9] {
+                let mut damaged = whole.clone();
+                damaged[at] ^= 1;
+                std::fs::write(path_in(&dir), &damaged).unwrap();
+                assert_eq!(load(&dir).unwrap(), noted, "byte {at}");
+                damaged[(at + whole.len() / 2) % whole.len()] ^= 1;
+                std::fs::write(path_in(&dir), &damaged).unwrap();
+                assert!(load(&dir).is_err(), "byte {at} of both");
+            }
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use tribunal_codec::{GroupMark, Mark, encode_control};
-use tribunal_disk::{Disk, Tree};
 use tribunal_types::{Batch, ControlChange, ControlIndex, Epoch, EpochOutcome, GroupId, LogId, StateImage};
 
 use crate::batches;
+use crate::control_log::ControlLog;
 use crate::error::LogError;
+use crate::files::Lock;
 use crate::frame::Kind;
 use crate::images::ImageWriter;
 use crate::mark_file::Marker;
 use crate::outcomes;
 use crate::reader::Shared;
+use crate::record::Tip;
 use crate::retention::{Limits, Undecided};
 use crate::segment_writer::SegmentWriter;
-use crate::tree_records::{Records, Tip};
 use crate::truncation;
 
 /// A log that survives power loss from [`DurableLog::sync`] on.
@@ -47,10 +48,11 @@ pub trait DurableLog: Send {
     /// Drops what lies below epoch `below`, as far as images cover it and retention allows.
     ///
     /// # Errors
-    /// [`LogError::DurabilityInDoubt`].
+    /// [`LogError::DurabilityInDoubt`]; [`LogError::Io`] if the files say no: then the log is as good as before, only longer.
     fn truncate(&mut self, below: Epoch) -> Result<(), LogError>;
 
-    /// Makes everything appended durable, by one `fdatasync`; none if nothing was appended.
+    /// Makes everything appended durable, by one `fdatasync` (two more after control entries); none if nothing was
+    /// appended.
     ///
     /// # Errors
     /// [`LogError::DurabilityInDoubt`]: final, never to be tried again.
@@ -66,17 +68,17 @@ pub trait DurableLog: Send {
 /// Counters since the log was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStats {
-    /// `fdatasync` calls on segment files and the database file.
+    /// `fdatasync` calls on segment files and the control log.
     pub fdatasyncs: u64,
     /// `fdatasync` calls on the mark file, off the commit path.
     pub mark_fdatasyncs: u64,
     /// Bytes of entries and outcomes written, frames included.
     pub appended_bytes: u64,
-    /// Length of the segment files and the database file.
+    /// Length of the segment files and the control log.
     pub file_bytes: u64,
 }
 
-/// How much of the log may be held back by something that does not come on.
+/// How much of the log may be held back by something that makes no progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldBack {
     /// By age, milliseconds of replicated time.
@@ -91,27 +93,25 @@ impl std::fmt::Display for HoldBack {
     }
 }
 
-/// The log on disk: entries and outcomes in segment files, rare records (the control log) in sled.
+/// The log on disk: entries and outcomes in segment files, the control log in files of its own.
 pub struct DiskLog {
     pub(crate) shared: Arc<Shared>,
     pub(crate) segments: SegmentWriter,
-    pub(crate) disk: Disk,
-    pub(crate) control: Records,
-    pub(crate) meta: Tree,
+    pub(crate) control: ControlLog,
     pub(crate) images: ImageWriter,
     pub(crate) marker: Marker,
     pub(crate) limits: Limits,
     pub(crate) group: GroupId,
     /// Last entry of the group.
     pub(crate) tip: Tip,
-    pub(crate) control_tip: Tip,
     /// First epoch without an entry.
     pub(crate) next: Epoch,
     pub(crate) undecided: Undecided,
+    /// The segments have changes since the last sync.
     pub(crate) dirty: bool,
-    /// The database of rare records has changes.
-    pub(crate) disk_dirty: bool,
     pub(crate) appended_bytes: u64,
+    /// Released last.
+    pub(crate) _lock: Lock,
 }
 
 impl DiskLog {
@@ -125,6 +125,12 @@ impl DiskLog {
     #[must_use]
     pub fn group(&self) -> GroupId {
         self.group
+    }
+
+    /// Tells whether the outcome of `epoch`, or of a later epoch, has been appended.
+    #[must_use]
+    pub fn has_outcome(&self, epoch: Epoch) -> bool {
+        self.shared.segments.last_index(Kind::Outcome).is_some_and(|last| epoch.0 <= last)
     }
 
     /// Returns the first epoch without an entry: where the next batch must start.
@@ -143,10 +149,10 @@ impl DiskLog {
     #[must_use]
     pub fn stats(&self) -> LogStats {
         LogStats {
-            fdatasyncs: self.segments.fdatasyncs() + self.disk.fdatasyncs(),
+            fdatasyncs: self.segments.fdatasyncs() + self.control.fdatasyncs(),
             mark_fdatasyncs: self.marker.fdatasyncs(),
             appended_bytes: self.appended_bytes,
-            file_bytes: self.shared.segments.bytes() + self.disk.bytes(),
+            file_bytes: self.shared.segments.bytes() + self.control.bytes(),
         }
     }
 
@@ -161,8 +167,8 @@ impl DiskLog {
     fn mark(&self) -> Mark {
         Mark {
             sequence: 0,
-            control_index: self.control_tip.index,
-            control_chain: self.control_tip.chain,
+            control_index: self.control.tip().index,
+            control_chain: self.control.tip().chain,
             groups: vec![GroupMark {
                 group: self.group,
                 index: self.tip.index,
@@ -218,15 +224,13 @@ impl DurableLog for DiskLog {
     }
 
     fn append_control(&mut self, index: ControlIndex, change: &ControlChange) -> Result<(), LogError> {
-        let expected = self.control_tip.index + 1;
+        let expected = self.control.tip().index + 1;
         if index.0 != expected {
             let reason = format!("it is number {}, the next is {expected}", index.0);
             return Err(LogError::OutOfOrder { what: "the control entry", reason });
         }
         self.segments.check()?;
-        self.disk_dirty = true;
-        let appended = self.control.append(index.0, self.control_tip.chain, &encode_control(change))?;
-        self.control_tip = Tip { index: index.0, chain: appended.chain };
+        let appended = self.control.append(&encode_control(change))?;
         self.appended_bytes += appended.bytes;
         Ok(())
     }
@@ -245,29 +249,22 @@ impl DurableLog for DiskLog {
             return Ok(());
         }
         // The mark must never point below what is kept.
-        self.marker.catch_up()?;
-        self.disk_dirty = true;
-        let gone = truncation::note(&self.shared, &self.meta, below)?;
-        // Only what is durably noted as gone may go.
         self.sync()?;
+        self.marker.catch_up()?;
+        // Only what is durably noted as gone may go.
+        let gone = truncation::note(&self.shared, below)?;
         gone.map_or(Ok(()), |position| self.shared.segments.remove_below(position))
     }
 
     fn sync(&mut self) -> Result<(), LogError> {
         self.segments.check()?;
-        if let Some(reason) = self.disk.failure() {
-            return Err(LogError::DurabilityInDoubt { reason: reason.to_owned() });
-        }
-        if !self.dirty && !self.disk_dirty {
+        let control = self.control.sync()?;
+        if !control && !self.dirty {
             return Ok(());
         }
         if self.dirty {
             self.segments.sync()?;
             self.dirty = false;
-        }
-        if self.disk_dirty {
-            self.disk.sync()?;
-            self.disk_dirty = false;
         }
         self.marker.post(self.mark())
     }

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use fixture::{Dir, Random, batch, outcome};
 use tribunal_core::row_key::RowKeyer;
-use tribunal_log::{DurableLog, LogError, Opened, salvage};
-use tribunal_types::{ControlChange, ControlIndex, Epoch, StateImage, StoreId, StoreSpec};
+use tribunal_log::{DurableLog, LogError, Opened};
+use tribunal_types::{ControlChange, ControlIndex, Epoch, StoreId, StoreSpec};
 
 fn flips() -> u64 {
     std::env::var("TRIBUNAL_FLIPS").ok().and_then(|n| n.parse().ok()).unwrap_or(60)
@@ -242,16 +242,54 @@ fn damage_is_told_from_a_torn_end_by_what_was_written_later_even_under_an_old_ma
 
 #[test]
 fn missing_files_are_refused_and_the_way_out_is_named() {
-    for gone in ["mark", "db", "db/db", "segments"] {
+    for gone in ["mark", "truncated", "segments"] {
         let dir = written("gone", 10);
         let path = dir.0.join(gone);
         if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
         let error = dir.open().err().unwrap().to_string();
-        assert!(error.contains("tribunal log salvage"), "{gone}: {error}");
+        assert!(error.contains("salvage"), "{gone}: {error}");
     }
+    let dir = written("no-control", 10);
+    fs::remove_file(dir.0.join("control")).unwrap();
+    fs::remove_file(dir.0.join("control.copy")).unwrap();
+    assert!(matches!(dir.open().err(), Some(LogError::Damaged { .. })));
     let dir = written("no-identity", 10);
     fs::remove_file(dir.0.join("identity")).unwrap();
     assert!(matches!(dir.open().err(), Some(LogError::Damaged { .. })));
+}
+
+#[test]
+fn a_damaged_copy_of_the_control_log_is_repaired_from_the_other() {
+    for (damaged, whole) in [("control", "control.copy"), ("control.copy", "control")] {
+        let dir = written("control", 10);
+        let bytes = fs::read(dir.0.join(whole)).unwrap();
+        assert_eq!(fs::read(dir.0.join(damaged)).unwrap(), bytes);
+        let mut contents: Vec<Option<Vec<u8>>> = vec![None];
+        for at in (0..200).chain((200..4096).step_by(512)).chain(4096..bytes.len()) {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 4;
+            contents.extend([Some(bytes[..at].to_vec()), Some(flipped)]);
+        }
+        for content in contents {
+            match content {
+                Some(content) => fs::write(dir.0.join(damaged), content).unwrap(),
+                None => fs::remove_file(dir.0.join(damaged)).unwrap(),
+            }
+            let opened = dir.open().unwrap();
+            check_whole(&opened, 10).unwrap();
+            drop(opened);
+            assert_eq!(fs::read(dir.0.join(damaged)).unwrap(), bytes, "the damage was not repaired");
+        }
+    }
+}
+
+#[test]
+fn a_control_log_of_another_log_is_refused() {
+    let (one, two) = (written("one", 10), written("two", 10));
+    for name in ["control", "control.copy"] {
+        fs::copy(one.0.join(name), two.0.join(name)).unwrap();
+    }
+    assert!(matches!(two.open().err(), Some(LogError::Damaged { .. })));
 }
 
 #[test]
@@ -259,71 +297,4 @@ fn a_mark_of_another_log_is_refused() {
     let (one, two) = (written("one", 10), written("two", 10));
     fs::copy(one.0.join("mark"), two.0.join("mark")).unwrap();
     assert!(matches!(two.open().err(), Some(LogError::Damaged { .. })));
-}
-
-#[test]
-fn salvage_of_a_whole_log_loses_nothing() {
-    let dir = written("salvage-whole", 60);
-    let report = salvage(&dir.0).unwrap();
-    assert_eq!((report.entries, report.lost, report.control, report.outcomes), (Some((1, 60)), 0, 1, 60));
-    assert!(report.set_aside.exists());
-    check_whole(&dir.open().unwrap(), 60).unwrap();
-}
-
-#[test]
-fn salvage_keeps_a_whole_prefix_and_the_log_goes_on() {
-    let dir = written("salvage", 60);
-    let mut random = Random(3);
-    for file in data_files(&dir).into_iter().filter(|f| fs::metadata(f).unwrap().len() > 10_000) {
-        let bytes = fs::read(&file).unwrap();
-        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1) as u64;
-        let relative = file.strip_prefix(&dir.0).unwrap();
-        for _ in 0..10 {
-            let copy = dir.copy("salvage-copy");
-            let from = random.below(used) as usize;
-            let mut damaged = bytes.clone();
-            let until = damaged.len().min(from + 600);
-            damaged[from..until].fill(0x5A);
-            fs::write(copy.0.join(relative), damaged).unwrap();
-            let report = salvage(&copy.0).unwrap();
-            let kept = report.entries.map_or(0, |(_, last)| last);
-            assert_eq!(report.lost, 60 - kept);
-            let mut opened = copy.open().unwrap_or_else(|e| panic!("after salvage of damage at {from}: {e}"));
-            let keyer = RowKeyer::new(opened.recovered.row_secret);
-            let inputs: Vec<_> = opened.reader.entries_from(Epoch(1)).map(|entry| entry.unwrap().0).collect();
-            assert_eq!(inputs.len() as u64, kept);
-            for (input, epoch) in inputs.iter().zip(1..) {
-                assert_eq!(*input.batches[0], batch(opened.recovered.group, &keyer, epoch));
-            }
-            let next = batch(opened.recovered.group, &keyer, kept + 1);
-            opened.writer.append(&next).unwrap();
-            opened.writer.sync().unwrap();
-        }
-    }
-}
-
-#[test]
-fn salvage_goes_on_from_an_image_when_older_entries_are_gone() {
-    let dir = written("salvage-image", 60);
-    {
-        let mut opened = dir.open().unwrap();
-        let mut image = StateImage { epoch: Epoch(60), ..StateImage::default() };
-        image.push_words(1, vec![5; 10]);
-        opened.writer.write_image(&image).unwrap();
-    }
-    for file in data_files(&dir).into_iter().filter(|f| fs::metadata(f).unwrap().len() > 10_000) {
-        let len = fs::metadata(&file).unwrap().len();
-        fs::write(&file, vec![0x5A; len as usize]).unwrap();
-    }
-    assert!(dir.open().is_err());
-    let report = salvage(&dir.0).unwrap();
-    assert_eq!((report.entries, report.image, report.next), (None, Some(Epoch(60)), Epoch(61)));
-    let mut opened = dir.open().unwrap();
-    assert_eq!(opened.recovered.next, Epoch(61));
-    let keyer = RowKeyer::new(opened.recovered.row_secret);
-    let next = batch(opened.recovered.group, &keyer, 61);
-    opened.writer.append(&next).unwrap();
-    opened.writer.sync().unwrap();
-    drop(opened);
-    assert_eq!(dir.open().unwrap().recovered.next, Epoch(62));
 }

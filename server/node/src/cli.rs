@@ -269,7 +269,7 @@ pub enum LogCommand {
         #[arg(long, value_name = "NAME", conflicts_with = "after")]
         consumer: Option<String>,
     },
-    /// Rebuilds a damaged log from what can be proved in it, and says what is lost.
+    /// Rebuilds a damaged log from what can be proved in it, and reports what is lost.
     Salvage {
         /// The node's data directory; the node must not run.
         #[arg(long, value_name = "DIR")]

@@ -173,8 +173,6 @@ pub struct Rule {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Log {
-    /// Memory for the log's page cache, bytes.
-    pub cache_bytes: u64,
     /// How long applied records stay readable, hours.
     pub retention_hours: u64,
     /// Bytes of log above which applied records go earlier.
@@ -251,12 +249,7 @@ impl Default for Config {
             plugins: PolicyHost::Wasm,
             uploads: Uploads { keep_compiled: true, signers: Vec::new() },
             rule: Rule { name: "first-writer-wins".into(), turns: 1 },
-            log: Log {
-                cache_bytes: 256 << 20,
-                retention_hours: 24,
-                retention_bytes: 8 << 30,
-                image_every_bytes: 4 << 30,
-            },
+            log: Log { retention_hours: 24, retention_bytes: 8 << 30, image_every_bytes: 4 << 30 },
             http: Http {
                 connections_max: 10_240,
                 header_timeout_ms: 10_000,
@@ -283,8 +276,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads defaults, then `file` if given, then `TRIBUNAL__*` variables (`TRIBUNAL__LOG__CACHE_BYTES` sets
-    /// `log.cache_bytes`).
+    /// Reads defaults, then `file` if given, then `TRIBUNAL__*` variables (`TRIBUNAL__LOG__RETENTION_HOURS` sets
+    /// `log.retention_hours`).
     ///
     /// # Errors
     /// In words for the person who wrote the file: which key, what is wrong, what would be right.
@@ -321,7 +314,6 @@ impl Config {
         };
         bounded("shards", u64::from(self.shards), 1, 256)?;
         bounded("rule.turns", u64::from(self.rule.turns), 1, 1 << 20)?;
-        bounded("log.cache_bytes", self.log.cache_bytes, 8 << 20, 1 << 40)?;
         bounded("log.retention_hours", self.log.retention_hours, 0, 24 * 366)?;
         bounded("log.image_every_bytes", self.log.image_every_bytes, 1 << 20, 1 << 40)?;
         bounded("push.detach_after_hours", self.push.detach_after_hours, 1, 24 * 366)?;

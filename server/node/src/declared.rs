@@ -70,9 +70,8 @@ impl Declarations {
                 true
             }),
             ControlChange::SetBounds(bounds) => self.bounds.replace(*bounds) != Some(*bounds),
-            ControlChange::ActivatePlugin { .. } | ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } => {
-                false
-            }
+            ControlChange::ActivatePlugin { .. } | ControlChange::Lost => false,
+            ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } => false,
         }
     }
 

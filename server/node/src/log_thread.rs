@@ -123,7 +123,14 @@ pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, ties: &Ties) {
                     image = store_image(log.image_writer(), next, applied, ties.jobs.clone());
                 })
             }
-            Job::Truncate { below, applied } => truncate(&mut log, below, &applied, ties),
+            Job::Truncate { below, applied } => match truncate(&mut log, below, &applied, ties) {
+                Err(LogError::Io { reason }) => {
+                    // The log is whole, and only longer than it need be.
+                    tracing::error!(reason, "the log was not truncated; it is tried again with the next image");
+                    Ok(())
+                }
+                done => done,
+            },
             Job::Stop => {
                 join(image.take());
                 if let Err(error) = log.sync().and_then(|()| log.idle_mark()) {

@@ -57,8 +57,8 @@ impl std::fmt::Display for NodeError {
             NodeError::Start(reason) => f.write_str(reason),
             NodeError::LogFailed(reason) => write!(
                 f,
-                "durability is in doubt, so the node stopped: {reason}. Nothing acknowledged is lost. Mend the disk \
-                 (space, quota, hardware) and start again: it goes on behind the last acknowledged epoch."
+                "durability is in doubt, so the node stopped: {reason}. Nothing acknowledged is lost. Repair the disk \
+                 (space, quota, hardware) and start again: the node continues after the last acknowledged epoch."
             ),
         }
     }
@@ -442,7 +442,7 @@ fn carry_out(stores: &Stores, pushes: &Arc<Pushes>, change: &ControlChange) {
             pushes.skip(skip.store, skip.lsn);
         }
         ControlChange::SetBounds(_) | ControlChange::ActivatePlugin { .. } => {}
-        ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } => {}
+        ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } | ControlChange::Lost => {}
     }
 }
 

@@ -1,11 +1,11 @@
-//! From what the log holds to a node that goes on where the last one stopped.
+//! From the content of the log to a node that continues where the last one stopped.
 //!
-//! The newest image, then every epoch behind it: a recorded outcome is authoritative, an epoch without one is
+//! The newest image, then every epoch after it: a recorded outcome is authoritative, an epoch without one is
 //! resolved again under the configuration that it was sealed with. Nothing is answered and nothing is pushed before
 //! this is done.
 
-use std::collections::VecDeque;
-use std::path::Path;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,8 +14,8 @@ use tribunal_core::epochs::Epochs;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_core::visibility::{Delivery, Visibility};
-use tribunal_log::{DiskLog, DurableLog, LogOptions, LogReader};
-use tribunal_types::{Bounds, ControlChange, ControlIndex, Epoch, GroupId, Lsn, PluginChoice, limits};
+use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader};
+use tribunal_types::{Bounds, ControlChange, ControlIndex, Epoch, EpochOutcome, GroupId, Lsn, PluginChoice, limits};
 
 use crate::config::Config;
 use crate::declared::Declarations;
@@ -39,11 +39,11 @@ pub struct Recovered {
     pub keyer: RowKeyer,
     /// At the last complete epoch.
     pub resolver: Resolver,
-    /// Behind the last epoch in the log.
+    /// After the last epoch in the log.
     pub epochs: Epochs,
     /// Above every stamp in the log.
     pub batcher: Batcher,
-    /// Everything pushed counts as unacknowledged until the storages have told their watermarks.
+    /// Everything pushed counts as unacknowledged until the watermarks of the storages are known.
     pub visibility: Visibility,
     /// Stores in force.
     pub declared: Declarations,
@@ -55,13 +55,13 @@ pub struct Recovered {
     pub control: ControlIndex,
     /// Threads for the shards.
     pub workers: Workers,
-    /// What shall hold and the control log does not say yet.
+    /// Plugins that the configuration names and the control log does not have yet.
     pub activations: Vec<(PluginChoice, Epoch)>,
-    /// Bounds that the configuration asks for and the control log does not say yet.
+    /// Bounds that the configuration names and the control log does not have yet.
     pub bounds: Option<Bounds>,
 }
 
-/// What holds until the control log says something else.
+/// In force until the control log has others.
 const DEFAULT_BOUNDS: Bounds =
     Bounds { window_bytes_max: limits::WINDOW_BYTES_MAX as u64, status_bytes_max: limits::STATUS_BYTES_MAX as u64 };
 
@@ -72,17 +72,19 @@ const DEFAULT_BOUNDS: Bounds =
 pub fn recover(config: &Config, modules: Arc<Modules>) -> Result<Recovered, String> {
     let start = Instant::now();
     let options = LogOptions {
-        cache_bytes: config.log.cache_bytes,
         retention_ms: config.log.retention_hours * 3_600_000,
         retention_bytes: config.log.retention_bytes,
         ..LogOptions::default()
     };
-    let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(|error| error.to_string())?;
+    let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(|error| match error {
+        LogError::Damaged { .. } => format!("{error}: {}", salvage_command(&config.data)),
+        other => other.to_string(),
+    })?;
     let (mut log, reader, found) = (opened.writer, opened.reader, opened.recovered);
     for warning in &found.warnings {
         tracing::warn!(warning, "while the log was opened");
     }
-    // The bounds are the control log's, like all that decides verdicts; the defaults hold until it says others.
+    // The bounds are the control log's, like all that decides verdicts; the defaults are in force until it has others.
     let resolver_config = ResolverConfig { shards: config.shards, ..ResolverConfig::default() };
     let image_control = found.image.as_ref().and_then(|image| image.words(CONTROL_COLUMN)?.first().copied());
     let image_slots = found.image.as_ref().and_then(|image| image.words(SLOTS_COLUMN)).map(<[u64]>::to_vec);
@@ -102,15 +104,29 @@ pub fn recover(config: &Config, modules: Arc<Modules>) -> Result<Recovered, Stri
     replay.restore(ControlIndex(image_control.unwrap_or(0)), image_slots.as_deref());
     let workers = Workers::start(usize::from(config.shards))?;
     let mut replayed = 0_u64;
-    for entry in reader.entries_from(replay.resolver.last().next()) {
-        let (input, recorded) = entry.map_err(|error| error.to_string())?;
+    let mut entries = reader.entries_from(replay.resolver.last().next());
+    while let Some(entry) = entries.next() {
+        let (input, mut recorded) = entry.map_err(|error| error.to_string())?;
         let upto = input.batches.iter().map(|batch| batch.control).max().unwrap_or_default();
         replay.apply_controls(upto);
         replay.policies.advance(input.epoch);
         let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
         let executor = BySize { workers: &workers, operations };
+        // A salvage keeps later outcomes apart if one before them is lost; each goes into the log in its turn.
+        let kept_apart = !log.has_outcome(input.epoch);
+        if kept_apart && recorded.as_ref().is_some_and(|outcome| !follows(&replay.resolver, outcome)) {
+            let epoch = input.epoch.0;
+            tracing::warn!(epoch, "epochs are resolved again: what a salvage kept does not follow what was resolved");
+            entries.forget_kept_outcomes();
+            recorded = None;
+        }
         match recorded {
-            Some(outcome) => replay.resolver.replay(&input, &outcome, &executor),
+            Some(outcome) => {
+                replay.resolver.replay(&input, &outcome, &executor);
+                if kept_apart {
+                    log.append_outcome(&outcome).map_err(|error| error.to_string())?;
+                }
+            }
             None => {
                 replay.policies.load_for_replay()?;
                 let outcome = replay.resolver.resolve(&input, &replay.policies.policies(), &executor);
@@ -163,10 +179,37 @@ pub fn recover(config: &Config, modules: Arc<Modules>) -> Result<Recovered, Stri
     })
 }
 
-/// Returns where the log lies within a data directory.
+/// Returns the log's directory within a data directory.
 #[must_use]
-pub fn log_dir(data: &Path) -> std::path::PathBuf {
+pub fn log_dir(data: &Path) -> PathBuf {
     data.join("log")
+}
+
+/// Tells whether the records of an outcome continue every store's log.
+fn follows(resolver: &Resolver, outcome: &EpochOutcome) -> bool {
+    let mut heads = BTreeMap::new();
+    outcome.lsns.iter().all(|at| {
+        let head = heads.entry(at.store).or_insert_with(|| resolver.head_lsn(at.store));
+        *head = head.next();
+        *head == at.lsn
+    })
+}
+
+/// Returns the command that salvages the log of this data directory, ready for a shell: this program, as it was called.
+fn salvage_command(data: &Path) -> String {
+    let program = std::env::args_os().next().unwrap_or_else(|| "tribunal".into());
+    let [program, data] = [PathBuf::from(program), data.to_owned()].map(|path| quoted(&path.display().to_string()));
+    format!("`{program} log salvage --data {data} --accept-loss`")
+}
+
+/// Quotes a word for a POSIX shell if it needs that.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 struct Replay {
@@ -179,7 +222,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// Takes over what a state image says of the entries up to `upto`.
+    /// Restores what a state image holds of the entries up to `upto`.
     fn restore(&mut self, upto: ControlIndex, slots: Option<&[u64]>) {
         let included = self.controls.iter().take_while(|(index, _)| *index <= upto);
         let activations = included.filter_map(|(index, change)| match change {
@@ -204,6 +247,12 @@ impl Replay {
                 ControlChange::SetBounds(bounds) => self.resolver.set_bounds(bounds),
                 ControlChange::DetachPush(_) | ControlChange::AttachPush { .. } | ControlChange::SkipRecord(_) => {}
                 ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } => {}
+                ControlChange::Lost => {
+                    tracing::error!(
+                        entry = index.0,
+                        "an entry of the control log was lost: check stores, keys, plugins"
+                    );
+                }
             }
             self.control = index;
         }

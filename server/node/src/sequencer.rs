@@ -657,7 +657,7 @@ impl Sequencer {
                     changed.iter().for_each(&mut self.start.on_slot);
                 }
                 ControlChange::AttachPush { .. } | ControlChange::DetachPush(_) | ControlChange::SkipRecord(_) => {}
-                ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } => {}
+                ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } | ControlChange::Lost => {}
             }
             self.publish_stores();
             (self.start.on_control)(index, &change);

@@ -95,6 +95,8 @@ pub enum ControlChange {
         /// Its public part.
         id: String,
     },
+    /// Keeps the place of an entry that a salvage could not read. What that one changed is not known.
+    Lost,
 }
 
 /// A store that the log does not wait for any more.

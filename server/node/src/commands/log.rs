@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tribunal_api::WriteOp;
 use tribunal_client::{Error, LogRecord};
+use tribunal_log::SalvageReport;
 use tribunal_types::Lsn;
 
 use crate::cli::Target;
@@ -107,7 +108,7 @@ fn as_json(store: &str, record: &LogRecord) -> Value {
     })
 }
 
-/// Rebuilds a damaged log from what can be proved in it, and says what is lost.
+/// Rebuilds a damaged log from what can be proved in it, and reports what is lost.
 ///
 /// # Errors
 /// If the loss was not accepted, the node runs, or nothing can be read.
@@ -118,22 +119,60 @@ pub fn salvage(data: &Path, accept_loss: bool) -> Result<(), String> {
     }
     if !accept_loss {
         return Err(
-            "salvage keeps what it can prove and gives up the rest, acknowledged commits included if they are \
-                    unreadable. Copy the directory first, then repeat this with --accept-loss"
+            "a salvage keeps what it can prove and gives up the rest, acknowledged commits included if they are \
+                    unreadable; the damaged files stay beside the new log. Repeat the command with --accept-loss"
                 .into(),
         );
     }
     let report = tribunal_log::salvage(&dir).map_err(|error| error.to_string())?;
-    match report.entries {
-        Some((first, last)) => println!("kept: entries {first} to {last}; the node goes on with epoch {}", report.next),
-        None => println!("kept: no entry; the node goes on with epoch {}", report.next),
+    write!(std::io::stdout(), "{}", as_report(&report)).or(Ok(()))
+}
+
+/// Writes down what a salvage kept, and what it knows about the rest.
+fn as_report(report: &SalvageReport) -> String {
+    let mut text = String::new();
+    let mut line = |line: String| text.push_str(&(line + "\n"));
+    match (report.entries, report.image) {
+        (Some((first, last)), _) => line(format!("kept: entries {first} to {last}")),
+        (None, Some(image)) => line(format!("kept: the state at epoch {image}, and no entry after it")),
+        (None, None) => line("kept: no entry".into()),
     }
-    match (report.marked, report.lost) {
-        (None, _) => println!("lost: unknown, because the mark cannot be read"),
-        (Some(_), 0) => println!("lost: nothing that was acknowledged"),
-        (Some(marked), lost) => println!("lost: {lost} acknowledged entries, of {marked} that the mark knew"),
+    match report.lost {
+        Some(0) if report.end_is_unreadable => line(
+            "lost: no entry that is known to have been durable; but the bytes after the last one kept cannot be read, \
+             and commits acknowledged in the last moments before the stop may have been there"
+                .into(),
+        ),
+        Some(0) => line("lost: no entry".into()),
+        Some(lost) => line(format!("lost: at least {lost} entries that were durable, with acknowledged commits")),
+        None => line("lost: unknown, because nothing readable tells how far the log reached".into()),
     }
-    println!("{} outcomes and {} control entries were kept", report.outcomes, report.control);
-    println!("the damaged log lies in {}", report.set_aside.display());
-    Ok(())
+    if let Some(path) = &report.lost_transactions {
+        let (entries, txns) = (report.stranded, report.stranded_txns);
+        line(format!(
+            "{entries} entries after the first lost one are readable but cannot be kept; {} lists their {txns} transactions",
+            path.display()
+        ));
+    }
+    line(format!(
+        "outcomes: {} kept, {} to be resolved again at the next start",
+        report.outcomes, report.outcomes_lost
+    ));
+    line(format!("control log: {} entries kept", report.control));
+    if !report.control_lost.is_empty() {
+        let lost: Vec<_> = report.control_lost.iter().map(u64::to_string).collect();
+        line(format!(
+            "control log: lost are the entries {}. Each declared a store, created or REVOKED a key, activated a plugin, or \
+             set a bound: check `tribunal store ls`, `tribunal key ls` and `tribunal plugin ls` before others are let in",
+            lost.join(", ")
+        ));
+    }
+    for (store, head) in &report.heads {
+        line(format!(
+            "store {store}: its log ends with record {head}; a storage that applied more must be loaded again"
+        ));
+    }
+    line(format!("the log has a new id, {}, and continues with epoch {}", report.id, report.next));
+    line(format!("the damaged log is in {}", report.set_aside.display()));
+    text
 }

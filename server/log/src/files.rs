@@ -1,0 +1,76 @@
+//! Files and directories of a log as wholes: the lock, durable directory entries, small files replaced at once.
+//!
+//! Must never: leave a half-written file under its final name, or keep a lock file's content meaningful.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::LogError;
+
+/// Keeps other processes away from a log as long as it exists.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+/// Takes the log's lock, before any other byte of it is read.
+///
+/// # Errors
+/// [`LogError::Locked`] if another process has the log open.
+pub(crate) fn lock(dir: &Path) -> Result<Lock, LogError> {
+    let path = dir.join("lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|e| LogError::io("open", &path, &e))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Lock { _file: file }),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(LogError::Locked { path: dir.to_owned() }),
+        Err(error) => Err(LogError::io("lock", &path, &error.into())),
+    }
+}
+
+/// Makes a directory's entries durable.
+pub(crate) fn sync_directory(path: &Path) -> Result<(), LogError> {
+    File::open(path).and_then(|dir| dir.sync_all()).map_err(|e| LogError::io("sync directory", path, &e))
+}
+
+/// Makes the entry of `path` in its parent durable.
+pub(crate) fn sync_parent(path: &Path) -> Result<(), LogError> {
+    let path = path.canonicalize().map_err(|e| LogError::io("find", path, &e))?;
+    path.parent().map_or(Ok(()), sync_directory)
+}
+
+/// Creates a directory durably; one that exists is left as it is.
+pub(crate) fn create_directory(path: &Path) -> Result<(), LogError> {
+    fs::create_dir_all(path).map_err(|e| LogError::io("create", path, &e))
+}
+
+/// Replaces a file, or creates it, durably and as a whole: after a failure or a crash it has the old content or the new.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), LogError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let aside: PathBuf = path.with_file_name(name);
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&aside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&aside, path)
+    };
+    if let Err(error) = write() {
+        let _ = fs::remove_file(&aside);
+        return Err(LogError::io("write", path, &error));
+    }
+    path.parent().map_or(Ok(()), sync_directory)
+}
+
+/// Reads a file; `None` if there is none.
+pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, LogError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(LogError::io("read", path, &error)),
+    }
+}

@@ -1,0 +1,182 @@
+//! The way out of a damaged log: keep what can be proved, set the damaged files aside, tell what is lost.
+//!
+//! Chunks are searched in the raw bytes of the files, chains are built from them, and a whole new log is written beside the
+//! damaged one; the two change places at the end. So a salvage that fails, for want of room or power, leaves everything as
+//! it was. The new log has a new id: positions after the end of what was kept name other records than before.
+//!
+//! * Entries are kept from the newest image (or the first entry of all) up to the first one that cannot be read.
+//! * Entries of the control log that cannot be read in either copy keep their place and lose their content.
+//! * Outcomes that cannot be read are left out; their epochs are resolved again at the next start.
+//! * No epoch of the damaged log is used again: versions stay unique.
+//!
+//! Must never: change the damaged files, count as kept what a start would refuse.
+
+mod rebuild;
+mod report;
+mod search;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use tribunal_core::row_key::RowKeyer;
+use tribunal_types::{Epoch, GroupId};
+
+use crate::batches::batch_of;
+use crate::control_log;
+use crate::error::LogError;
+use crate::files::{self, Lock};
+use crate::frame::{Kind, chain};
+use crate::identity::Identity;
+use crate::images::ImageWriter;
+use crate::mark_file;
+use crate::record::Stored;
+
+pub use report::SalvageReport;
+use search::Chunks;
+
+/// Rebuilds the log in `dir` from what is readable in it. The node must not run.
+///
+/// # Errors
+/// [`LogError::Locked`], [`LogError::Io`]; [`LogError::Damaged`] if no copy of its identity can be read, without which
+/// rows cannot be recognised: then only a backup helps. After an error the log is as it was.
+pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
+    if !dir.is_dir() {
+        return Err(LogError::Io { reason: format!("there is no log in {}", dir.display()) });
+    }
+    let lock = files::lock(dir)?;
+    let identity = identity_of(dir)?;
+    let chunks = Chunks::search(dir, identity.group)?;
+    let mark = mark_file::load(dir).ok().flatten();
+    let marked = mark.as_ref().and_then(|mark| mark.groups.iter().find(|m| m.group == identity.group)).copied();
+    let image = ImageWriter::open(dir)?.load_newest().0.map(|image| image.epoch);
+    let keyer = RowKeyer::new(identity.row_secret);
+    let kept = entry_chain(&chunks, identity.group, image, &keyer)?;
+
+    let fresh = beside(dir, "salvaged");
+    remove(&fresh)?;
+    let mut known = Known { dir, chunks: &chunks, keyer: &keyer, identity, image, kept, mark: mark.as_ref() };
+    known.drop_undecided_below_image()?;
+    let built = known.rebuild(&fresh).and_then(|mut report| {
+        report.judge_loss(&known, marked.map(|mark| mark.index))?;
+        Ok((files::lock(&fresh)?, report))
+    });
+    let (fresh_lock, mut report) = match built {
+        Ok(built) => built,
+        Err(error) => {
+            let _ = remove(&fresh);
+            return Err(error);
+        }
+    };
+    report.set_aside = exchange(dir, &fresh, [lock, fresh_lock])?;
+    report.list_lost_transactions(&known)?;
+    Ok(report)
+}
+
+/// What a salvage knows about the damaged log.
+struct Known<'a> {
+    dir: &'a Path,
+    chunks: &'a Chunks,
+    keyer: &'a RowKeyer,
+    /// Of the damaged log.
+    identity: Identity,
+    image: Option<Epoch>,
+    kept: Option<Chain>,
+    mark: Option<&'a tribunal_codec::Mark>,
+}
+
+/// Returns the identity from its file, or from the first page of a control log.
+fn identity_of(dir: &Path) -> Result<Identity, LogError> {
+    let from_file = Identity::load(dir);
+    if let Ok(Some(identity)) = from_file {
+        return Ok(identity);
+    }
+    for name in control_log::COPIES {
+        let bytes = files::read(&dir.join(name)).ok().flatten();
+        if let Some(identity) = bytes.as_deref().and_then(control_log::identity_in) {
+            return Ok(identity);
+        }
+    }
+    from_file?;
+    Err(LogError::Io { reason: format!("{} has no identity file: no log was created there", dir.display()) })
+}
+
+/// A chain of entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Chain {
+    first: u64,
+    last: u64,
+    /// First epoch after it.
+    next: Epoch,
+    /// First epoch within it.
+    start: Epoch,
+}
+
+/// Returns the chain of entries that a node can start from: after the image, or from the first entry of all.
+fn entry_chain(
+    chunks: &Chunks,
+    group: GroupId,
+    image: Option<Epoch>,
+    keyer: &RowKeyer,
+) -> Result<Option<Chain>, LogError> {
+    let mut open: Option<(Chain, u64)> = None;
+    let mut best = None;
+    let usable = |chain: &Chain| match image {
+        None => chain.first == 1,
+        Some(epoch) => chain.start <= epoch.next() && chain.next >= epoch.next(),
+    };
+    for index in chunks.indices(Kind::Entry) {
+        let records = chunks.records(Kind::Entry, index)?;
+        let follows = |record: &&Stored| open.is_some_and(|(c, hash)| c.last + 1 == index && record.link == hash);
+        let Some(stored) = records.iter().find(follows).or_else(|| records.first()) else { continue };
+        let Ok(batch) = batch_of(&stored.payload, group, keyer) else { continue };
+        if index == 1 && stored.link != 0 {
+            continue;
+        }
+        let hash = chain(stored.link, index, &stored.payload);
+        let before = open.filter(|(c, tip)| c.last + 1 == index && *tip == stored.link && c.next == batch.first);
+        let longer = match before {
+            Some((c, _)) => Chain { last: index, next: batch.last.next(), ..c },
+            None => Chain { first: index, last: index, next: batch.last.next(), start: batch.first },
+        };
+        if usable(&longer) {
+            best = Some(longer);
+        }
+        open = Some((longer, hash));
+    }
+    Ok(best)
+}
+
+/// Puts the new log in the place of the damaged one; returns where that is now. Nobody else may open either meanwhile.
+fn exchange(dir: &Path, fresh: &Path, _locks: [Lock; 2]) -> Result<PathBuf, LogError> {
+    let free = (1_u32..).map(|n| beside(dir, &format!("damaged-{n}"))).find(|path| !path.exists());
+    let aside = free.unwrap_or_else(|| beside(dir, "damaged"));
+    let failed = |e: std::io::Error| LogError::io("exchange", dir, &e);
+    match renameat_with(CWD, fresh, CWD, dir, RenameFlags::EXCHANGE) {
+        Ok(()) => fs::rename(fresh, &aside).map_err(failed)?,
+        // Some file systems cannot exchange; a crash between these two leaves no log, which `open` notices.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP) => {
+            fs::rename(dir, &aside).map_err(failed)?;
+            fs::rename(fresh, dir).map_err(failed)?;
+        }
+        Err(error) => return Err(failed(error.into())),
+    }
+    files::sync_parent(dir)?;
+    Ok(aside)
+}
+
+/// Returns the path of a sibling: the log's name, a dot, `suffix`.
+pub(crate) fn beside(dir: &Path, suffix: &str) -> PathBuf {
+    let mut name = dir.file_name().unwrap_or_default().to_owned();
+    name.push(".");
+    name.push(suffix);
+    dir.with_file_name(name)
+}
+
+/// Removes what an earlier attempt left.
+fn remove(dir: &Path) -> Result<(), LogError> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(LogError::io("remove", dir, &error)),
+        _ => Ok(()),
+    }
+}

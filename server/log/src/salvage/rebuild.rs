@@ -1,0 +1,249 @@
+//! Writing a whole log from what was found in a damaged one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use tribunal_codec::{GroupMark, Mark, decode_control, encode_control};
+use tribunal_types::{Batch, ControlChange, ControlIndex, Epoch, EpochOutcome, Lsn};
+
+use super::{Chain, Known, SalvageReport};
+use crate::batches::{batch_of, payload_of};
+use crate::control_log::ControlLog;
+use crate::error::LogError;
+use crate::files;
+use crate::frame::{Kind, chain};
+use crate::kept_outcomes::KeptWriter;
+use crate::lsn_index::spans_of;
+use crate::mark_file;
+use crate::open::write_empty;
+use crate::outcomes;
+use crate::record::{Stored, Tip};
+use crate::segment_writer::SegmentWriter;
+use crate::truncation::{self, Truncated};
+
+/// Records between two syncs of the new segments.
+const RECORDS_PER_SYNC: u64 = 256;
+/// Epochs that are left out after the last one found: the lost end of the log may name some of them.
+const EPOCHS_SKIPPED: u64 = 1 << 16;
+
+/// The new segments while they are written.
+struct Entries {
+    writer: SegmentWriter,
+    tip: Tip,
+    /// Newest configuration that an entry was sealed with.
+    control: ControlIndex,
+    clock_ms: u64,
+    /// Outcomes after the first one that is missing.
+    apart: Option<KeptWriter>,
+}
+
+impl Known<'_> {
+    /// Writes the new log into `dir`; its identity comes last.
+    pub(super) fn rebuild(&self, dir: &Path) -> Result<SalvageReport, LogError> {
+        files::create_directory(dir)?;
+        let identity = self.identity.renewed()?;
+        let mut report = SalvageReport {
+            id: identity.id,
+            entries: self.kept.map(|chain| (chain.first, chain.last)),
+            image: self.image,
+            ..SalvageReport::default()
+        };
+        let (segments, mut control) = write_empty(dir, &identity)?;
+        let mut entries = Entries {
+            writer: SegmentWriter::start(segments, 0, false)?,
+            tip: Tip::default(),
+            control: ControlIndex(0),
+            clock_ms: 0,
+            apart: None,
+        };
+        self.write_entries(dir, &mut entries, &mut report)?;
+        self.skip_epochs(&mut entries, &mut report)?;
+        entries.writer.sync()?;
+        entries.apart.take().map_or(Ok(()), KeptWriter::finish)?;
+        self.write_control(&mut control, entries.control, &mut report)?;
+        self.write_truncation(dir, &mut report)?;
+        self.link_images(dir)?;
+        let group = identity.group;
+        let marked = GroupMark { group, index: entries.tip.index, chain: entries.tip.chain, ..GroupMark::default() };
+        let Tip { index: control_index, chain: control_chain } = control.tip();
+        mark_file::create(dir, &Mark { sequence: 0, control_index, control_chain, groups: vec![marked] })?;
+        identity.store(dir)?;
+        Ok(report)
+    }
+
+    /// Gives up the entries up to the last one below the image whose outcome cannot be read: nobody resolves it again, and
+    /// a store's log has no holes.
+    pub(super) fn drop_undecided_below_image(&mut self) -> Result<(), LogError> {
+        let (Some(kept), Some(image)) = (self.kept, self.image) else { return Ok(()) };
+        for index in kept.first..=kept.last {
+            let stored = self.chunks.records(Kind::Entry, index)?.into_iter().next();
+            let batch = stored.and_then(|s| batch_of(&s.payload, self.identity.group, self.keyer).ok());
+            let Some(batch) = batch.filter(|batch| batch.last <= image) else { break };
+            if !batch.is_empty() && self.outcome_of(index, &batch)?.is_none() {
+                let (first, start) = (index + 1, batch.last.next());
+                self.kept = (first <= kept.last).then_some(Chain { first, start, ..kept });
+            }
+        }
+        Ok(())
+    }
+
+    fn write_entries(&self, dir: &Path, to: &mut Entries, report: &mut SalvageReport) -> Result<(), LogError> {
+        let Some(kept) = self.kept else { return Ok(()) };
+        for index in kept.first..=kept.last {
+            let records = self.chunks.records(Kind::Entry, index)?;
+            let stored =
+                records.iter().find(|r| to.tip.index > 0 && r.link == to.tip.chain).or_else(|| records.first());
+            let decoded = stored.map(|stored| (stored, batch_of(&stored.payload, self.identity.group, self.keyer)));
+            let Some((stored, Ok(batch))) = decoded else {
+                return Err(LogError::damaged(self.dir, format!("entry {index} changed while it was read")));
+            };
+            let appended = to.writer.append(Kind::Entry, index, stored.link, &stored.payload)?;
+            to.tip = Tip { index, chain: appended.chain };
+            to.control = to.control.max(batch.control);
+            to.clock_ms = to.clock_ms.max(batch.clock_ms);
+            self.write_outcome(dir, to, index, &batch, report)?;
+            if index % RECORDS_PER_SYNC == 0 {
+                to.writer.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the outcome of a kept entry to its place, or apart if one before it is missing.
+    fn write_outcome(
+        &self,
+        dir: &Path,
+        to: &mut Entries,
+        entry: u64,
+        batch: &Batch,
+        report: &mut SalvageReport,
+    ) -> Result<(), LogError> {
+        let Some((stored, outcome)) = self.outcome_of(entry, batch)? else {
+            if !batch.is_empty() {
+                report.outcomes_lost += 1;
+                // Any store may have a record in this epoch.
+                report.heads.clear();
+                if to.apart.is_none() {
+                    to.apart = Some(KeptWriter::create(dir, self.identity.group)?);
+                }
+            }
+            return Ok(());
+        };
+        match &mut to.apart {
+            None => drop(to.writer.append(Kind::Outcome, stored.index, entry, &stored.payload)?),
+            Some(apart) => apart.add(&stored)?,
+        }
+        for (store, span) in spans_of(&outcome) {
+            report.heads.insert(store, Lsn(span.first.0 + span.count - 1));
+        }
+        report.outcomes += 1;
+        Ok(())
+    }
+
+    /// Returns the outcome of an entry if it can be read and fits.
+    fn outcome_of(&self, entry: u64, batch: &Batch) -> Result<Option<(Stored, EpochOutcome)>, LogError> {
+        let records = self.chunks.records(Kind::Outcome, batch.last.0)?;
+        let Some(stored) = records.into_iter().find(|record| record.link == entry) else { return Ok(None) };
+        let Ok(decoded) = outcomes::outcome_of(&stored, self.dir) else { return Ok(None) };
+        let fits = decoded.outcome.decisions.len() == batch.txns.len();
+        Ok(fits.then_some((stored, decoded.outcome)))
+    }
+
+    /// Seals the epochs that the lost part of the log may have used, empty.
+    fn skip_epochs(&self, to: &mut Entries, report: &mut SalvageReport) -> Result<(), LogError> {
+        let next = self.kept.map_or(self.image.map_or(Epoch(1), Epoch::next), |chain| chain.next);
+        let last = self.chunks.indices(Kind::Outcome).next_back().unwrap_or(0).max(self.last_epoch_of_entries()?.0);
+        let last = Epoch(last.max(next.0).saturating_add(EPOCHS_SKIPPED).min(Epoch::MAX.0 - 1)).max(next);
+        let (group, control, clock_ms) = (self.identity.group, to.control, to.clock_ms);
+        let empty = Batch { group, first: next, last, control, clock_ms, ..Batch::default() };
+        let (index, link, payload) = (to.tip.index + 1, to.tip.chain, payload_of(&empty));
+        to.writer.append(Kind::Entry, index, link, &payload)?;
+        to.tip = Tip { index, chain: chain(link, index, &payload) };
+        report.next = last.next();
+        Ok(())
+    }
+
+    fn last_epoch_of_entries(&self) -> Result<Epoch, LogError> {
+        for index in self.chunks.indices(Kind::Entry).rev() {
+            for stored in self.chunks.records(Kind::Entry, index)? {
+                if let Ok(batch) = batch_of(&stored.payload, self.identity.group, self.keyer) {
+                    return Ok(batch.last);
+                }
+            }
+        }
+        Ok(Epoch(0))
+    }
+
+    /// Writes the control log. Entries that cannot be read keep their place, so that the others and the entries of the
+    /// log refer to what they did before.
+    fn write_control(
+        &self,
+        control: &mut ControlLog,
+        sealed_with: ControlIndex,
+        report: &mut SalvageReport,
+    ) -> Result<(), LogError> {
+        let found = self.chunks.indices(Kind::Control).next_back().unwrap_or(0);
+        let last = found.max(self.mark.map_or(0, |mark| mark.control_index)).max(sealed_with.0);
+        // Chain hash of the damaged log after the entry before, if that could be read.
+        let mut before = Some(0);
+        for index in 1..=last {
+            let records = self.chunks.records(Kind::Control, index)?;
+            let proved = |record: &&Stored| before == Some(record.link);
+            let stored = records.iter().find(proved).or_else(|| records.iter().find(|_| before.is_none()));
+            match stored.filter(|stored| decode_control(&stored.payload).is_ok()) {
+                Some(stored) => {
+                    control.append(&stored.payload)?;
+                    before = Some(chain(stored.link, index, &stored.payload));
+                    report.control += 1;
+                }
+                None => {
+                    control.append(&encode_control(&ControlChange::Lost))?;
+                    before = None;
+                    report.control_lost.push(index);
+                }
+            }
+        }
+        control.sync().map(drop)
+    }
+
+    /// Notes each store's last position before the first entry kept.
+    fn write_truncation(&self, dir: &Path, report: &mut SalvageReport) -> Result<(), LogError> {
+        let noted = truncation::load(self.dir).unwrap_or_default();
+        let mut positions: BTreeMap<_, Lsn> = noted.positions.into_iter().collect();
+        let kept_from = self.kept.map_or(self.image.map_or(Epoch(0), Epoch::next), |chain| chain.start);
+        for epoch in self.chunks.indices(Kind::Outcome).take_while(|epoch| *epoch < kept_from.0) {
+            for stored in self.chunks.records(Kind::Outcome, epoch)? {
+                let Ok(decoded) = outcomes::outcome_of(&stored, self.dir) else { continue };
+                for (store, span) in spans_of(&decoded.outcome) {
+                    let position = positions.entry(store).or_default();
+                    *position = (*position).max(Lsn(span.first.0 + span.count - 1));
+                }
+            }
+        }
+        if self.kept.is_none() && self.image.is_none() {
+            // Nothing is left of any store.
+            positions.clear();
+        }
+        if report.outcomes_lost == 0 {
+            for (store, position) in &positions {
+                report.heads.entry(*store).or_insert(*position);
+            }
+        }
+        let first_entry = self.kept.map_or(0, |chain| chain.first);
+        truncation::store(dir, &Truncated { first_entry, positions: positions.into_iter().collect() })
+    }
+
+    /// Takes the state images over; they are never changed, so both logs may name the same files.
+    fn link_images(&self, dir: &Path) -> Result<(), LogError> {
+        let (from, to) = (self.dir.join("images"), dir.join("images"));
+        files::create_directory(&to)?;
+        for entry in fs::read_dir(&from).map_err(|e| LogError::io("read", &from, &e))? {
+            let entry = entry.map_err(|e| LogError::io("read", &from, &e))?;
+            let target = to.join(entry.file_name());
+            let linked = fs::hard_link(entry.path(), &target).or_else(|_| fs::copy(entry.path(), &target).map(drop));
+            linked.map_err(|e| LogError::io("copy", &entry.path(), &e))?;
+        }
+        files::sync_directory(&to)
+    }
+}
