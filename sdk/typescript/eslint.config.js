@@ -1,20 +1,20 @@
-// Rules beyond the compiler's: promises that nobody waits for, values of no type.
+// Rules beyond those of the compiler: unawaited promises, untyped values.
 import tseslint from "typescript-eslint";
 
 export default tseslint.config(
-  { ignores: ["dist/", "src/wire/"] },
+  { ignores: ["dist/", "build/", "src/wire/"] },
   ...tseslint.configs.strictTypeChecked,
   {
     languageOptions: { parserOptions: { project: "./tsconfig.json", tsconfigRootDir: import.meta.dirname } },
     rules: {
       "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true, allowBoolean: true }],
-      // Callers name the row's type themselves; `JsonValue` stands where they do not.
+      // Callers name the type of a row, which is `JsonValue` by default.
       "@typescript-eslint/no-unnecessary-type-parameters": "off",
     },
   },
   {
     files: ["test/**"],
-    // The test runner waits for what `test` returns.
+    // The test runner awaits what `test` returns.
     rules: { "@typescript-eslint/no-floating-promises": ["error", { allowForKnownSafeCalls: ["test", "describe", "it"] }] },
   },
 );

@@ -1,48 +1,59 @@
-/** The client: one method per question, and `run` for work that may be repeated. */
+/** The client: one method per request, and `run` for work that may be repeated. */
 
 import createClient, { type Client as WireClient } from "openapi-fetch";
 
-import { ClientMistake, errorOf, Misuse, OutcomeUnknown, ServerMisbehaved, TransactionAborted, Unavailable } from "./errors.js";
-import type { Problem } from "./errors.js";
-import type { components, paths } from "./wire/schema.js";
+import { Attempts, type Attempt } from "./attempts.js";
+import { caFetch } from "./ca_fetch.js";
+import { ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, Unavailable } from "./errors.js";
+import { exchange, lostBy, settled, type Exchanged, type Reply } from "./exchange.js";
 import type { JsonValue } from "./json.js";
 import { keyOf, normal, percentEncoded, successor, type Key } from "./keys.js";
 import { LogReader, valueOf, type LogOptions } from "./log.js";
 import { defaultRetry, sleep, waitMs, type RetryPolicy } from "./retry.js";
+import { Session } from "./session.js";
 import { Transaction, type IsolationLevel, type PreparedCommit } from "./transaction.js";
 import { uuidv7 } from "./uuid.js";
 import { verdictOf, type Committed, type TxnOutcome, type Verdict } from "./verdict.js";
+import type { components, paths } from "./wire/schema.js";
 
 export type StoreInfo = components["schemas"]["StoreInfo"];
 export type StoreDeclaration = components["schemas"]["StoreDeclaration"];
 type LogPage = components["schemas"]["LogPage"];
 
-/** How a client behaves. */
+/** Options of a client. */
 export interface ClientOptions {
-  /** API key or token, if the server asks for one. */
+  /** API key or token, sent as a bearer token. */
   readonly apiKey?: string | undefined;
+  /** PEM file with the certificate authorities to trust over https instead of the default ones; Node.js only. */
+  readonly caFile?: string | undefined;
   /** Name of this client, for rules that are fair between clients. */
   readonly clientName?: string;
-  /** Bound for one answer, beyond what a request itself asks to wait, milliseconds; 30 s by default. */
+  /** Timeout of one request, in addition to the time that the request itself may wait, milliseconds; 30 s by default. */
   readonly timeoutMs?: number;
-  /** How long a lost reply is asked for before it becomes `OutcomeUnknown`, milliseconds; 30 s by default. */
+  /** How long to ask for the outcome of a lost commit before `OutcomeUnknown`, milliseconds; 30 s by default. */
   readonly resolveTimeoutMs?: number;
-  /** Bounds of `run` and of log readers. */
+  /** Bounds of the retries of `run`, of reads and of log readers. */
   readonly retry?: Partial<RetryPolicy>;
-  /** What to use instead of the global `fetch`. */
+  /** Whether a transaction sees what this client committed before to the stores that it names; true by default. */
+  readonly readOwnWrites?: boolean;
+  /** Called at the end of each attempt of `run`. Must not throw. */
+  readonly onAttempt?: (attempt: Attempt) => void;
+  /** Replaces the global `fetch`, and with it `caFile`. */
   readonly fetch?: (request: Request) => Promise<Response>;
 }
 
-/** How a transaction begins. */
+/** Options of a transaction. */
 export interface BeginOptions {
   /** Stores that it will use; all of the namespace if absent. */
   readonly stores?: readonly string[];
   /** Isolation level; `serializable` by default. */
   readonly isolation?: IsolationLevel;
-  /** Token of an earlier commit whose writes must be visible. */
+  /** Token of a commit that the snapshots must include, instead of this client's own latest one. */
   readonly session?: string | undefined;
-  /** How long to wait for that, milliseconds. */
+  /** How long to wait until the snapshots include it, milliseconds; 5 s by default. */
   readonly waitMs?: number;
+  /** W3C trace context of the caller: sent with the commit, and kept in the log. */
+  readonly traceparent?: string | undefined;
 }
 
 /** A row as it was read. */
@@ -55,31 +66,18 @@ export interface Row<T = JsonValue> {
 
 /** Rows in key order. */
 export interface RowPage {
-  /** Snapshot that they reflect. */
+  /** Snapshot that the rows reflect. */
   readonly applied: string;
   readonly rows: readonly Row[];
-  /** There are further rows in the range. */
+  /** Whether the range has more rows. */
   readonly more: boolean;
 }
 
-/** What became of a transaction: a verdict, or why there is none (yet). */
+/** State of a transaction: its verdict, or why there is none. */
 export type TxnStatus = Verdict | { readonly status: "in_flight" | "unknown" | "unknown_expired"; readonly txnId: string };
 
-/** The work of `run`. May run several times, and must have no other effect than on its transaction. */
+/** The work of `run`. It may run several times, so its only effects must be on its transaction. */
 export type Work<T> = (txn: Transaction) => Promise<T> | T;
-
-/** What a call of the wire client ends with. */
-interface Exchanged<T> {
-  data?: T | undefined;
-  error?: unknown;
-  response: Response;
-}
-
-/** An answer, whatever its status; or none. */
-type Answer<T> =
-  | { readonly kind: "ok"; readonly data: T; readonly headers: Headers }
-  | { readonly kind: "problem"; readonly status: number; readonly problem: Problem | undefined }
-  | { readonly kind: "none"; readonly text: string; readonly neverSent: boolean; readonly cause: unknown };
 
 /** A client of one service. Safe to share. */
 export class Client {
@@ -88,20 +86,25 @@ export class Client {
   readonly #wire: WireClient<paths>;
   readonly #timeoutMs: number;
   readonly #resolveTimeoutMs: number;
-  readonly #header: { "tribunal-client"?: string };
+  readonly #clientName: string | undefined;
+  readonly #session: Session | undefined;
+  readonly #onAttempt: (attempt: Attempt) => void;
 
-  /** Builds a client for `http://host:port`. Connects when it is used. */
+  /** Creates a client for `http://host:port` or `https://host:port`. Connects on first use. */
   constructor(url: string, options: ClientOptions = {}) {
-    if (!URL.canParse(url) || !/^https?:/.test(url)) throw new Misuse(`\`${url}\` is not of the form http://host:port`);
+    if (!URL.canParse(url) || !/^https?:/.test(url)) throw new Misuse(`\`${url}\` is not of the form http://host:port or https://host:port`);
     this.retry = { ...defaultRetry, ...options.retry };
     this.#timeoutMs = options.timeoutMs ?? 30_000;
     this.#resolveTimeoutMs = options.resolveTimeoutMs ?? 30_000;
-    this.#header = options.clientName === undefined ? {} : { "tribunal-client": options.clientName };
+    this.#clientName = options.clientName;
+    this.#session = options.readOwnWrites === false ? undefined : new Session();
+    this.#onAttempt = options.onAttempt ?? (() => undefined);
+    const fetch = options.fetch ?? (options.caFile === undefined ? undefined : caFetch(options.caFile));
     this.#wire = createClient<paths>({
       baseUrl: url,
       headers: options.apiKey === undefined ? {} : { authorization: `Bearer ${options.apiKey}` },
-      ...(options.fetch === undefined ? {} : { fetch: options.fetch }),
-      // Keys are any bytes: parameters arrive here percent-encoded.
+      ...(fetch === undefined ? {} : { fetch }),
+      // Keys may be any bytes, so parameters are percent-encoded before they arrive here.
       pathSerializer: (path, parameters) => path.replace(/\{(\w+)\}/g, (_, name: string) => String(parameters[name])),
       querySerializer: (query: Record<string, unknown>) =>
         Object.entries(query)
@@ -111,95 +114,93 @@ export class Client {
     });
   }
 
-  /** Begins a transaction at the service, which gives the snapshots. */
+  /**
+   * Begins a transaction at the service, which chooses the snapshots. They include what this client has committed to
+   * these stores.
+   */
   async begin(options: BeginOptions = {}): Promise<Transaction> {
     const isolation = options.isolation ?? "serializable";
     const body: components["schemas"]["BeginRequest"] = { isolation };
     if (options.stores !== undefined) body.stores = [...options.stores];
-    if (options.session !== undefined) body.session = options.session;
+    const session = options.session ?? this.#session?.token(options.stores);
+    if (session !== undefined) body.session = session;
     if (options.waitMs !== undefined) body.wait_ms = options.waitMs;
     const begun = settled(
       await this.#ask((signal) => this.#wire.POST("/v1/txns", { body, signal }), options.waitMs),
     );
-    return new Transaction(this, begun.txn_id, isolation, begun);
+    return new Transaction(this, begun.txn_id, isolation, begun, options.traceparent);
   }
 
   /**
-   * Begins a transaction without asking: under an id of its own and without snapshots. Such a transaction may use
-   * `tracked` stores only, no ranges, and read nothing at level `snapshot`.
+   * Begins a transaction without a request: with an id created here and without snapshots. Such a transaction is limited
+   * to `tracked` stores, to reads of single rows, and to levels other than `snapshot` if it reads.
    */
   beginLocal(isolation: IsolationLevel = "serializable"): Transaction {
     return new Transaction(this, uuidv7(), isolation);
   }
 
   /**
-   * Runs `work` in a transaction and commits it; on a retryable abort again, on fresh reads, with growing waits.
-   * Throws what `work` throws, and `TransactionAborted` for a final abort or the last attempt's. An existing or missing
-   * row is final for work that read nothing: it would write the same again.
+   * Runs `work` in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with growing
+   * waits. Throws what `work` throws, and `TransactionAborted` after a final abort or the last attempt. `row_exists` and
+   * `row_missing` are final if the work read nothing, or if a fresh read did not help.
    */
   async run<T>(work: Work<T>, options: BeginOptions = {}): Promise<{ value: T; committed: Committed }> {
-    let failed = 0;
-    const pause = async (askedMs: number, error: Error): Promise<void> => {
-      const wait = waitMs(this.retry, ++failed, askedMs);
-      if (wait === undefined) throw error;
-      await sleep(wait);
-    };
-    const patiently = async <R>(ask: () => Promise<R>): Promise<R> => {
-      for (;;) {
-        try {
-          return await ask();
-        } catch (error) {
-          if (!(error instanceof Unavailable)) throw error;
-          await pause(error.retryAfterMs, error);
-        }
-      }
-    };
+    const attempts = new Attempts(this.retry, this.#onAttempt);
     for (;;) {
-      const txn = await patiently(() => this.begin(options));
-      const value = await work(txn);
+      const txn = await attempts.available(() => this.begin(options));
+      const value = await attempts.work(txn, work);
       const prepared = txn.prepare();
-      // Nothing was decided while it is unavailable, so the same may be sent again: the id makes that safe.
-      const verdict = await patiently(() => this.commit(prepared));
-      if (verdict.status === "committed") return { value, committed: verdict };
-      // A fence of ours means that the request was lost on its way: the work itself was not refused.
-      const again = verdict.retryable ? !(txn.blind && existence.includes(verdict.reason)) : verdict.reason === "fenced";
-      if (!again) throw new TransactionAborted(verdict);
-      await pause(verdict.retryAfterMs, new TransactionAborted(verdict));
+      // `Unavailable` means that nothing was decided. The id makes it safe to send the same request again.
+      const verdict = await attempts.available(() => this.commit(prepared), txn.id);
+      if (verdict.status === "committed") {
+        attempts.committed(verdict);
+        return { value, committed: verdict };
+      }
+      await attempts.aborted(txn, verdict);
     }
   }
 
-  /** Asks for the verdict of a prepared commit. May be repeated: the same id gets the same answer. */
+  /** Asks for the verdict of a prepared commit. May be repeated: the same id gets the same verdict. */
   async commit(prepared: PreparedCommit): Promise<Verdict> {
-    const answer = await this.#ask((signal) =>
+    const header = this.#headers(prepared.traceparent);
+    const reply = await this.#ask((signal) =>
       this.#wire.POST("/v1/txns/{txn_id}/commit", {
-        params: { path: { txn_id: percentEncoded(prepared.txnId) }, header: this.#header },
+        params: { path: { txn_id: percentEncoded(prepared.txnId) }, header },
         body: prepared.request,
         signal,
       }),
     );
-    const lost = lostBy(answer);
-    return lost === undefined ? verdict(answer) : this.#resolve(prepared.txnId, lost);
-  }
-
-  /** Asks for many verdicts in one request; answers in the same order, a problem of one commit in its place. */
-  async batch(commits: readonly PreparedCommit[]): Promise<(Verdict | ClientMistake | Unavailable | OutcomeUnknown)[]> {
-    const txns = commits.map(({ txnId, request }) => ({ txn_id: txnId, ...request }));
-    const answer = await this.#ask((signal) => this.#wire.POST("/v1/txns/batch-commit", { body: { txns }, signal }));
-    const lost = lostBy(answer);
-    if (lost !== undefined) {
-      return Promise.all(commits.map(({ txnId }) => inPlace(() => this.#resolve(txnId, lost))));
-    }
-    // The other form of the answer, NDJSON, comes only to those who post NDJSON.
-    const { results } = settled(answer) as components["schemas"]["BatchCommitResponse"];
-    if (results.length !== commits.length) {
-      throw new ServerMisbehaved(`${results.length} results for ${commits.length} commits`);
-    }
-    return Promise.all(results.map((result) => inPlace(() => verdictOf(result, false))));
+    const lost = lostBy(reply);
+    return this.#recorded(lost === undefined ? verdict(reply) : await this.#resolve(prepared.txnId, lost));
   }
 
   /**
-   * Asks what became of a transaction, waiting at most `waitMs` for a verdict. With `fence`, one that never arrived
-   * never will.
+   * Asks for many verdicts in one request. The results have the order of the commits; an error of one commit takes its
+   * place. A `traceparent` is sent if all commits have the same one.
+   */
+  async batch(commits: readonly PreparedCommit[]): Promise<(Verdict | ClientMistake | Unavailable | OutcomeUnknown)[]> {
+    const txns = commits.map(({ txnId, request }) => ({ txn_id: txnId, ...request }));
+    const traceparents = new Set(commits.map(({ traceparent }) => traceparent));
+    const headers = this.#headers(traceparents.size === 1 ? commits[0]?.traceparent : undefined);
+    const reply = await this.#ask((signal) => this.#wire.POST("/v1/txns/batch-commit", { body: { txns }, headers, signal }));
+    const lost = lostBy(reply);
+    if (lost !== undefined) {
+      return Promise.all(
+        commits.map(({ txnId }) => inPlace(async () => this.#recorded(await this.#resolve(txnId, lost)))),
+      );
+    }
+    // The other form of the response, NDJSON, is for requests in NDJSON.
+    const { results } = settled(reply) as components["schemas"]["BatchCommitResponse"];
+    if (results.length !== commits.length) {
+      throw new ServerMisbehaved(`${results.length} results for ${commits.length} commits`);
+    }
+    const traceparent = traceparentOf(reply);
+    return Promise.all(results.map((result) => inPlace(() => this.#recorded(verdictOf(result, false, traceparent)))));
+  }
+
+  /**
+   * Returns the state of a transaction, after waiting at most `waitMs` for its verdict. With `fence`, a transaction that
+   * has not arrived can no longer commit.
    */
   async status(txnId: string, options: { fence?: boolean; waitMs?: number } = {}): Promise<TxnStatus> {
     const { fence = false, waitMs = 0 } = options;
@@ -223,13 +224,13 @@ export class Client {
     }
   }
 
-  /** Records that a transaction will never commit, and returns what stands. */
+  /** Aborts a transaction unless it has its verdict already, and returns the verdict. */
   async abort(txnId: string): Promise<Verdict> {
     const path = { txn_id: percentEncoded(txnId) };
     return verdict(await this.#ask((signal) => this.#wire.POST("/v1/txns/{txn_id}/abort", { params: { path }, signal })));
   }
 
-  /** Asks whether a commit would pass now, alone: `would_commit` or `would_abort`. Changes nothing. */
+  /** Tells whether a commit would pass now if it were alone: `would_commit` or `would_abort`. Changes nothing. */
   async validate(prepared: PreparedCommit): Promise<TxnOutcome> {
     const path = { txn_id: percentEncoded(prepared.txnId) };
     const body = prepared.request;
@@ -238,24 +239,26 @@ export class Client {
     );
   }
 
-  /** Reads a row of an embedded store, outside any transaction. */
+  /** Reads a row of an embedded store as it is now, outside any transaction. */
   async row<T = JsonValue>(store: string, key: Key): Promise<Row<T> | undefined> {
     const name = normal(key);
     if (name === "" || name === "." || name === "..") {
-      // No path has such a last segment: dots are resolved before it is sent.
+      // A path cannot end with such a segment: dots are resolved before the request is sent.
       return (await this.rows(store, { start: name, end: successor(name), limit: 1 })).rows[0] as Row<T> | undefined;
     }
     const path = { store: percentEncoded(store), key: percentEncoded(name) };
-    const answer = await this.#ask((signal) =>
-      this.#wire.GET("/v1/stores/{store}/rows/{key}", { params: { path }, signal }),
-    );
-    // Absence of the row is an answer; absence of the store is a mistake, and comes with a code of its own.
-    if (answer.kind === "problem" && answer.problem?.code === "row_missing") return undefined;
-    const row = settled(answer);
-    return row.version === undefined ? undefined : (rowOf(row) as Row<T>);
+    return this.#retrying(async () => {
+      const reply = await this.#ask((signal) =>
+        this.#wire.GET("/v1/stores/{store}/rows/{key}", { params: { path }, signal }),
+      );
+      // A missing row is a result; a missing store is a mistake and has a code of its own.
+      if (reply.kind === "problem" && reply.problem?.code === "row_missing") return undefined;
+      const row = settled(reply);
+      return row.version === undefined ? undefined : (rowOf(row) as Row<T>);
+    });
   }
 
-  /** Reads at most `limit` rows of `start..end` of an embedded store, outside any transaction. */
+  /** Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. */
   async rows(
     store: string,
     range: { start?: Key; end?: Key | undefined; limit?: number } = {},
@@ -265,8 +268,10 @@ export class Client {
     if (range.end !== undefined) query.end = percentEncoded(normal(range.end));
     if (range.limit !== undefined) query.limit = range.limit;
     const path = { store: percentEncoded(store) };
-    const page = settled(
-      await this.#ask((signal) => this.#wire.GET("/v1/stores/{store}/rows", { params: { path, query }, signal })),
+    const page = await this.#retrying(async () =>
+      settled(
+        await this.#ask((signal) => this.#wire.GET("/v1/stores/{store}/rows", { params: { path, query }, signal })),
+      ),
     );
     return { applied: page.applied, rows: page.rows.map(rowOf), more: page.more };
   }
@@ -279,7 +284,7 @@ export class Client {
   /** @internal */
   async logPage(store: string, after: string, limit: number, waitMs: number, stop?: AbortSignal): Promise<LogPage> {
     const query = { store: percentEncoded(store), after: percentEncoded(after), limit, wait_ms: waitMs };
-    const answer = await this.#ask(
+    const reply = await this.#ask(
       (signal) =>
         this.#wire.GET("/v1/log", {
           params: { query },
@@ -288,8 +293,8 @@ export class Client {
       waitMs,
     );
     stop?.throwIfAborted();
-    // The other forms of the answer, streams, come only to those who accept them.
-    return settled(answer) as LogPage;
+    // The other forms of the response, streams, are for requests that accept them.
+    return settled(reply) as LogPage;
   }
 
   /** Declares a store, or changes one. */
@@ -302,18 +307,18 @@ export class Client {
     );
   }
 
-  /** Returns where a store stands. */
+  /** Returns the state of a store. */
   async store(store: string): Promise<StoreInfo> {
     const path = { store: percentEncoded(store) };
     return settled(await this.#ask((signal) => this.#wire.GET("/v1/stores/{store}", { params: { path }, signal })));
   }
 
-  /** Returns all stores of the namespace. */
+  /** Returns the state of all stores of the namespace. */
   async stores(): Promise<StoreInfo[]> {
     return settled(await this.#ask((signal) => this.#wire.GET("/v1/stores", { signal }))).stores;
   }
 
-  /** Settles a transaction whose reply was lost: it committed, or a fence makes sure that it never does. */
+  /** Settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does. */
   async #resolve(txnId: string, lost: string): Promise<Verdict> {
     const deadline = performance.now() + this.#resolveTimeoutMs;
     let last = lost;
@@ -324,63 +329,57 @@ export class Client {
         last = `its status is ${found.status}`;
         if (found.status === "unknown_expired") break;
       } catch (error) {
-        if (!(error instanceof Unavailable)) throw error;
-        last = error.message;
+        last = String(error);
+        // Another request would fail the same way, and the commit may have arrived.
+        if (!(error instanceof Unavailable)) break;
       }
       await sleep(waitMs({ ...this.retry, attemptsMax: Infinity }, failed, 0) ?? 0);
     }
     throw new OutcomeUnknown(txnId, last);
   }
 
-  /** Asks, within the time-out. Never repeats. */
-  async #ask<T>(call: (signal: AbortSignal) => Promise<Exchanged<T>>, waitMs = 0): Promise<Answer<T>> {
-    let exchanged: Exchanged<T>;
-    try {
-      exchanged = await call(AbortSignal.timeout(this.#timeoutMs + waitMs));
-    } catch (cause) {
-      return { kind: "none", text: described(cause), neverSent: neverSent(cause), cause };
+  /** Repeats a read while the service is unavailable. */
+  async #retrying<T>(read: () => Promise<T>): Promise<T> {
+    for (let failed = 1; ; failed++) {
+      try {
+        return await read();
+      } catch (error) {
+        const pause = error instanceof Unavailable ? waitMs(this.retry, failed, error.retryAfterMs) : undefined;
+        if (pause === undefined) throw error;
+        await sleep(pause);
+      }
     }
-    const { data, error, response } = exchanged;
-    if (response.ok && data !== undefined) return { kind: "ok", data, headers: response.headers };
-    return { kind: "problem", status: response.status, problem: isProblem(error) ? error : undefined };
+  }
+
+  /** Makes one request, within the timeout. */
+  async #ask<T>(call: (signal: AbortSignal) => Promise<Exchanged<T>>, waitMs = 0): Promise<Reply<T>> {
+    return exchange(() => call(AbortSignal.timeout(this.#timeoutMs + waitMs)));
+  }
+
+  #headers(traceparent: string | undefined): { "tribunal-client"?: string; traceparent?: string } {
+    return {
+      ...(this.#clientName === undefined ? {} : { "tribunal-client": this.#clientName }),
+      ...(traceparent === undefined ? {} : { traceparent }),
+    };
+  }
+
+  /** Records a commit in the session. */
+  #recorded(verdict: Verdict): Verdict {
+    if (verdict.status === "committed") this.#session?.record(verdict);
+    return verdict;
   }
 }
 
-/** Reasons that work which reads nothing would meet again. */
-const existence = ["row_exists", "row_missing"];
-
-/** Tells why nobody knows what became of a commit; `undefined` if the answer says it. */
-function lostBy(answer: Answer<unknown>): string | undefined {
-  switch (answer.kind) {
-    case "ok":
-      return undefined;
-    case "none":
-      return answer.neverSent ? undefined : answer.text;
-    case "problem":
-      // 409: the same id waits for its verdict. The others: taken in or not, nobody can tell.
-      return [409, 500, 502, 504].includes(answer.status) ? `status ${answer.status}` : undefined;
-  }
+function verdict(reply: Reply<TxnOutcome>): Verdict {
+  const replayed = reply.kind === "ok" && reply.headers.get("idempotency-replayed") === "true";
+  return verdictOf(settled(reply), replayed, traceparentOf(reply));
 }
 
-function settled<T>(answer: Answer<T>): T {
-  switch (answer.kind) {
-    case "ok":
-      return answer.data;
-    case "none":
-      throw new Unavailable(`tribunal cannot be reached: ${answer.text}`, undefined, answer.cause);
-    case "problem":
-      if (answer.problem !== undefined) throw errorOf(answer.problem);
-      if (answer.status >= 500) throw new Unavailable(`status ${answer.status}`);
-      throw new ServerMisbehaved(`status ${answer.status} without a problem`);
-  }
+function traceparentOf(reply: Reply<unknown>): string | undefined {
+  return reply.kind === "ok" ? (reply.headers.get("traceparent") ?? undefined) : undefined;
 }
 
-function verdict(answer: Answer<TxnOutcome>): Verdict {
-  const replayed = answer.kind === "ok" && answer.headers.get("idempotency-replayed") === "true";
-  return verdictOf(settled(answer), replayed);
-}
-
-/** Puts the failure of one commit in its place. */
+/** Returns the error of one commit as its result. */
 async function inPlace(
   find: () => Verdict | Promise<Verdict>,
 ): Promise<Verdict | ClientMistake | Unavailable | OutcomeUnknown> {
@@ -396,24 +395,4 @@ function rowOf(row: components["schemas"]["Row"]): Row {
   const key = keyOf(row.key, row.key_b64);
   if (key === undefined) throw new ServerMisbehaved("a row without a key");
   return { key, value: valueOf(row) ?? null, version: row.version };
-}
-
-function isProblem(body: unknown): body is Problem {
-  return typeof body === "object" && body !== null && "code" in body && "retryable" in body && "status" in body;
-}
-
-/** Codes of failures before the first byte of a request is sent. */
-const neverSentCodes = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"];
-
-function neverSent(error: unknown): boolean {
-  const cause: unknown = error instanceof Error ? error.cause : undefined;
-  const errors: unknown[] = cause instanceof AggregateError ? cause.errors : [cause];
-  return errors.every(
-    (one) => one instanceof Error && "code" in one && typeof one.code === "string" && neverSentCodes.includes(one.code),
-  );
-}
-
-function described(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  return error.cause instanceof Error && error.cause.message !== "" ? `${error.message}: ${error.cause.message}` : error.message;
 }

@@ -1,9 +1,9 @@
-/** What can go wrong, by who can do something about it. A verdict is none of it, except at the end of `run`. */
+/** Errors, by who can do something about them. A verdict is not an error, except at the end of `run`. */
 
 import type { Aborted } from "./verdict.js";
 import type { components } from "./wire/schema.js";
 
-/** Why there is no decision, as the service says it (RFC 9457). */
+/** The service's description of an error (RFC 9457). */
 export type Problem = components["schemas"]["Problem"];
 /** One fault of a request: a JSON pointer, a code, a sentence. */
 export type ProblemError = components["schemas"]["ProblemError"];
@@ -13,7 +13,7 @@ export class TribunalError extends Error {
   override readonly name: string = "TribunalError";
 }
 
-/** The request is wrong and will be wrong again: `errors` says where. */
+/** The request is wrong and a retry would be, too; `errors` has the details. */
 export class ClientMistake extends TribunalError {
   override readonly name = "ClientMistake";
   readonly retryable = false;
@@ -24,22 +24,22 @@ export class ClientMistake extends TribunalError {
     this.problem = problem;
   }
 
-  /** What happened, for programs: `unknown_store`, `log_truncated`, `txn_id_reused` and so on. */
+  /** Code of the error, for programs: `unknown_store`, `log_truncated`, `txn_id_reused` and so on. */
   get code(): string {
     return this.problem.code;
   }
 
-  /** Every fault that was found in the request. */
+  /** All faults found in the request. */
   get errors(): readonly ProblemError[] {
     return this.problem.errors ?? [];
   }
 }
 
-/** Nothing was decided; the same request may work later. */
+/** Nothing was decided, and the same request may succeed later. */
 export class Unavailable extends TribunalError {
   override readonly name = "Unavailable";
   readonly retryable = true;
-  /** What the service said; absent if it could not be reached. */
+  /** The service's problem document; absent if the service could not be reached. */
   readonly problem: Problem | undefined;
 
   constructor(message: string, problem?: Problem, cause?: unknown) {
@@ -47,18 +47,18 @@ export class Unavailable extends TribunalError {
     this.problem = problem;
   }
 
-  /** What happened, for programs; `unreachable` if the service could not be asked. */
+  /** Code of the error, for programs; `unreachable` if the service could not be reached. */
   get code(): string {
     return this.problem?.code ?? "unreachable";
   }
 
-  /** When to try again, milliseconds. */
+  /** How long to wait before a retry, milliseconds. */
   get retryAfterMs(): number {
     return this.problem?.retry_after_ms ?? 0;
   }
 }
 
-/** The transaction may or may not have committed, and nobody could be asked. Ask for its status by its id. */
+/** It is not known whether the transaction committed. Its status can be requested by its id. */
 export class OutcomeUnknown extends TribunalError {
   override readonly name = "OutcomeUnknown";
   readonly txnId: string;
@@ -69,7 +69,7 @@ export class OutcomeUnknown extends TribunalError {
   }
 }
 
-/** The end of `run`: the transaction aborted, for good or once too often. */
+/** `run` has ended without a commit: the last abort was final, or the retries are used up. */
 export class TransactionAborted extends TribunalError {
   override readonly name = "TransactionAborted";
   readonly aborted: Aborted;
@@ -82,17 +82,17 @@ export class TransactionAborted extends TribunalError {
   }
 }
 
-/** The server's answer makes no sense to this client. */
+/** The server's response violates the API. */
 export class ServerMisbehaved extends TribunalError {
   override readonly name = "ServerMisbehaved";
 }
 
-/** The client was used in a way that cannot work. */
+/** The client is used or configured in a way that cannot work. */
 export class Misuse extends TribunalError {
   override readonly name = "Misuse";
 }
 
-/** Makes the error that a problem document stands for. */
+/** Creates the error for a problem document. */
 export function errorOf(problem: Problem): ClientMistake | Unavailable {
   return problem.retryable || problem.status >= 500
     ? new Unavailable(`${problem.code}: ${problem.detail}`, problem)

@@ -1,8 +1,9 @@
 /**
- * Client of Tribunal, concurrency control as a service: a transaction collects what it read and what it wants to
- * write, then asks for a verdict. See README.md.
+ * Client of Tribunal, concurrency control as a service: a transaction collects its reads and writes, then asks for a
+ * verdict. See README.md.
  */
 
+export type { Attempt } from "./attempts.js";
 export * from "./client.js";
 export * from "./errors.js";
 export type { JsonValue } from "./json.js";
@@ -13,5 +14,5 @@ export { Transaction, type Ack, type CommitRequest, type IsolationLevel, type Pr
 export { uuidv7 } from "./uuid.js";
 export type { Aborted, Committed, Conflict, TxnOutcome, Verdict } from "./verdict.js";
 export type { WriteOp } from "./writes.js";
-/** Everything on the wire, generated from the API's description. */
+/** The wire types, generated from the API's description. */
 export type { components, operations, paths } from "./wire/schema.js";

@@ -5,16 +5,16 @@ import { Misuse } from "./errors.js";
 /** Any JSON. */
 export type JsonValue = null | boolean | number | string | JsonValue[] | { [name: string]: JsonValue };
 
-/** Copies a value as JSON has it, so that later changes to the original do not matter. */
+/** Copies a value by way of JSON, so that later changes to the original have no effect. */
 export function copied(value: unknown): JsonValue {
-  // The compiler believes that it is always a string.
+  // `undefined` for some values, which the type of `stringify` does not tell.
   let text: unknown;
   try {
     text = JSON.stringify(value);
   } catch (cause) {
-    throw new Misuse(`the value is no JSON: ${String(cause)}`, { cause });
+    throw new Misuse(`the value cannot be represented in JSON: ${String(cause)}`, { cause });
   }
-  if (typeof text !== "string") throw new Misuse("the value is no JSON: undefined, a function or a symbol");
+  if (typeof text !== "string") throw new Misuse("the value cannot be represented in JSON: undefined, a function or a symbol");
   return JSON.parse(text) as JsonValue;
 }
 
@@ -22,7 +22,7 @@ export function copied(value: unknown): JsonValue {
 export function sum(left: JsonValue | undefined, right: JsonValue | undefined): number {
   const result = Number(left) + Number(right);
   if (![left, right, result].every(Number.isSafeInteger)) {
-    throw new Misuse("add needs integers whose sum is a safe one (up to 2^53 - 1), too");
+    throw new Misuse("add needs integers whose sum is a safe integer (up to 2^53 - 1), too");
   }
   return result;
 }

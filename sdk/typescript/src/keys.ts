@@ -1,4 +1,4 @@
-/** Keys: UTF-8 text or any bytes, in the two fields that the wire has for them. */
+/** Keys: UTF-8 text or any bytes, which have a wire field each. */
 
 import { Misuse, ServerMisbehaved } from "./errors.js";
 
@@ -9,7 +9,7 @@ const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const encoder = new TextEncoder();
 const loneSurrogate = /\p{Surrogate}/u;
 
-/** Brings a key into its one form: text if it is UTF-8, else bytes. */
+/** Normalizes a key: text if it is UTF-8, else bytes. */
 export function normal(key: Key): Key {
   if (typeof key === "string") {
     if (loneSurrogate.test(key)) throw new Misuse("a key has a lone surrogate and cannot be written as UTF-8");
@@ -22,7 +22,7 @@ export function normal(key: Key): Key {
   }
 }
 
-/** A string that is equal for equal normal keys and for no others. */
+/** Returns a string that identifies a normal key. */
 export function identity(key: Key): string {
   return typeof key === "string" ? `t${key}` : `b${base64(key)}`;
 }
@@ -43,7 +43,7 @@ export function order(left: Key, right: Key): number {
   return a.length - b.length;
 }
 
-/** Returns the first key behind this one. */
+/** Returns the first key after this one. */
 export function successor(key: Key): Key {
   const last = bytes(key);
   const next = new Uint8Array(last.length + 1);
@@ -66,7 +66,7 @@ export function keyFields(key: Key): { key: string } | { key_b64: string } {
   return typeof key === "string" ? { key } : { key_b64: base64(key) };
 }
 
-/** Joins the two wire fields of a key; `undefined` if neither is there. */
+/** Joins the two wire fields of a key; `undefined` if both are absent. */
 export function keyOf(text: string | undefined, inBase64: string | undefined): Key | undefined {
   if (text !== undefined) return text;
   return inBase64 === undefined ? undefined : fromBase64(inBase64);
@@ -86,6 +86,6 @@ function fromBase64(text: string): Uint8Array {
   try {
     return Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
   } catch {
-    throw new ServerMisbehaved(`\`${text}\` where base64 was due`);
+    throw new ServerMisbehaved(`\`${text}\` where base64 was expected`);
   }
 }

@@ -1,4 +1,4 @@
-/** LogPull: a store's committed log, record by record, from a checkpoint of the reader's. */
+/** A store's committed log, record by record, from an offset that the reader keeps. */
 
 import type { Client } from "./client.js";
 import { ServerMisbehaved, Unavailable } from "./errors.js";
@@ -35,27 +35,27 @@ export interface LogWrite {
 
 /** How a log is read. */
 export interface LogOptions {
-  /** Checkpoint: the position of the last record that was dealt with. "0" is before the first. */
+  /** Offset: the position of the last record that was processed. "0" is before the first. */
   readonly after?: string;
-  /** Whether an iteration waits for records to come (default), or ends at the end of the log. */
+  /** Whether an iteration waits for further records (default), or stops at the end of the log. */
   readonly follow?: boolean;
-  /** How long one question waits for a record, milliseconds. */
+  /** How long one request waits for a record, milliseconds. */
   readonly waitMs?: number;
-  /** Most records of one answer. */
+  /** Maximum number of records of one response. */
   readonly pageMax?: number;
-  /** Ends the iteration, with the signal's reason. */
+  /** Stops the iteration, with the signal's reason. */
   readonly signal?: AbortSignal;
 }
 
 /**
- * Reads a store's log in order, by `for await` or by `next`. Keep `checkpoint` with what you made of the records, and
- * pass it as `after` next time.
+ * Reads a store's log in order, by `for await` or by `next`. Keep `offset` together with the results of your processing,
+ * and pass it as `after` to resume.
  */
 export class LogReader implements AsyncIterable<LogRecord> {
   readonly #client: Client;
   readonly #store: string;
   readonly #options: LogOptions;
-  #checkpoint: string;
+  #offset: string;
   #head = "0";
   #page: LogRecord[] = [];
 
@@ -64,24 +64,24 @@ export class LogReader implements AsyncIterable<LogRecord> {
     this.#client = client;
     this.#store = store;
     this.#options = options;
-    this.#checkpoint = options.after ?? "0";
+    this.#offset = options.after ?? "0";
   }
 
   /** Position of the last record returned. */
-  get checkpoint(): string {
-    return this.#checkpoint;
+  get offset(): string {
+    return this.#offset;
   }
 
-  /** Last position of the log, as of the last question. */
+  /** Last position of the log, as of the last request. */
   get head(): string {
     return this.#head;
   }
 
-  /** Returns the next record; `undefined` if there was none in time. Waits out a service that is unavailable. */
+  /** Returns the next record; `undefined` if there is none in time. Retries while the service is unavailable. */
   async next(waitMs = this.#options.waitMs ?? 10_000): Promise<LogRecord | undefined> {
     if (this.#page.length === 0) await this.#fetch(waitMs);
     const record = this.#page.shift();
-    if (record !== undefined) this.#checkpoint = record.lsn;
+    if (record !== undefined) this.#offset = record.lsn;
     return record;
   }
 
@@ -98,9 +98,9 @@ export class LogReader implements AsyncIterable<LogRecord> {
     for (let failed = 1; ; failed++) {
       signal?.throwIfAborted();
       try {
-        const page = await this.#client.logPage(this.#store, this.#checkpoint, pageMax, wait, signal);
+        const page = await this.#client.logPage(this.#store, this.#offset, pageMax, wait, signal);
         this.#head = page.head_lsn;
-        this.#page = dense(page.records, BigInt(this.#checkpoint));
+        this.#page = dense(page.records, BigInt(this.#offset));
         return;
       } catch (error) {
         if (!(error instanceof Unavailable)) throw error;
@@ -112,13 +112,13 @@ export class LogReader implements AsyncIterable<LogRecord> {
   }
 }
 
-/** Reads records, which must follow each other without a gap. */
+/** Converts records, which must follow each other without a gap. */
 function dense(records: readonly components["schemas"]["LogRecord"][], after: bigint): LogRecord[] {
   let due = after;
   return records.map((record) => {
     due += 1n;
     if (record.lsn !== due.toString() || record.prev_lsn !== (due - 1n).toString()) {
-      throw new ServerMisbehaved(`log record ${record.lsn} (behind ${record.prev_lsn}) where ${due} was due`);
+      throw new ServerMisbehaved(`log record ${record.lsn} (after ${record.prev_lsn}) where ${due} was expected`);
     }
     return {
       lsn: record.lsn,
@@ -137,7 +137,7 @@ function dense(records: readonly components["schemas"]["LogRecord"][], after: bi
   });
 }
 
-/** Joins the two wire fields of a value; a binary one keeps the form in which it is stored. */
+/** Joins the two wire fields of a value; a binary value keeps the form in which it is stored. */
 export function valueOf(wire: { value?: unknown; value_b64?: string }): JsonValue | undefined {
   return wire.value_b64 === undefined ? (wire.value as JsonValue | undefined) : { $b64: wire.value_b64 };
 }

@@ -1,28 +1,28 @@
-/** When to try again, and how long to wait before: bounded, exponential, with full jitter. */
+/** When to retry, and how long to wait before: bounded, exponential, with full jitter. */
 
-/** Bounds of repetition. */
+/** Bounds of retries. */
 export interface RetryPolicy {
-  /** Attempts in all; 1 tries once. */
+  /** Maximum number of attempts; 1 disables retries. */
   readonly attemptsMax: number;
-  /** Bound of the first wait, milliseconds. Each further one doubles. */
+  /** Bound of the first wait, milliseconds. It doubles with each further one. */
   readonly waitMinMs: number;
   /** Bound of the longest wait, milliseconds. */
   readonly waitMaxMs: number;
 }
 
-/** What a client does if it is not told otherwise. */
+/** The default policy. */
 export const defaultRetry: RetryPolicy = { attemptsMax: 50, waitMinMs: 1, waitMaxMs: 200 };
 
 const askedMaxMs = 30_000;
 
 /**
- * Returns the wait behind the `failed`-th failed attempt, milliseconds, never shorter than what the service asked
- * for; `undefined` when that attempt was the last.
+ * Returns the wait after the `failed`-th failed attempt, milliseconds, at least what the service asked for; `undefined`
+ * if that attempt was the last.
  */
 export function waitMs(policy: RetryPolicy, failed: number, askedMs: number): number | undefined {
   if (failed >= policy.attemptsMax) return undefined;
   const step = Math.min(policy.waitMinMs * 2 ** Math.min(failed - 1, 16), policy.waitMaxMs);
-  // All of the step is random, so that losers of one conflict do not meet again.
+  // The whole step is random, so that the losers of one conflict do not collide again.
   return Math.min(askedMs, askedMaxMs) + Math.random() * step;
 }
 

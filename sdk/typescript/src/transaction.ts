@@ -1,6 +1,6 @@
 /**
- * A transaction in the making: collects what was observed and what is to be written, in memory, until it commits.
- * Forgetting it is how to give up: nothing of it exists anywhere else.
+ * An open transaction: it collects reads and writes in memory until the commit. To give up, drop it: it exists nowhere
+ * else.
  */
 
 import type { Client, Row } from "./client.js";
@@ -12,19 +12,21 @@ import { merge, type Known, type PendingWrite, type WriteOp } from "./writes.js"
 
 /** The isolation levels, weakest first; `serializable` is the default and strict. */
 export type IsolationLevel = components["schemas"]["IsolationLevel"];
-/** When a commit is answered: when it is durable, or when every store has applied it, too. */
+/** When a commit returns: once it is durable, or once every store has applied it. */
 export type Ack = components["schemas"]["Ack"];
 /** The body of a commit. */
 export type CommitRequest = components["schemas"]["CommitRequest"];
-/** What Begin answers. */
+/** The response to a Begin. */
 export type BeginResponse = components["schemas"]["BeginResponse"];
 
-/** A commit that can be sent again, and in a batch: the same id and body get the same answer. */
+/** A commit that can be repeated, or sent in a batch: the same id and body get the same verdict. */
 export interface PreparedCommit {
   /** The transaction, and the idempotency key. */
   readonly txnId: string;
   /** The request's body. */
   readonly request: CommitRequest;
+  /** W3C trace context of the caller. */
+  readonly traceparent?: string | undefined;
 }
 
 interface Seen {
@@ -39,35 +41,38 @@ interface Written {
   readonly write: PendingWrite;
 }
 
-/** A transaction in the making. Built by `Client.begin`, `Client.beginLocal` and `Client.run`. */
+/** An open transaction. Created by `Client.begin`, `Client.beginLocal` and `Client.run`. */
 export class Transaction {
-  /** The transaction's id, by which its outcome can be asked for. */
+  /** The transaction's id, by which its status can be requested. */
   readonly id: string;
   readonly isolation: IsolationLevel;
   /** Snapshot of each store named at Begin. */
   readonly snapshots: Readonly<Record<string, string>>;
-  /** Weight for conflict rules that look at it, 0 to 255. */
+  /** Weight for conflict rules that use it, 0 to 255. */
   priority: number | undefined;
-  /** When the commit is answered. */
+  /** When the commit returns. */
   ack: Ack | undefined;
+  /** W3C trace context of the caller: sent with the commit, and kept in the log. */
+  traceparent: string | undefined;
 
   readonly #client: Client;
   readonly #epoch: string | undefined;
-  /** What was seen first; a second read answers the same. By store, then by the key's identity. */
+  /** First reads; later reads of a row return the same. By store, then by the key's identity. */
   readonly #reads = new Map<string, Map<string, Seen>>();
   readonly #writes = new Map<string, Map<string, Written>>();
   readonly #ranges = new Map<string, components["schemas"]["Range"]>();
 
   /** @internal */
-  constructor(client: Client, id: string, isolation: IsolationLevel, begun?: BeginResponse) {
+  constructor(client: Client, id: string, isolation: IsolationLevel, begun?: BeginResponse, traceparent?: string) {
     this.#client = client;
     this.id = id;
     this.isolation = isolation;
     this.snapshots = begun?.snapshots ?? {};
     this.#epoch = begun?.epoch;
+    this.traceparent = traceparent;
   }
 
-  /** Reads a row of an embedded store, own writes included. What was read first stays what is read. */
+  /** Reads a row of an embedded store, own writes included. Later reads of the row return the same. */
   async get<T = JsonValue>(store: string, key: Key): Promise<Row<T> | undefined> {
     const name = normal(key);
     const own = this.#writes.get(store)?.get(identity(name))?.write;
@@ -75,8 +80,8 @@ export class Transaction {
     if (own !== undefined && own.op !== "add") return row(name, seen?.version, own.value);
     if (seen === undefined || (seen.value === undefined && seen.version !== undefined)) {
       const found = await this.#client.row(store, name);
-      // Another get of the same row may have been faster, and a version observed before is kept: if the row has moved
-      // since, the commit must notice.
+      // A concurrent read of the row may have finished first, and an observed version is kept: if the row has changed
+      // since, the commit must detect it.
       const known = this.#reads.get(store)?.get(identity(name));
       if (known === undefined || known.value === undefined) {
         const version = known === undefined ? found?.version : known.version;
@@ -91,8 +96,8 @@ export class Transaction {
   }
 
   /**
-   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included, and observes the range as
-   * far as it was read. Without `end` it goes to the end of the store.
+   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included, and observes the part of the
+   * range that was read. Without `end` the range extends to the end of the store.
    */
   async scan<T = JsonValue>(
     store: string,
@@ -124,8 +129,8 @@ export class Transaction {
   }
 
   /**
-   * Says that the engine read a row in its own storage, with this version, or that it is not there (no version). The
-   * first observation of a row counts.
+   * Records that the engine has read a row in its own storage: its version, or that it is absent (no version). The first
+   * observation of a row counts.
    */
   observe(store: string, key: Key, version?: string): void {
     const name = normal(key);
@@ -133,7 +138,7 @@ export class Transaction {
     if (!reads.has(identity(name))) reads.set(identity(name), { key: name, version, value: undefined });
   }
 
-  /** Says that the engine read the keys `start..end` in its own storage; absent bounds are the store's. */
+  /** Records that the engine has read the keys `start..end` in its own storage; absent bounds are the store's. */
   observeRange(store: string, range: { start?: Key | undefined; end?: Key | undefined }): void {
     const seen: components["schemas"]["Range"] = { store };
     const start = range.start === undefined ? "" : normal(range.start);
@@ -162,37 +167,37 @@ export class Transaction {
     this.#write(store, key, "delete", undefined);
   }
 
-  /** Adds to an integer row; two adds never conflict. */
+  /** Adds to an integer row; adds do not conflict with each other. The transaction aborts if the row is missing. */
   add(store: string, key: Key, delta: number): void {
     this.#write(store, key, "add", sum(0, delta));
   }
 
-  /** Whether nothing would be written. */
+  /** Whether the transaction writes nothing. */
   get readOnly(): boolean {
     return [...this.#writes.values()].every((rows) => rows.size === 0);
   }
 
-  /** Whether nothing was read: the same work would write the same again. */
+  /** Whether the transaction has read nothing. */
   get blind(): boolean {
     return this.#reads.size === 0 && this.#ranges.size === 0;
   }
 
-  /** Asks for the verdict. A lost reply is resolved by the transaction's id. */
+  /** Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. */
   async commit(): Promise<Verdict> {
     return this.#client.commit(this.prepare());
   }
 
-  /** Asks whether it would commit now, alone. Changes nothing. */
+  /** Tells whether the transaction would commit now if it were alone. Changes nothing. */
   async validate(): Promise<TxnOutcome> {
     return this.#client.validate(this.prepare());
   }
 
-  /** Records at the service that this transaction will never commit, and returns what stands. Not needed to give up. */
+  /** Aborts the transaction at the service, and returns its verdict. Not needed to give up. */
   async abort(): Promise<Verdict> {
     return this.#client.abort(this.id);
   }
 
-  /** Makes the commit request, for example for `Client.batch`. */
+  /** Creates the commit request, for example for `Client.batch`. */
   prepare(): PreparedCommit {
     const request: CommitRequest = { isolation: this.isolation };
     if (Object.keys(this.snapshots).length > 0) request.snapshots = { ...this.snapshots };
@@ -215,7 +220,7 @@ export class Transaction {
         ...(write.value === undefined ? {} : { value: write.value }),
       })),
     );
-    return { txnId: this.id, request };
+    return { txnId: this.id, request, traceparent: this.traceparent };
   }
 
   #write(store: string, key: Key, op: WriteOp, value: JsonValue | undefined): void {

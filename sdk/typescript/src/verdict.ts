@@ -1,13 +1,13 @@
-/** Verdicts: what the service decided, finally. */
+/** Verdicts: the final decisions of the service. */
 
 import { errorOf, ServerMisbehaved } from "./errors.js";
 import { keyOf, type Key } from "./keys.js";
 import type { components } from "./wire/schema.js";
 
-/** What became of a transaction, as it is on the wire. */
+/** The state of a transaction, in its wire form. */
 export type TxnOutcome = components["schemas"]["TxnOutcome"];
 
-/** Durable and final. */
+/** The transaction is durable. */
 export interface Committed {
   readonly status: "committed";
   readonly txnId: string;
@@ -19,18 +19,22 @@ export interface Committed {
   readonly version: string | undefined;
   /** Position in the log of each store written. */
   readonly lsn: Readonly<Record<string, string>>;
-  /** Pass it to a Begin that must see this commit. */
+  /** Token for a Begin elsewhere that must see this commit; this client's own transactions do by default. */
   readonly session: string | undefined;
   /** With `ack: "applied"`: whether every store had applied it in time. */
   readonly applied: boolean | undefined;
-  /** The verdict had been given before: this was a repetition, or a lost reply was asked for. */
+  /** Whether the verdict is an earlier one: the request was a repetition, or its first reply was lost. */
   readonly replayed: boolean;
+  /** W3C trace context of the server's span, if the request was traced. */
+  readonly traceparent: string | undefined;
 }
 
-/** Final; the transaction left no trace. */
+/** The transaction had no effect. */
 export interface Aborted {
   readonly status: "aborted";
   readonly txnId: string;
+  /** Epoch that decided it. */
+  readonly epoch: string;
   /** `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing` and so on. */
   readonly reason: string;
   /** Whether the same work on fresh reads, under a new id, may commit. */
@@ -39,11 +43,13 @@ export interface Aborted {
   readonly retryAfterMs: number;
   /** What defeated it. */
   readonly conflicts: readonly Conflict[];
-  /** The verdict had been given before: this was a repetition, or a lost reply was asked for. */
+  /** Whether the verdict is an earlier one: the request was a repetition, or its first reply was lost. */
   readonly replayed: boolean;
+  /** W3C trace context of the server's span, if the request was traced. */
+  readonly traceparent: string | undefined;
 }
 
-/** A verdict: look at `status`. */
+/** A verdict; `status` tells which. */
 export type Verdict = Committed | Aborted;
 
 /** One thing that defeated a transaction. */
@@ -55,18 +61,18 @@ export interface Conflict {
   readonly end: Key | undefined;
   /** Which operation lost: `read`, `range` or `write`. */
   readonly op: string;
-  /** Station that found it. */
+  /** Stage of the pipeline that found it. */
   readonly stage: string;
   /** Version that the transaction had read. */
   readonly readVersion: string | undefined;
-  /** Version that is there now. */
+  /** Version that the row has now. */
   readonly currentVersion: string | undefined;
-  /** The winner, if it is of the same epoch. */
+  /** The transaction that won, if it is of the same epoch. */
   readonly byTxn: string | undefined;
 }
 
 /** Reads a verdict. */
-export function verdictOf(outcome: TxnOutcome, replayed: boolean): Verdict {
+export function verdictOf(outcome: TxnOutcome, replayed: boolean, traceparent?: string): Verdict {
   const txnId = outcome.txn_id ?? "";
   switch (outcome.status) {
     case "committed":
@@ -80,11 +86,13 @@ export function verdictOf(outcome: TxnOutcome, replayed: boolean): Verdict {
         session: outcome.session,
         applied: outcome.applied,
         replayed,
+        traceparent,
       };
     case "aborted":
       return {
         status: "aborted",
         txnId,
+        epoch: outcome.epoch ?? "0",
         reason: outcome.reason ?? "",
         retryable: outcome.retryable ?? false,
         retryAfterMs: outcome.retry_after_ms ?? 0,
@@ -99,9 +107,10 @@ export function verdictOf(outcome: TxnOutcome, replayed: boolean): Verdict {
           byTxn: conflict.by_txn,
         })),
         replayed,
+        traceparent,
       };
     default:
       if (outcome.problem !== undefined) throw errorOf(outcome.problem);
-      throw new ServerMisbehaved(`status ${outcome.status} where a verdict was due`);
+      throw new ServerMisbehaved(`status ${outcome.status} where a verdict was expected`);
   }
 }

@@ -1,4 +1,4 @@
-/** The write set of one transaction: several operations on one row become one, as the API wants. */
+/** The write set of one transaction: several operations on one row become one, as the API requires. */
 
 import { Misuse } from "./errors.js";
 import { sum, type JsonValue } from "./json.js";
@@ -7,7 +7,7 @@ import type { components } from "./wire/schema.js";
 /** What a write does to its row. */
 export type WriteOp = components["schemas"]["WriteOp"];
 
-/** The one operation on a row. */
+/** The merged operation on a row. */
 export interface PendingWrite {
   readonly op: WriteOp;
   /** Absent for a delete. */
@@ -17,7 +17,7 @@ export interface PendingWrite {
 /** What is known of the row before the transaction. */
 export type Known = "present" | "absent" | "unread";
 
-/** Puts a further operation behind what the row has so far; `undefined` means that nothing is left to do. */
+/** Merges a further operation into the one before; `undefined` if nothing is left to do. */
 export function merge(before: PendingWrite | undefined, next: PendingWrite, row: Known): PendingWrite | undefined {
   if (before === undefined) return next;
   const written = before.op !== "delete";

@@ -191,7 +191,7 @@ test("a batch gives each commit its own answer, in order", async () => {
   assert.equal(third.code, "unknown_store");
 });
 
-test("the log is read in order, goes on from a checkpoint, and waits for what comes", async () => {
+test("the log is read in order, goes on from an offset, and waits for what comes", async () => {
   const client = connected();
   const prefix = freshPrefix();
   const commit = async (name: string, value: number): Promise<bigint> => {
@@ -202,18 +202,18 @@ test("the log is read in order, goes on from a checkpoint, and waits for what co
   const first = await commit("a", 1);
   await commit("b", 2);
   const seen: unknown[] = [];
-  let checkpoint = String(first - 1n);
-  const page = client.log("kv", { after: checkpoint, follow: false, pageMax: 1 });
+  let offset = String(first - 1n);
+  const page = client.log("kv", { after: offset, follow: false, pageMax: 1 });
   for await (const record of page) {
     for (const write of record.writes) {
       if (typeof write.key === "string" && write.key.startsWith(prefix)) seen.push([write.op, write.key.slice(prefix.length), write.value]);
     }
   }
-  checkpoint = page.checkpoint;
-  assert.equal(checkpoint, page.head);
+  offset = page.offset;
+  assert.equal(offset, page.head);
   const stop = new AbortController();
   const tail = (async () => {
-    for await (const record of client.log("kv", { after: checkpoint, signal: stop.signal })) {
+    for await (const record of client.log("kv", { after: offset, signal: stop.signal })) {
       const mine = record.writes.find((write) => write.key === `${prefix}c`);
       if (mine === undefined) continue;
       seen.push([mine.op, "c", mine.value]);

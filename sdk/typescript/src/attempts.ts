@@ -1,0 +1,106 @@
+/** The attempts of one `run`: how many, how long to wait between them, and which abort is final. */
+
+import { TransactionAborted, Unavailable } from "./errors.js";
+import { identity } from "./keys.js";
+import { sleep, waitMs, type RetryPolicy } from "./retry.js";
+import type { Transaction } from "./transaction.js";
+import type { Aborted, Committed, Verdict } from "./verdict.js";
+
+/** The end of one attempt of `run`. */
+export interface Attempt {
+  /** 1 for the first. */
+  readonly number: number;
+  /** Absent if no transaction could begin. */
+  readonly txnId: string | undefined;
+  /** Absent if `error` is present. */
+  readonly verdict: Verdict | undefined;
+  /** What the work threw, or why there is no verdict. */
+  readonly error: unknown;
+  /** Wait before the next attempt, milliseconds; absent if this was the last. */
+  readonly waitMs: number | undefined;
+}
+
+/** Counts attempts against a policy and reports each. */
+export class Attempts {
+  readonly #policy: RetryPolicy;
+  readonly #report: (attempt: Attempt) => void;
+  /** Epochs at which rows were refused as existing or missing. */
+  readonly #refused = new Map<string, bigint>();
+  #failed = 0;
+
+  constructor(policy: RetryPolicy, report: (attempt: Attempt) => void) {
+    this.#policy = policy;
+    this.#report = report;
+  }
+
+  /** Asks until the service is available. */
+  async available<T>(ask: () => Promise<T>, txnId?: string): Promise<T> {
+    for (;;) {
+      try {
+        return await ask();
+      } catch (error) {
+        if (!(error instanceof Unavailable)) {
+          this.#end({ txnId, error }, undefined);
+          throw error;
+        }
+        await this.#pause({ txnId, error }, error.retryAfterMs, error);
+      }
+    }
+  }
+
+  /** Runs the caller's work. */
+  async work<T>(txn: Transaction, work: (txn: Transaction) => Promise<T> | T): Promise<T> {
+    try {
+      return await work(txn);
+    } catch (error) {
+      this.#end({ txnId: txn.id, error }, undefined);
+      throw error;
+    }
+  }
+
+  /** Reports the commit. */
+  committed(verdict: Committed): void {
+    this.#end({ txnId: verdict.txnId, verdict }, undefined);
+  }
+
+  /** Waits before the next attempt; throws if the abort is final or was the last. */
+  async aborted(txn: Transaction, verdict: Aborted): Promise<void> {
+    const error = new TransactionAborted(verdict);
+    if (!this.#mayPass(txn, verdict)) {
+      this.#end({ txnId: txn.id, verdict }, undefined);
+      throw error;
+    }
+    await this.#pause({ txnId: txn.id, verdict }, verdict.retryAfterMs, error);
+  }
+
+  /** Tells whether another attempt may pass. */
+  #mayPass(txn: Transaction, verdict: Aborted): boolean {
+    // The client itself fenced the transaction, because the request was lost: the work was not refused.
+    if (verdict.reason === "fenced") return true;
+    if (!verdict.retryable) return false;
+    if (verdict.reason !== "row_exists" && verdict.reason !== "row_missing") return true;
+    // Work that reads nothing would write the same. Other work gets one fresh read: an attempt whose snapshot has the
+    // epoch that refused the row. If the row is refused again, the work does not depend on what it reads.
+    if (txn.blind) return false;
+    const [conflict] = verdict.conflicts;
+    const store = conflict?.store ?? "";
+    const row = `${store}/${conflict === undefined ? "" : identity(conflict.key)}`;
+    const refused = this.#refused.get(row);
+    const snapshot = txn.snapshots[store];
+    if (refused !== undefined && (snapshot === undefined || BigInt(snapshot) >= refused)) return false;
+    if (refused === undefined) this.#refused.set(row, BigInt(verdict.epoch));
+    return true;
+  }
+
+  async #pause(ended: Partial<Attempt>, askedMs: number, error: Error): Promise<void> {
+    const wait = waitMs(this.#policy, this.#failed + 1, askedMs);
+    this.#end(ended, wait);
+    if (wait === undefined) throw error;
+    await sleep(wait);
+  }
+
+  #end({ txnId, verdict, error }: Partial<Attempt>, wait: number | undefined): void {
+    this.#failed += 1;
+    this.#report({ number: this.#failed, txnId, verdict, error, waitMs: wait });
+  }
+}

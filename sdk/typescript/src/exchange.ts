@@ -1,0 +1,95 @@
+/** One request and its response: what counts as a reply, what as lost, and what as final. Never repeats a request. */
+
+import { errorOf, Misuse, ServerMisbehaved, Unavailable } from "./errors.js";
+import type { Problem } from "./errors.js";
+
+/** What a call of the wire client returns. */
+export interface Exchanged<T> {
+  data?: T | undefined;
+  error?: unknown;
+  response: Response;
+}
+
+/** A response of any status, or none. */
+export type Reply<T> =
+  | { readonly kind: "ok"; readonly data: T; readonly headers: Headers }
+  | { readonly kind: "problem"; readonly status: number; readonly problem: Problem | undefined }
+  | { readonly kind: "none"; readonly text: string; readonly neverSent: boolean; readonly untrusted: boolean; readonly cause: unknown };
+
+/** Makes one call. */
+export async function exchange<T>(call: () => Promise<Exchanged<T>>): Promise<Reply<T>> {
+  let exchanged: Exchanged<T>;
+  try {
+    exchanged = await call();
+  } catch (cause) {
+    if (cause instanceof Misuse) throw cause;
+    const untrusted = isUntrusted(cause);
+    return { kind: "none", text: described(cause), neverSent: untrusted || neverSent(cause), untrusted, cause };
+  }
+  const { data, error, response } = exchanged;
+  if (response.ok && data !== undefined) return { kind: "ok", data, headers: response.headers };
+  return { kind: "problem", status: response.status, problem: isProblem(error) ? error : undefined };
+}
+
+/** Returns why the outcome of a commit is not known; `undefined` if the reply tells it, or nothing was sent. */
+export function lostBy(reply: Reply<unknown>): string | undefined {
+  switch (reply.kind) {
+    case "ok":
+      return undefined;
+    case "none":
+      return reply.neverSent ? undefined : reply.text;
+    case "problem":
+      // 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted.
+      return [409, 500, 502, 504].includes(reply.status) ? `status ${reply.status}` : undefined;
+  }
+}
+
+/** Returns the data of a reply, or throws the error that it amounts to. */
+export function settled<T>(reply: Reply<T>): T {
+  switch (reply.kind) {
+    case "ok":
+      return reply.data;
+    case "none":
+      if (reply.untrusted) {
+        throw new Misuse(`the server's certificate is not trusted: ${reply.text}; name its authority in \`caFile\``, {
+          cause: reply.cause,
+        });
+      }
+      throw new Unavailable(`tribunal cannot be reached: ${reply.text}`, undefined, reply.cause);
+    case "problem":
+      if (reply.problem !== undefined) throw errorOf(reply.problem);
+      if (reply.status >= 500) throw new Unavailable(`status ${reply.status}`);
+      throw new ServerMisbehaved(`status ${reply.status} without a problem document`);
+  }
+}
+
+function isProblem(body: unknown): body is Problem {
+  return typeof body === "object" && body !== null && "code" in body && "retryable" in body && "status" in body;
+}
+
+/** Codes of failures before the first byte of a request is sent. */
+const neverSentCodes = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"];
+
+/** Codes with which Node.js refuses a certificate. */
+const untrustedCodes =
+  /^(CERT_|ERR_TLS_CERT_|SELF_SIGNED_CERT|DEPTH_ZERO_SELF_SIGNED|UNABLE_TO_(GET_ISSUER|VERIFY_LEAF)|HOSTNAME_MISMATCH|INVALID_CA|INVALID_PURPOSE)/;
+
+function neverSent(error: unknown): boolean {
+  const cause: unknown = error instanceof Error ? error.cause : undefined;
+  const errors: unknown[] = cause instanceof AggregateError ? cause.errors : [cause];
+  return errors.every((one) => neverSentCodes.includes(codeOf(one)));
+}
+
+/** Tells whether TLS refused the server's certificate: a retry cannot help. */
+function isUntrusted(error: unknown): boolean {
+  return untrustedCodes.test(codeOf(error instanceof Error ? error.cause : undefined));
+}
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "";
+}
+
+function described(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error.cause instanceof Error && error.cause.message !== "" ? `${error.message}: ${error.cause.message}` : error.message;
+}
