@@ -201,18 +201,18 @@ def test_a_batch_gives_each_commit_its_own_answer_in_order(client: Client, prefi
     assert third.code == "unknown_store"
 
 
-def test_the_log_is_read_in_order_from_a_checkpoint_and_waits_for_what_comes(client: Client, prefix: str) -> None:
+def test_the_log_is_read_in_order_from_a_offset_and_waits_for_what_comes(client: Client, prefix: str) -> None:
     first = put(client, prefix + "a", 1).lsn["kv"]
     put(client, prefix + "b", 2)
     seen = []
     page = client.log("kv", first - 1, follow=False, page_max=1)
     for record in page:
         seen += [(write.op, write.key, write.value) for write in record.writes if str(write.key).startswith(prefix)]
-    assert page.checkpoint == page.head
+    assert page.offset == page.head
 
     late = threading.Timer(0.2, put, (client, prefix + "c", 3))
     late.start()
-    tail = client.log("kv", page.checkpoint)
+    tail = client.log("kv", page.offset)
     for record in tail:
         mine = [(write.op, write.key, write.value) for write in record.writes if write.key == prefix + "c"]
         seen += mine

@@ -1,9 +1,11 @@
 """Client of Tribunal, concurrency control as a service.
 
-A transaction collects what it read and what it wants to write, then asks for a verdict. See README.md.
+A transaction collects its reads and writes, then asks for a verdict. See README.md.
 """
 
-from .client import Client, Ran, RowPage
+from .aio import AsyncClient, AsyncLogReader, AsyncTransaction
+from .attempts import Attempt
+from .client import Client, LogReader, Transaction
 from .errors import (
     ClientMistake,
     Misuse,
@@ -15,9 +17,10 @@ from .errors import (
 )
 from .ids import uuid7
 from .keys import Key
-from .log import LogReader, LogRecord, LogWrite
+from .log import LogRecord, LogWrite
 from .retry import RetryPolicy
-from .transaction import PreparedCommit, Row, Transaction
+from .service import Ran
+from .transaction import PreparedCommit, Row, RowPage
 from .verdict import Aborted, Committed, Conflict, Undecided, Verdict
 from .wire.models import CommitRequest, Problem, ProblemError, StoreDeclaration, StoreInfo, TxnOutcome
 from .wire.models.isolation_level import IsolationLevel
@@ -25,6 +28,10 @@ from .wire.models.write_op import WriteOp
 
 __all__ = [
     "Aborted",
+    "AsyncClient",
+    "AsyncLogReader",
+    "AsyncTransaction",
+    "Attempt",
     "Client",
     "ClientMistake",
     "CommitRequest",

@@ -1,6 +1,6 @@
-"""What can go wrong, by who can do something about it.
+"""Errors, by who can do something about them.
 
-A verdict is none of it, except at the end of `Client.run`.
+A verdict is not an error, except at the end of `Client.run`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class TribunalError(Exception):
 
 
 class ClientMistake(TribunalError):
-    """The request is wrong and will be wrong again: `errors` says where."""
+    """The request is wrong and a retry would be, too; `errors` has the details."""
 
     retryable = False
 
@@ -30,40 +30,40 @@ class ClientMistake(TribunalError):
 
     @property
     def code(self) -> str:
-        """What happened, for programs: `unknown_store`, `log_truncated` and so on."""
+        """Code of the error, for programs: `unknown_store`, `log_truncated` and so on."""
         return self.problem.code
 
     @property
     def errors(self) -> list[ProblemError]:
-        """Every fault that was found in the request: `pointer`, `code`, `detail`."""
+        """All faults found in the request: `pointer`, `code`, `detail`."""
         return self.problem.errors or []
 
 
 class Unavailable(TribunalError):
-    """Nothing was decided; the same request may work later."""
+    """Nothing was decided, and the same request may succeed later."""
 
     retryable = True
 
     def __init__(self, message: str, problem: Problem | None = None) -> None:
         super().__init__(message)
         self.problem = problem
-        """What the service said; `None` if it could not be reached."""
+        """The service's problem document; `None` if the service could not be reached."""
 
     @property
     def code(self) -> str:
-        """What happened, for programs; `unreachable` if the service could not be asked."""
+        """Code of the error, for programs; `unreachable` if the service could not be reached."""
         return "unreachable" if self.problem is None else self.problem.code
 
     @property
     def retry_after_s(self) -> float:
-        """When to try again, seconds."""
+        """How long to wait before a retry, seconds."""
         if self.problem is None or isinstance(self.problem.retry_after_ms, Unset):
             return 0.0
         return self.problem.retry_after_ms / 1000
 
 
 class OutcomeUnknown(TribunalError):
-    """The transaction may or may not have committed, and nobody could be asked. Ask for its status by its id."""
+    """It is not known whether the transaction committed. Its status can be requested by its id."""
 
     def __init__(self, txn_id: str, message: str) -> None:
         super().__init__(f"the outcome of transaction {txn_id} is unknown: {message}")
@@ -71,7 +71,7 @@ class OutcomeUnknown(TribunalError):
 
 
 class TransactionAborted(TribunalError):
-    """The end of `Client.run`: the transaction aborted, for good or once too often."""
+    """`Client.run` has ended without a commit: the last abort was final, or the retries are used up."""
 
     def __init__(self, aborted: Aborted) -> None:
         first = aborted.conflicts[0] if aborted.conflicts else None
@@ -81,15 +81,15 @@ class TransactionAborted(TribunalError):
 
 
 class ServerMisbehaved(TribunalError):
-    """The server's answer makes no sense to this client."""
+    """The server's response violates the API."""
 
 
 class Misuse(TribunalError):
-    """The client was used in a way that cannot work."""
+    """The client is used or configured in a way that cannot work."""
 
 
 def error_of(problem: Problem) -> ClientMistake | Unavailable:
-    """Make the error that a problem document stands for."""
+    """Create the error for a problem document."""
     if problem.retryable or problem.status >= 500:
         return Unavailable(f"{problem.code}: {problem.detail}", problem)
     return ClientMistake(problem)

@@ -8,7 +8,7 @@ import uuid
 
 
 def uuid7() -> str:
-    """Mint a UUIDv7: 48 bits of the time in milliseconds, then random bits."""
+    """Create a UUIDv7: 48 bits of the time in milliseconds, then random bits."""
     bits = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
     bits = bits & ~(0xF << 76) | 0x7 << 76
     bits = bits & ~(0x3 << 62) | 0x2 << 62

@@ -1,4 +1,4 @@
-"""Keys: UTF-8 text or any bytes, in the two fields that the wire has for them."""
+"""Keys: UTF-8 text or any bytes, which have a wire field each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Key = str | bytes
 
 
 def normal(key: Key) -> bytes:
-    """Bring a key into its one form."""
+    """Normalize a key: convert it to bytes."""
     if isinstance(key, bytes):
         return key
     try:
@@ -24,7 +24,7 @@ def normal(key: Key) -> bytes:
 
 
 def readable(key: bytes) -> Key:
-    """Show a key as callers see it: text if it is UTF-8."""
+    """Convert a key to the form that callers see: text if it is UTF-8."""
     try:
         return key.decode()
     except UnicodeDecodeError:
@@ -40,7 +40,7 @@ def key_fields(key: bytes) -> tuple[str | Unset, str | Unset]:
 
 
 def key_of(text: str | Unset, in_base64: str | Unset) -> bytes | None:
-    """Join the two wire fields of a key; `None` if neither is there."""
+    """Join the two wire fields of a key; `None` if both are absent."""
     if not isinstance(text, Unset):
         return text.encode()
     if isinstance(in_base64, Unset):
@@ -48,7 +48,7 @@ def key_of(text: str | Unset, in_base64: str | Unset) -> bytes | None:
     try:
         return base64.b64decode(in_base64, validate=True)
     except binascii.Error as error:
-        raise ServerMisbehaved(f"`{in_base64}` where base64 was due") from error
+        raise ServerMisbehaved(f"`{in_base64}` where base64 was expected") from error
 
 
 def percent_encoded(key: bytes) -> str:

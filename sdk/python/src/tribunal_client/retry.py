@@ -1,4 +1,4 @@
-"""When to try again, and how long to wait before: bounded, exponential, with full jitter."""
+"""When to retry, and how long to wait before: bounded, exponential, with full jitter."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ ASKED_MAX_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Bounds of repetition."""
+    """Bounds of retries."""
 
     attempts_max: int = 50
-    """Attempts in all; 1 tries once."""
+    """Maximum number of attempts; 1 disables retries."""
     wait_min_s: float = 0.001
-    """Bound of the first wait, seconds. Each further one doubles."""
+    """Bound of the first wait, seconds. It doubles with each further one."""
     wait_max_s: float = 0.2
     """Bound of the longest wait, seconds."""
 
     def step_s(self, failed: int) -> float:
-        """Draw the wait behind the `failed`-th failed attempt, seconds."""
-        # All of the step is random, so that losers of one conflict do not meet again.
+        """Draw the wait after the `failed`-th failed attempt, seconds."""
+        # The whole step is random, so that the losers of one conflict do not collide again.
         return random.uniform(0, min(self.wait_min_s * 2 ** min(failed - 1, 16), self.wait_max_s))  # noqa: S311
 
     def wait_s(self, failed: int, asked_s: float) -> float | None:
-        """Draw the same, never shorter than what the service asked for; `None` when that attempt was the last."""
+        """Draw the same, at least what the service asked for; `None` if that attempt was the last."""
         if failed >= self.attempts_max:
             return None
         return min(asked_s, ASKED_MAX_S) + self.step_s(failed)

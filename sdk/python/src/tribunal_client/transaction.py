@@ -1,6 +1,6 @@
-"""A transaction in the making: collects what was observed and what is to be written, in memory, until it commits.
+"""An open transaction: it collects reads and writes in memory until the commit.
 
-Forgetting it is how to give up: nothing of it exists anywhere else.
+To give up, drop it: it exists nowhere else.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from .flow import Flow
 from .keys import Key, key_fields, normal, readable
 from .verdict import number
 from .wire.models import CommitRequest, CommitRequestSnapshots, Range, Read, Write
@@ -15,9 +16,8 @@ from .wire.types import UNSET, Unset
 from .writes import NOTHING, JsonValue, Known, Nothing, PendingWrite, copied, merge, total
 
 if TYPE_CHECKING:
-    from .client import Client
-    from .verdict import Verdict
-    from .wire.models import BeginResponse, TxnOutcome
+    from .service import Service
+    from .wire.models import BeginResponse
     from .wire.models.isolation_level import IsolationLevel
     from .wire.models.write_op import WriteOp
 
@@ -36,13 +36,26 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class RowPage:
+    """Rows in key order."""
+
+    applied: int
+    """Snapshot that the rows reflect."""
+    rows: list[Row]
+    more: bool
+    """Whether the range has more rows."""
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedCommit:
-    """A commit that can be sent again, and in a batch: the same id and body get the same answer."""
+    """A commit that can be repeated, or sent in a batch: the same id and body get the same verdict."""
 
     txn_id: str
     """The transaction, and the idempotency key."""
     request: CommitRequest
     """The request's body."""
+    traceparent: str | None = None
+    """W3C trace context of the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +65,30 @@ class _Seen:
     """Known only for rows that were read through this transaction."""
 
 
-class Transaction:
-    """A transaction in the making. Built by `Client.begin`, `Client.begin_local` and `Client.run`."""
+class Draft:
+    """The part of a transaction that needs no input and output of its own: reads are flows."""
 
-    def __init__(self, client: Client, txn_id: str, isolation: IsolationLevel, begun: BeginResponse | None) -> None:
-        self._client = client
+    def __init__(
+        self,
+        service: Service,
+        txn_id: str,
+        isolation: IsolationLevel,
+        begun: BeginResponse | None,
+        traceparent: str | None,
+    ) -> None:
+        self._service = service
         self.id = txn_id
-        """The transaction's id, by which its outcome can be asked for."""
+        """The transaction's id, by which its status can be requested."""
         self.isolation = isolation
         self.priority: int | None = None
-        """Weight for conflict rules that look at it, 0 to 255."""
+        """Weight for conflict rules that use it, 0 to 255."""
         self.ack: Literal["durable", "applied"] | None = None
-        """When the commit is answered."""
+        """When the commit returns: once it is durable, or once every store has applied it."""
+        self.traceparent = traceparent
+        """W3C trace context of the caller: sent with the commit, and kept in the log."""
         self._epoch = UNSET if begun is None else begun.epoch
         self._snapshots: dict[str, str] = {} if begun is None else begun.snapshots.additional_properties
-        # What was seen first; a second read answers the same.
+        # First reads; later reads of a row return the same.
         self._reads: dict[RowName, _Seen] = {}
         self._ranges: dict[tuple[str, bytes, bytes], None] = {}
         self._writes: dict[RowName, PendingWrite] = {}
@@ -78,46 +100,46 @@ class Transaction:
 
     @property
     def read_only(self) -> bool:
-        """Whether nothing would be written."""
+        """Whether the transaction writes nothing."""
         return not self._writes
 
     @property
     def blind(self) -> bool:
-        """Whether nothing was read: the same work would write the same again."""
+        """Whether the transaction has read nothing."""
         return not self._reads and not self._ranges
 
-    def get(self, store: str, key: Key) -> Row | None:
-        """Read a row of an embedded store, own writes included. What was read first stays what is read."""
+    def _get(self, store: str, key: Key) -> Flow[Row | None]:
         name = (store, normal(key))
         own, seen = self._writes.get(name), self._reads.get(name)
         if own is not None and own.op != "add":
             return _row(name[1], None if seen is None else seen.version, own.value)
         if seen is None or (seen.version is not None and seen.value is NOTHING):
-            found = self._client.row(store, key)
-            # A version observed before is kept: if the row has moved since, the commit must notice.
-            version = seen.version if seen is not None else None if found is None else found.version
-            seen = _Seen(version, NOTHING if found is None else found.value)
-            self._reads[name] = seen
+            found = yield from self._service.row(store, key)
+            # A concurrent read of the row may have finished first, and an observed version is kept: if the row has
+            # changed since, the commit must detect it.
+            known = self._reads.get(name)
+            if known is not None and known.value is not NOTHING:
+                seen = known
+            else:
+                version = known.version if known is not None else None if found is None else found.version
+                seen = _Seen(version, NOTHING if found is None else found.value)
+                self._reads[name] = seen
         value = seen.value if own is None else total(seen.value, own.value)
         return _row(name[1], seen.version, value)
 
-    def scan(self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000) -> list[Row]:
-        """Read at most `limit` rows of `start..end` of an embedded store, own writes included.
-
-        Observes the range as far as it was read. An empty `end` goes to the end of the store.
-        """
-        page = self._client.rows(store, start, end, limit=limit)
-        first, behind = normal(start), normal(end)
+    def _scan(self, store: str, start: Key, end: Key, limit: int) -> Flow[list[Row]]:
+        page = yield from self._service.rows(store, start, end, limit)
+        first, beyond = normal(start), normal(end)
         if page.more and page.rows:
-            behind = normal(page.rows[-1].key) + b"\0"
-        self.observe_range(store, first, behind)
+            beyond = normal(page.rows[-1].key) + b"\0"
+        self.observe_range(store, first, beyond)
         rows: dict[bytes, Row] = {}
         for found in page.rows:
             key = normal(found.key)
             self._reads.setdefault((store, key), _Seen(found.version, found.value))
             rows[key] = found
         for (written, key), write in self._writes.items():
-            if written != store or key < first or (behind and key >= behind):
+            if written != store or key < first or (beyond and key >= beyond):
                 continue
             before = rows.pop(key, None)
             value = write.value
@@ -129,14 +151,14 @@ class Transaction:
         return [rows[key] for key in sorted(rows)[:limit]]
 
     def observe(self, store: str, key: Key, version: int | None) -> None:
-        """Say that the engine read a row in its own storage, with this version, or that it is not there (`None`).
+        """Record that the engine has read a row in its own storage: its version, or that it is absent (`None`).
 
         The first observation of a row counts.
         """
         self._reads.setdefault((store, normal(key)), _Seen(version))
 
     def observe_range(self, store: str, start: Key = "", end: Key = "") -> None:
-        """Say that the engine read the keys `start..end` in its own storage; empty bounds are the store's."""
+        """Record that the engine has read the keys `start..end` in its own storage; empty bounds are the store's."""
         self._ranges[(store, normal(start), normal(end))] = None
 
     def insert(self, store: str, key: Key, value: object) -> None:
@@ -156,26 +178,11 @@ class Transaction:
         self._write(store, key, "delete", NOTHING)
 
     def add(self, store: str, key: Key, delta: int) -> None:
-        """Add to an integer row; two adds never conflict."""
+        """Add to an integer row; adds do not conflict with each other. The transaction aborts if the row is missing."""
         self._write(store, key, "add", total(0, delta))
 
-    def commit(self) -> Verdict:
-        """Ask for the verdict. A lost reply is resolved by the transaction's id."""
-        return self._client.commit(self.prepare())
-
-    def validate(self) -> TxnOutcome:
-        """Ask whether it would commit now, alone. Changes nothing."""
-        return self._client.validate(self.prepare())
-
-    def abort(self) -> Verdict:
-        """Record at the service that this transaction will never commit, and return what stands.
-
-        Not needed to give up.
-        """
-        return self._client.abort(self.id)
-
     def prepare(self) -> PreparedCommit:
-        """Make the commit request, for example for `Client.batch`."""
+        """Create the commit request, for example for `Client.batch`."""
         snapshots: CommitRequestSnapshots | Unset = UNSET
         if self._snapshots:
             snapshots = CommitRequestSnapshots()
@@ -190,7 +197,7 @@ class Transaction:
             ranges=[_range(*seen) for seen in self._ranges],
             writes=[_written(store, key, write) for (store, key), write in self._writes.items()],
         )
-        return PreparedCommit(self.id, request)
+        return PreparedCommit(self.id, request, self.traceparent)
 
     def _write(self, store: str, key: Key, op: WriteOp, value: JsonValue | Nothing) -> None:
         name = (store, normal(key))

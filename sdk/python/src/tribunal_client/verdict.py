@@ -1,4 +1,4 @@
-"""Verdicts: what the service decided, finally."""
+"""Verdicts: the final decisions of the service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Durable and final."""
+    """The transaction is durable."""
 
     txn_id: str
     epoch: int
@@ -28,17 +28,19 @@ class Committed:
     lsn: dict[str, int]
     """Position in the log of each store written."""
     session: str | None
-    """Pass it to a Begin that must see this commit."""
+    """Token for a Begin elsewhere that must see this commit; this client's own transactions do by default."""
     applied: bool | None
     """With `ack="applied"`: whether every store had applied it in time."""
     replayed: bool
-    """The verdict had been given before: this was a repetition, or a lost reply was asked for."""
+    """Whether the verdict is an earlier one: the request was a repetition, or its first reply was lost."""
+    traceparent: str | None = None
+    """W3C trace context of the server's span, if the request was traced."""
     status: Literal["committed"] = "committed"
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """One thing that defeated a transaction."""
+    """A row or range that defeated a transaction."""
 
     store: str
     key: Key
@@ -48,20 +50,22 @@ class Conflict:
     op: str
     """Which operation lost: `read`, `range` or `write`."""
     stage: str
-    """Station that found it."""
+    """Stage of the pipeline that found it."""
     read_version: int | None
     """Version that the transaction had read."""
     current_version: int | None
-    """Version that is there now."""
+    """Version that the row has now."""
     by_txn: str | None
-    """The winner, if it is of the same epoch."""
+    """The transaction that won, if it is of the same epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """Final; the transaction left no trace."""
+    """The transaction had no effect."""
 
     txn_id: str
+    epoch: int
+    """Epoch that decided it."""
     reason: str
     """`read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing` and so on."""
     retryable: bool
@@ -71,29 +75,31 @@ class Aborted:
     conflicts: tuple[Conflict, ...]
     """What defeated it."""
     replayed: bool
-    """The verdict had been given before: this was a repetition, or a lost reply was asked for."""
+    """Whether the verdict is an earlier one: the request was a repetition, or its first reply was lost."""
+    traceparent: str | None = None
+    """W3C trace context of the server's span, if the request was traced."""
     status: Literal["aborted"] = "aborted"
 
 
 T = TypeVar("T")
 
 Verdict = Committed | Aborted
-"""A verdict: match on its type, or look at `status`."""
+"""A verdict; its type or `status` tells which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """No verdict (yet)."""
+    """The transaction has no verdict."""
 
     txn_id: str
     status: Literal["in_flight", "unknown", "unknown_expired"]
-    """It waits for its verdict; it never arrived, but still may; nothing is known of it any more."""
+    """It is being decided; it has not arrived, but still may; it is no longer known, and can no longer commit."""
 
 
 def number(text: str) -> int:
     """Read a 64-bit number."""
     if not (text.isascii() and text.isdigit()):
-        raise ServerMisbehaved(f"`{text}` where a number was due")
+        raise ServerMisbehaved(f"`{text}` where a number was expected")
     return int(text)
 
 
@@ -103,11 +109,11 @@ def maybe_number(text: str | Unset) -> int | None:
 
 
 def given(value: T | Unset) -> T | None:
-    """Turn an absent field into `None`."""
+    """Convert an absent field to `None`."""
     return None if isinstance(value, Unset) else value
 
 
-def verdict_of(outcome: TxnOutcome, *, replayed: bool) -> Verdict:
+def verdict_of(outcome: TxnOutcome, *, replayed: bool, traceparent: str | None = None) -> Verdict:
     """Read a verdict."""
     txn_id = given(outcome.txn_id) or ""
     match outcome.status:
@@ -123,20 +129,23 @@ def verdict_of(outcome: TxnOutcome, *, replayed: bool) -> Verdict:
                 session=given(outcome.session),
                 applied=given(outcome.applied),
                 replayed=replayed,
+                traceparent=traceparent,
             )
         case "aborted":
             return Aborted(
                 txn_id=txn_id,
+                epoch=maybe_number(outcome.epoch) or 0,
                 reason=given(outcome.reason) or "",
                 retryable=given(outcome.retryable) or False,
                 retry_after_s=(given(outcome.retry_after_ms) or 0) / 1000,
                 conflicts=tuple(_conflict_of(conflict) for conflict in outcome.conflicts or []),
                 replayed=replayed,
+                traceparent=traceparent,
             )
         case _:
             if not isinstance(outcome.problem, Unset):
                 raise error_of(outcome.problem)
-            raise ServerMisbehaved(f"status {outcome.status} where a verdict was due")
+            raise ServerMisbehaved(f"status {outcome.status} where a verdict was expected")
 
 
 def _conflict_of(conflict: WireConflict) -> Conflict:

@@ -1,4 +1,4 @@
-"""The write set of one transaction: several operations on one row become one, as the API wants."""
+"""The write set of one transaction: several operations on one row become one, as the API requires."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ NOTHING = Nothing()
 
 @dataclass(frozen=True, slots=True)
 class PendingWrite:
-    """The one operation on a row."""
+    """The merged operation on a row."""
 
     op: WriteOp
     value: JsonValue | Nothing = NOTHING
 
 
 def copied(value: Any) -> JsonValue:  # noqa: ANN401
-    """Copy a value as JSON has it, so that later changes to the original do not matter."""
+    """Copy a value by way of JSON, so that later changes to the original have no effect."""
     try:
         copy: JsonValue = json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        raise Misuse(f"the value is no JSON: {error}") from error
+        raise Misuse(f"the value cannot be represented in JSON: {error}") from error
     return copy
 
 
 def total(left: object, right: object) -> int:
-    """Add two integers, as the service does."""
+    """Add two 64-bit integers, as the service does."""
     integers = [n for n in (left, right) if isinstance(n, int) and not isinstance(n, bool)]
     if len(integers) < 2 or not all(-(2**63) <= n < 2**63 for n in (*integers, sum(integers))):
-        raise Misuse("add needs 64-bit integers whose sum is one, too")
+        raise Misuse("add needs integers whose sum fits into 64 bits")
     return sum(integers)
 
 
 def merge(before: PendingWrite | None, then: PendingWrite, row: Known) -> PendingWrite | None:
-    """Put a further operation behind what the row has so far; `None` means that nothing is left to do."""
+    """Merge a further operation into the one before; `None` if nothing is left to do."""
     if before is None:
         return then
     if before.op == "delete":

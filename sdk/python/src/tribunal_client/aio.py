@@ -1,0 +1,293 @@
+"""The asyncio client: the methods of `Client`, to be awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import httpx
+
+from .exchange import http_options, no_reply
+from .flow import Flow, Send, Sleep
+from .ids import uuid7
+from .log import Cursor, LogRecord
+from .service import BeginOptions, Ran, Result, Service
+from .transaction import Draft, PreparedCommit, Row, RowPage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from .attempts import Attempt
+    from .keys import Key
+    from .retry import RetryPolicy
+    from .verdict import Undecided, Verdict
+    from .wire.models import BeginResponse, StoreDeclaration, StoreInfo, TxnOutcome
+    from .wire.models.isolation_level import IsolationLevel
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A client of the service at `http://host:port` or `https://host:port`, for asyncio.
+
+    It connects on first use, and may be shared between the tasks of one event loop.
+
+    Arguments:
+        url: address of the service.
+        api_key: API key or token, sent as a bearer token.
+        ca_file: PEM file with the certificate authorities to trust over https, instead of those of this machine.
+        client_name: name of this client, for rules that are fair between clients.
+        timeout_s: timeout of each network operation, in addition to the time that the request itself may wait.
+        resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
+        retry: bounds of the retries of `run`, of reads and of log readers.
+        read_own_writes: whether a transaction sees what this client committed before to the stores that it names.
+        on_attempt: called at the end of each attempt of `run`; must not raise.
+        connections_max: maximum number of open connections.
+
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        ca_file: str | Path | None = None,
+        client_name: str | None = None,
+        timeout_s: float = 30.0,
+        resolve_timeout_s: float = 30.0,
+        retry: RetryPolicy | None = None,
+        read_own_writes: bool = True,
+        on_attempt: Callable[[Attempt], object] | None = None,
+        connections_max: int = 100,
+    ) -> None:
+        self._http = httpx.AsyncClient(**http_options(url, api_key, ca_file, connections_max))
+        self._service = Service(
+            client_name=client_name,
+            timeout_s=timeout_s,
+            resolve_timeout_s=resolve_timeout_s,
+            retry=retry,
+            read_own_writes=read_own_writes,
+            on_attempt=on_attempt,
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def begin(
+        self,
+        stores: Sequence[str] | None = None,
+        *,
+        isolation: IsolationLevel = "serializable",
+        session: str | None = None,
+        wait_s: float | None = None,
+        traceparent: str | None = None,
+    ) -> AsyncTransaction:
+        """Begin a transaction at the service, which chooses the snapshots.
+
+        Arguments:
+            stores: stores that it will use; all of the namespace if absent.
+            isolation: isolation level.
+            session: token of a commit that the snapshots must include, instead of this client's own latest one.
+            wait_s: how long to wait until the snapshots include it, seconds; 5 by default.
+            traceparent: W3C trace context of the caller: sent with the commit, and kept in the log.
+
+        """
+        options = BeginOptions(stores, isolation, session, wait_s, traceparent)
+        return self._open(options, await self._perform(self._service.begin(options)))
+
+    def begin_local(self, isolation: IsolationLevel = "serializable") -> AsyncTransaction:
+        """Begin a transaction without a request: with an id created here and without snapshots.
+
+        Such a transaction is limited to `tracked` stores, to reads of single rows, and to levels other than `snapshot`
+        if it reads.
+        """
+        return AsyncTransaction(self, uuid7(), isolation, None, None)
+
+    async def run(
+        self,
+        work: Callable[[AsyncTransaction], Awaitable[T]],
+        stores: Sequence[str] | None = None,
+        *,
+        isolation: IsolationLevel = "serializable",
+        session: str | None = None,
+        wait_s: float | None = None,
+        traceparent: str | None = None,
+    ) -> Ran[T]:
+        """Run `work` in a transaction and commit it. The other arguments are those of `begin`.
+
+        After a retryable abort the work runs again, on fresh reads, with growing waits, so its only effects must be on
+        its transaction. `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read did not
+        help.
+
+        Raises:
+            TransactionAborted: after a final abort, or after the last attempt.
+
+        """
+        options = BeginOptions(stores, isolation, session, wait_s, traceparent)
+        return await self._perform(self._service.run(work, options, partial(self._open, options)))
+
+    async def commit(self, prepared: PreparedCommit) -> Verdict:
+        """Ask for the verdict of a prepared commit. May be repeated: the same id gets the same verdict."""
+        return await self._perform(self._service.commit(prepared))
+
+    async def batch(self, commits: Sequence[PreparedCommit]) -> list[Result]:
+        """Ask for many verdicts in one request.
+
+        The results have the order of the commits; an error of one commit takes its place. A `traceparent` is sent if
+        all commits have the same one.
+        """
+        return await self._perform(self._service.batch(commits))
+
+    async def status(self, txn_id: str, *, fence: bool = False, wait_s: float = 0) -> Verdict | Undecided:
+        """Return the state of a transaction, after waiting at most `wait_s` for its verdict.
+
+        With `fence`, a transaction that has not arrived can no longer commit.
+        """
+        return await self._perform(self._service.status(txn_id, fence=fence, wait_s=wait_s))
+
+    async def abort(self, txn_id: str) -> Verdict:
+        """Abort a transaction unless it has its verdict already, and return the verdict."""
+        return await self._perform(self._service.abort(txn_id))
+
+    async def validate(self, prepared: PreparedCommit) -> TxnOutcome:
+        """Tell whether a commit would pass now if it were alone: `would_commit` or `would_abort`. Changes nothing."""
+        return await self._perform(self._service.validate(prepared))
+
+    async def row(self, store: str, key: Key) -> Row | None:
+        """Read a row of an embedded store as it is now, outside any transaction."""
+        return await self._perform(self._service.row(store, key))
+
+    async def rows(self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000) -> RowPage:
+        """Read at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction."""
+        return await self._perform(self._service.rows(store, start, end, limit))
+
+    def log(
+        self, store: str, after: int = 0, *, follow: bool = True, wait_s: float = 10.0, page_max: int = 1000
+    ) -> AsyncLogReader:
+        """Return a reader of a store's log.
+
+        Arguments:
+            store: the store.
+            after: offset: position of the last record that was processed; 0 is before the first.
+            follow: whether an iteration waits for further records, or stops at the end of the log.
+            wait_s: how long one request waits for a record, seconds.
+            page_max: maximum number of records of one response.
+
+        """
+        return AsyncLogReader(self, store, after, follow=follow, wait_s=wait_s, page_max=page_max)
+
+    async def declare_store(self, store: str, declaration: StoreDeclaration) -> StoreInfo:
+        """Declare a store, or change one."""
+        return await self._perform(self._service.declare_store(store, declaration))
+
+    async def store(self, store: str) -> StoreInfo:
+        """Return the state of a store."""
+        return await self._perform(self._service.store(store))
+
+    async def stores(self) -> list[StoreInfo]:
+        """Return the state of all stores of the namespace."""
+        return await self._perform(self._service.stores())
+
+    def _open(self, options: BeginOptions, begun: BeginResponse) -> AsyncTransaction:
+        return AsyncTransaction(self, begun.txn_id, options.isolation, begun, options.traceparent)
+
+    async def _perform(self, flow: Flow[T]) -> T:
+        """Perform the steps of a flow and return its result."""
+        result: Any = None
+        error: Exception | None = None
+        while True:
+            try:
+                step = flow.send(result) if error is None else flow.throw(error)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+            result, error = None, None
+            match step:
+                case Send(request, timeout_s):
+                    try:
+                        result = await self._http.request(**request, timeout=timeout_s)
+                    except httpx.TransportError as lost:
+                        result = no_reply(lost)
+                case Sleep(seconds):
+                    await asyncio.sleep(seconds)
+                case _:
+                    try:
+                        result = await step.work(step.txn)
+                    except Exception as raised:
+                        error = raised
+
+
+class AsyncTransaction(Draft):
+    """An open transaction. Created by `AsyncClient.begin`, `AsyncClient.begin_local` and `AsyncClient.run`."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        txn_id: str,
+        isolation: IsolationLevel,
+        begun: BeginResponse | None,
+        traceparent: str | None,
+    ) -> None:
+        super().__init__(client._service, txn_id, isolation, begun, traceparent)
+        self._client = client
+
+    async def get(self, store: str, key: Key) -> Row | None:
+        """Read a row of an embedded store, own writes included. Later reads of the row return the same."""
+        return await self._client._perform(self._get(store, key))
+
+    async def scan(self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000) -> list[Row]:
+        """Read at most `limit` rows of `start..end` of an embedded store, own writes included.
+
+        Observes the part of the range that was read. An empty `end` is the end of the store.
+        """
+        return await self._client._perform(self._scan(store, start, end, limit))
+
+    async def commit(self) -> Verdict:
+        """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id."""
+        return await self._client.commit(self.prepare())
+
+    async def validate(self) -> TxnOutcome:
+        """Tell whether the transaction would commit now if it were alone. Changes nothing."""
+        return await self._client.validate(self.prepare())
+
+    async def abort(self) -> Verdict:
+        """Abort the transaction at the service, and return its verdict. Not needed to give up."""
+        return await self._client.abort(self.id)
+
+
+class AsyncLogReader(Cursor):
+    """Reads a store's log in order, by `async for` or by `next`.
+
+    Keep `offset` together with the results of your processing, and pass it as `after` to resume.
+    """
+
+    def __init__(
+        self, client: AsyncClient, store: str, after: int, *, follow: bool, wait_s: float, page_max: int
+    ) -> None:
+        super().__init__(client._service, store, after, follow=follow, wait_s=wait_s, page_max=page_max)
+        self._client = client
+
+    async def next(self, wait_s: float | None = None) -> LogRecord | None:
+        """Return the next record; `None` if there is none in time. Retries while the service is unavailable."""
+        return await self._client._perform(self._next(wait_s))
+
+    async def __aiter__(self) -> AsyncIterator[LogRecord]:
+        """Yield records without end, or with `follow=False` up to the end of the log."""
+        while True:
+            record = await self.next(None if self._follow else 0)
+            if record is not None:
+                yield record
+            elif not self._follow:
+                return

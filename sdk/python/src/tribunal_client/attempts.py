@@ -1,0 +1,105 @@
+"""The attempts of one `run`: how many, how long to wait between them, and which abort is final."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .errors import TransactionAborted, TribunalError, Unavailable
+from .flow import Flow, Sleep, Work
+from .keys import normal
+
+if TYPE_CHECKING:
+    from .retry import RetryPolicy
+    from .transaction import Draft
+    from .verdict import Aborted, Committed, Verdict
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The end of one attempt of `Client.run`."""
+
+    number: int
+    """1 for the first."""
+    txn_id: str | None = None
+    """`None` if no transaction could begin."""
+    verdict: Verdict | None = None
+    """`None` if there is an error."""
+    error: Exception | None = None
+    """What the work raised, or why there is no verdict."""
+    wait_s: float | None = None
+    """Wait before the next attempt, seconds; `None` if this was the last."""
+
+
+class Attempts:
+    """Counts attempts against a policy and reports each."""
+
+    def __init__(self, policy: RetryPolicy, report: Callable[[Attempt], object]) -> None:
+        self._policy = policy
+        self._report = report
+        # Epochs at which rows were refused as existing or missing.
+        self._refused: dict[tuple[str, bytes], int] = {}
+        self._failed = 0
+
+    def available(self, ask: Callable[[], Flow[T]], txn_id: str | None = None) -> Flow[T]:
+        """Ask until the service is available."""
+        while True:
+            try:
+                return (yield from ask())
+            except Unavailable as error:
+                yield from self._pause(error.retry_after_s, error, txn_id=txn_id, error=error)
+            except TribunalError as error:
+                self._end(txn_id=txn_id, error=error)
+                raise
+
+    def work(self, txn: Draft, work: Callable[[Any], Any]) -> Flow[Any]:
+        """Run the caller's work."""
+        try:
+            return (yield Work(work, txn))
+        except Exception as error:
+            self._end(txn_id=txn.id, error=error)
+            raise
+
+    def committed(self, verdict: Committed) -> None:
+        """Report the commit."""
+        self._end(txn_id=verdict.txn_id, verdict=verdict)
+
+    def aborted(self, txn: Draft, verdict: Aborted) -> Flow[None]:
+        """Wait before the next attempt; raise if the abort is final or was the last."""
+        error = TransactionAborted(verdict)
+        if not self._may_pass(txn, verdict):
+            self._end(txn_id=txn.id, verdict=verdict)
+            raise error
+        yield from self._pause(verdict.retry_after_s, error, txn_id=txn.id, verdict=verdict)
+
+    def _may_pass(self, txn: Draft, verdict: Aborted) -> bool:
+        """Tell whether another attempt may pass."""
+        if verdict.reason == "fenced":
+            # The client itself fenced the transaction, because the request was lost: the work was not refused.
+            return True
+        if not verdict.retryable or verdict.reason not in ("row_exists", "row_missing"):
+            return verdict.retryable
+        # Work that reads nothing would write the same. Other work gets one fresh read: an attempt whose snapshot has
+        # the epoch that refused the row. If the row is refused again, the work does not depend on what it reads.
+        if txn.blind:
+            return False
+        store, key = (verdict.conflicts[0].store, verdict.conflicts[0].key) if verdict.conflicts else ("", "")
+        row = (store, normal(key))
+        if row not in self._refused:
+            self._refused[row] = verdict.epoch
+            return True
+        return txn.snapshots.get(store, self._refused[row]) < self._refused[row]
+
+    def _pause(self, asked_s: float, raised: TribunalError, **ended: Any) -> Flow[None]:  # noqa: ANN401
+        wait = self._policy.wait_s(self._failed + 1, asked_s)
+        self._end(**ended, wait_s=wait)
+        if wait is None:
+            raise raised
+        yield Sleep(wait)
+
+    def _end(self, **ended: Any) -> None:  # noqa: ANN401
+        self._failed += 1
+        self._report(Attempt(self._failed, **ended))

@@ -1,0 +1,153 @@
+"""One request and its response: what counts as a reply, what as lost, and what as final. Never repeats a request."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+
+from . import wire
+from .errors import Misuse, ServerMisbehaved, Unavailable, error_of
+from .flow import Flow, Send
+from .verdict import Verdict, verdict_of
+from .wire.models import Problem
+
+if TYPE_CHECKING:
+    from .wire.models import TxnOutcome
+
+T = TypeVar("T")
+
+# The generated parsers take a client and do not use it.
+_WIRE = wire.Client(base_url="")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """A response with a status of 2xx."""
+
+    data: T
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A response with any other status."""
+
+    status: int
+    problem: Problem | None
+
+
+@dataclass(frozen=True, slots=True)
+class NoReply:
+    """No response."""
+
+    text: str
+    never_sent: bool
+    untrusted: bool = False
+    """TLS refused the server's certificate: a retry cannot help."""
+
+
+Reply = Answer[T] | Refusal | NoReply
+
+
+def ask(request: dict[str, Any], parse: Callable[..., T | Problem], timeout_s: float) -> Flow[Reply[T]]:
+    """Send a request and read its response."""
+    response = yield Send(request, timeout_s)
+    if isinstance(response, NoReply):
+        return response
+    if not response.is_success:
+        return Refusal(response.status_code, _problem(response))
+    try:
+        data = parse(client=_WIRE, response=response)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ServerMisbehaved(f"a response that does not fit the API: {error!r}") from error
+    if isinstance(data, Problem):
+        raise ServerMisbehaved(f"status {response.status_code} with a problem document")
+    return Answer(data, response.headers)
+
+
+def no_reply(error: httpx.TransportError) -> NoReply:
+    """Classify a failure of the network."""
+    text = str(error) or type(error).__name__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return NoReply(text, never_sent=True, untrusted=True)
+        cause = cause.__cause__ or cause.__context__
+    never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+    return NoReply(text, never_sent=never_sent)
+
+
+def lost_by(reply: Reply[T]) -> str | None:
+    """Return why the outcome of a commit is not known; `None` if the reply tells it, or nothing was sent."""
+    match reply:
+        case NoReply(text, never_sent):
+            return None if never_sent else text
+        case Refusal(status, _):
+            # 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted.
+            return f"status {status}" if status in (409, 500, 502, 504) else None
+        case _:
+            return None
+
+
+def settled(reply: Reply[T]) -> T:
+    """Return the data of a reply, or raise the error that it amounts to."""
+    match reply:
+        case NoReply(text, _, True):
+            raise Misuse(f"the server's certificate is not trusted: {text}; name its authority in `ca_file`")
+        case NoReply(text, _):
+            raise Unavailable(f"tribunal cannot be reached: {text}")
+        case Refusal(_, Problem() as problem):
+            raise error_of(problem)
+        case Refusal(status, _):
+            if status >= 500:
+                raise Unavailable(f"status {status}")
+            raise ServerMisbehaved(f"status {status} without a problem document")
+        case Answer(data, _):
+            return data
+
+
+def verdict(reply: Reply[TxnOutcome]) -> Verdict:
+    """Read a verdict from a reply."""
+    replayed = isinstance(reply, Answer) and reply.headers.get("idempotency-replayed") == "true"
+    return verdict_of(settled(reply), replayed=replayed, traceparent=traceparent(reply))
+
+
+def traceparent(reply: Reply[T]) -> str | None:
+    """Return the trace context of the server's span."""
+    return reply.headers.get("traceparent") if isinstance(reply, Answer) else None
+
+
+def http_options(url: str, api_key: str | None, ca_file: str | Path | None, connections_max: int) -> dict[str, Any]:
+    """Return what `httpx.Client` and `httpx.AsyncClient` are created with."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Misuse(f"`{url}` is not of the form http://host:port or https://host:port")
+    return {
+        "base_url": url,
+        "headers": {} if api_key is None else {"authorization": f"Bearer {api_key}"},
+        "limits": httpx.Limits(max_connections=connections_max, max_keepalive_connections=connections_max),
+        "trust_env": False,
+        "verify": False if parts.scheme == "http" else _trust(ca_file),
+    }
+
+
+def _trust(ca_file: str | Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise Misuse(f"the CA file `{ca_file}` cannot be used: {error}") from error
+
+
+def _problem(response: httpx.Response) -> Problem | None:
+    """Read a problem document; `None` if an intermediary has sent something else."""
+    try:
+        return Problem.from_dict(json.loads(response.content))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None

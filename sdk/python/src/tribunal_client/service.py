@@ -1,0 +1,286 @@
+"""The requests of a client as flows, which the blocking and the asyncio client share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from .attempts import Attempt, Attempts
+from .errors import ClientMistake, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
+from .exchange import Refusal, Reply, ask, lost_by, settled, traceparent, verdict
+from .flow import Flow, Sleep
+from .keys import Key, key_of, normal, percent_encoded, readable
+from .log import value_of
+from .retry import RetryPolicy
+from .session import Session
+from .transaction import Draft, PreparedCommit, Row, RowPage
+from .verdict import Aborted, Committed, Undecided, Verdict, maybe_number, number, verdict_of
+from .wire.api.log import log_pull
+from .wire.api.stores import get_row, get_store, list_rows, list_stores, put_store
+from .wire.api.transactions import batch_commit, begin, txn_abort, txn_commit, txn_status, txn_validate
+from .wire.models import (
+    BatchCommitRequest,
+    BatchTxn,
+    BeginRequest,
+    BeginResponse,
+    LogPage,
+    StoreDeclaration,
+    StoreInfo,
+)
+from .wire.types import UNSET
+
+if TYPE_CHECKING:
+    from .wire.models import Problem, TxnOutcome
+    from .wire.models import Row as WireRow
+    from .wire.models.isolation_level import IsolationLevel
+
+T = TypeVar("T")
+Result = Verdict | ClientMistake | Unavailable | OutcomeUnknown
+"""The result of one commit of a batch."""
+
+
+class Ran(NamedTuple, Generic[T]):
+    """The result of `Client.run`: what the committed attempt of the work returned, and its verdict."""
+
+    value: T
+    committed: Committed
+
+
+@dataclass(frozen=True, slots=True)
+class BeginOptions:
+    """Options of a transaction."""
+
+    stores: Sequence[str] | None = None
+    isolation: IsolationLevel = "serializable"
+    session: str | None = None
+    wait_s: float | None = None
+    traceparent: str | None = None
+
+
+class Service:
+    """Everything of a client except its connections and clocks."""
+
+    def __init__(
+        self,
+        *,
+        client_name: str | None,
+        timeout_s: float,
+        resolve_timeout_s: float,
+        retry: RetryPolicy | None,
+        read_own_writes: bool,
+        on_attempt: Callable[[Attempt], object] | None,
+    ) -> None:
+        self.retry = retry or RetryPolicy()
+        self._client_name = UNSET if client_name is None else client_name
+        self._timeout_s = timeout_s
+        self._resolve_timeout_s = resolve_timeout_s
+        self._session = Session() if read_own_writes else None
+        self._on_attempt = on_attempt or (lambda _: None)
+
+    def begin(self, options: BeginOptions) -> Flow[BeginResponse]:
+        """Begin a transaction at the service, which chooses the snapshots."""
+        session = options.session
+        if session is None and self._session is not None:
+            session = self._session.token(options.stores)
+        body = BeginRequest(
+            isolation=options.isolation,
+            session=UNSET if session is None else session,
+            stores=UNSET if options.stores is None else list(options.stores),
+            wait_ms=UNSET if options.wait_s is None else _ms(options.wait_s),
+        )
+        request = begin._get_kwargs(body=body)
+        return settled((yield from self._ask(request, begin._parse_response, options.wait_s or 0)))
+
+    def run(
+        self, work: Callable[[Any], Any], options: BeginOptions, open_txn: Callable[[BeginResponse], Draft]
+    ) -> Flow[Ran[Any]]:
+        """Run work until its transaction commits."""
+        attempts = Attempts(self.retry, self._on_attempt)
+        while True:
+            txn = open_txn((yield from attempts.available(lambda: self.begin(options))))
+            value = yield from attempts.work(txn, work)
+            prepared = txn.prepare()
+            # `Unavailable` means that nothing was decided. The id makes it safe to send the same request again.
+            decided = yield from attempts.available(lambda: self.commit(prepared), txn.id)  # noqa: B023
+            if isinstance(decided, Committed):
+                attempts.committed(decided)
+                return Ran(value, decided)
+            yield from attempts.aborted(txn, decided)
+
+    def commit(self, prepared: PreparedCommit) -> Flow[Verdict]:
+        """Ask for the verdict of a prepared commit."""
+        request = txn_commit._get_kwargs(
+            prepared.txn_id,
+            body=prepared.request,
+            tribunal_client=self._client_name,
+            traceparent=UNSET if prepared.traceparent is None else prepared.traceparent,
+        )
+        reply = yield from self._ask(request, txn_commit._parse_response)
+        lost = lost_by(reply)
+        return self._recorded(verdict(reply) if lost is None else (yield from self._resolve(prepared.txn_id, lost)))
+
+    def batch(self, commits: Sequence[PreparedCommit]) -> Flow[list[Result]]:
+        """Ask for many verdicts in one request."""
+        request = batch_commit._get_kwargs(body=BatchCommitRequest(txns=[_batch_txn(commit) for commit in commits]))
+        if not isinstance(self._client_name, type(UNSET)):
+            request["headers"]["tribunal-client"] = self._client_name
+        traceparents = {commit.traceparent for commit in commits}
+        if len(traceparents) == 1 and None not in traceparents:
+            request["headers"]["traceparent"] = traceparents.pop()
+        reply = yield from self._ask(request, batch_commit._parse_response)
+        lost = lost_by(reply)
+        results: list[Result] = []
+        if lost is not None:
+            for commit in commits:
+                try:
+                    results.append(self._recorded((yield from self._resolve(commit.txn_id, lost))))
+                except (ClientMistake, Unavailable, OutcomeUnknown) as error:
+                    results.append(error)
+            return results
+        answers = settled(reply).results
+        if len(answers) != len(commits):
+            raise ServerMisbehaved(f"{len(answers)} results for {len(commits)} commits")
+        for answer in answers:
+            try:
+                results.append(self._recorded(verdict_of(answer, replayed=False, traceparent=traceparent(reply))))
+            except (ClientMistake, Unavailable) as error:
+                results.append(error)
+        return results
+
+    def status(self, txn_id: str, *, fence: bool, wait_s: float) -> Flow[Verdict | Undecided]:
+        """Return the state of a transaction."""
+        request = txn_status._get_kwargs(txn_id, wait_ms=_ms(wait_s), fence=fence)
+        outcome = settled((yield from self._ask(request, txn_status._parse_response, wait_s)))
+        if outcome.status in ("in_flight", "unknown", "unknown_expired"):
+            return Undecided(txn_id, outcome.status)
+        return verdict_of(outcome, replayed=True)
+
+    def abort(self, txn_id: str) -> Flow[Verdict]:
+        """Abort a transaction unless it has its verdict already."""
+        return verdict((yield from self._ask(txn_abort._get_kwargs(txn_id), txn_abort._parse_response)))
+
+    def validate(self, prepared: PreparedCommit) -> Flow[TxnOutcome]:
+        """Tell whether a commit would pass now if it were alone."""
+        request = txn_validate._get_kwargs(prepared.txn_id, body=prepared.request)
+        return settled((yield from self._ask(request, txn_validate._parse_response)))
+
+    def row(self, store: str, key: Key) -> Flow[Row | None]:
+        """Read a row of an embedded store."""
+        name = normal(key)
+        if name in (b"", b".", b".."):
+            # A path cannot end with such a segment: dots are resolved before the request is sent.
+            page = yield from self.rows(store, name, name + b"\0", 1)
+            return page.rows[0] if page.rows else None
+        url = f"/v1/stores/{_segment(store)}/rows/{percent_encoded(name)}"
+        request = get_row._get_kwargs(store, "") | {"url": url}
+
+        def read() -> Flow[Row | None]:
+            reply = yield from self._ask(request, get_row._parse_response)
+            # A missing row is a result; a missing store is a mistake and has a code of its own.
+            if isinstance(reply, Refusal) and reply.problem is not None and reply.problem.code == "row_missing":
+                return None
+            row = settled(reply)
+            return _row_of(row) if row.version else None
+
+        return (yield from self.retrying(read))
+
+    def rows(self, store: str, start: Key, end: Key, limit: int) -> Flow[RowPage]:
+        """Read rows of an embedded store."""
+        request = list_rows._get_kwargs(store, limit=limit)
+        # Keys may be any bytes, which query parameters of the wire layer cannot be.
+        bounds = {"start": normal(start), "end": normal(end)}
+        query = [f"limit={limit}", *(f"{name}={percent_encoded(key)}" for name, key in bounds.items() if key)]
+        request = {**request, "url": f"{request['url']}?{'&'.join(query)}", "params": None}
+
+        def read() -> Flow[RowPage]:
+            page = settled((yield from self._ask(request, list_rows._parse_response)))
+            return RowPage(number(page.applied), [_row_of(row) for row in page.rows], page.more)
+
+        return (yield from self.retrying(read))
+
+    def declare_store(self, store: str, declaration: StoreDeclaration) -> Flow[StoreInfo]:
+        """Declare a store, or change one."""
+        request = put_store._get_kwargs(store, body=declaration)
+        return settled((yield from self._ask(request, put_store._parse_response)))
+
+    def store(self, store: str) -> Flow[StoreInfo]:
+        """Return the state of a store."""
+        return settled((yield from self._ask(get_store._get_kwargs(store), get_store._parse_response)))
+
+    def stores(self) -> Flow[list[StoreInfo]]:
+        """Return the state of all stores of the namespace."""
+        return settled((yield from self._ask(list_stores._get_kwargs(), list_stores._parse_response))).stores
+
+    def log_page(self, store: str, after: int, limit: int, wait_s: float) -> Flow[LogPage]:
+        """Read a page of a log, as soon as the service is available."""
+        request = log_pull._get_kwargs(store=store, after=str(after), limit=limit, wait_ms=_ms(wait_s))
+
+        def read() -> Flow[LogPage]:
+            return settled((yield from self._ask(request, log_pull._parse_response, wait_s)))
+
+        return (yield from self.retrying(read))
+
+    def retrying(self, read: Callable[[], Flow[T]]) -> Flow[T]:
+        """Repeat a read while the service is unavailable."""
+        failed = 0
+        while True:
+            try:
+                return (yield from read())
+            except Unavailable as error:
+                failed += 1
+                wait = self.retry.wait_s(failed, error.retry_after_s)
+                if wait is None:
+                    raise
+                yield Sleep(wait)
+
+    def _resolve(self, txn_id: str, lost: str) -> Flow[Verdict]:
+        """Settle a transaction whose reply was lost: it has committed, or the fence makes sure that it never does."""
+        deadline = time.monotonic() + self._resolve_timeout_s
+        failed = 0
+        while time.monotonic() < deadline:
+            try:
+                found = yield from self.status(txn_id, fence=True, wait_s=1)
+                if isinstance(found, Committed | Aborted):
+                    return found
+                lost = f"its status is {found.status}"
+                if found.status == "unknown_expired":
+                    break
+            except Unavailable as error:
+                lost = str(error)
+            except TribunalError as error:
+                # Another request would fail the same way, and the commit may have arrived.
+                lost = str(error)
+                break
+            failed += 1
+            yield Sleep(self.retry.step_s(failed))
+        raise OutcomeUnknown(txn_id, lost)
+
+    def _ask(self, request: dict[str, Any], parse: Callable[..., T | Problem], wait_s: float = 0) -> Flow[Reply[T]]:
+        return ask(request, parse, self._timeout_s + wait_s)
+
+    def _recorded(self, decided: Verdict) -> Verdict:
+        """Record a commit in the session."""
+        if isinstance(decided, Committed) and self._session is not None:
+            self._session.record(decided)
+        return decided
+
+
+def _row_of(row: WireRow) -> Row:
+    key = key_of(row.key, row.key_b64)
+    if key is None:
+        raise ServerMisbehaved("a row without a key")
+    return Row(readable(key), value_of(row.value, row.value_b64), maybe_number(row.version))
+
+
+def _batch_txn(prepared: PreparedCommit) -> BatchTxn:
+    return BatchTxn.from_dict({"txn_id": prepared.txn_id, **prepared.request.to_dict()})
+
+
+def _segment(text: str) -> str:
+    return percent_encoded(normal(text))
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))

@@ -1,0 +1,35 @@
+"""What a client has committed, so that its later transactions see it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .verdict import Committed
+
+
+class Session:
+    """The latest commit of a client to each store. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._latest: dict[str, tuple[int, str]] = {}
+
+    def record(self, committed: Committed) -> None:
+        """Record a commit. Commits may be recorded in any order."""
+        if committed.session is None:
+            return
+        with self._lock:
+            for store in committed.lsn:
+                known = self._latest.get(store)
+                if known is None or known[0] < committed.epoch:
+                    self._latest[store] = (committed.epoch, committed.session)
+
+    def token(self, stores: Sequence[str] | None) -> str | None:
+        """Return the token of the latest commit to these stores, or to any store; `None` if there is none."""
+        with self._lock:
+            known = [latest for store, latest in self._latest.items() if stores is None or store in stores]
+        return max(known)[1] if known else None
