@@ -2,15 +2,13 @@ package tribunal
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
+	"os"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,22 +16,25 @@ import (
 	"tribunal.internal/client/wire"
 )
 
-// answerBytesMax bounds an answer.
-const answerBytesMax = 256 << 20
-
-// Options says how a client behaves. The zero value is usable.
+// Options configures a client. The zero value is usable.
 type Options struct {
 	// APIKey is an API key or token, sent as a bearer token if it is not empty.
 	APIKey string
-	// ClientName is for rules that are fair between clients.
+	// CAFile is a PEM file with the certificate authorities to trust over https, instead of those of this machine.
+	CAFile string
+	// ClientName identifies this client to rules that are fair between clients.
 	ClientName string
-	// Timeout bounds one answer, beyond what a request itself asks to wait; 0 means 30 s.
+	// Timeout bounds one request, in addition to the time that the request itself may wait; 0 means 30 s.
 	Timeout time.Duration
-	// ResolveTimeout bounds how long a lost reply is asked for before it becomes *OutcomeUnknown; 0 means 30 s.
+	// ResolveTimeout bounds how long the outcome of a lost commit is asked for before *OutcomeUnknown; 0 means 30 s.
 	ResolveTimeout time.Duration
-	// Retry bounds Run and log readers.
+	// Retry bounds the retries of Run, of reads and of log readers.
 	Retry RetryPolicy
-	// HTTPClient is used instead of one that keeps up to 256 idle connections.
+	// IgnoreOwnWrites lets a transaction begin before what this client has committed to its stores is visible.
+	IgnoreOwnWrites bool
+	// OnAttempt is called at the end of each attempt of Run.
+	OnAttempt func(Attempt)
+	// HTTPClient replaces the default one, which keeps up to 256 idle connections, and with it CAFile.
 	HTTPClient *http.Client
 }
 
@@ -41,12 +42,13 @@ type Options struct {
 type Client struct {
 	wire    *wire.Client
 	options Options
+	session session
 }
 
-// New builds a client for http://host:port. It connects when it is used.
+// New creates a client for http://host:port or https://host:port. It connects on first use.
 func New(server string, options Options) (*Client, error) {
 	if parsed, err := url.Parse(server); err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" {
-		return nil, misuse("%q is not of the form http://host:port", server)
+		return nil, misuse("%q is not of the form http://host:port or https://host:port", server)
 	}
 	if options.Timeout == 0 {
 		options.Timeout = 30 * time.Second
@@ -57,6 +59,13 @@ func New(server string, options Options) (*Client, error) {
 	if options.HTTPClient == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 256, 256
+		if options.CAFile != "" {
+			authorities, err := authoritiesOf(options.CAFile)
+			if err != nil {
+				return nil, err
+			}
+			transport.TLSClientConfig = &tls.Config{RootCAs: authorities}
+		}
 		options.HTTPClient = &http.Client{Transport: transport}
 	}
 	options.Retry = options.Retry.withDefaults()
@@ -71,31 +80,50 @@ func New(server string, options Options) (*Client, error) {
 	if err != nil {
 		return nil, misuse("%q cannot be used: %v", server, err)
 	}
-	return &Client{client, options}, nil
+	return &Client{wire: client, options: options}, nil
 }
 
-// BeginOptions says how a transaction begins. The zero value is a serializable transaction on all stores.
+func authoritiesOf(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, misuse("the CA file cannot be read: %v", err)
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(text) {
+		return nil, misuse("the CA file %s has no PEM certificate", file)
+	}
+	return authorities, nil
+}
+
+// BeginOptions configures a transaction. The zero value is a serializable transaction on all stores.
 type BeginOptions struct {
 	// Stores that it will use; all of the namespace if empty.
 	Stores []string
 	// Isolation level; Serializable if empty.
 	Isolation Isolation
-	// Session of an earlier commit whose writes must be visible.
+	// Session is the token of a commit that the snapshots must include, instead of this client's own latest one.
 	Session string
-	// Wait is how long to wait for that.
+	// Wait is how long to wait until the snapshots include it; 0 means 5 s.
 	Wait time.Duration
+	// Traceparent is the W3C trace context of the caller: sent with the commit, and kept in the log.
+	Traceparent string
 }
 
-// Begin begins a transaction at the service, which gives the snapshots.
+// Begin begins a transaction at the service, which chooses the snapshots. They include what this client has committed
+// to these stores.
 func (c *Client) Begin(ctx context.Context, options BeginOptions) (*Transaction, error) {
 	txn := newTransaction(c, "", options.Isolation)
 	body := wire.BeginRequest{Isolation: &txn.isolation}
 	if len(options.Stores) > 0 {
 		body.Stores = &options.Stores
 	}
+	if options.Session == "" && !c.options.IgnoreOwnWrites {
+		options.Session = c.session.token(options.Stores)
+	}
 	if options.Session != "" {
 		body.Session = &options.Session
 	}
+	txn.Traceparent = options.Traceparent
 	if options.Wait > 0 {
 		wait := milliseconds(options.Wait)
 		body.WaitMs = &wait
@@ -110,129 +138,124 @@ func (c *Client) Begin(ctx context.Context, options BeginOptions) (*Transaction,
 	return txn, nil
 }
 
-// BeginLocal begins a transaction without asking: under an id minted here and without snapshots. Such a transaction may
-// use tracked stores only, no ranges, and read nothing at level Snapshot.
+// BeginLocal begins a transaction without a request: with an id created here and without snapshots. Such a transaction
+// is limited to tracked stores, to reads of single rows, and to levels other than Snapshot if it reads.
 func (c *Client) BeginLocal(isolation Isolation) *Transaction {
 	return newTransaction(c, uuid.Must(uuid.NewV7()).String(), isolation)
 }
 
-// Run runs work in a transaction and commits it; on a retryable abort again, on fresh reads, with growing waits. The
-// work may run several times, and must have no other effect than on its transaction and on what it sets for its caller.
-// It returns what work returns, and *TransactionAborted for a final abort or the last attempt's. An existing or missing
-// row is final for work that read nothing: it would write the same again.
+// Run runs work in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with
+// growing waits, so its only effects must be on its transaction and on variables that it sets each time. Run returns
+// the error of the work, and *TransactionAborted after a final abort or the last attempt. row_exists and row_missing
+// are final if the work read nothing, or if a fresh read did not help.
 func (c *Client) Run(ctx context.Context, options BeginOptions, work func(context.Context, *Transaction) error) (*Committed, error) {
-	failed := 0
-	pause := func(asked time.Duration, err error) error {
-		failed++
-		wait, again := c.options.Retry.wait(failed, asked)
-		if !again {
-			return err
-		}
-		return sleep(ctx, wait)
-	}
-	patiently := func(ask func() error) error {
-		for {
-			err := ask()
-			var unavailable *Unavailable
-			if ctx.Err() != nil || !errors.As(err, &unavailable) {
-				return err
-			}
-			if err := pause(unavailable.RetryAfter(), err); err != nil {
-				return err
-			}
-		}
-	}
+	attempts := attempts{policy: c.options.Retry, report: c.options.OnAttempt}
 	for {
 		var txn *Transaction
-		if err := patiently(func() (err error) { txn, err = c.Begin(ctx, options); return err }); err != nil {
+		begin := func() (err error) { txn, err = c.Begin(ctx, options); return err }
+		if err := attempts.available(ctx, "", begin); err != nil {
 			return nil, err
 		}
 		if err := work(ctx, txn); err != nil {
-			return nil, err
+			return nil, attempts.failed(txn.id, err)
 		}
 		prepared, err := txn.Prepare()
 		if err != nil {
-			return nil, err
+			return nil, attempts.failed(txn.id, err)
 		}
-		// Nothing was decided while it is unavailable, so the same may be sent again: the id makes that safe.
+		// *Unavailable means that nothing was decided. The id makes it safe to send the same request again.
 		var verdict Verdict
-		if err := patiently(func() (err error) { verdict, err = c.Commit(ctx, prepared); return err }); err != nil {
+		commit := func() (err error) { verdict, err = c.Commit(ctx, prepared); return err }
+		if err := attempts.available(ctx, txn.id, commit); err != nil {
 			return nil, err
 		}
 		if committed, ok := verdict.(*Committed); ok {
+			attempts.committed(committed)
 			return committed, nil
 		}
-		aborted := verdict.(*Aborted)
-		// A fence of ours means that the request was lost on its way: the work itself was not refused.
-		again := aborted.Reason == "fenced"
-		if aborted.Retryable {
-			again = !(txn.Blind() && (aborted.Reason == "row_exists" || aborted.Reason == "row_missing"))
-		}
-		if !again {
-			return nil, &TransactionAborted{aborted}
-		}
-		if err := pause(aborted.RetryAfter, &TransactionAborted{aborted}); err != nil {
+		if err := attempts.aborted(ctx, txn, verdict.(*Aborted)); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// Commit asks for the verdict of a prepared commit. It may be repeated: the same id gets the same answer.
+// Commit asks for the verdict of a prepared commit. It may be repeated: the same id gets the same verdict.
 func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict, error) {
 	parameters := wire.TxnCommitParams{}
 	if c.options.ClientName != "" {
 		parameters.TribunalClient = &c.options.ClientName
 	}
-	answer := ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context) (*response, error) {
+	if prepared.Traceparent != "" {
+		parameters.Traceparent = &prepared.Traceparent
+	}
+	reply := ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context) (*response, error) {
 		return c.wire.TxnCommit(ctx, prepared.TxnID, &parameters, prepared.Request)
 	})
-	if lost := answer.lost(); lost != nil {
-		return c.resolve(ctx, prepared.TxnID, lost)
+	if lost := reply.lost(); lost != nil {
+		return c.recorded(c.resolve(ctx, prepared.TxnID, lost))
 	}
-	return verdict(answer)
+	return c.recorded(verdict(reply))
 }
 
-// Result is the answer to one commit of a batch: a verdict, or why there is none.
+// Result is the result of one commit of a batch: its verdict, or an error.
 type Result struct {
 	Verdict Verdict
 	Err     error
 }
 
-// Batch asks for many verdicts in one request; answers in the same order.
+// Batch asks for many verdicts in one request. The results have the order of the commits. A trace context is sent if
+// all commits have the same one.
 func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result, error) {
 	body := wire.BatchCommitRequest{Txns: make([]wire.BatchTxn, 0, len(commits))}
-	for _, commit := range commits {
+	header := http.Header{}
+	if c.options.ClientName != "" {
+		header.Set("Tribunal-Client", c.options.ClientName)
+	}
+	for at, commit := range commits {
 		request := commit.Request
 		body.Txns = append(body.Txns, wire.BatchTxn{
 			TxnID: commit.TxnID, Isolation: request.Isolation, Snapshots: request.Snapshots, Priority: request.Priority,
 			Ack: request.Ack, Epoch: request.Epoch, Reads: request.Reads, Ranges: request.Ranges, Writes: request.Writes,
 		})
+		switch {
+		case at == 0 && commit.Traceparent != "":
+			header.Set("Traceparent", commit.Traceparent)
+		case commit.Traceparent != commits[0].Traceparent:
+			header.Del("Traceparent")
+		}
 	}
-	answer := ask[wire.BatchCommitResponse](ctx, c, 0, func(ctx context.Context) (*response, error) {
-		return c.wire.BatchCommit(ctx, body)
+	withHeader := func(_ context.Context, request *http.Request) error {
+		for name, values := range header {
+			request.Header[name] = values
+		}
+		return nil
+	}
+	reply := ask[wire.BatchCommitResponse](ctx, c, 0, func(ctx context.Context) (*response, error) {
+		return c.wire.BatchCommit(ctx, body, withHeader)
 	})
 	results := make([]Result, len(commits))
-	if lost := answer.lost(); lost != nil {
+	if lost := reply.lost(); lost != nil {
 		for at, commit := range commits {
-			results[at].Verdict, results[at].Err = c.resolve(ctx, commit.TxnID, lost)
+			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commit.TxnID, lost))
 		}
 		return results, nil
 	}
-	answers, err := settled(answer)
+	outcomes, err := settled(reply)
 	if err != nil {
 		return nil, err
 	}
-	if len(answers.Results) != len(commits) {
-		return nil, misbehaved("%d results for %d commits", len(answers.Results), len(commits))
+	if len(outcomes.Results) != len(commits) {
+		return nil, misbehaved("%d results for %d commits", len(outcomes.Results), len(commits))
 	}
-	for at := range answers.Results {
-		results[at].Verdict, results[at].Err = verdictOf(&answers.Results[at], false)
+	for at := range outcomes.Results {
+		found, err := verdictOf(&outcomes.Results[at], false, reply.header.Get("Traceparent"))
+		results[at].Verdict, results[at].Err = c.recorded(found, err)
 	}
 	return results, nil
 }
 
-// Status asks what became of a transaction, waiting at most wait for a verdict. With fence, one that never arrived
-// never will.
+// Status returns the state of a transaction, after waiting at most wait for its verdict. With fence, a transaction that
+// has not arrived can no longer commit.
 func (c *Client) Status(ctx context.Context, txnID string, fence bool, wait time.Duration) (Status, error) {
 	waitMs := milliseconds(wait)
 	parameters := wire.TxnStatusParams{Fence: &fence, WaitMs: &waitMs}
@@ -246,42 +269,44 @@ func (c *Client) Status(ctx context.Context, txnID string, fence bool, wait time
 	case wire.TxnStateInFlight, wire.TxnStateUnknown, wire.TxnStateUnknownExpired:
 		return Status{State: outcome.Status}, nil
 	}
-	verdict, err := verdictOf(outcome, true)
+	verdict, err := verdictOf(outcome, true, "")
 	return Status{verdict, outcome.Status}, err
 }
 
-// Abort records that a transaction will never commit, and returns what stands.
+// Abort aborts a transaction unless it has its verdict already, and returns the verdict.
 func (c *Client) Abort(ctx context.Context, txnID string) (Verdict, error) {
 	return verdict(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context) (*response, error) {
 		return c.wire.TxnAbort(ctx, txnID)
 	}))
 }
 
-// Validate asks whether a commit would pass now, alone: would_commit or would_abort. Changes nothing.
+// Validate tells whether a commit would pass now if it were alone: would_commit or would_abort. It changes nothing.
 func (c *Client) Validate(ctx context.Context, prepared *PreparedCommit) (*wire.TxnOutcome, error) {
 	return settled(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context) (*response, error) {
 		return c.wire.TxnValidate(ctx, prepared.TxnID, prepared.Request)
 	}))
 }
 
-// Row reads a row of an embedded store, outside any transaction; nil if it is absent.
+// Row reads a row of an embedded store as it is now, outside any transaction; nil if it is absent.
 func (c *Client) Row(ctx context.Context, store, key string) (*Row, error) {
 	if key == "" || key == "." || key == ".." {
-		// No path has such a last segment: dots are resolved before it is sent.
+		// A path cannot end with such a segment: dots are resolved before the request is sent.
 		page, err := c.Rows(ctx, store, key, key+"\x00", 1)
 		if err != nil || len(page.Rows) == 0 {
 			return nil, err
 		}
 		return &page.Rows[0], nil
 	}
-	answer := ask[wire.Row](ctx, c, 0, func(ctx context.Context) (*response, error) {
-		return c.wire.GetRow(ctx, store, key)
+	found, err := retrying(ctx, c, func() (*wire.Row, error) {
+		reply := ask[wire.Row](ctx, c, 0, func(ctx context.Context) (*response, error) {
+			return c.wire.GetRow(ctx, store, key)
+		})
+		// A missing row is a result; a missing store is a mistake and has a code of its own.
+		if reply.problem != nil && reply.problem.Code == "row_missing" {
+			return &wire.Row{}, nil
+		}
+		return settled(reply)
 	})
-	// Absence of the row is an answer; absence of the store is a mistake, and comes with a code of its own.
-	if answer.problem != nil && answer.problem.Code == "row_missing" {
-		return nil, nil
-	}
-	found, err := settled(answer)
 	if err != nil || found.Version == nil {
 		return nil, err
 	}
@@ -291,15 +316,15 @@ func (c *Client) Row(ctx context.Context, store, key string) (*Row, error) {
 
 // RowPage has rows in key order.
 type RowPage struct {
-	// Applied is the snapshot that they reflect.
+	// Applied is the snapshot that the rows reflect.
 	Applied Epoch
 	Rows    []Row
-	// More says that there are further rows in the range.
+	// More is set if the range has more rows.
 	More bool
 }
 
-// Rows reads at most limit rows of start..end of an embedded store, outside any transaction; an empty end goes to the
-// end of the store.
+// Rows reads at most limit rows of start..end of an embedded store as they are now, outside any transaction. An empty
+// end is the end of the store.
 func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) (*RowPage, error) {
 	limit32 := int32(limit)
 	parameters := wire.ListRowsParams{Limit: &limit32}
@@ -309,9 +334,11 @@ func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) 
 	if end != "" {
 		parameters.End = &end
 	}
-	answer, err := settled(ask[wire.RowPage](ctx, c, 0, func(ctx context.Context) (*response, error) {
-		return c.wire.ListRows(ctx, store, &parameters)
-	}))
+	answer, err := retrying(ctx, c, func() (*wire.RowPage, error) {
+		return settled(ask[wire.RowPage](ctx, c, 0, func(ctx context.Context) (*response, error) {
+			return c.wire.ListRows(ctx, store, &parameters)
+		}))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -334,14 +361,14 @@ func (c *Client) DeclareStore(ctx context.Context, store string, declaration wir
 	}))
 }
 
-// Store returns where a store stands.
+// Store returns the state of a store.
 func (c *Client) Store(ctx context.Context, store string) (*wire.StoreInfo, error) {
 	return settled(ask[wire.StoreInfo](ctx, c, 0, func(ctx context.Context) (*response, error) {
 		return c.wire.GetStore(ctx, store)
 	}))
 }
 
-// Stores returns all stores of the namespace.
+// Stores returns the state of all stores of the namespace.
 func (c *Client) Stores(ctx context.Context) ([]wire.StoreInfo, error) {
 	list, err := settled(ask[wire.StoreList](ctx, c, 0, func(ctx context.Context) (*response, error) {
 		return c.wire.ListStores(ctx)
@@ -352,7 +379,7 @@ func (c *Client) Stores(ctx context.Context) ([]wire.StoreInfo, error) {
 	return list.Stores, nil
 }
 
-// resolve settles a transaction whose reply was lost: it committed, or a fence makes sure that it never does.
+// resolve settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does.
 func (c *Client) resolve(ctx context.Context, txnID string, lost error) (Verdict, error) {
 	deadline := time.Now().Add(c.options.ResolveTimeout)
 	for failed := 1; time.Now().Before(deadline); failed++ {
@@ -371,7 +398,8 @@ func (c *Client) resolve(ctx context.Context, txnID string, lost error) (Verdict
 		case errors.As(err, &unavailable):
 			lost = err
 		default:
-			return nil, err
+			// Another request would fail the same way, and the commit may have arrived.
+			return nil, &OutcomeUnknown{txnID, err}
 		}
 		if err := sleep(ctx, c.options.Retry.step(failed)); err != nil {
 			return nil, &OutcomeUnknown{txnID, err}
@@ -380,85 +408,30 @@ func (c *Client) resolve(ctx context.Context, txnID string, lost error) (Verdict
 	return nil, &OutcomeUnknown{txnID, lost}
 }
 
-type response = http.Response
-
-// answer is an answer of 2xx, or a status with a problem, or none.
-type answer[T any] struct {
-	data   *T
-	header http.Header
-	// status is that of a refusal.
-	status  int
-	problem *Problem
-	// err is why there is no answer, or none that can be read.
-	err       error
-	neverSent bool
-	// garbled says that an answer came which does not fit the API.
-	garbled bool
+// recorded records a commit in the session.
+func (c *Client) recorded(verdict Verdict, err error) (Verdict, error) {
+	if committed, ok := verdict.(*Committed); ok && err == nil {
+		c.session.record(committed)
+	}
+	return verdict, err
 }
 
-// ask asks, within the time-out. It never repeats.
-func ask[T any](ctx context.Context, c *Client, wait time.Duration, call func(context.Context) (*response, error)) answer[T] {
-	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout+max(wait, 0))
-	defer cancel()
-	response, err := call(ctx)
-	if err != nil {
-		var network *net.OpError
-		return answer[T]{err: err, neverSent: errors.As(err, &network) && network.Op == "dial"}
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
-	if err != nil {
-		return answer[T]{err: err}
-	}
-	if response.StatusCode/100 != 2 {
-		problem := new(Problem)
-		if json.Unmarshal(body, problem) != nil || problem.Code == "" {
-			// Somebody between us and the service has answered.
-			problem = nil
+// retrying repeats a read while the service is unavailable.
+func retrying[T any](ctx context.Context, c *Client, read func() (*T, error)) (*T, error) {
+	for failed := 1; ; failed++ {
+		found, err := read()
+		var unavailable *Unavailable
+		if err == nil || ctx.Err() != nil || !errors.As(err, &unavailable) {
+			return found, err
 		}
-		return answer[T]{status: response.StatusCode, problem: problem}
+		pause, again := c.options.Retry.wait(failed, unavailable.RetryAfter())
+		if !again {
+			return nil, err
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return nil, err
+		}
 	}
-	data := new(T)
-	if err := json.Unmarshal(body, data); err != nil {
-		return answer[T]{err: err, garbled: true}
-	}
-	return answer[T]{data: data, header: response.Header}
-}
-
-// lost tells why nobody knows what became of a commit; nil if the answer says it.
-func (a answer[T]) lost() error {
-	switch {
-	case a.err != nil && !a.neverSent && !a.garbled:
-		return a.err
-	// 409: the same id waits for its verdict. The others: taken in or not, nobody can tell.
-	case slices.Contains([]int{409, 500, 502, 504}, a.status):
-		return errors.New("status " + strconv.Itoa(a.status))
-	}
-	return nil
-}
-
-func settled[T any](a answer[T]) (*T, error) {
-	switch {
-	case a.data != nil:
-		return a.data, nil
-	case a.garbled:
-		return nil, misbehaved("%v", a.err)
-	case a.err != nil:
-		return nil, &Unavailable{Err: a.err}
-	case a.problem != nil:
-		return nil, errorOf(*a.problem)
-	case a.status >= 500:
-		return nil, &Unavailable{Err: fmt.Errorf("status %d", a.status)}
-	}
-	return nil, misbehaved("status %d without a problem", a.status)
-}
-
-func verdict(a answer[wire.TxnOutcome]) (Verdict, error) {
-	outcome, err := settled(a)
-	if err != nil {
-		return nil, err
-	}
-	return verdictOf(outcome, a.header.Get("Idempotency-Replayed") == "true")
 }
 
 func rowOf(row *wire.Row) (Row, error) {

@@ -8,10 +8,10 @@ import (
 	"tribunal.internal/client/wire"
 )
 
-// Problem is why there is no decision, as the service says it (RFC 9457).
+// Problem is the service's description of an error (RFC 9457).
 type Problem = wire.Problem
 
-// ClientMistake says that the request is wrong and will be wrong again: Problem.Errors says where.
+// ClientMistake is the error of a request that is wrong and would be in a retry; Problem.Errors has the details.
 type ClientMistake struct {
 	Problem Problem
 }
@@ -30,12 +30,12 @@ func (e *ClientMistake) Error() string {
 	return text
 }
 
-// Code is what happened, for programs: unknown_store, log_truncated and so on.
+// Code is the code of the error, for programs: unknown_store, log_truncated and so on.
 func (e *ClientMistake) Code() string { return e.Problem.Code }
 
-// Unavailable says that nothing was decided; the same request may work later.
+// Unavailable is the error of a request that decided nothing; the same request may succeed later.
 type Unavailable struct {
-	// Problem is what the service said; nil if it could not be reached.
+	// Problem is the service's problem document; nil if the service could not be reached.
 	Problem *Problem
 	// Err is why it could not be reached.
 	Err error
@@ -50,7 +50,7 @@ func (e *Unavailable) Error() string {
 
 func (e *Unavailable) Unwrap() error { return e.Err }
 
-// RetryAfter is when to try again.
+// RetryAfter is how long to wait before a retry.
 func (e *Unavailable) RetryAfter() time.Duration {
 	if e.Problem == nil || e.Problem.RetryAfterMs == nil {
 		return 0
@@ -58,8 +58,7 @@ func (e *Unavailable) RetryAfter() time.Duration {
 	return time.Duration(*e.Problem.RetryAfterMs) * time.Millisecond
 }
 
-// OutcomeUnknown says that the transaction may or may not have committed, and nobody could be asked. Ask for its status
-// by its id.
+// OutcomeUnknown is the error of a commit whose outcome is not known. Its status can be requested by its id.
 type OutcomeUnknown struct {
 	TxnID string
 	Err   error
@@ -71,7 +70,7 @@ func (e *OutcomeUnknown) Error() string {
 
 func (e *OutcomeUnknown) Unwrap() error { return e.Err }
 
-// TransactionAborted is the end of Run: the transaction aborted, for good or once too often.
+// TransactionAborted is the error of a Run without a commit: the last abort was final, or the retries are used up.
 type TransactionAborted struct {
 	Aborted *Aborted
 }
@@ -85,18 +84,18 @@ func (e *TransactionAborted) Error() string {
 	return text
 }
 
-// ServerMisbehaved says that the server's answer makes no sense to this client.
+// ServerMisbehaved is the error of a response that violates the API.
 type ServerMisbehaved struct {
 	Text string
 }
 
-func (e *ServerMisbehaved) Error() string { return "unexpected answer: " + e.Text }
+func (e *ServerMisbehaved) Error() string { return "unexpected response: " + e.Text }
 
 func misbehaved(format string, arguments ...any) error {
 	return &ServerMisbehaved{Text: fmt.Sprintf(format, arguments...)}
 }
 
-// Misuse says that the client was used in a way that cannot work.
+// Misuse is the error of a client that is used or configured in a way that cannot work.
 type Misuse struct {
 	Text string
 }

@@ -14,7 +14,7 @@ func keyFields(key string) (text, inBase64 *string) {
 	return nil, &encoded
 }
 
-// keyOf joins the two wire fields of a key; false if neither is there.
+// keyOf joins the two wire fields of a key; false if both are absent.
 func keyOf(text, inBase64 *string) (string, bool, error) {
 	switch {
 	case text != nil:
@@ -24,7 +24,7 @@ func keyOf(text, inBase64 *string) (string, bool, error) {
 	}
 	key, err := base64.StdEncoding.DecodeString(*inBase64)
 	if err != nil {
-		return "", false, misbehaved("%q where base64 was due", *inBase64)
+		return "", false, misbehaved("%q where base64 was expected", *inBase64)
 	}
 	return string(key), true, nil
 }

@@ -328,7 +328,7 @@ func prepared(t *testing.T, txns ...*tribunal.Transaction) []*tribunal.PreparedC
 	return commits
 }
 
-func TestTheLogIsReadInOrderFromACheckpointAndWaitsForWhatComes(t *testing.T) {
+func TestTheLogIsReadInOrderFromAnOffsetAndWaitsForWhatComes(t *testing.T) {
 	client, prefix, ctx := connected(t), freshPrefix(), t.Context()
 	first := put(t, client, prefix+"a", 1).LSN["kv"]
 	put(t, client, prefix+"b", 2)
@@ -349,7 +349,7 @@ func TestTheLogIsReadInOrderFromACheckpointAndWaitsForWhatComes(t *testing.T) {
 		}
 		note(record)
 	}
-	equal(t, "checkpoint", page.Checkpoint(), page.Head())
+	equal(t, "offset", page.Offset(), page.Head())
 
 	done := make(chan struct{})
 	go func() {
@@ -361,7 +361,7 @@ func TestTheLogIsReadInOrderFromACheckpointAndWaitsForWhatComes(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	tail := client.Log("kv", tribunal.LogOptions{After: page.Checkpoint()})
+	tail := client.Log("kv", tribunal.LogOptions{After: page.Offset()})
 	for record, err := range tail.Follow(ctx) {
 		if err != nil {
 			t.Fatal(err)

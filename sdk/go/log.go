@@ -37,25 +37,25 @@ type LogWrite struct {
 	Value json.RawMessage
 }
 
-// LogOptions says how a log is read.
+// LogOptions configures a log reader.
 type LogOptions struct {
-	// After is the checkpoint: the position of the last record that was dealt with. 0 is before the first.
+	// After is the offset: the position of the last record that was processed. 0 is before the first.
 	After LSN
-	// Wait is how long one question waits for a record; 0 means 10 s, below 0 does not wait.
+	// Wait is how long one request waits for a record; 0 means 10 s, a negative value does not wait.
 	Wait time.Duration
-	// PageMax bounds the records of one answer; 0 means 1000.
+	// PageMax bounds the records of one response; 0 means 1000.
 	PageMax int
 }
 
-// LogReader reads a store's log in order. Keep [LogReader.Checkpoint] with what you made of the records, and pass it as
-// After next time.
+// LogReader reads a store's log in order. Keep [LogReader.Offset] together with the results of your processing, and pass
+// it as After to resume.
 type LogReader struct {
-	client     *Client
-	store      string
-	options    LogOptions
-	checkpoint LSN
-	head       LSN
-	page       []LogRecord
+	client  *Client
+	store   string
+	options LogOptions
+	offset  LSN
+	head    LSN
+	page    []LogRecord
 }
 
 // Log returns a reader of a store's log.
@@ -66,17 +66,17 @@ func (c *Client) Log(store string, options LogOptions) *LogReader {
 	if options.PageMax == 0 {
 		options.PageMax = 1000
 	}
-	return &LogReader{client: c, store: store, options: options, checkpoint: options.After}
+	return &LogReader{client: c, store: store, options: options, offset: options.After}
 }
 
-// Checkpoint is the position of the last record returned.
-func (r *LogReader) Checkpoint() LSN { return r.checkpoint }
+// Offset is the position of the last record returned.
+func (r *LogReader) Offset() LSN { return r.offset }
 
-// Head is the last position of the log, as of the last question.
+// Head is the last position of the log, as of the last request.
 func (r *LogReader) Head() LSN { return r.head }
 
-// Next returns the next record; io.EOF if there was none in time, after which it may be asked again. It waits out a
-// service that is unavailable, within the client's RetryPolicy.
+// Next returns the next record; io.EOF if there is none in time, after which it may be called again. It retries while
+// the service is unavailable, within the client's RetryPolicy.
 func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 	if len(r.page) == 0 {
 		if err := r.fetch(ctx); err != nil {
@@ -88,16 +88,16 @@ func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 	}
 	record := r.page[0]
 	r.page = r.page[1:]
-	r.checkpoint = record.LSN
+	r.offset = record.LSN
 	return &record, nil
 }
 
-// All yields the records up to the end of the log: to where there was none in time.
+// All yields the records up to the end of the log: until none arrives in time.
 func (r *LogReader) All(ctx context.Context) iter.Seq2[*LogRecord, error] {
 	return r.each(ctx, true)
 }
 
-// Follow yields records for ever, until the context ends or an error.
+// Follow yields records until the context ends or an error occurs.
 func (r *LogReader) Follow(ctx context.Context) iter.Seq2[*LogRecord, error] {
 	return r.each(ctx, false)
 }
@@ -120,40 +120,30 @@ func (r *LogReader) each(ctx context.Context, ends bool) iter.Seq2[*LogRecord, e
 }
 
 func (r *LogReader) fetch(ctx context.Context) error {
-	after := strconv.FormatUint(uint64(r.checkpoint), 10)
+	after := strconv.FormatUint(uint64(r.offset), 10)
 	limit, wait := int32(r.options.PageMax), milliseconds(r.options.Wait)
 	parameters := wire.LogPullParams{Store: r.store, After: &after, Limit: &limit, WaitMs: &wait}
-	for failed := 1; ; failed++ {
-		page, err := settled(ask[wire.LogPage](ctx, r.client, r.options.Wait, func(ctx context.Context) (*response, error) {
+	page, err := retrying(ctx, r.client, func() (*wire.LogPage, error) {
+		return settled(ask[wire.LogPage](ctx, r.client, r.options.Wait, func(ctx context.Context) (*response, error) {
 			return r.client.wire.LogPull(ctx, &parameters)
 		}))
-		if err == nil {
-			return r.take(page)
-		}
-		var unavailable *Unavailable
-		if ctx.Err() != nil || !errors.As(err, &unavailable) {
-			return err
-		}
-		pause, again := r.client.options.Retry.wait(failed, unavailable.RetryAfter())
-		if !again {
-			return err
-		}
-		if err := sleep(ctx, pause); err != nil {
-			return err
-		}
+	})
+	if err != nil {
+		return err
 	}
+	return r.take(page)
 }
 
-// take reads records, which must follow each other without a gap.
+// take converts records, which must follow each other without a gap.
 func (r *LogReader) take(page *wire.LogPage) error {
 	fields := reader{}
 	r.head = LSN(fields.number(&page.HeadLsn))
 	records := make([]LogRecord, 0, len(page.Records))
-	due := r.checkpoint
+	due := r.offset
 	for _, record := range page.Records {
 		due++
 		if LSN(fields.number(&record.Lsn)) != due || LSN(fields.number(&record.PrevLsn)) != due-1 {
-			return misbehaved("log record %s (behind %s) where %d was due", record.Lsn, record.PrevLsn, due)
+			return misbehaved("log record %s (after %s) where %d was expected", record.Lsn, record.PrevLsn, due)
 		}
 		writes := make([]LogWrite, 0, len(record.Writes))
 		for _, write := range record.Writes {
@@ -183,7 +173,7 @@ func (r *LogReader) take(page *wire.LogPage) error {
 	return fields.err
 }
 
-// valueOf joins the two wire fields of a value; a binary one keeps the form in which it is stored.
+// valueOf joins the two wire fields of a value; a binary value keeps the form in which it is stored.
 func valueOf(value json.RawMessage, inBase64 *string) json.RawMessage {
 	if inBase64 == nil {
 		return value

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// RetryPolicy bounds repetition. Waits are exponential with full jitter.
+// RetryPolicy bounds retries. Waits are exponential with full jitter.
 type RetryPolicy struct {
-	// AttemptsMax bounds the attempts in all; 1 tries once; 0 means 50.
+	// AttemptsMax bounds the number of attempts; 1 disables retries; 0 means 50.
 	AttemptsMax int
-	// WaitMin bounds the first wait, each further one doubles; 0 means 1 ms.
+	// WaitMin bounds the first wait; the bound doubles with each further one; 0 means 1 ms.
 	WaitMin time.Duration
 	// WaitMax bounds the longest wait; 0 means 200 ms.
 	WaitMax time.Duration
@@ -31,14 +31,14 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 	return p
 }
 
-// step draws the wait behind the failed-th failed attempt.
+// step draws the wait after the failed-th failed attempt.
 func (p RetryPolicy) step(failed int) time.Duration {
 	bound := min(p.WaitMin<<min(failed-1, 16), p.WaitMax)
-	// All of it is random, so that losers of one conflict do not meet again.
+	// The whole step is random, so that the losers of one conflict do not collide again.
 	return time.Duration(rand.Int64N(int64(bound) + 1))
 }
 
-// wait draws the same, never shorter than what the service asked for; false when that attempt was the last.
+// wait draws the same, at least what the service asked for; false if that attempt was the last.
 func (p RetryPolicy) wait(failed int, asked time.Duration) (time.Duration, bool) {
 	if failed >= p.AttemptsMax {
 		return 0, false

@@ -20,10 +20,10 @@ const (
 	Serializable   = wire.IsolationLevelSerializable
 )
 
-// Ack says when a commit is answered.
+// Ack tells when a commit returns.
 type Ack = wire.Ack
 
-// When a commit is answered: when it is durable, or when every store has applied it, too.
+// When a commit returns: once it is durable, or once every store has applied it.
 const (
 	AckDurable = wire.Durable
 	AckApplied = wire.Applied
@@ -41,12 +41,14 @@ type Row struct {
 // Decode reads the value into a variable, as json.Unmarshal does.
 func (r *Row) Decode(into any) error { return json.Unmarshal(r.Value, into) }
 
-// PreparedCommit is a commit that can be sent again, and in a batch: the same id and body get the same answer.
+// PreparedCommit is a commit that can be repeated, or sent in a batch: the same id and body get the same verdict.
 type PreparedCommit struct {
 	// TxnID names the transaction, and is the idempotency key.
 	TxnID string
 	// Request is the request's body.
 	Request wire.CommitRequest
+	// Traceparent is the W3C trace context of the caller.
+	Traceparent string
 }
 
 type rowName struct{ store, key string }
@@ -58,16 +60,18 @@ type seen struct {
 	value json.RawMessage
 }
 
-// Transaction collects what was observed and what is to be written, in memory, until it commits. Forgetting it is how
-// to give up: nothing of it exists anywhere else. It is not safe for concurrent use.
+// Transaction collects reads and writes in memory until the commit. To give up, drop it: it exists nowhere else. It is
+// not safe for concurrent use.
 //
-// A write that cannot work (a value that is no JSON, an insert behind an insert) is a *Misuse that [Transaction.Err],
+// A write that cannot work (a value that JSON cannot represent, a second insert) is a *Misuse that [Transaction.Err],
 // [Transaction.Prepare] and [Transaction.Commit] return; the first one is kept.
 type Transaction struct {
-	// Priority is a weight for conflict rules that look at it, 0 to 255; nil is 100.
+	// Priority is a weight for conflict rules that use it, 0 to 255; nil is 100.
 	Priority *int32
-	// Ack says when the commit is answered; empty is AckDurable.
+	// Ack tells when the commit returns; empty is AckDurable.
 	Ack Ack
+	// Traceparent is the W3C trace context of the caller: sent with the commit, and kept in the log.
+	Traceparent string
 
 	client    *Client
 	id        string
@@ -94,7 +98,7 @@ func newTransaction(client *Client, id string, isolation Isolation) *Transaction
 	}
 }
 
-// ID is the transaction's id, by which its outcome can be asked for.
+// ID is the transaction's id, by which its status can be requested.
 func (t *Transaction) ID() string { return t.id }
 
 // Snapshot returns the snapshot of a store; false if it was not named at Begin.
@@ -107,14 +111,14 @@ func (t *Transaction) Snapshot(store string) (Epoch, bool) {
 // Err returns the first misuse.
 func (t *Transaction) Err() error { return t.err }
 
-// ReadOnly tells whether nothing would be written.
+// ReadOnly tells whether the transaction writes nothing.
 func (t *Transaction) ReadOnly() bool { return len(t.writes) == 0 }
 
-// Blind tells whether nothing was read: the same work would write the same again.
+// Blind tells whether the transaction has read nothing.
 func (t *Transaction) Blind() bool { return len(t.reads) == 0 && len(t.ranges) == 0 }
 
-// Get reads a row of an embedded store, own writes included; nil if it is absent. What was read first stays what is
-// read.
+// Get reads a row of an embedded store, own writes included; nil if it is absent. Later reads of the row return the
+// same.
 func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) {
 	name := rowName{store, key}
 	own, written := t.writes[name]
@@ -132,7 +136,7 @@ func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) 
 			now = seen{found.Version, found.Value}
 		}
 		if read {
-			// A version observed before is kept: if the row has moved since, the commit must notice.
+			// An observed version is kept: if the row has changed since, the commit must detect it.
 			now.version = before.version
 		} else {
 			t.readOrder = append(t.readOrder, name)
@@ -147,8 +151,8 @@ func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) 
 	return row(key, before.version, value), err
 }
 
-// Scan reads at most limit rows of start..end of an embedded store, own writes included, and observes the range as far
-// as it was read. An empty end goes to the end of the store.
+// Scan reads at most limit rows of start..end of an embedded store, own writes included, and observes the part of the
+// range that was read. An empty end is the end of the store.
 func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit int) ([]Row, error) {
 	page, err := t.client.Rows(ctx, store, start, end, limit)
 	if err != nil {
@@ -188,13 +192,13 @@ func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit 
 	return sorted[:min(len(sorted), limit)], nil
 }
 
-// Observe says that the engine read a row in its own storage, with this version, or that it is not there (0). The first
+// Observe records that the engine has read a row in its own storage: its version, or that it is absent (0). The first
 // observation of a row counts.
 func (t *Transaction) Observe(store, key string, version Version) {
 	t.saw(rowName{store, key}, seen{version: version})
 }
 
-// ObserveRange says that the engine read the keys start..end in its own storage; empty bounds are the store's.
+// ObserveRange records that the engine has read the keys start..end in its own storage; empty bounds are the store's.
 func (t *Transaction) ObserveRange(store, start, end string) {
 	if name := [3]string{store, start, end}; !t.rangeNames[name] {
 		t.rangeNames[name] = true
@@ -218,13 +222,13 @@ func (t *Transaction) Update(store, key string, value any) { t.write(store, key,
 // Put creates or replaces a row.
 func (t *Transaction) Put(store, key string, value any) { t.write(store, key, wire.Put, value) }
 
-// Add adds to an integer row; two adds never conflict.
+// Add adds to an integer row; adds do not conflict with each other. The transaction aborts if the row is missing.
 func (t *Transaction) Add(store, key string, delta int64) { t.write(store, key, wire.Add, delta) }
 
 // Delete removes a row; the transaction aborts if it is missing.
 func (t *Transaction) Delete(store, key string) { t.merge(store, key, pendingWrite{op: wire.Delete}) }
 
-// Commit asks for the verdict. A lost reply is resolved by the transaction's id.
+// Commit asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id.
 func (t *Transaction) Commit(ctx context.Context) (Verdict, error) {
 	prepared, err := t.Prepare()
 	if err != nil {
@@ -233,7 +237,7 @@ func (t *Transaction) Commit(ctx context.Context) (Verdict, error) {
 	return t.client.Commit(ctx, prepared)
 }
 
-// Validate asks whether it would commit now, alone. Changes nothing.
+// Validate tells whether the transaction would commit now if it were alone. It changes nothing.
 func (t *Transaction) Validate(ctx context.Context) (*wire.TxnOutcome, error) {
 	prepared, err := t.Prepare()
 	if err != nil {
@@ -242,10 +246,10 @@ func (t *Transaction) Validate(ctx context.Context) (*wire.TxnOutcome, error) {
 	return t.client.Validate(ctx, prepared)
 }
 
-// Abort records at the service that this transaction will never commit, and returns what stands. Not needed to give up.
+// Abort aborts the transaction at the service, and returns its verdict. It is not needed to give up.
 func (t *Transaction) Abort(ctx context.Context) (Verdict, error) { return t.client.Abort(ctx, t.id) }
 
-// Prepare makes the commit request, for example for [Client.Batch].
+// Prepare creates the commit request, for example for [Client.Batch].
 func (t *Transaction) Prepare() (*PreparedCommit, error) {
 	if t.err != nil {
 		return nil, t.err
@@ -280,7 +284,7 @@ func (t *Transaction) Prepare() (*PreparedCommit, error) {
 		ack := t.Ack
 		request.Ack = &ack
 	}
-	return &PreparedCommit{TxnID: t.id, Request: request}, nil
+	return &PreparedCommit{TxnID: t.id, Request: request, Traceparent: t.Traceparent}, nil
 }
 
 func (t *Transaction) saw(name rowName, what seen) {
@@ -293,7 +297,7 @@ func (t *Transaction) saw(name rowName, what seen) {
 func (t *Transaction) write(store, key string, op wire.WriteOp, value any) {
 	raw, err := json.Marshal(value)
 	if err != nil {
-		t.fail(misuse("the value is no JSON: %v", err))
+		t.fail(misuse("the value cannot be represented in JSON: %v", err))
 		return
 	}
 	t.merge(store, key, pendingWrite{op, raw})

@@ -8,7 +8,7 @@ import (
 )
 
 type (
-	// Epoch is the number of an epoch, and of the snapshot behind it.
+	// Epoch is the number of an epoch, and of the snapshot at its end.
 	Epoch uint64
 	// CSN is the arrival stamp of a transaction.
 	CSN uint64
@@ -18,10 +18,10 @@ type (
 	Version uint64
 )
 
-// Verdict is what the service decided, finally: *Committed or *Aborted.
+// Verdict is the final decision of the service: *Committed or *Aborted.
 type Verdict interface{ isVerdict() }
 
-// Committed is durable and final.
+// Committed is the verdict of a durable transaction.
 type Committed struct {
 	TxnID string
 	// Epoch is the epoch that decided it.
@@ -32,73 +32,80 @@ type Committed struct {
 	Version Version
 	// LSN is the position in the log of each store written.
 	LSN map[string]LSN
-	// Session makes a Begin see this commit.
+	// Session is a token for a Begin elsewhere that must see this commit; this client's own transactions do by default.
 	Session string
-	// Applied says, with AckApplied, whether every store had applied it in time.
+	// Applied is set, with AckApplied, if every store had applied it in time.
 	Applied bool
-	// Replayed says that the verdict had been given before: this was a repetition, or a lost reply was asked for.
+	// Replayed is set if the verdict is an earlier one: the request was a repetition, or its first reply was lost.
 	Replayed bool
+	// Traceparent is the W3C trace context of the server's span, if the request was traced.
+	Traceparent string
 }
 
-// Aborted is final; the transaction left no trace.
+// Aborted is the verdict of a transaction without effect.
 type Aborted struct {
 	TxnID string
+	// Epoch is the epoch that decided it.
+	Epoch Epoch
 	// Reason is read_conflict, write_conflict, range_conflict, row_exists, row_missing and so on.
 	Reason string
-	// Retryable says whether the same work on fresh reads, under a new id, may commit.
+	// Retryable is set if the same work on fresh reads, under a new id, may commit.
 	Retryable bool
 	// RetryAfter is how long to wait before that.
 	RetryAfter time.Duration
 	// Conflicts is what defeated it.
 	Conflicts []Conflict
-	// Replayed says that the verdict had been given before: this was a repetition, or a lost reply was asked for.
+	// Replayed is set if the verdict is an earlier one: the request was a repetition, or its first reply was lost.
 	Replayed bool
+	// Traceparent is the W3C trace context of the server's span, if the request was traced.
+	Traceparent string
 }
 
-// Conflict is one thing that defeated a transaction.
+// Conflict is a row or range that defeated a transaction.
 type Conflict struct {
 	Store string
 	// Key of the row, or the range's start.
 	Key string
-	// End of the range; empty goes to the end of the store.
+	// End of the range; empty is the end of the store.
 	End string
 	// Op is which operation lost: read, range or write.
 	Op string
-	// Stage is the station that found it.
+	// Stage is the stage of the pipeline that found it.
 	Stage string
 	// ReadVersion is what the transaction had read; 0 if nothing.
 	ReadVersion Version
-	// CurrentVersion is what is there now; 0 if nothing, or if the winner is of the same epoch.
+	// CurrentVersion is the row's version now; 0 if it is absent, or if the winner is of the same epoch.
 	CurrentVersion Version
-	// ByTxn is the winner, if it is of the same epoch.
+	// ByTxn is the transaction that won, if it is of the same epoch.
 	ByTxn string
 }
 
 func (*Committed) isVerdict() {}
 func (*Aborted) isVerdict()   {}
 
-// Status is what became of a transaction.
+// Status is the state of a transaction.
 type Status struct {
-	// Verdict is nil if there is none (yet).
+	// Verdict is nil if there is none.
 	Verdict Verdict
-	// State is committed, aborted, in_flight, unknown (it never arrived, but still may) or unknown_expired (nothing is
-	// known of it any more, and nothing can become of it).
+	// State is committed, aborted, in_flight, unknown (it has not arrived, but still may) or unknown_expired (it is no
+	// longer known, and can no longer commit).
 	State wire.TxnState
 }
 
-func verdictOf(outcome *wire.TxnOutcome, replayed bool) (Verdict, error) {
+func verdictOf(outcome *wire.TxnOutcome, replayed bool, traceparent string) (Verdict, error) {
 	r := reader{}
 	switch outcome.Status {
 	case wire.TxnStateCommitted:
 		committed := &Committed{
-			TxnID:    given(outcome.TxnID),
-			Epoch:    Epoch(r.number(outcome.Epoch)),
-			CSN:      CSN(r.number(outcome.Csn)),
-			Version:  Version(r.number(outcome.Version)),
-			LSN:      map[string]LSN{},
-			Session:  given(outcome.Session),
-			Applied:  given(outcome.Applied),
-			Replayed: replayed,
+			TxnID:       given(outcome.TxnID),
+			Epoch:       Epoch(r.number(outcome.Epoch)),
+			CSN:         CSN(r.number(outcome.Csn)),
+			Version:     Version(r.number(outcome.Version)),
+			LSN:         map[string]LSN{},
+			Session:     given(outcome.Session),
+			Applied:     given(outcome.Applied),
+			Replayed:    replayed,
+			Traceparent: traceparent,
 		}
 		for store, lsn := range given(outcome.Lsn) {
 			committed.LSN[store] = LSN(r.number(&lsn))
@@ -106,11 +113,13 @@ func verdictOf(outcome *wire.TxnOutcome, replayed bool) (Verdict, error) {
 		return committed, r.err
 	case wire.TxnStateAborted:
 		aborted := &Aborted{
-			TxnID:      given(outcome.TxnID),
-			Reason:     given(outcome.Reason),
-			Retryable:  given(outcome.Retryable),
-			RetryAfter: time.Duration(given(outcome.RetryAfterMs)) * time.Millisecond,
-			Replayed:   replayed,
+			TxnID:       given(outcome.TxnID),
+			Epoch:       Epoch(r.number(outcome.Epoch)),
+			Reason:      given(outcome.Reason),
+			Retryable:   given(outcome.Retryable),
+			RetryAfter:  time.Duration(given(outcome.RetryAfterMs)) * time.Millisecond,
+			Replayed:    replayed,
+			Traceparent: traceparent,
 		}
 		for _, conflict := range given(outcome.Conflicts) {
 			aborted.Conflicts = append(aborted.Conflicts, Conflict{
@@ -129,10 +138,10 @@ func verdictOf(outcome *wire.TxnOutcome, replayed bool) (Verdict, error) {
 	if outcome.Problem != nil {
 		return nil, errorOf(*outcome.Problem)
 	}
-	return nil, misbehaved("status %s where a verdict was due", outcome.Status)
+	return nil, misbehaved("status %s where a verdict was expected", outcome.Status)
 }
 
-// reader reads fields and keeps the first fault.
+// reader converts wire fields and keeps the first error.
 type reader struct{ err error }
 
 func (r *reader) number(text *string) uint64 {
@@ -141,7 +150,7 @@ func (r *reader) number(text *string) uint64 {
 	}
 	number, err := strconv.ParseUint(*text, 10, 64)
 	if err != nil && r.err == nil {
-		r.err = misbehaved("%q where a number was due", *text)
+		r.err = misbehaved("%q where a number was expected", *text)
 	}
 	return number
 }

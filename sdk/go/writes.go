@@ -7,7 +7,7 @@ import (
 	"tribunal.internal/client/wire"
 )
 
-// pendingWrite is the one operation on a row. Several operations on one row become one, as the API wants.
+// pendingWrite is the merged operation on a row: several operations on one row become one, as the API requires.
 type pendingWrite struct {
 	op wire.WriteOp
 	// value is nil for a delete.
@@ -23,7 +23,7 @@ const (
 	present
 )
 
-// merge puts a further operation behind what the row has so far; nil means that nothing is left to do.
+// merge merges a further operation into the one before; nil if nothing is left to do.
 func merge(before *pendingWrite, next pendingWrite, row known) (*pendingWrite, error) {
 	if before == nil {
 		return &next, nil
@@ -63,7 +63,7 @@ func sum(left, right json.RawMessage) (json.RawMessage, error) {
 	b, errB := strconv.ParseInt(string(right), 10, 64)
 	total := a + b
 	if errA != nil || errB != nil || (b > 0) != (total > a) && b != 0 {
-		return nil, misuse("add needs 64-bit integers whose sum is one, too")
+		return nil, misuse("add needs integers whose sum fits into 64 bits")
 	}
 	return json.RawMessage(strconv.FormatInt(total, 10)), nil
 }

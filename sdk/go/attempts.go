@@ -1,0 +1,120 @@
+package tribunal
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Attempt is the end of one attempt of [Client.Run].
+type Attempt struct {
+	// Number is 1 for the first.
+	Number int
+	// TxnID is empty if no transaction could begin.
+	TxnID string
+	// Verdict is nil if there is an error.
+	Verdict Verdict
+	// Err is the error of the work, or why there is no verdict.
+	Err error
+	// Last is set if no attempt follows.
+	Last bool
+	// Wait is the wait before the next attempt.
+	Wait time.Duration
+}
+
+// attempts counts the attempts of one Run against a policy and reports each.
+type attempts struct {
+	policy RetryPolicy
+	report func(Attempt)
+	// refused has the epochs at which rows were refused as existing or missing.
+	refused map[rowName]Epoch
+	count   int
+}
+
+// available asks until the service is available.
+func (a *attempts) available(ctx context.Context, txnID string, ask func() error) error {
+	for {
+		err := ask()
+		var unavailable *Unavailable
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil || !errors.As(err, &unavailable):
+			return a.failed(txnID, err)
+		}
+		if err := a.pause(ctx, Attempt{TxnID: txnID, Err: err}, unavailable.RetryAfter(), err); err != nil {
+			return err
+		}
+	}
+}
+
+// failed reports an error that ends the run, and returns it.
+func (a *attempts) failed(txnID string, err error) error {
+	a.end(Attempt{TxnID: txnID, Err: err, Last: true})
+	return err
+}
+
+// committed reports the commit.
+func (a *attempts) committed(verdict *Committed) {
+	a.end(Attempt{TxnID: verdict.TxnID, Verdict: verdict, Last: true})
+}
+
+// aborted waits before the next attempt; it returns an error if the abort is final or was the last.
+func (a *attempts) aborted(ctx context.Context, txn *Transaction, verdict *Aborted) error {
+	err := &TransactionAborted{verdict}
+	ended := Attempt{TxnID: txn.id, Verdict: verdict}
+	if !a.mayPass(txn, verdict) {
+		ended.Last = true
+		a.end(ended)
+		return err
+	}
+	return a.pause(ctx, ended, verdict.RetryAfter, err)
+}
+
+// mayPass tells whether another attempt may pass.
+func (a *attempts) mayPass(txn *Transaction, verdict *Aborted) bool {
+	if verdict.Reason == "fenced" {
+		// The client itself fenced the transaction, because the request was lost: the work was not refused.
+		return true
+	}
+	if !verdict.Retryable || verdict.Reason != "row_exists" && verdict.Reason != "row_missing" {
+		return verdict.Retryable
+	}
+	// Work that reads nothing would write the same. Other work gets one fresh read: an attempt whose snapshot has the
+	// epoch that refused the row. If the row is refused again, the work does not depend on what it reads.
+	if txn.Blind() {
+		return false
+	}
+	row := rowName{}
+	if len(verdict.Conflicts) > 0 {
+		row = rowName{verdict.Conflicts[0].Store, verdict.Conflicts[0].Key}
+	}
+	refused, known := a.refused[row]
+	if !known {
+		if a.refused == nil {
+			a.refused = map[rowName]Epoch{}
+		}
+		a.refused[row] = verdict.Epoch
+		return true
+	}
+	snapshot, named := txn.Snapshot(row.store)
+	return named && snapshot < refused
+}
+
+func (a *attempts) pause(ctx context.Context, ended Attempt, asked time.Duration, err error) error {
+	wait, again := a.policy.wait(a.count+1, asked)
+	ended.Wait, ended.Last = wait, !again
+	a.end(ended)
+	if !again {
+		return err
+	}
+	return sleep(ctx, wait)
+}
+
+func (a *attempts) end(ended Attempt) {
+	a.count++
+	ended.Number = a.count
+	if a.report != nil {
+		a.report(ended)
+	}
+}

@@ -1,0 +1,109 @@
+package tribunal
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"tribunal.internal/client/wire"
+)
+
+// replyBytesMax bounds a response.
+const replyBytesMax = 256 << 20
+
+type response = http.Response
+
+// reply is a response of 2xx, or a status with a problem, or neither.
+type reply[T any] struct {
+	data   *T
+	header http.Header
+	// status is that of a refusal.
+	status  int
+	problem *Problem
+	// err is why there is no response, or none that can be read.
+	err       error
+	neverSent bool
+	// untrusted is set if TLS refused the server's certificate: a retry cannot help.
+	untrusted bool
+	// garbled is set if the response does not fit the API.
+	garbled bool
+}
+
+// ask makes one request, within the timeout.
+func ask[T any](ctx context.Context, c *Client, wait time.Duration, call func(context.Context) (*response, error)) reply[T] {
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout+max(wait, 0))
+	defer cancel()
+	response, err := call(ctx)
+	if err != nil {
+		var network *net.OpError
+		var certificate *tls.CertificateVerificationError
+		untrusted := errors.As(err, &certificate)
+		neverSent := untrusted || errors.As(err, &network) && network.Op == "dial"
+		return reply[T]{err: err, neverSent: neverSent, untrusted: untrusted}
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, replyBytesMax))
+	if err != nil {
+		return reply[T]{err: err}
+	}
+	if response.StatusCode/100 != 2 {
+		problem := new(Problem)
+		if json.Unmarshal(body, problem) != nil || problem.Code == "" {
+			// An intermediary has responded.
+			problem = nil
+		}
+		return reply[T]{status: response.StatusCode, problem: problem}
+	}
+	data := new(T)
+	if err := json.Unmarshal(body, data); err != nil {
+		return reply[T]{err: err, garbled: true}
+	}
+	return reply[T]{data: data, header: response.Header}
+}
+
+// lost returns why the outcome of a commit is not known; nil if the reply tells it, or nothing was sent.
+func (a reply[T]) lost() error {
+	switch {
+	case a.err != nil && !a.neverSent && !a.garbled:
+		return a.err
+	// 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted.
+	case slices.Contains([]int{409, 500, 502, 504}, a.status):
+		return errors.New("status " + strconv.Itoa(a.status))
+	}
+	return nil
+}
+
+// settled returns the data of a reply, or the error that it amounts to.
+func settled[T any](a reply[T]) (*T, error) {
+	switch {
+	case a.data != nil:
+		return a.data, nil
+	case a.garbled:
+		return nil, misbehaved("%v", a.err)
+	case a.untrusted:
+		return nil, misuse("the server's certificate is not trusted: %v; name its authority in CAFile", a.err)
+	case a.err != nil:
+		return nil, &Unavailable{Err: a.err}
+	case a.problem != nil:
+		return nil, errorOf(*a.problem)
+	case a.status >= 500:
+		return nil, &Unavailable{Err: fmt.Errorf("status %d", a.status)}
+	}
+	return nil, misbehaved("status %d without a problem document", a.status)
+}
+
+func verdict(a reply[wire.TxnOutcome]) (Verdict, error) {
+	outcome, err := settled(a)
+	if err != nil {
+		return nil, err
+	}
+	return verdictOf(outcome, a.header.Get("Idempotency-Replayed") == "true", a.header.Get("Traceparent"))
+}

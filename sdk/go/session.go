@@ -1,0 +1,48 @@
+package tribunal
+
+import (
+	"slices"
+	"sync"
+)
+
+// session has the latest commit of a client to each store, so that its later transactions see it.
+type session struct {
+	mutex  sync.Mutex
+	latest map[string]commitToken
+}
+
+type commitToken struct {
+	epoch Epoch
+	token string
+}
+
+// record records a commit. Commits may be recorded in any order.
+func (s *session) record(committed *Committed) {
+	if committed.Session == "" {
+		return
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.latest == nil {
+		s.latest = map[string]commitToken{}
+	}
+	for store := range committed.LSN {
+		if s.latest[store].epoch < committed.Epoch {
+			s.latest[store] = commitToken{committed.Epoch, committed.Session}
+		}
+	}
+}
+
+// token returns the token of the latest commit to these stores, or to any store if none is named; empty if there is
+// none.
+func (s *session) token(stores []string) string {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	latest := commitToken{}
+	for store, known := range s.latest {
+		if (len(stores) == 0 || slices.Contains(stores, store)) && latest.epoch < known.epoch {
+			latest = known
+		}
+	}
+	return latest.token
+}
