@@ -1,7 +1,7 @@
 # The pinned tools of the clients, installed on demand into folders outside the clone; sourced, not run.
 #
 # Each function prints where its tool is. A folder is named after what pins its content, so that a change of a pin
-# installs anew, and different clones do not disturb each other.
+# installs again, and different clones do not disturb each other.
 
 sdk="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 sdk_cache="${XDG_CACHE_HOME:-$HOME/.cache}/tribunal/sdk"

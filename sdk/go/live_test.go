@@ -141,7 +141,7 @@ func TestACommitWritesRowsThatLaterTransactionsRead(t *testing.T) {
 	equal(t, "null is a value", read(t, client, prefix+"a"), "null")
 }
 
-func TestKeysThatLookLikeSomethingElseAreOnlyKeys(t *testing.T) {
+func TestKeysThatResemblePathsOrEscapesAreTakenLiterally(t *testing.T) {
 	client, ctx := connected(t), t.Context()
 	for _, key := range []string{".", "..", "a/../b", "%2e%2e", "grün ?&#+", "\xff\x00"} {
 		won := put(t, client, key, "here")
@@ -157,7 +157,7 @@ func TestKeysThatLookLikeSomethingElseAreOnlyKeys(t *testing.T) {
 	}
 }
 
-func TestAConflictIsAnAnswerThatSaysWhatStoodInTheWay(t *testing.T) {
+func TestAnAbortNamesTheConflictingRowAndItsVersions(t *testing.T) {
 	client, key, ctx := connected(t), freshPrefix()+"a", t.Context()
 	version := put(t, client, key, 1).Version
 	one, two := client.BeginLocal(""), client.BeginLocal("")
@@ -200,7 +200,7 @@ func TestAPhantomInAScannedRangeAborts(t *testing.T) {
 	}
 }
 
-func TestRunDoesTheWorkAgainOnFreshReadsAfterAConflict(t *testing.T) {
+func TestRunRepeatsTheWorkOnFreshReadsAfterAConflict(t *testing.T) {
 	client, key := connected(t), freshPrefix()+"a"
 	options := tribunal.BeginOptions{Session: put(t, client, key, 1).Session, Wait: 5 * time.Second}
 	var seen []int
@@ -254,7 +254,7 @@ func TestNoIncrementOfManyConcurrentOnesIsLost(t *testing.T) {
 	equal(t, "value", read(t, client, key), "40")
 }
 
-func TestRunDoesNotRepeatWhatWouldAbortAgainNorWhatTheWorkReturns(t *testing.T) {
+func TestRunDoesNotRepeatFinalAbortsOrErrorsOfTheWork(t *testing.T) {
 	client, key, attempts := connected(t), freshPrefix()+"a", 0
 	put(t, client, key, "text")
 	run := func(work func(context.Context, *tribunal.Transaction) error) error {
@@ -304,7 +304,7 @@ func TestAddsOfOneRowAllCount(t *testing.T) {
 	equal(t, "sum", read(t, client, key), "55")
 }
 
-func TestABatchGivesEachCommitItsOwnAnswerInOrder(t *testing.T) {
+func TestABatchReturnsTheResultOfEachCommitInOrder(t *testing.T) {
 	client, prefix := connected(t), freshPrefix()
 	good, blocked, lost := client.BeginLocal(""), client.BeginLocal(""), client.BeginLocal("")
 	good.Insert("kv", prefix+"a", 1)
@@ -328,7 +328,7 @@ func prepared(t *testing.T, txns ...*tribunal.Transaction) []*tribunal.PreparedC
 	return commits
 }
 
-func TestTheLogIsReadInOrderFromAnOffsetAndWaitsForWhatComes(t *testing.T) {
+func TestTheLogIsReadInOrderFromAnOffsetAndWaitsForFurtherRecords(t *testing.T) {
 	client, prefix, ctx := connected(t), freshPrefix(), t.Context()
 	first := put(t, client, prefix+"a", 1).LSN["kv"]
 	put(t, client, prefix+"b", 2)
@@ -381,7 +381,7 @@ func TestTheLogIsReadInOrderFromAnOffsetAndWaitsForWhatComes(t *testing.T) {
 	}
 }
 
-func TestMistakesComeWithACodeAndPointersAndAreNotRepeated(t *testing.T) {
+func TestMistakesHaveACodeAndPointersAndAreNotRetried(t *testing.T) {
 	client, ctx := connected(t), t.Context()
 	txn := client.BeginLocal("")
 	txn.Put("kv", "a", 1)
@@ -412,7 +412,7 @@ func TestMistakesComeWithACodeAndPointersAndAreNotRepeated(t *testing.T) {
 	}
 }
 
-func TestStoresSayWhereTheyStand(t *testing.T) {
+func TestTheStateOfStoresIsReported(t *testing.T) {
 	client, ctx := connected(t), t.Context()
 	if stores := must[[]wire.StoreInfo](t)(client.Stores(ctx)); len(stores) == 0 {
 		t.Error("no store")

@@ -9,7 +9,7 @@ import (
 	tribunal "tribunal.internal/client"
 )
 
-func TestALostReplyIsResolvedByIDTheCommitStands(t *testing.T) {
+func TestALostReplyIsResolvedByIDAndTheCommitIsKept(t *testing.T) {
 	client, proxy, key := connected(t), startProxy(t), freshPrefix()+"a"
 	txn := connectedTo(t, proxy.url(), tribunal.Options{}).BeginLocal("")
 	txn.Insert("kv", key, 1)
@@ -23,10 +23,10 @@ func TestALostReplyIsResolvedByIDTheCommitStands(t *testing.T) {
 	equal(t, "version", must[*tribunal.Row](t)(again.Get(t.Context(), "kv", key)).Version, won.Version)
 }
 
-func TestALostRequestIsFencedAndRunDoesItAgain(t *testing.T) {
+func TestALostRequestIsFencedAndRunRepeatsTheWork(t *testing.T) {
 	proxy, key, ctx := startProxy(t), freshPrefix()+"a", t.Context()
-	behind := connectedTo(t, proxy.url(), tribunal.Options{})
-	txn := behind.BeginLocal("")
+	proxied := connectedTo(t, proxy.url(), tribunal.Options{})
+	txn := proxied.BeginLocal("")
 	txn.Insert("kv", key, 1)
 	proxy.lose(request, "/commit")
 	verdict, err := txn.Commit(ctx)
@@ -37,7 +37,7 @@ func TestALostRequestIsFencedAndRunDoesItAgain(t *testing.T) {
 
 	var ids []string
 	proxy.lose(request, "/commit")
-	won, err := behind.Run(ctx, tribunal.BeginOptions{}, func(_ context.Context, again *tribunal.Transaction) error {
+	won, err := proxied.Run(ctx, tribunal.BeginOptions{}, func(_ context.Context, again *tribunal.Transaction) error {
 		ids = append(ids, again.ID())
 		again.Insert("kv", key, 2)
 		return nil
@@ -47,7 +47,7 @@ func TestALostRequestIsFencedAndRunDoesItAgain(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatNeverComesIsAskedForWhenTheTimeIsUp(t *testing.T) {
+func TestAReplyThatNeverArrivesIsRequestedAfterTheTimeout(t *testing.T) {
 	proxy := startProxy(t)
 	txn := connectedTo(t, proxy.url(), tribunal.Options{Timeout: 500 * time.Millisecond}).BeginLocal("")
 	txn.Put("kv", freshPrefix()+"a", 1)
@@ -72,7 +72,7 @@ func TestEachCommitOfALostBatchIsResolved(t *testing.T) {
 	aborted(t, results[2].Verdict, results[2].Err)
 }
 
-func TestTheSameCommitSentAgainGetsTheSameAnswerAndIsNotExecutedTwice(t *testing.T) {
+func TestARepeatedCommitGetsTheSameVerdictAndIsExecutedOnce(t *testing.T) {
 	client, key, ctx := connected(t), freshPrefix()+"counter", t.Context()
 	put(t, client, key, 0)
 	txn := client.BeginLocal("")
@@ -90,7 +90,7 @@ func TestTheSameCommitSentAgainGetsTheSameAnswerAndIsNotExecutedTwice(t *testing
 	equal(t, "status", committed(t, status.Verdict, nil).Version, first.Version)
 }
 
-func TestWhatNobodyCanTellIsSaidToBeUnknown(t *testing.T) {
+func TestAnOutcomeThatCannotBeDeterminedIsUnknown(t *testing.T) {
 	proxy := startProxy(t)
 	options := tribunal.Options{Timeout: 300 * time.Millisecond, ResolveTimeout: 300 * time.Millisecond}
 	txn := connectedTo(t, proxy.url(), options).BeginLocal("")
@@ -112,7 +112,7 @@ func TestWhatNobodyCanTellIsSaidToBeUnknown(t *testing.T) {
 	}
 }
 
-func TestACancelledCommitIsNotGuessed(t *testing.T) {
+func TestACancelledCommitHasAnUnknownOutcome(t *testing.T) {
 	proxy := startProxy(t)
 	txn := connectedTo(t, proxy.url(), tribunal.Options{}).BeginLocal("")
 	txn.Put("kv", freshPrefix()+"a", 1)

@@ -28,7 +28,7 @@ func apply(row *int, write pendingWrite) (*int, bool) {
 
 func same(a, b *int) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
 
-func TestTheMergedOperationDoesWhatTheTwoDo(t *testing.T) {
+func TestAMergedOperationHasTheEffectOfBoth(t *testing.T) {
 	ten, checked := 10, 0
 	for _, first := range operations {
 		for _, second := range operations {
@@ -87,7 +87,7 @@ func TestSumsThatOverflowAreRefused(t *testing.T) {
 	}
 }
 
-func TestWaitsAreRandomUpToABoundThatDoublesAndEnd(t *testing.T) {
+func TestWaitsAreRandomUpToABoundThatDoublesAndAreLimitedInNumber(t *testing.T) {
 	policy := RetryPolicy{AttemptsMax: 20, WaitMin: 2 * time.Millisecond, WaitMax: 100 * time.Millisecond}
 	for failed := 1; failed < 20; failed++ {
 		bound := min(time.Millisecond<<failed, 100*time.Millisecond)
@@ -108,7 +108,7 @@ func TestWaitsAreRandomUpToABoundThatDoublesAndEnd(t *testing.T) {
 	}
 }
 
-func TestKeysOfAnyBytesComeBack(t *testing.T) {
+func TestKeysOfAnyBytesSurviveARoundTrip(t *testing.T) {
 	for _, key := range []string{"", "acct/1", "grün \"%\"", "\xff\x00\x80"} {
 		back, ok, err := keyOf(keyFields(key))
 		if back != key || !ok || err != nil {

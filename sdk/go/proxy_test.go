@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A proxy is a TCP proxy that loses what it is told to lose.
+// A proxy is a TCP proxy that loses requests or replies on demand.
 type proxy struct {
 	target   string
 	listener net.Listener

@@ -1,4 +1,4 @@
-"""The live server under test, and rows of one's own in it."""
+"""The live server under test, and keys for a test's own rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TCP proxy that loses what it is told to lose."""
+"""A TCP proxy that loses requests or replies on demand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 Loss = Literal["reply", "request", "silence"]
-"""What to lose of a request.
+"""What is lost of a request.
 
 `reply`: it arrives, the service answers, the connection breaks before the client gets the answer. `request`: the
 connection breaks before it arrives. `silence`: it arrives, and the answer never comes; the connection stays.

@@ -1,4 +1,4 @@
-"""The client against a live server: commit, conflict, retry, batch, tail."""
+"""The client against a live server: commits, conflicts, retries, batches, log readers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_commit_writes_rows_that_later_transactions_read(client: Client, prefi
 
 
 @pytest.mark.parametrize("key", [".", "..", "a/../b", "%2e%2e", "gr\u00fcn ?&#+", b"\xff\x00"])
-def test_keys_that_look_like_something_else_are_only_keys(client: Client, key: str | bytes) -> None:
+def test_keys_that_resemble_paths_or_escapes_are_taken_literally(client: Client, key: str | bytes) -> None:
     txn = client.begin_local()
     txn.put("kv", key, "here")
     session = committed(txn.commit()).session
@@ -82,7 +82,7 @@ def test_keys_that_look_like_something_else_are_only_keys(client: Client, key: s
     assert [row.key for row in again.scan("kv", key, end)] == [key]
 
 
-def test_a_conflict_is_an_answer_that_says_what_stood_in_the_way(client: Client, prefix: str) -> None:
+def test_an_abort_names_the_conflicting_row_and_its_versions(client: Client, prefix: str) -> None:
     key = prefix + "a"
     version = put(client, key, 1).version
     one, two = client.begin_local(), client.begin_local()
@@ -111,7 +111,7 @@ def test_a_phantom_in_a_scanned_range_aborts(client: Client, prefix: str) -> Non
     assert [(row.key, row.value, row.version) for row in rows] == [(prefix + "phantom", 1, won.version)]
 
 
-def test_run_does_the_work_again_on_fresh_reads_after_a_conflict(client: Client, prefix: str) -> None:
+def test_run_repeats_the_work_on_fresh_reads_after_a_conflict(client: Client, prefix: str) -> None:
     key = prefix + "a"
     session = put(client, key, 1).session
     seen: list[int] = []
@@ -146,7 +146,7 @@ def test_no_increment_of_many_concurrent_ones_is_lost(client: Client, prefix: st
     assert read(client, key) == 40
 
 
-def test_run_does_not_repeat_what_would_abort_again_nor_what_the_work_raises(client: Client, prefix: str) -> None:
+def test_run_does_not_repeat_final_aborts_or_errors_of_the_work(client: Client, prefix: str) -> None:
     key = prefix + "a"
     put(client, key, "text")
     attempts: list[str] = []
@@ -188,7 +188,7 @@ def test_adds_of_one_row_all_count(client: Client, prefix: str) -> None:
     assert read(client, key) == 55
 
 
-def test_a_batch_gives_each_commit_its_own_answer_in_order(client: Client, prefix: str) -> None:
+def test_a_batch_returns_the_result_of_each_commit_in_order(client: Client, prefix: str) -> None:
     good, blocked, lost = client.begin_local(), client.begin_local(), client.begin_local()
     good.insert("kv", prefix + "a", 1)
     blocked.update("kv", prefix + "missing", 1)
@@ -201,7 +201,7 @@ def test_a_batch_gives_each_commit_its_own_answer_in_order(client: Client, prefi
     assert third.code == "unknown_store"
 
 
-def test_the_log_is_read_in_order_from_a_offset_and_waits_for_what_comes(client: Client, prefix: str) -> None:
+def test_the_log_is_read_in_order_from_an_offset_and_waits_for_further_records(client: Client, prefix: str) -> None:
     first = put(client, prefix + "a", 1).lsn["kv"]
     put(client, prefix + "b", 2)
     seen = []
@@ -223,7 +223,7 @@ def test_the_log_is_read_in_order_from_a_offset_and_waits_for_what_comes(client:
     assert tail.next(wait_s=0) is None
 
 
-def test_mistakes_come_with_a_code_and_pointers_and_are_not_repeated(client: Client, prefix: str) -> None:
+def test_mistakes_have_a_code_and_pointers_and_are_not_retried(client: Client, prefix: str) -> None:
     txn = client.begin_local()
     txn.put("kv", prefix + "a", 1)
     prepared = txn.prepare()
@@ -250,7 +250,7 @@ def test_mistakes_come_with_a_code_and_pointers_and_are_not_repeated(client: Cli
     assert unreachable.value.code == "unreachable"
 
 
-def test_stores_say_where_they_stand(client: Client) -> None:
+def test_the_state_of_stores_is_reported(client: Client) -> None:
     assert "kv" in [store.store for store in client.stores()]
     assert client.store("kv").existence == "tracked"
     declared = client.declare_store("only-log-py", StoreDeclaration(existence="declared"))

@@ -1,4 +1,4 @@
-"""Lost replies, against a live server behind a proxy that cuts connections."""
+"""Lost replies, against a live server through a proxy that cuts connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tribunal_client import Aborted, Client, Committed, OutcomeUnknown, Transact
 from .proxy import Proxy
 
 
-def test_a_lost_reply_is_resolved_by_id_the_commit_stands(client: Client, proxy: Proxy, prefix: str) -> None:
+def test_a_lost_reply_is_resolved_by_id_and_the_commit_is_kept(client: Client, proxy: Proxy, prefix: str) -> None:
     txn = Client(proxy.url).begin_local()
     txn.insert("kv", prefix + "a", 1)
     proxy.lose("reply", "/commit")
@@ -24,9 +24,9 @@ def test_a_lost_reply_is_resolved_by_id_the_commit_stands(client: Client, proxy:
     assert row.version == verdict.version
 
 
-def test_a_lost_request_is_fenced_and_run_does_it_again(client: Client, proxy: Proxy, prefix: str) -> None:
-    behind = Client(proxy.url)
-    txn = behind.begin_local()
+def test_a_lost_request_is_fenced_and_run_repeats_the_work(client: Client, proxy: Proxy, prefix: str) -> None:
+    proxied = Client(proxy.url)
+    txn = proxied.begin_local()
     txn.insert("kv", prefix + "a", 1)
     proxy.lose("request", "/commit")
     verdict = txn.commit()
@@ -43,12 +43,12 @@ def test_a_lost_request_is_fenced_and_run_does_it_again(client: Client, proxy: P
         again.insert("kv", prefix + "a", 2)
 
     proxy.lose("request", "/commit")
-    ran = behind.run(work)
+    ran = proxied.run(work)
     assert len(ids) == 2
     assert ids[1] == ran.committed.txn_id, "under a new id"
 
 
-def test_an_answer_that_never_comes_is_asked_for_when_the_time_is_up(proxy: Proxy, prefix: str) -> None:
+def test_a_reply_that_never_arrives_is_requested_after_the_timeout(proxy: Proxy, prefix: str) -> None:
     txn = Client(proxy.url, timeout_s=0.5).begin_local()
     txn.put("kv", prefix + "a", 1)
     proxy.lose("silence", "/commit")
@@ -67,7 +67,7 @@ def test_each_commit_of_a_lost_batch_is_resolved(proxy: Proxy, prefix: str) -> N
     assert [type(verdict) for verdict in verdicts] == [Committed, Committed, Aborted]
 
 
-def test_the_same_commit_sent_again_gets_the_same_answer_and_is_not_executed_twice(client: Client, prefix: str) -> None:
+def test_a_repeated_commit_gets_the_same_verdict_and_is_executed_once(client: Client, prefix: str) -> None:
     key = prefix + "counter"
     set_up = client.begin_local()
     set_up.put("kv", key, 0)
@@ -88,7 +88,7 @@ def test_the_same_commit_sent_again_gets_the_same_answer_and_is_not_executed_twi
     assert status.version == first.version
 
 
-def test_what_nobody_can_tell_is_said_to_be_unknown(client: Client, proxy: Proxy, prefix: str) -> None:
+def test_an_outcome_that_cannot_be_determined_is_unknown(client: Client, proxy: Proxy, prefix: str) -> None:
     txn = Client(proxy.url, timeout_s=0.3, resolve_timeout_s=0.3).begin_local()
     txn.put("kv", prefix + "a", 1)
     proxy.lose("reply", "/commit")

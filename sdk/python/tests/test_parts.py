@@ -1,4 +1,4 @@
-"""The parts that need no server: merging writes, waits, keys, ids."""
+"""Parts that need no server: merged writes, waits, keys, ids."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def apply(row: int | None, write: PendingWrite) -> int | None:
 
 
 @pytest.mark.parametrize(("first", "second", "row"), list(product(get_args(WriteOp), get_args(WriteOp), (None, 10))))
-def test_the_merged_operation_does_what_the_two_do(first: WriteOp, second: WriteOp, row: int | None) -> None:
+def test_a_merged_operation_has_the_effect_of_both(first: WriteOp, second: WriteOp, row: int | None) -> None:
     one = PendingWrite(first, NOTHING if first == "delete" else 3)
     two = PendingWrite(second, NOTHING if second == "delete" else 4)
     try:
@@ -45,7 +45,7 @@ def test_the_merged_operation_does_what_the_two_do(first: WriteOp, second: Write
         assert apply(row, both) == whole
 
 
-def test_waits_are_random_up_to_a_bound_that_doubles_and_end() -> None:
+def test_waits_are_random_up_to_a_bound_that_doubles_and_are_limited_in_number() -> None:
     policy = RetryPolicy(attempts_max=20, wait_min_s=0.002, wait_max_s=0.1)
     for failed in range(1, 20):
         waits = [policy.wait_s(failed, 7) or 0 for _ in range(200)]
@@ -55,7 +55,7 @@ def test_waits_are_random_up_to_a_bound_that_doubles_and_end() -> None:
     assert policy.wait_s(20, 0) is None
 
 
-def test_keys_of_any_bytes_come_back() -> None:
+def test_keys_of_any_bytes_survive_a_round_trip() -> None:
     for key in ("", "acct/1", 'gr\u00fcn "%"', "\U0001f600", b"\xff\x00\x80"):
         assert key_of(*key_fields(normal(key))) == normal(key)
         assert readable(normal(key)) == key
@@ -63,7 +63,7 @@ def test_keys_of_any_bytes_come_back() -> None:
     assert percent_encoded(b"a/ \xff~") == "a%2F%20%FF~"
 
 
-def test_minted_ids_are_uuid7_of_now() -> None:
+def test_new_ids_are_uuid7_of_the_current_time() -> None:
     before = time.time_ns() // 1_000_000
     minted = uuid.UUID(uuid7())
     assert (minted.version, minted.variant) == (7, uuid.RFC_4122)

@@ -1,4 +1,4 @@
-/** The client against a live server: commit, conflict, retry, batch, tail. */
+/** The client against a live server: commits, conflicts, retries, batches, log readers. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -38,7 +38,7 @@ test("a commit writes rows that later transactions read", async () => {
   committed(await second.commit());
 });
 
-test("keys that look like something else are only keys", async () => {
+test("keys that resemble paths or escapes are taken literally", async () => {
   const client = connected();
   for (const key of [".", "..", "a/../b", "%2e%2e", "gr\u00fcn ?&#+", new Uint8Array([0xff, 0])]) {
     const txn = client.beginLocal();
@@ -50,7 +50,7 @@ test("keys that look like something else are only keys", async () => {
   }
 });
 
-test("a conflict is an answer that says what stood in the way", async () => {
+test("an abort names the conflicting row and its versions", async () => {
   const client = connected();
   const key = `${freshPrefix()}a`;
   const setUp = client.beginLocal();
@@ -87,7 +87,7 @@ test("a phantom in a scanned range aborts", async () => {
   assert.deepEqual(await again.scan("kv", range), [{ key: `${prefix}phantom`, value: 1, version: (await client.row("kv", `${prefix}phantom`))?.version }]);
 });
 
-test("run does the work again on fresh reads after a conflict", async () => {
+test("run repeats the work on fresh reads after a conflict", async () => {
   const client = connected();
   const key = `${freshPrefix()}a`;
   const put = async (value: number): Promise<string | undefined> => {
@@ -101,7 +101,7 @@ test("run does the work again on fresh reads after a conflict", async () => {
     async (txn) => {
       const row = await txn.get<number>("kv", key);
       read.push(row?.value);
-      // Somebody else is faster, once.
+      // Another client commits first, once.
       if (read.length === 1) await put(10);
       txn.put("kv", key, Number(row?.value) + 1);
       return Number(row?.value) + 1;
@@ -139,7 +139,7 @@ test("no increment of many concurrent ones is lost", async () => {
   assert.equal(last.value?.value, workers * rounds, "no increment was lost");
 });
 
-test("run does not repeat what would abort again, nor what the work throws", async () => {
+test("run does not repeat final aborts or errors of the work", async () => {
   const client = connected();
   const key = `${freshPrefix()}a`;
   const setUp = client.beginLocal();
@@ -177,7 +177,7 @@ test("adds of one row all count", async () => {
   assert.equal((await client.run((txn) => txn.get<number>("kv", key))).value?.value, 55);
 });
 
-test("a batch gives each commit its own answer, in order", async () => {
+test("a batch returns the result of each commit in order", async () => {
   const client = connected();
   const prefix = freshPrefix();
   const [good, blocked, lost] = [client.beginLocal(), client.beginLocal(), client.beginLocal()];
@@ -191,7 +191,7 @@ test("a batch gives each commit its own answer, in order", async () => {
   assert.equal(third.code, "unknown_store");
 });
 
-test("the log is read in order, goes on from an offset, and waits for what comes", async () => {
+test("the log is read in order from an offset and waits for further records", async () => {
   const client = connected();
   const prefix = freshPrefix();
   const commit = async (name: string, value: number): Promise<bigint> => {
@@ -225,7 +225,7 @@ test("the log is read in order, goes on from an offset, and waits for what comes
   assert.deepEqual(seen, [["put", "a", 1], ["put", "b", 2], ["put", "c", 3]]);
 });
 
-test("mistakes come with a code and pointers, and are not repeated", async () => {
+test("mistakes have a code and pointers and are not retried", async () => {
   const client = connected();
   const txn = client.beginLocal();
   const { txnId, request } = txn.prepare();
@@ -244,7 +244,7 @@ test("mistakes come with a code and pointers, and are not repeated", async () =>
   await assert.rejects(nobody.run(() => undefined), (error) => error instanceof Unavailable && error.code === "unreachable");
 });
 
-test("stores say where they stand", async () => {
+test("the state of stores is reported", async () => {
   const client = connected();
   const stores = await client.stores();
   assert.ok(stores.some((store) => store.store === "kv"));

@@ -1,4 +1,4 @@
-/** Lost replies, against a live server behind a proxy that cuts connections. */
+/** Lost replies, against a live server through a proxy that cuts connections. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -11,7 +11,7 @@ let proxy: Proxy;
 before(async () => { proxy = await Proxy.start(url); });
 after(() => proxy.stop());
 
-test("a lost reply is resolved by id: the commit stands", async () => {
+test("a lost reply is resolved by id and the commit is kept", async () => {
   const [client, lost] = [new Client(proxy.url), proxy.lost];
   const key = `${freshPrefix()}a`;
   const txn = client.beginLocal();
@@ -24,7 +24,7 @@ test("a lost reply is resolved by id: the commit stands", async () => {
   assert.equal((await again.get("kv", key))?.version, verdict.version);
 });
 
-test("a lost request is fenced: it can never commit, and run does it again", async () => {
+test("a lost request is fenced and run repeats the work", async () => {
   const client = new Client(proxy.url);
   const key = `${freshPrefix()}a`;
   const txn = client.beginLocal();
@@ -32,7 +32,7 @@ test("a lost request is fenced: it can never commit, and run does it again", asy
   proxy.lose("request", "/commit");
   const verdict = await txn.commit();
   assert.ok(verdict.status === "aborted" && verdict.reason === "fenced", JSON.stringify(verdict));
-  // The request itself, late.
+  // The request arrives late.
   const late = await connected().commit(txn.prepare());
   assert.ok(late.status === "aborted" && late.reason === "fenced", JSON.stringify(late));
 
@@ -46,7 +46,7 @@ test("a lost request is fenced: it can never commit, and run does it again", asy
   assert.equal(ids[1], committed.txnId, "under a new id");
 });
 
-test("an answer that never comes is asked for when the time is up", async () => {
+test("a reply that never arrives is requested after the timeout", async () => {
   const client = new Client(proxy.url, { timeoutMs: 500 });
   const txn = client.beginLocal();
   txn.put("kv", `${freshPrefix()}a`, 1);
@@ -69,7 +69,7 @@ test("each commit of a lost batch is resolved", async () => {
   assert.deepEqual(states, ["committed", "committed", "aborted"]);
 });
 
-test("the same commit sent again gets the same answer, and is not executed twice", async () => {
+test("a repeated commit gets the same verdict and is executed once", async () => {
   const client = connected();
   const key = `${freshPrefix()}counter`;
   const setUp = client.beginLocal();
@@ -87,7 +87,7 @@ test("the same commit sent again gets the same answer, and is not executed twice
   assert.ok(status.status === "committed" && status.version === first.version);
 });
 
-test("what nobody can tell is said to be unknown", async () => {
+test("an outcome that cannot be determined is unknown", async () => {
   const own = await Proxy.start(url);
   const client = new Client(own.url, { timeoutMs: 300, resolveTimeoutMs: 300 });
   const txn = client.beginLocal();
@@ -97,6 +97,6 @@ test("what nobody can tell is said to be unknown", async () => {
   while (own.lost === 0) await new Promise((resolve) => setTimeout(resolve, 1));
   await own.stop();
   await assert.rejects(commit, (error) => error instanceof OutcomeUnknown && error.txnId === txn.id);
-  // With the service in reach again the id still tells.
+  // Once the service can be reached, the id determines the outcome.
   assert.equal((await connected().status(txn.id, { fence: true })).status, "committed");
 });

@@ -1,4 +1,4 @@
-/** The parts that need no server: merging writes, waits, keys, ids. */
+/** Parts that need no server: merged writes, waits, keys, ids. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -27,7 +27,7 @@ function apply(row: number | undefined, write: PendingWrite): number | undefined
   }
 }
 
-test("the merged operation does what the two do", () => {
+test("a merged operation has the effect of both", () => {
   let merged = 0;
   for (const first of ops) {
     for (const second of ops) {
@@ -47,7 +47,7 @@ test("the merged operation does what the two do", () => {
           continue;
         }
         if (both === undefined) assert.equal(whole, row, name);
-        // Existence may be checked later than one by one, never differently for a commit.
+        // A merged operation may abort later than the first one would; a commit has the same effect.
         else if (whole !== "aborts") assert.equal(apply(row, both), whole, name);
         merged++;
       }
@@ -56,7 +56,7 @@ test("the merged operation does what the two do", () => {
   assert.ok(merged > 20);
 });
 
-test("waits are random up to a bound that doubles, and end", () => {
+test("waits are random up to a bound that doubles and are limited in number", () => {
   const policy = { attemptsMax: 20, waitMinMs: 2, waitMaxMs: 100 };
   for (let failed = 1; failed < 20; failed++) {
     const waits = Array.from({ length: 200 }, () => waitMs(policy, failed, 7) ?? 0);
@@ -67,7 +67,7 @@ test("waits are random up to a bound that doubles, and end", () => {
   assert.equal(waitMs(policy, 20, 0), undefined);
 });
 
-test("keys of any bytes come back, in the order of their bytes", () => {
+test("keys of any bytes survive a round trip in the order of their bytes", () => {
   const keys = ["", "acct/1", "gr\u00fcn \"%\"", "\uffff", "\u{1f600}", new Uint8Array([0xff, 0, 0x80])].map(normal);
   for (const key of keys) {
     const { key: text, key_b64: base64 } = keyFields(key) as { key?: string; key_b64?: string };
@@ -79,7 +79,7 @@ test("keys of any bytes come back, in the order of their bytes", () => {
   assert.equal(percentEncoded(new Uint8Array([0x61, 0x2f, 0x20, 0xff, 0x7e])), "a%2F%20%FF~");
 });
 
-test("minted ids are UUIDv7 of now", () => {
+test("new ids are UUIDv7 of the current time", () => {
   const before = Date.now();
   const id = uuidv7();
   assert.match(id, /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);

@@ -1,9 +1,9 @@
-/** A TCP proxy that loses what it is told to lose. */
+/** A TCP proxy that loses requests or replies on demand. */
 
 import { once } from "node:events";
 import { connect, createServer, type AddressInfo, type Server, type Socket } from "node:net";
 
-/** What to lose of the next request whose first line has the given text. */
+/** What is lost of a request. */
 export type Loss =
   /** The request arrives, the service answers, the connection breaks before the client gets the answer. */
   | "reply"
