@@ -13,9 +13,9 @@ use figment::providers::{Env, Format, Serialized, Toml};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tribunal_types::limits;
 
-use crate::credentials::Credential;
-use crate::jwt::JwtConfig;
-use crate::signatures::SignerConfig;
+use crate::auth::jwt::JwtConfig;
+use crate::plugins::signatures::SignerConfig;
+use crate::stores::credentials::Credential;
 
 /// When an open epoch is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,28 +16,28 @@ use tribunal_http::{Carriers, Front, Lanes, RouterOptions, ServerOptions, Servic
 use tribunal_log::HoldBack;
 use tribunal_types::{ControlChange, Existence, NamespaceId, PluginSlot, StoreSpec};
 
-use crate::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
+use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
+use crate::auth::jwt::JwtGate;
+use crate::commit::commit_queue::Gathering;
+use crate::commit::epoch_cache::EpochCache;
+use crate::commit::log_thread;
+use crate::commit::progress::Published;
+use crate::commit::recovery::{Recovered, recover};
+use crate::commit::replies::Dispatch;
+use crate::commit::sequencer::{Ended, Message, Sequencer, Shared, Start};
 use crate::config::Config;
-use crate::consumers::RecordTimes;
-use crate::epoch_cache::EpochCache;
-use crate::gathering::Gathering;
-use crate::jwt::JwtGate;
-use crate::log_thread;
-use crate::metrics::Metrics;
-use crate::modules::Modules;
-use crate::plugin_admin::PluginAdmin;
-use crate::published::Published;
-use crate::pushes::Pushes;
-use crate::reach::Reaches;
-use crate::readers::{Readers, Saver};
-use crate::recovery::{Recovered, recover};
-use crate::sequencer::{Ended, Message, Sequencer, Shared, Start};
+use crate::plugins::plugin_admin::PluginAdmin;
+use crate::plugins::plugin_loader::Modules;
+use crate::readers::consumer_state::{Readers, Saver};
+use crate::readers::consumers::RecordTimes;
+use crate::readers::webhooks::Webhooks;
 use crate::service::NodeService;
-use crate::stats::Window;
-use crate::stores::{Records, Stores};
+use crate::stores::catalog::{Records, Stores};
+use crate::stores::pushes::Pushes;
+use crate::stores::tenant_egress::Reaches;
 use crate::telemetry::Telemetry;
-use crate::waiting::Dispatch;
-use crate::webhooks::Webhooks;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::stats::Window;
 
 /// Bytes of recent epochs kept in memory.
 const EPOCH_CACHE_BYTES: usize = 128 << 20;
@@ -209,7 +209,7 @@ impl Node {
                 quota,
                 needed: {
                     let records = records.clone();
-                    Box::new(move || crate::consumers::needed(&readers, &records))
+                    Box::new(move || crate::readers::consumers::needed(&readers, &records))
                 },
                 readers_quota: HoldBack { age_ms: u64::MAX / 2, bytes: config.log.retention_bytes },
             };
@@ -223,7 +223,7 @@ impl Node {
         let sampled = Arc::clone(&window);
         runtime.spawn(async move {
             loop {
-                tokio::time::sleep(crate::stats::SAMPLE_EVERY).await;
+                tokio::time::sleep(crate::telemetry::stats::SAMPLE_EVERY).await;
                 sampled.sample();
             }
         });
@@ -241,7 +241,7 @@ impl Node {
             webhooks: Arc::new(webhooks),
             record_times: RecordTimes::default(),
             window,
-            images: crate::image_places::ImagePlaces::default(),
+            images: crate::readers::image_permits::ImagePlaces::default(),
             declaring: Arc::default(),
             keying: Arc::default(),
             plugins: PluginAdmin::new(modules, slots, messages.clone(), runtime.handle().clone()),

@@ -23,20 +23,20 @@ use tribunal_types::{
     StoreSpec, TxnId, TxnRequest, Verdict, VerdictAt, limits,
 };
 
-use crate::access::Access;
+use crate::auth::access::Access;
+use crate::commit::commit_queue::Gathering;
+use crate::commit::replies::{Answer, Answered, AnsweredMany, Commit, Many, Ticket, Waiter, bytes_of};
+use crate::commit::sequencer::{KnownNow, Message, Shared};
 use crate::config::EpochLength;
-use crate::consumers::RecordTimes;
-use crate::gathering::Gathering;
-use crate::image_places::ImagePlaces;
-use crate::metrics::StoreLabel;
-use crate::plugin_admin::PluginAdmin;
-use crate::pushes::Pushes;
-use crate::sequencer::{KnownNow, Message, Shared};
-use crate::stats::Window;
-use crate::stores::{Records, Stores};
+use crate::plugins::plugin_admin::PluginAdmin;
+use crate::readers::consumers::RecordTimes;
+use crate::readers::image_permits::ImagePlaces;
+use crate::readers::webhooks::Webhooks;
+use crate::stores::catalog::{Records, Stores};
+use crate::stores::pushes::Pushes;
 use crate::telemetry::Tracing;
-use crate::waiting::{Answer, Answered, AnsweredMany, Commit, Many, Ticket, Waiter, bytes_of};
-use crate::webhooks::Webhooks;
+use crate::telemetry::metrics::StoreLabel;
+use crate::telemetry::stats::Window;
 
 /// A commit that is not durable after this long is answered with "outcome unknown".
 const DECISION_PATIENCE: Duration = Duration::from_secs(30);

@@ -19,13 +19,13 @@ pub mod traces;
 pub mod uploads;
 
 // The node is a program and no library: what it makes of keys and tokens is compiled in here once more.
-#[path = "../../../server/node/src/jwt.rs"]
-mod jwt;
-#[path = "../../../server/node/src/keys.rs"]
-#[expect(dead_code, reason = "most of it is for the node")]
-mod keys;
-#[path = "../../../server/node/src/public_key.rs"]
-mod public_key;
+#[path = "../../../server/node/src/auth"]
+mod auth {
+    pub mod jwt;
+    #[expect(dead_code, reason = "most of it is for the node")]
+    pub mod keys;
+    pub mod public_key;
+}
 
 use std::path::PathBuf;
 

@@ -12,8 +12,8 @@ use ring::hmac;
 use serde_json::Value;
 use tribunal_types::{ApiKey, ControlChange, NamespaceId, Role};
 
-use crate::jwt::{JwtConfig, JwtGate};
-use crate::keys::Keys;
+use crate::auth::jwt::{JwtConfig, JwtGate};
+use crate::auth::keys::Keys;
 
 /// What tokens are signed with.
 const SECRET: &[u8] = b"a secret that is long enough for it";

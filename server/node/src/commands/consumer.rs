@@ -2,7 +2,7 @@
 
 use tribunal_client::Error;
 
-use crate::cli::Target;
+use crate::commands::cli::Target;
 
 fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;

@@ -14,7 +14,7 @@ use tribunal_api::IsolationLevel;
 use tribunal_client::{BeginOptions, Client, ClientOptions, Error, Outcome};
 use tribunal_types::Lsn;
 
-use crate::cli::Bank;
+use crate::commands::cli::Bank;
 use crate::config::Config;
 use crate::node::Node;
 

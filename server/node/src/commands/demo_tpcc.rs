@@ -2,10 +2,10 @@
 
 use tribunal_tpcc::{Database, PostgresServer};
 
-use crate::cli::Tpcc;
+use crate::commands::cli::Tpcc;
 use crate::config::Config;
-use crate::credentials::{Credential, Secret};
 use crate::node::Node;
+use crate::stores::credentials::{Credential, Secret};
 
 /// Runs the demo.
 ///

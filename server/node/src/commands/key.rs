@@ -2,7 +2,7 @@
 
 use tribunal_api::KeyRequest;
 
-use crate::cli::{KeyRole, Target};
+use crate::commands::cli::{KeyRole, Target};
 use crate::commands::store::block_on;
 
 /// Makes a key and prints it: the only time that its secret is seen.

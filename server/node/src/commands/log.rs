@@ -9,8 +9,8 @@ use tribunal_client::{Error, LogRecord};
 use tribunal_log::SalvageReport;
 use tribunal_types::Lsn;
 
-use crate::cli::Target;
-use crate::recovery::log_dir;
+use crate::commands::cli::Target;
+use crate::commit::recovery::log_dir;
 
 /// Records shown if no start is named.
 const NEWEST: u64 = 10;

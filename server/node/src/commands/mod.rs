@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub mod cli;
 mod config;
 mod consumer;
 mod demo_bank;
@@ -7,12 +8,13 @@ mod demo_tpcc;
 mod key;
 mod log;
 mod plugin;
+pub mod plugin_flags;
 mod serve;
 mod store;
 
 use clap::CommandFactory;
 
-use crate::cli::{Cli, Command, ConfigCommand, ConsumerCommand, Demo, KeyCommand, LogCommand, StoreCommand};
+use crate::commands::cli::{Cli, Command, ConfigCommand, ConsumerCommand, Demo, KeyCommand, LogCommand, StoreCommand};
 
 /// Runs a command.
 ///
@@ -39,7 +41,9 @@ pub fn run(command: Command) -> Result<(), String> {
             store::attach(&target, &store, loaded_lsn)
         }
         Command::Plugin(command) => plugin::run(command),
-        Command::CheckPlugin { file, world, config } => crate::plugin_check::run(&file, world.as_deref(), &config),
+        Command::CheckPlugin { file, world, config } => {
+            crate::plugins::plugin_check::run(&file, world.as_deref(), &config)
+        }
         Command::Key(KeyCommand::Create { target, name, namespace, roles }) => {
             key::create(&target, name, namespace, &roles)
         }

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tribunal_wasm::{PluginLimits, World};
 
-use crate::plugin_check::{self, CheckError, Found};
-use crate::plugin_flags::{PluginCommand, Test};
-use crate::signatures;
+use crate::commands::plugin_flags::{PluginCommand, Test};
+use crate::plugins::plugin_check::{self, CheckError, Found};
+use crate::plugins::signatures;
 
 /// `plugin.toml`: what the commands know of a plugin's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

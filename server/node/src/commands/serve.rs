@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::Dev;
+use crate::commands::cli::Dev;
 use crate::config::{Config, Rule};
 use crate::node::{Node, NodeError};
 

@@ -5,7 +5,7 @@ use tribunal_api::StoreInfo;
 use tribunal_client::Error;
 use tribunal_types::Lsn;
 
-use crate::cli::Target;
+use crate::commands::cli::Target;
 
 /// Runs a request to its end.
 ///

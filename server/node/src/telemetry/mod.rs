@@ -5,15 +5,18 @@
 //! drawn are traced (`sampling.rs`), and their spans are made when they end, from times that were taken anyway, so an
 //! untraced commit pays for one decision.
 
+pub mod histogram;
 mod meters;
-mod notes;
-mod posted;
-mod pushed;
-mod room;
+pub mod metrics;
+mod push_spans;
 mod sampling;
 mod settings;
+mod slow_log;
+mod span_budget;
 mod spans;
+pub mod stats;
 mod transport;
+mod webhook_spans;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,17 +26,17 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor};
 use tokio::runtime::Handle;
 
-pub use posted::PostTraces;
-pub use pushed::PushTraces;
-pub use room::SpanCounts;
+pub use push_spans::PushTraces;
+pub use span_budget::SpanCounts;
 pub use spans::Tracing;
+pub use webhook_spans::PostTraces;
 
 use self::meters::Meters;
-use self::room::{Counting, Room};
 use self::sampling::Sampling;
 use self::settings::Signal;
+use self::span_budget::{Counting, Room};
 use self::transport::Transport;
-use crate::epoch_cache::EpochCache;
+use crate::commit::epoch_cache::EpochCache;
 
 /// How long the last spans, and then the last figures, may take when the node stops.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);

@@ -14,11 +14,11 @@ use tribunal_http::service::{Decided, Phases, ServiceError};
 use tribunal_types::{Epoch, PluginSlot, TxnId, TxnRequest, Verdict};
 use uuid::Uuid;
 
-use super::notes::{SLOW, note};
-use super::room::{Room, SpanCounts};
 use super::sampling::{Budget, Sampling, trace_of};
-use crate::epoch_cache::{EpochCache, Timing};
-use crate::plugin_health::CallTimes;
+use super::slow_log::{SLOW, note};
+use super::span_budget::{Room, SpanCounts};
+use crate::commit::epoch_cache::{EpochCache, Timing};
+use crate::plugins::plugin_health::CallTimes;
 
 /// Transactions that are traced although they were not drawn, because they were slow or aborted: 31 a second.
 const LATE_PER_SLICE_MAX: u64 = 2;

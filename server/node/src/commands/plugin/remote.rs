@@ -11,11 +11,11 @@ use tribunal_api::{
 use tribunal_client::Call;
 
 use super::Component;
-use crate::artefacts::hex;
-use crate::cli::Target;
+use crate::commands::cli::Target;
+use crate::commands::plugin_flags::{Activate, Push};
 use crate::commands::store::block_on;
-use crate::plugin_flags::{Activate, Push};
-use crate::signatures;
+use crate::plugins::plugin_store::hex;
+use crate::plugins::signatures;
 
 /// A check may compile for minutes.
 const PATIENCE: Duration = Duration::from_secs(600);

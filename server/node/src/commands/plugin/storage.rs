@@ -9,7 +9,7 @@ use tribunal_types::{
 };
 use tribunal_wasm::{Module, WasmAdaptor, World};
 
-use crate::plugins::engine;
+use crate::plugins::engine::engine;
 
 /// A bench for one adaptor on one storage.
 struct Bench {

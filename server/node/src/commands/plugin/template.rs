@@ -9,7 +9,7 @@ use tribunal_wasm::World;
 use tribunal_wasm::world::{OPTIONAL_WIT_FILES, WIT_FILES};
 
 use super::{Manifest, world};
-use crate::plugin_flags::{Language, New};
+use crate::commands::plugin_flags::{Language, New};
 
 /// The guest SDK's sources.
 const SDK: [(&str, &str); 9] = [

@@ -1,0 +1,220 @@
+//! Tokens that somebody else signs: JWT with one algorithm, one audience and one public key, all of them configured.
+//!
+//! What a token's header says of algorithm or key is compared and never followed. Signatures are checked by ring. A token
+//! that was checked is remembered until it expires, because checking costs more than a commit.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
+use ring::digest::{SHA256, digest};
+use ring::{hmac, signature};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tribunal_http::access::Principal;
+use tribunal_types::{NamespaceId, Role, Roles};
+
+use crate::auth::public_key::{Algorithm, public_key};
+
+/// Tokens that are remembered.
+const REMEMBERED_MAX: usize = 4096;
+/// Clocks may differ by this much, seconds.
+const LEEWAY_S: f64 = 30.0;
+/// Bytes of the shortest shared secret.
+const SECRET_BYTES_MIN: usize = 32;
+
+/// What is accepted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JwtConfig {
+    /// `EdDSA`, `ES256`, `RS256` or `HS256`: this one and no other.
+    pub algorithm: String,
+    /// What `aud` must name.
+    pub audience: String,
+    /// What `iss` must be, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    /// PEM file with the public key; for `HS256`, a file with the secret.
+    pub key_file: std::path::PathBuf,
+}
+
+/// A token's head, as far as it matters.
+#[derive(Deserialize)]
+struct Head {
+    alg: String,
+    /// Extensions that must be understood; none is.
+    #[serde(default)]
+    crit: Option<serde::de::IgnoredAny>,
+}
+
+/// What a token says.
+#[derive(Deserialize)]
+struct Claims {
+    sub: String,
+    exp: f64,
+    #[serde(default)]
+    nbf: Option<f64>,
+    #[serde(default)]
+    iss: Option<String>,
+    aud: Audience,
+    /// Name of the tenant. Never guessed: the default one is whose operators run the service.
+    namespace: String,
+    roles: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audience {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl Audience {
+    fn names(&self, audience: &str) -> bool {
+        match self {
+            Audience::One(one) => one == audience,
+            Audience::Many(many) => many.iter().any(|one| one == audience),
+        }
+    }
+}
+
+enum Key {
+    Public(&'static dyn signature::VerificationAlgorithm, Vec<u8>),
+    Secret(hmac::Key),
+}
+
+impl Key {
+    fn checks(&self, message: &[u8], signed: &[u8]) -> bool {
+        match self {
+            Key::Public(algorithm, key) => {
+                signature::UnparsedPublicKey::new(*algorithm, key).verify(message, signed).is_ok()
+            }
+            Key::Secret(key) => hmac::verify(key, message, signed).is_ok(),
+        }
+    }
+}
+
+/// Checks tokens.
+pub struct JwtGate {
+    key: Key,
+    algorithm: String,
+    audience: String,
+    issuer: Option<String>,
+    remembered: Mutex<HashMap<[u8; 32], Remembered>>,
+}
+
+/// A token that was checked.
+#[derive(Clone)]
+struct Remembered {
+    expires_s: f64,
+    principal: Arc<Principal>,
+}
+
+impl JwtGate {
+    /// Reads the key.
+    ///
+    /// # Errors
+    /// In words for the person who configured it.
+    pub fn new(config: &JwtConfig) -> Result<JwtGate, String> {
+        let wrong = |text: String| format!("configuration: `auth.jwt`: {text}");
+        if config.audience.is_empty() {
+            return Err(wrong("`audience` must not be empty".into()));
+        }
+        let bytes = read(&config.key_file).map_err(wrong)?;
+        let public = |algorithm, ring: &'static dyn signature::VerificationAlgorithm| {
+            let key = public_key(&bytes, algorithm);
+            key.map(|key| Key::Public(ring, key))
+                .map_err(|text| wrong(format!("`{}`: {text}", config.key_file.display())))
+        };
+        let key = match config.algorithm.as_str() {
+            "EdDSA" => public(Algorithm::Ed25519, &signature::ED25519)?,
+            "ES256" => public(Algorithm::P256, &signature::ECDSA_P256_SHA256_FIXED)?,
+            "RS256" => public(Algorithm::Rsa, &signature::RSA_PKCS1_2048_8192_SHA256)?,
+            "HS256" => {
+                let secret = bytes.trim_ascii();
+                if secret.len() < SECRET_BYTES_MIN {
+                    return Err(wrong(format!("the secret has less than {SECRET_BYTES_MIN} bytes")));
+                }
+                Key::Secret(hmac::Key::new(hmac::HMAC_SHA256, secret))
+            }
+            other => return Err(wrong(format!("`algorithm` is `{other}`, not EdDSA, ES256, RS256 or HS256"))),
+        };
+        let JwtConfig { algorithm, audience, issuer, .. } = config.clone();
+        Ok(JwtGate { key, algorithm, audience, issuer, remembered: Mutex::default() })
+    }
+
+    /// Tells whom a token belongs to; `namespace` knows the tenants.
+    ///
+    /// # Errors
+    /// Why it is not accepted.
+    pub fn check(
+        &self,
+        token: &str,
+        namespace: impl FnOnce(&str) -> Option<NamespaceId>,
+    ) -> Result<Arc<Principal>, String> {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let remembered = self.remembered.lock().get(&hash).cloned();
+        if let Some(remembered) = remembered.filter(|remembered| now_s < remembered.expires_s) {
+            return Ok(remembered.principal);
+        }
+        let claims = self.claims(token, now_s)?;
+        let number =
+            namespace(&claims.namespace).ok_or_else(|| "the token names a namespace that does not exist".to_owned())?;
+        let roles = claims.roles.iter().map(|role| Role::by_name(role)).collect::<Option<Roles>>();
+        let roles = roles.ok_or_else(|| "the token names a role that does not exist".to_owned())?;
+        let (namespace_name, name) = (claims.namespace, claims.sub.chars().take(128).collect());
+        let principal = Arc::new(Principal { namespace: number, namespace_name, roles, name });
+        let mut remembered = self.remembered.lock();
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.retain(|_, token| now_s < token.expires_s);
+        }
+        if remembered.len() < REMEMBERED_MAX {
+            remembered.insert(hash, Remembered { expires_s: claims.exp, principal: Arc::clone(&principal) });
+        }
+        Ok(principal)
+    }
+
+    fn claims(&self, token: &str, now_s: f64) -> Result<Claims, String> {
+        let refused = |text: &str| Err(format!("the token is not accepted: {text}"));
+        let Some((message, signed)) = token.rsplit_once('.') else { return refused("it has no signature") };
+        let Some((head, claims)) = message.split_once('.') else { return refused("it has no claims") };
+        let (Some(head), Ok(signed)) = (part::<Head>(head), URL_SAFE_NO_PAD.decode(signed)) else {
+            return refused("it cannot be read");
+        };
+        if head.alg != self.algorithm || head.crit.is_some() {
+            return refused("another algorithm or extension than this service takes");
+        }
+        if !self.key.checks(message.as_bytes(), &signed) {
+            return refused("its signature does not hold");
+        }
+        let Some(claims) = part::<Claims>(claims) else {
+            return refused("it needs sub, exp, aud, namespace and roles");
+        };
+        if !claims.aud.names(&self.audience) {
+            return refused("it is for another audience");
+        }
+        if self.issuer.is_some() && claims.iss != self.issuer {
+            return refused("somebody else issued it");
+        }
+        // Written so that a number that is none refuses, too.
+        let begun = claims.nbf.is_none_or(|nbf| nbf <= now_s + LEEWAY_S);
+        if !(now_s < claims.exp + LEEWAY_S && begun) {
+            return refused("it has expired, or is not valid yet");
+        }
+        Ok(claims)
+    }
+}
+
+fn part<T: DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(file).map_err(|error| format!("`{}`: {error}", file.display()))
+}

@@ -1,0 +1,218 @@
+//! Recent epochs in memory, so that replies, pulls and pushes near the head never decode the log again.
+//!
+//! The sequencer publishes an epoch here before it answers anybody; an epoch leaves once its outcome is in the log
+//! and the cache is above its bound. What is not here is in the log.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::RwLock;
+use tribunal_core::verdicts::item_verdict;
+use tribunal_types::{Decision, Epoch, EpochInput, EpochOutcome, Lsn, PluginSlot, StoreId, TxnIx, Verdict};
+
+use crate::plugins::plugin_health::CallTimes;
+
+/// When an epoch passed its stations, by the node's own clock; nothing is decided by it.
+#[derive(Clone, Debug)]
+pub struct Timing {
+    /// Its batch was sealed.
+    pub sealed_at: Instant,
+    /// Its batch was durable.
+    pub durable_at: Instant,
+    /// It was resolved.
+    pub resolved_at: Instant,
+    /// When its plugins were called meanwhile, if traces are on.
+    pub plugins: Vec<(PluginSlot, CallTimes)>,
+}
+
+impl Timing {
+    /// Says that an epoch has been resolved by now.
+    #[must_use]
+    pub fn resolved_now(sealed_at: Instant, durable_at: Instant, plugins: Vec<(PluginSlot, CallTimes)>) -> Timing {
+        Timing { sealed_at, durable_at, resolved_at: Instant::now(), plugins }
+    }
+}
+
+/// An epoch's input and outcome.
+#[derive(Debug)]
+pub struct ResolvedEpoch {
+    /// What went in.
+    pub input: EpochInput,
+    /// What came out.
+    pub outcome: EpochOutcome,
+    /// When it passed its stations.
+    pub timing: Timing,
+    /// First and last LSN by store, ascending store.
+    heads: Vec<(StoreId, Lsn, Lsn)>,
+    /// By transaction: its first entry in `outcome.lsns`, which are grouped by transaction.
+    first_lsn: Vec<u32>,
+    bytes: usize,
+}
+
+impl ResolvedEpoch {
+    /// Joins input and outcome.
+    #[must_use]
+    pub fn new(input: EpochInput, outcome: EpochOutcome, timing: Timing) -> ResolvedEpoch {
+        let mut heads: Vec<(StoreId, Lsn, Lsn)> = Vec::new();
+        for at in &outcome.lsns {
+            match heads.binary_search_by_key(&at.store, |head| head.0) {
+                Ok(i) => heads[i].2 = at.lsn,
+                Err(i) => heads.insert(i, (at.store, at.lsn, at.lsn)),
+            }
+        }
+        let mut first_lsn = vec![u32::MAX; outcome.decisions.len()];
+        for (i, at) in outcome.lsns.iter().enumerate().rev() {
+            first_lsn[at.txn.0 as usize] = i as u32;
+        }
+        let bytes = input.batches.iter().map(|b| b.keys.len() + b.values.len() + 48 * (b.reads.len() + b.writes.len()));
+        let bytes = bytes.sum::<usize>() + 160 * outcome.decisions.len() + 512;
+        ResolvedEpoch { input, outcome, timing, heads, first_lsn, bytes }
+    }
+
+    /// Returns the verdict that this epoch gave to an item (see `VerdictAt`), in constant time for a commit.
+    #[must_use]
+    pub fn verdict(&self, item: u32) -> Option<Verdict> {
+        let Some(&Decision::Committed { version }) = self.outcome.decisions.get(item as usize) else {
+            return item_verdict(&self.input, &self.outcome, item);
+        };
+        let (batch, t) = self.input.locate(TxnIx(item));
+        let first = self.first_lsn[item as usize] as usize;
+        let lsns = self.outcome.lsns.get(first..).unwrap_or_default();
+        let lsns = lsns.iter().take_while(|at| at.txn.0 == item).map(|at| (at.store, at.lsn)).collect();
+        Some(Verdict::Committed { epoch: self.outcome.epoch, csn: batch.txns[t].csn, version, lsns })
+    }
+
+    /// Returns the last LSN of every store that the epoch wrote, ascending store.
+    pub fn last_lsns(&self) -> impl Iterator<Item = (StoreId, Lsn)> + '_ {
+        self.heads.iter().map(|&(store, _, last)| (store, last))
+    }
+
+    fn span_of(&self, store: StoreId) -> Option<(Lsn, Lsn)> {
+        let at = self.heads.binary_search_by_key(&store, |head| head.0).ok()?;
+        Some((self.heads[at].1, self.heads[at].2))
+    }
+}
+
+#[derive(Default)]
+struct Window {
+    epochs: VecDeque<Arc<ResolvedEpoch>>,
+    bytes: usize,
+    logged: Epoch,
+}
+
+/// The cache.
+pub struct EpochCache {
+    window: RwLock<Window>,
+    bytes_max: usize,
+}
+
+impl EpochCache {
+    /// Makes a cache of about `bytes_max`.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> EpochCache {
+        EpochCache { window: RwLock::default(), bytes_max }
+    }
+
+    /// Adds the newest epoch.
+    pub fn publish(&self, epoch: Arc<ResolvedEpoch>) {
+        let mut window = self.window.write();
+        window.bytes += epoch.bytes;
+        window.epochs.push_back(epoch);
+        self.evict(&mut window);
+    }
+
+    /// Notes that outcomes up to `epoch` are in the log and may leave.
+    pub fn logged(&self, epoch: Epoch) {
+        self.window.write().logged = epoch;
+    }
+
+    fn evict(&self, window: &mut Window) {
+        while window.bytes > self.bytes_max {
+            match window.epochs.front() {
+                Some(oldest) if oldest.outcome.epoch <= window.logged => {
+                    window.bytes -= oldest.bytes;
+                    window.epochs.pop_front();
+                }
+                _ => break,
+            }
+        }
+    }
+
+    /// Returns epoch `epoch`, if it is here.
+    #[must_use]
+    pub fn epoch(&self, epoch: Epoch) -> Option<Arc<ResolvedEpoch>> {
+        let window = self.window.read();
+        let at = window.epochs.binary_search_by_key(&epoch, |epoch| epoch.outcome.epoch).ok()?;
+        window.epochs.get(at).cloned()
+    }
+
+    /// Returns the epoch with the record that follows `after` in `store`, if it is here.
+    #[must_use]
+    pub fn following(&self, store: StoreId, after: Lsn) -> Option<Arc<ResolvedEpoch>> {
+        let window = self.window.read();
+        // Readers follow the head, so the search starts there and stops at the first epoch that is behind them.
+        let mut found = None;
+        for epoch in window.epochs.iter().rev() {
+            match epoch.span_of(store) {
+                Some((_, last)) if last <= after => break,
+                Some((first, _)) => {
+                    found = Some((first, epoch));
+                    if first <= after.next() {
+                        break;
+                    }
+                }
+                None => {}
+            }
+        }
+        found.filter(|(first, _)| *first <= after.next()).map(|(_, epoch)| Arc::clone(epoch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tribunal_types::StoreLsn;
+
+    fn epoch(epoch: u64, lsns: &[(u32, u64)]) -> Arc<ResolvedEpoch> {
+        let lsns = lsns.iter().map(|&(store, lsn)| StoreLsn { txn: TxnIx(0), store: StoreId(store), lsn: Lsn(lsn) });
+        let outcome = EpochOutcome {
+            epoch: Epoch(epoch),
+            lsns: lsns.collect(),
+            decisions: vec![Decision::Expired],
+            ..EpochOutcome::default()
+        };
+        let input = EpochInput { epoch: Epoch(epoch), epoch_time_ms: 0, batches: Vec::new() };
+        let now = Instant::now();
+        let timing = Timing { sealed_at: now, durable_at: now, resolved_at: now, plugins: Vec::new() };
+        Arc::new(ResolvedEpoch::new(input, outcome, timing))
+    }
+
+    #[test]
+    fn finds_the_epoch_behind_a_position() {
+        let cache = EpochCache::new(1 << 20);
+        cache.publish(epoch(5, &[(1, 10), (1, 11)]));
+        cache.publish(epoch(6, &[(2, 1)]));
+        cache.publish(epoch(7, &[(1, 12), (1, 13)]));
+        let at = |store, after| cache.following(StoreId(store), Lsn(after)).map(|e| e.outcome.epoch.0);
+        assert_eq!(at(1, 9), Some(5));
+        assert_eq!(at(1, 10), Some(5));
+        assert_eq!(at(1, 11), Some(7));
+        assert_eq!(at(1, 13), None, "nothing behind the head");
+        assert_eq!(at(1, 8), None, "record 9 is in the log only");
+        assert_eq!(at(2, 0), Some(6));
+        assert_eq!(cache.epoch(Epoch(6)).map(|e| e.outcome.epoch), Some(Epoch(6)));
+    }
+
+    #[test]
+    fn keeps_what_the_log_does_not_hold_yet() {
+        let cache = EpochCache::new(0);
+        cache.publish(epoch(1, &[(1, 1)]));
+        cache.publish(epoch(2, &[(1, 2)]));
+        assert!(cache.epoch(Epoch(1)).is_some());
+        cache.logged(Epoch(1));
+        cache.publish(epoch(3, &[(1, 3)]));
+        assert!(cache.epoch(Epoch(1)).is_none());
+        assert!(cache.epoch(Epoch(2)).is_some());
+    }
+}

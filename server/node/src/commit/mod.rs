@@ -1,0 +1,12 @@
+//! The way of a commit: from the queue to the sequencer, the log and the reply, and back to it after a restart.
+
+pub mod commit_queue;
+pub mod epoch_cache;
+pub mod image_capture;
+pub mod log_thread;
+pub mod progress;
+pub mod recovery;
+pub mod replies;
+pub mod sequencer;
+pub mod shards;
+pub mod watchers;

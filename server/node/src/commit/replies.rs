@@ -1,0 +1,206 @@
+//! Who waits for an item of an epoch, what they get, and how an epoch's answers reach their tasks.
+//!
+//! Memory goes back to where it came from: a spent transaction travels with its answer, because freeing on another
+//! thread costs both of them. And answers travel together: [`Dispatch`] wakes one task on each lane, which wakes the others
+//! there.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tribunal_http::lanes;
+use tribunal_types::{TxnRequest, VerdictAt, Write};
+
+use crate::commit::epoch_cache::ResolvedEpoch;
+
+/// Returns about how much memory a waiting transaction takes, bytes: its keys and values, and its operations.
+#[must_use]
+pub fn bytes_of(txn: &TxnRequest) -> usize {
+    let operations = txn.reads.len() + txn.ranges.len() + txn.writes.len();
+    txn.keys.len() + txn.values.len() + operations * size_of::<Write>() + size_of::<TxnRequest>()
+}
+
+/// A transaction and who waits for its verdict.
+pub struct Commit {
+    /// The transaction.
+    pub txn: Box<TxnRequest>,
+    /// Who waits.
+    pub ticket: Ticket,
+}
+
+/// An answer, and what was made for it.
+#[derive(Debug)]
+pub struct Answered {
+    /// The answer.
+    pub answer: Answer,
+    /// The transaction, spent.
+    pub spent: Option<Box<TxnRequest>>,
+}
+
+/// What became of an item.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// Decided in this epoch, as item `item`.
+    Decided {
+        /// The epoch, from which the waiting task takes the words.
+        epoch: Arc<ResolvedEpoch>,
+        /// The item (see `VerdictAt`).
+        item: u32,
+    },
+    /// The id was known with the same body: its verdict is stored there.
+    Stored(VerdictAt),
+    /// The id was known with another body.
+    BodyMismatch,
+    /// The id lies outside the window.
+    Expired,
+    /// A transaction with this id waits for its epoch right now.
+    InFlight,
+    /// The id can never commit: this very request fenced it, or an earlier one did.
+    Fenced,
+    /// The epoch's batch cannot be made durable, or the node stops. The outcome is unknown until it runs again.
+    Unknown,
+    /// The node takes nothing new: it is stopping.
+    Stopping,
+}
+
+/// Collects the answers of one request with many transactions.
+pub struct Many {
+    state: Mutex<ManyState>,
+}
+
+struct ManyState {
+    answers: Vec<Answer>,
+    spent: Spent,
+    missing: usize,
+    done: Option<oneshot::Sender<AnsweredMany>>,
+}
+
+/// Transactions that are on their way back.
+type Spent = Vec<Box<TxnRequest>>;
+
+/// The answers of one request with many transactions, and what was made for it.
+pub struct AnsweredMany {
+    /// The answers, in the order of the request.
+    pub answers: Vec<Answer>,
+    /// The transactions, spent.
+    pub spent: Spent,
+}
+
+impl Many {
+    /// Makes a collector for `count` transactions, which answers on `done`.
+    #[must_use]
+    pub fn new(count: usize, done: oneshot::Sender<AnsweredMany>) -> Arc<Many> {
+        let answers = vec![Answer::Unknown; count];
+        let state = ManyState { answers, spent: Vec::with_capacity(count), missing: count, done: Some(done) };
+        Arc::new(Many { state: Mutex::new(state) })
+    }
+
+    fn put(&self, slot: usize, answer: Answer, spent: Option<Box<TxnRequest>>) {
+        let mut state = self.state.lock();
+        state.answers[slot] = answer;
+        state.spent.extend(spent);
+        state.missing -= 1;
+        if state.missing == 0 {
+            let (answers, spent) = (std::mem::take(&mut state.answers), std::mem::take(&mut state.spent));
+            if let Some(done) = state.done.take() {
+                // The client may have gone; its verdict is stored all the same.
+                let _ = done.send(AnsweredMany { answers, spent });
+            }
+        }
+    }
+}
+
+/// Who waits for one answer, and on which lane, if it is one.
+pub struct Waiter {
+    reply: oneshot::Sender<Answered>,
+    lane: Option<usize>,
+}
+
+impl Waiter {
+    /// Makes a waiter of this thread's lane, and what it waits for.
+    #[must_use]
+    pub fn here() -> (Waiter, oneshot::Receiver<Answered>) {
+        let (reply, answer) = oneshot::channel();
+        (Waiter { reply, lane: lanes::here() }, answer)
+    }
+
+    fn answer(self, answered: Answered) {
+        // The client may have gone.
+        let _ = self.reply.send(answered);
+    }
+}
+
+/// One waiting item.
+pub enum Ticket {
+    /// A request of its own.
+    Single(Waiter),
+    /// A part of a request with many.
+    Part(Arc<Many>, usize),
+}
+
+impl Ticket {
+    /// Answers at once.
+    pub fn answer(self, answer: Answer, spent: Option<Box<TxnRequest>>) {
+        match self {
+            Ticket::Single(waiter) => waiter.answer(Answered { answer, spent }),
+            Ticket::Part(many, slot) => many.put(slot, answer, spent),
+        }
+    }
+}
+
+/// Up to so many answers are given one by one.
+const SINGLY_MAX: usize = 2;
+
+/// One answer on its way.
+type Reply = (Waiter, Answered);
+
+/// Hands the answers of an epoch to whoever waits. Holds no more answers than there are requests in flight.
+#[derive(Clone)]
+pub struct Dispatch {
+    /// One for each lane, and one for the threads that share.
+    lanes: Vec<mpsc::UnboundedSender<Vec<Reply>>>,
+}
+
+impl Dispatch {
+    /// Starts the tasks that wake the others, each where these run: on every lane, and on `shared`.
+    #[must_use]
+    pub fn start(lanes: &[Handle], shared: &Handle) -> Dispatch {
+        let start = |runtime: &Handle| {
+            let (sender, mut epochs) = mpsc::unbounded_channel::<Vec<Reply>>();
+            runtime.spawn(async move {
+                while let Some(replies) = epochs.recv().await {
+                    singly(replies);
+                }
+            });
+            sender
+        };
+        Dispatch { lanes: lanes.iter().chain([shared]).map(start).collect() }
+    }
+
+    /// Gives answers that belong together.
+    pub fn answer(&self, answers: Vec<(Ticket, Answered)>) {
+        let mut lanes: Vec<Vec<Reply>> = self.lanes.iter().map(|_| Vec::new()).collect();
+        let shared = lanes.len() - 1;
+        for (ticket, answered) in answers {
+            match ticket {
+                Ticket::Single(waiter) => {
+                    let lane = waiter.lane.filter(|lane| *lane < shared).unwrap_or(shared);
+                    lanes[lane].push((waiter, answered));
+                }
+                Ticket::Part(many, slot) => many.put(slot, answered.answer, answered.spent),
+            }
+        }
+        for (replies, lane) in lanes.into_iter().zip(&self.lanes) {
+            if replies.len() <= SINGLY_MAX {
+                singly(replies);
+            } else if let Err(mpsc::error::SendError(replies)) = lane.send(replies) {
+                singly(replies);
+            }
+        }
+    }
+}
+
+fn singly(replies: Vec<Reply>) {
+    replies.into_iter().for_each(|(waiter, answered)| waiter.answer(answered));
+}

@@ -1,0 +1,87 @@
+//! The Wasm engine of the process, and LogAdaptors in it as the push knows them.
+
+use std::sync::{Arc, OnceLock};
+
+use tribunal_push::{Adaptor, AdaptorFault};
+use tribunal_types::{Ack, Command, Lsn, PushRequest, RecordBatch, StorageReply};
+use tribunal_wasm::{Fault, PluginEngine, PluginLimits, WasmAdaptor};
+
+use crate::plugins::plugin_health::SlotHealth;
+
+/// Returns the engine, which is made at the first call.
+///
+/// # Errors
+/// If this machine cannot run it.
+pub fn engine() -> Result<&'static Arc<PluginEngine>, String> {
+    static ENGINE: OnceLock<Result<Arc<PluginEngine>, String>> = OnceLock::new();
+    let engine = ENGINE.get_or_init(|| {
+        tribunal_wasm::trouble::set_hook(|reason| {
+            tracing::error!(reason, "the host of the plugins is in trouble; that is no verdict, so the node ends");
+        });
+        PluginEngine::new(PluginLimits::default()).map_err(|error| format!("cannot start the Wasm engine: {error}"))
+    });
+    engine.as_ref().map_err(Clone::clone)
+}
+
+/// A LogAdaptor in Wasm whose calls are counted.
+pub struct LogAdaptor {
+    adaptor: WasmAdaptor,
+    health: Arc<SlotHealth>,
+}
+
+/// The language in which an adaptor speaks to its storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// RESP commands.
+    Resp,
+    /// SQL statements.
+    Sql,
+    /// HTTP requests.
+    Http,
+    /// The embedded store's own format.
+    Raw,
+}
+
+impl LogAdaptor {
+    /// Wraps an adaptor.
+    #[must_use]
+    pub fn new(adaptor: WasmAdaptor, health: Arc<SlotHealth>) -> LogAdaptor {
+        LogAdaptor { adaptor, health }
+    }
+
+    /// Tells which language it speaks: the one in which it asks for the watermark. The transport follows from it.
+    ///
+    /// # Errors
+    /// The adaptor failed.
+    pub fn language(&self) -> Result<Language, String> {
+        let ask = self.adaptor.watermark().map_err(|fault| fault.text)?;
+        Ok(match ask.command {
+            Command::Resp(_) => Language::Resp,
+            Command::Sql(_) => Language::Sql,
+            Command::Http(_) => Language::Http,
+            Command::Raw(_) => Language::Raw,
+        })
+    }
+}
+
+impl Adaptor for LogAdaptor {
+    fn watermark(&self) -> Result<PushRequest, AdaptorFault> {
+        self.adaptor.watermark().map_err(said)
+    }
+
+    fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, AdaptorFault> {
+        self.adaptor.read_watermark(reply).map_err(said)
+    }
+
+    fn encode(&self, records: &RecordBatch) -> Result<Vec<PushRequest>, AdaptorFault> {
+        self.health.count(records.records.len(), || self.adaptor.encode_metered(records)).map_err(said)
+    }
+
+    fn classify(&self, reply: &StorageReply) -> Ack {
+        self.adaptor.classify(reply)
+    }
+}
+
+fn said(fault: Fault) -> AdaptorFault {
+    AdaptorFault::new(fault.text)
+}

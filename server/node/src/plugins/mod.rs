@@ -1,0 +1,12 @@
+//! Plugins: what is uploaded, checked, loaded and active, and the policies that decide with it.
+
+pub mod compiled_files;
+pub mod engine;
+pub mod plugin_admin;
+pub mod plugin_check;
+pub mod plugin_health;
+pub mod plugin_loader;
+pub mod plugin_store;
+pub mod policies;
+pub mod signatures;
+pub mod slots;

@@ -1,0 +1,441 @@
+//! Plugins as the API sees them: uploads are checked and kept, activations go through the control log.
+//!
+//! Invariants: a component is durable before the entry that names it is written; it is compiled and configured before
+//! that, too, so that an entry never names what cannot run here. One change at a time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::Sender;
+use parking_lot::RwLock;
+use sha2::{Digest, Sha256};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tribunal_http::plugin_service::digest as read_digest;
+use tribunal_http::plugin_service::{
+    Activate, Activation, Health, Measured, Overview, Plugin, Plugins, Slot, Upload, Uploaded, Version,
+};
+use tribunal_http::service::{Answer, ServiceError};
+use tribunal_types::{ControlChange, Epoch, Isolation, PluginChoice, PluginSlot};
+use tribunal_wasm::{BUILTINS, World};
+
+use crate::commit::sequencer::Message;
+use crate::config::PolicyHost;
+use crate::plugins::compiled_files::Loads;
+use crate::plugins::plugin_check::{self, CheckError};
+use crate::plugins::plugin_loader::{Modules, builtin_by_digest, builtin_digest};
+use crate::plugins::plugin_store::{Artefact, ArtefactDigest, hex};
+use crate::plugins::signatures::Signed;
+use crate::plugins::slots::{Entry, Settings, SlotState, Slots, Word};
+
+/// The node's plugins.
+pub struct PluginAdmin {
+    parts: Arc<Parts>,
+    runtime: Handle,
+    /// One change at a time: a check takes a core and memory, and two activations of a slot must not mix.
+    changing: Arc<tokio::sync::Mutex<()>>,
+}
+
+struct Parts {
+    modules: Arc<Modules>,
+    slots: Arc<RwLock<Slots>>,
+    messages: Sender<Message>,
+}
+
+/// A version that can be activated.
+struct Candidate {
+    digest: ArtefactDigest,
+    world: World,
+    /// `None` for a built-in one.
+    artefact: Option<Artefact>,
+}
+
+fn mistake(code: &'static str, pointer: &str, detail: impl Into<String>) -> ServiceError {
+    ServiceError::ClientMistake { code, pointer: pointer.to_owned(), detail: detail.into() }
+}
+
+fn unavailable(detail: impl Into<String>) -> ServiceError {
+    ServiceError::Unavailable { detail: detail.into() }
+}
+
+impl PluginAdmin {
+    /// Wires the parts.
+    #[must_use]
+    pub fn new(
+        modules: Arc<Modules>,
+        slots: Arc<RwLock<Slots>>,
+        messages: Sender<Message>,
+        runtime: Handle,
+    ) -> PluginAdmin {
+        PluginAdmin { parts: Arc::new(Parts { modules, slots, messages }), runtime, changing: Arc::default() }
+    }
+
+    /// Returns the counters of every slot.
+    #[must_use]
+    pub fn health(&self) -> Vec<(PluginSlot, Health)> {
+        self.parts.modules.board.all()
+    }
+
+    /// Returns how often the code of uploaded components was compiled, and how often it was there already.
+    #[must_use]
+    pub fn loads(&self) -> Loads {
+        self.parts.modules.compiled.loads()
+    }
+
+    /// Runs work that blocks, one at a time, and to its end even if nobody waits for it any more.
+    async fn change<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Parts) -> Result<T, ServiceError> + Send + 'static,
+    ) -> Result<T, ServiceError> {
+        let one_at_a_time = Arc::clone(&self.changing).lock_owned().await;
+        let parts = Arc::clone(&self.parts);
+        let done = self.runtime.spawn_blocking(move || {
+            let _one_at_a_time = one_at_a_time;
+            work(&parts)
+        });
+        done.await.unwrap_or_else(|_| Err(unavailable("the change was broken off; look at what is there now")))
+    }
+}
+
+impl Plugins for PluginAdmin {
+    fn upload(&self, upload: Upload) -> Answer<'_, Uploaded> {
+        Box::pin(self.change(move |parts| parts.upload(&upload)))
+    }
+
+    fn overview(&self) -> Answer<'_, Overview> {
+        Box::pin(std::future::ready(Ok(self.parts.overview())))
+    }
+
+    fn activate(&self, wish: Activate) -> Answer<'_, Activation> {
+        Box::pin(self.change(move |parts| parts.activate(&wish)))
+    }
+
+    fn roll_back(&self, name: String, slot: Option<PluginSlot>) -> Answer<'_, Activation> {
+        Box::pin(self.change(move |parts| parts.roll_back(&name, slot)))
+    }
+}
+
+impl Parts {
+    fn upload(&self, upload: &Upload) -> Result<Uploaded, ServiceError> {
+        let world = match &upload.world {
+            None => None,
+            Some(name) => Some(World::by_name(name).ok_or_else(|| {
+                let names = World::ALL.map(World::name).join(", ");
+                mistake("plugin_refused", "?world", format!("there is no world \"{name}\", but {names}"))
+            })?),
+        };
+        if BUILTINS.iter().any(|builtin| builtin.name == upload.name) {
+            let detail = format!("\"{}\" is the name of a built-in plugin; choose another one", upload.name);
+            return Err(mistake("plugin_name_taken", "?name", detail));
+        }
+        let digest: ArtefactDigest = Sha256::digest(&upload.bytes).into();
+        // Before anything is compiled: an upload of nobody costs nothing but its bytes.
+        let signed = self.modules.signers.check(&upload.name, &digest, upload.signature.as_ref());
+        let signed = signed.map_err(|why| mistake("plugin_signature", "?signature", why))?;
+        if let Some(known) = self.modules.artefacts.find(&digest) {
+            if known.name != upload.name {
+                let detail = format!("this very component was uploaded as \"{}\"", known.name);
+                return Err(mistake("plugin_name_taken", "?name", detail));
+            }
+            let known = match signed {
+                Some(signed) if known.signed.as_ref() != Some(&signed) => {
+                    self.modules.artefacts.note_signed(&digest, signed).map_err(unavailable)?
+                }
+                _ => known,
+            };
+            return Ok(uploaded(digest, &known, false));
+        }
+        self.modules.artefacts.check_room().map_err(|why| mistake("too_many_plugins", "", why))?;
+        let found = self.checked(&upload.bytes, world, &upload.config)?;
+        let other_world =
+            |(_, known): &(ArtefactDigest, Artefact)| known.name == upload.name && known.world != found.world;
+        if let Some((_, known)) = self.modules.artefacts.list().into_iter().find(other_world) {
+            let detail = format!("\"{}\" is of world {}, this component of {}", upload.name, known.world, found.world);
+            return Err(mistake("plugin_name_taken", "?name", detail));
+        }
+        let artefact = Artefact {
+            name: upload.name.clone(),
+            world: found.world,
+            version: found.version,
+            about: found.about,
+            bytes: upload.bytes.len() as u64,
+            uploaded_ms: unix_ms(),
+            signed,
+            checked: found.checked,
+        };
+        let digest = self.modules.artefacts.keep(&upload.bytes, artefact.clone()).map_err(unavailable)?;
+        tracing::info!(plugin = artefact.name, digest = hex(&digest), "a plugin was uploaded");
+        Ok(uploaded(digest, &artefact, true))
+    }
+
+    /// Runs the check in its own process, on a file of its own.
+    fn checked(&self, bytes: &[u8], world: Option<World>, config: &str) -> Result<plugin_check::Found, ServiceError> {
+        let file = tempfile::NamedTempFile::new().and_then(|file| std::fs::write(file.path(), bytes).map(|()| file));
+        let file = file.map_err(|error| unavailable(format!("the component cannot be set down: {error}")))?;
+        plugin_check::check(file.path(), world, config).map_err(|error| match error {
+            CheckError::Refused(why) => mistake("plugin_refused", "", why),
+            CheckError::Unavailable(why) => unavailable(why),
+        })
+    }
+
+    fn overview(&self) -> Overview {
+        let mut plugins: BTreeMap<(String, &str), Plugin> = BTreeMap::new();
+        for builtin in BUILTINS {
+            let plugin = Plugin {
+                name: builtin.name.to_owned(),
+                world: builtin.world.name().to_owned(),
+                builtin: true,
+                versions: vec![Version {
+                    digest: builtin_digest(builtin.world, builtin.name).unwrap_or_default(),
+                    version: env!("CARGO_PKG_VERSION").to_owned(),
+                    about: "Built in.".to_owned(),
+                    bytes: builtin.bytes.len() as u64,
+                    uploaded_ms: None,
+                    signed: None,
+                    measured: None,
+                }],
+            };
+            plugins.insert((plugin.name.clone(), builtin.world.name()), plugin);
+        }
+        for (digest, artefact) in self.modules.artefacts.list() {
+            let Some(world) = World::by_name(&artefact.world) else { continue };
+            let plugin = plugins.entry((artefact.name.clone(), world.name())).or_insert_with(|| Plugin {
+                name: artefact.name.clone(),
+                world: artefact.world.clone(),
+                builtin: false,
+                versions: Vec::new(),
+            });
+            plugin.versions.push(version(digest, &artefact));
+        }
+        let mut plugins: Vec<Plugin> = plugins.into_values().collect();
+        for plugin in &mut plugins {
+            plugin.versions.sort_by_key(|version| std::cmp::Reverse(version.uploaded_ms));
+        }
+        let slots = self.slots.read();
+        let slots = slots.iter().filter_map(|(slot, state)| {
+            Some(Slot {
+                active: state.active()?.shown(),
+                since: state.active()?.since,
+                pending: state.waiting().map(Entry::shown),
+                history: state.history().cloned().collect(),
+                health: self.modules.board.of(slot).read(),
+            })
+        });
+        Overview { plugins, slots: slots.collect() }
+    }
+
+    fn activate(&self, wish: &Activate) -> Result<Activation, ServiceError> {
+        let candidate = self.candidate(wish)?;
+        let slot = slot_for(wish, candidate.world)?;
+        check_fit(&slot, &candidate)?;
+        if let Some(Artefact { name, signed, .. }) = &candidate.artefact {
+            let signed = self.modules.signers.check_kept(name, &candidate.digest, signed.as_ref());
+            signed.map_err(|why| mistake("plugin_signature", "", format!("{why}; then push it again")))?;
+        }
+        if self.modules.host() == PolicyHost::Native && !matches!(slot, PluginSlot::Adaptor(_)) {
+            let detail = "this node runs native twins (`plugins = \"native\"`), which no plugin can replace";
+            return Err(mistake("plugins_native", "", detail));
+        }
+        if matches!(slot, PluginSlot::Adaptor(_)) && !wish.config.is_empty() {
+            let detail = "an adaptor has no configuration of its own, but that of each store which declares it";
+            return Err(mistake("plugin_config", "/config", detail));
+        }
+        let host = self.modules.host_name().map_err(unavailable)?;
+        let settings = Settings { host, init: wish.config.clone(), by: Word::Activate };
+        let name = wish.name.clone();
+        let choice = PluginChoice { slot, name, digest: candidate.digest, config: settings.text() };
+        // The kit has seen it with the configuration of its upload; another one may make another plugin of it.
+        if candidate.artefact.is_some() && !wish.config.is_empty() {
+            let bytes = self.modules.component(candidate.world, &candidate.digest).map_err(unavailable)?;
+            let found = self.checked(&bytes, Some(candidate.world), &wish.config)?;
+            check_levels(&choice.slot, &found.checked.levels, &found.checked.misses)?;
+        }
+        self.write(choice, wish.from.unwrap_or_default())
+    }
+
+    fn candidate(&self, wish: &Activate) -> Result<Candidate, ServiceError> {
+        let world_of = |slot: &PluginSlot| match slot {
+            PluginSlot::Rule => World::ConflictRule,
+            PluginSlot::Validator(_) => World::IsolationValidator,
+            PluginSlot::Adaptor(_) => World::LogAdaptor,
+        };
+        let builtin = BUILTINS.iter().find(|builtin| {
+            builtin.name == wish.name && wish.slot.as_ref().is_none_or(|slot| world_of(slot) == builtin.world)
+        });
+        if let Some(builtin) = builtin {
+            let digest = builtin_digest(builtin.world, builtin.name).unwrap_or_default();
+            return match wish.digest {
+                Some(other) if other != digest => Err(no_version(&wish.name)),
+                _ => Ok(Candidate { digest, world: builtin.world, artefact: None }),
+            };
+        }
+        let mut versions = self.modules.artefacts.list();
+        versions.retain(|(_, artefact)| artefact.name == wish.name);
+        if versions.is_empty() {
+            let what = format!("plugin \"{}\"; `GET /v1/admin/plugins` lists them", wish.name);
+            return Err(ServiceError::NotFound { what });
+        }
+        let found = match wish.digest {
+            Some(digest) => versions.into_iter().find(|(known, _)| *known == digest),
+            None => versions.into_iter().max_by_key(|(_, artefact)| artefact.uploaded_ms),
+        };
+        let (digest, artefact) = found.ok_or_else(|| no_version(&wish.name))?;
+        let world = World::by_name(&artefact.world).ok_or_else(|| unavailable("its description is of no world"))?;
+        Ok(Candidate { digest, world, artefact: Some(artefact) })
+    }
+
+    /// Checks that what is to decide again is signed by somebody who is named now, unless it is built in.
+    fn check_signed_still(&self, choice: &PluginChoice) -> Result<(), ServiceError> {
+        let Some(Artefact { name, signed, .. }) = self.modules.artefacts.find(&choice.digest) else { return Ok(()) };
+        self.modules.signers.check_kept(&name, &choice.digest, signed.as_ref()).map_err(|why| {
+            let detail = format!("{why}; activate something else, or push that version again with a signature");
+            mistake("plugin_signature", "", detail)
+        })
+    }
+
+    fn roll_back(&self, name: &str, slot: Option<PluginSlot>) -> Result<Activation, ServiceError> {
+        let (slot, target) = {
+            let slots = self.slots.read();
+            let concerned = |state: &SlotState| {
+                let of_name = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.choice.name == name);
+                if state.waiting().is_some() { of_name(state.waiting()) } else { of_name(state.active()) }
+            };
+            let filled: Vec<_> = slots
+                .iter()
+                .filter(|(known, state)| concerned(state) && slot.as_ref().is_none_or(|slot| slot == *known))
+                .collect();
+            let (slot, state) = match filled[..] {
+                [one] => one,
+                [] => {
+                    let detail = format!(
+                        "\"{name}\" neither fills that slot nor waits for it, so there is nothing to take back"
+                    );
+                    return Err(mistake("not_active", "/slot", detail));
+                }
+                _ => {
+                    let names = filled.iter().map(|(slot, _)| slot.to_string()).collect::<Vec<_>>().join(", ");
+                    return Err(mistake("slot_required", "/slot", format!("it fills {names}: say which")));
+                }
+            };
+            // Somebody who waits is dropped by saying again what holds.
+            let (target, returns) =
+                if state.waiting().is_some() { (state.active(), false) } else { (state.before(), true) };
+            let target = target.ok_or_else(|| {
+                mistake("nothing_before", "/slot", format!("nothing is known to have filled {slot} before"))
+            })?;
+            if returns {
+                self.check_signed_still(&target.choice)?;
+            }
+            (slot.clone(), target.choice.clone())
+        };
+        let mut settings = Settings::of(&target);
+        settings.by = Word::Rollback;
+        if !matches!(slot, PluginSlot::Adaptor(_)) {
+            settings.host = self.modules.host_name().map_err(unavailable)?;
+        }
+        self.write(PluginChoice { config: settings.text(), ..target }, Epoch(0))
+    }
+
+    /// Loads a choice and writes its entry; returns when it is durable and the sequencer has taken it over.
+    fn write(&self, choice: PluginChoice, from: Epoch) -> Result<Activation, ServiceError> {
+        let ready = self.modules.load(&choice).map_err(|why| mistake("plugin_refused", "/config", why))?;
+        self.modules.prepare(ready);
+        let (reply, applied) = oneshot::channel();
+        let change = ControlChange::ActivatePlugin { choice: choice.clone(), from };
+        self.messages.send(Message::Control(change, reply)).map_err(|_| unavailable("the node is stopping"))?;
+        applied.blocking_recv().map_err(|_| ServiceError::OutcomeUnknown {
+            detail: "the entry was sent to the control log, but did not become durable in time; list the slots".into(),
+        })?;
+        let slots = self.slots.read();
+        let newest = slots.slot(&choice.slot).and_then(|state| state.history().next().cloned());
+        tracing::info!(plugin = choice.name, slot = %choice.slot, from = from.0, "a slot was filled");
+        newest.ok_or_else(|| unavailable("the slot is not known"))
+    }
+}
+
+fn no_version(name: &str) -> ServiceError {
+    ServiceError::NotFound { what: format!("such version of plugin \"{name}\"") }
+}
+
+/// Finds the slot of a wish: said, or the only one that its world has.
+fn slot_for(wish: &Activate, world: World) -> Result<PluginSlot, ServiceError> {
+    match (&wish.slot, world) {
+        (Some(slot), _) => Ok(slot.clone()),
+        (None, World::ConflictRule) => Ok(PluginSlot::Rule),
+        (None, World::LogAdaptor) => Ok(PluginSlot::Adaptor(wish.name.clone())),
+        (None, World::IsolationValidator) => {
+            let names = Isolation::ALL.map(|level| PluginSlot::Validator(level).to_string()).join(", ");
+            Err(mistake("slot_required", "/slot", format!("a validator replaces that of a level: say one of {names}")))
+        }
+    }
+}
+
+/// Checks that a version may fill a slot.
+fn check_fit(slot: &PluginSlot, candidate: &Candidate) -> Result<(), ServiceError> {
+    let misfit = |detail: String| Err(mistake("slot_misfit", "/slot", detail));
+    match (slot, candidate.world) {
+        (PluginSlot::Rule, World::ConflictRule) => Ok(()),
+        (PluginSlot::Adaptor(name), World::LogAdaptor) => {
+            let own = match &candidate.artefact {
+                Some(artefact) => artefact.name.clone(),
+                None => builtin_by_digest(World::LogAdaptor, &candidate.digest).map_or("", |b| b.name).to_owned(),
+            };
+            if *name == own {
+                return Ok(());
+            }
+            misfit(format!("an adaptor fills the slot of its own name, adaptor:{own}; stores declare it by that"))
+        }
+        (PluginSlot::Validator(level), World::IsolationValidator) => match &candidate.artefact {
+            Some(artefact) => check_levels(slot, &artefact.checked.levels, &artefact.checked.misses),
+            None if builtin_digest(World::IsolationValidator, level.name()) == Some(candidate.digest) => Ok(()),
+            None => misfit(format!("the built-in validator of {level} is the one of that name", level = level.name())),
+        },
+        (slot, world) => misfit(format!("a component of world {} does not fit slot {slot}", world.name())),
+    }
+}
+
+/// Checks that a validator keeps what the level of its slot promises.
+fn check_levels(slot: &PluginSlot, levels: &[String], misses: &[(String, String)]) -> Result<(), ServiceError> {
+    let PluginSlot::Validator(level) = slot else { return Ok(()) };
+    if levels.iter().any(|kept| kept == level.name()) {
+        return Ok(());
+    }
+    let missed = misses.iter().find(|(missed, _)| missed == level.name()).map_or("", |(_, why)| why.as_str());
+    let detail = format!("{} forbids what this validator accepts: {missed}", level.name());
+    Err(mistake("too_weak", "/slot", detail))
+}
+
+fn uploaded(digest: ArtefactDigest, artefact: &Artefact, created: bool) -> Uploaded {
+    Uploaded {
+        world: artefact.world.clone(),
+        version: version(digest, artefact),
+        checks: artefact.checked.checks.clone(),
+        created,
+    }
+}
+
+fn version(digest: ArtefactDigest, artefact: &Artefact) -> Version {
+    let level = |name: &String| Isolation::ALL.into_iter().find(|level| level.name() == name);
+    let checked = &artefact.checked;
+    Version {
+        digest,
+        version: artefact.version.clone(),
+        about: artefact.about.clone(),
+        bytes: artefact.bytes,
+        uploaded_ms: Some(artefact.uploaded_ms),
+        signed: artefact.signed.clone().map(|Signed { signer, signature }| (signer, signature)),
+        measured: Some(Measured {
+            fuel_per_call: checked.fuel_per_call,
+            fuel_per_item: checked.fuel_per_item,
+            budget_per_item: checked.budget_per_item,
+            behaviour: read_digest(&checked.behaviour).unwrap_or_default(),
+            levels: checked.levels.iter().filter_map(level).collect(),
+            misses: checked.misses.iter().filter_map(|(name, why)| Some((level(name)?, why.clone()))).collect(),
+        }),
+    }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,283 @@
+//! From a choice in the control log to code that runs: built-in components, uploaded ones and native twins.
+//!
+//! A component is found by its digest and nothing else; what is not there, or is not what it was, is never replaced by
+//! something that is. Compiling takes from milliseconds to seconds, so a request loads first and speaks of it in the
+//! control log afterwards; the sequencer only takes over what is loaded.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock};
+use sha2::{Digest, Sha256};
+use tribunal_core::native::{NativeRule, NativeValidator};
+use tribunal_core::policy::{ConflictRule, Validator};
+use tribunal_types::{Isolation, PluginChoice, PluginSlot};
+use tribunal_wasm::{BUILTINS, Builtin, Module, WasmAdaptor, WasmRule, WasmValidator, World};
+
+use crate::config::{Config, PolicyHost};
+use crate::plugins::compiled_files::CompiledFiles;
+use crate::plugins::engine::{LogAdaptor, engine};
+use crate::plugins::plugin_health::{CountedRule, CountedTwin, CountedValidator, HealthBoard, SlotHealth};
+use crate::plugins::plugin_store::{ArtefactDigest, Artefacts, hex};
+use crate::plugins::signatures::Signers;
+use crate::plugins::slots::{Settings, Word};
+
+/// What [`Settings::host`] says of native twins.
+const NATIVE: &str = "native";
+
+/// A rule that can decide, and what decides when it fails.
+pub struct LoadedRule {
+    /// The rule.
+    pub rule: Box<dyn ConflictRule + Send>,
+    /// Its stand-in: its own twin, or first-writer-wins for a rule from outside.
+    pub fallback: NativeRule,
+}
+
+/// Code of a choice.
+pub enum Loaded {
+    /// Of the slot `rule`.
+    Rule(LoadedRule),
+    /// Of a slot `validator:<level>`.
+    Validator(Box<dyn Validator + Send>),
+    /// Of a slot `adaptor:<name>`.
+    Adaptor(Module),
+}
+
+/// A choice, its code and its counters.
+pub struct Ready {
+    /// The choice.
+    pub choice: PluginChoice,
+    /// The code.
+    pub loaded: Loaded,
+    /// The counters.
+    pub health: Arc<SlotHealth>,
+}
+
+/// Where code comes from, and what is ready to run.
+pub struct Modules {
+    host: PolicyHost,
+    /// Uploaded components.
+    pub artefacts: Artefacts,
+    /// Compiled code of them.
+    pub compiled: CompiledFiles,
+    /// Whose components are taken.
+    pub signers: Signers,
+    /// Counters of what is in force.
+    pub board: HealthBoard,
+    /// Loaded by a request whose entry is on its way through the control log.
+    prepared: Mutex<Option<Ready>>,
+    adaptors: RwLock<BTreeMap<String, Result<Module, String>>>,
+}
+
+impl Modules {
+    /// Opens what is kept in the data directory.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn open(config: &Config) -> Result<Modules, String> {
+        Ok(Modules {
+            host: config.plugins,
+            artefacts: Artefacts::open(&config.data)?,
+            compiled: CompiledFiles::in_data(&config.data, config.uploads.keep_compiled),
+            signers: Signers::read(&config.uploads.signers)?,
+            board: HealthBoard::default(),
+            prepared: Mutex::default(),
+            adaptors: RwLock::default(),
+        })
+    }
+
+    /// Returns how policies run here.
+    #[must_use]
+    pub fn host(&self) -> PolicyHost {
+        self.host
+    }
+
+    /// Returns what the settings of a choice that runs here say of its host.
+    ///
+    /// # Errors
+    /// If the engine does not start.
+    pub fn host_name(&self) -> Result<String, String> {
+        match self.host {
+            PolicyHost::Native => Ok(NATIVE.to_owned()),
+            PolicyHost::Wasm => Ok(engine()?.fingerprint().to_string()),
+        }
+    }
+
+    /// Returns the rule and validators that the configuration names.
+    ///
+    /// # Errors
+    /// If there is no such rule.
+    pub fn configured(&self, config: &Config) -> Result<Vec<PluginChoice>, String> {
+        NativeRule::by_name(&config.rule.name, config.rule.turns).map_err(|fault| fault.0)?;
+        let turns = serde_json::json!({ "turns": config.rule.turns }).to_string();
+        let init = if config.rule.name == "fair-rotation" { turns } else { String::new() };
+        let host = self.host_name()?;
+        let choice = |slot, world, name: &str, init: String| PluginChoice {
+            slot,
+            name: name.to_owned(),
+            digest: match self.host {
+                PolicyHost::Native => [0; 32],
+                PolicyHost::Wasm => builtin_digest(world, name).unwrap_or_default(),
+            },
+            config: Settings { host: host.clone(), init, by: Word::Configuration }.text(),
+        };
+        let mut choices = vec![choice(PluginSlot::Rule, World::ConflictRule, &config.rule.name, init)];
+        for level in Isolation::ALL {
+            let slot = PluginSlot::Validator(level);
+            choices.push(choice(slot, World::IsolationValidator, level.name(), String::new()));
+        }
+        Ok(choices)
+    }
+
+    /// Finds a component by its digest.
+    ///
+    /// # Errors
+    /// If it is not here.
+    pub fn component(&self, world: World, digest: &ArtefactDigest) -> Result<Vec<u8>, String> {
+        match builtin_by_digest(world, digest) {
+            Some(builtin) => Ok(builtin.bytes.to_vec()),
+            None => self.artefacts.read(digest),
+        }
+    }
+
+    /// Loads the code of a choice, exactly as it says.
+    ///
+    /// # Errors
+    /// If it was made for another engine, is not here, or refuses its configuration.
+    pub fn load(&self, choice: &PluginChoice) -> Result<Ready, String> {
+        let settings = Settings::of(choice);
+        let health = Arc::new(SlotHealth::default());
+        let loaded = match &choice.slot {
+            PluginSlot::Adaptor(_) => Loaded::Adaptor(self.module(World::LogAdaptor, choice, &settings.init)?),
+            PluginSlot::Rule if settings.host == NATIVE => {
+                let twin = twin_of(&choice.name, &settings.init)?;
+                let rule = Box::new(CountedTwin { twin, health: Arc::clone(&health) });
+                Loaded::Rule(LoadedRule { rule, fallback: twin })
+            }
+            PluginSlot::Validator(_) if settings.host == NATIVE => {
+                Loaded::Validator(Box::new(CountedTwin { twin: NativeValidator, health: Arc::clone(&health) }))
+            }
+            slot => {
+                let own = engine()?.fingerprint().to_string();
+                if settings.host != own {
+                    return Err(format!("it ran on engine {}, this is {own}", settings.host));
+                }
+                self.load_policy(choice, slot, &settings.init, &health)?
+            }
+        };
+        Ok(Ready { choice: choice.clone(), loaded, health })
+    }
+
+    fn load_policy(
+        &self,
+        choice: &PluginChoice,
+        slot: &PluginSlot,
+        init: &str,
+        health: &Arc<SlotHealth>,
+    ) -> Result<Loaded, String> {
+        let said = |error: tribunal_wasm::LoadError| error.to_string();
+        let health = Arc::clone(health);
+        if *slot == PluginSlot::Rule {
+            let rule = WasmRule::new(self.module(World::ConflictRule, choice, init)?).map_err(said)?;
+            // A rule from outside has no twin. What stands in for it must be the same on every replica.
+            let own_twin = builtin_by_digest(World::ConflictRule, &choice.digest).is_some();
+            let fallback = if own_twin { twin_of(&choice.name, init)? } else { NativeRule::FirstWriterWins };
+            return Ok(Loaded::Rule(LoadedRule { rule: Box::new(CountedRule { rule, health }), fallback }));
+        }
+        let validator = WasmValidator::new(self.module(World::IsolationValidator, choice, init)?).map_err(said)?;
+        Ok(Loaded::Validator(Box::new(CountedValidator { validator, health })))
+    }
+
+    fn module(&self, world: World, choice: &PluginChoice, init: &str) -> Result<Module, String> {
+        let engine = engine()?;
+        let module = match builtin_by_digest(world, &choice.digest) {
+            // A few milliseconds of compiling.
+            Some(builtin) => builtin.load(engine, init),
+            None => {
+                let bytes = self.artefacts.read(&choice.digest)?;
+                let module = Module::load_kept(engine, world, &bytes, init, &self.compiled);
+                module.inspect(|module| self.compiled.count(module.origin()))
+            }
+        };
+        module.map_err(|error| error.to_string())
+    }
+
+    /// Keeps code ready for an entry that is about to be written.
+    pub fn prepare(&self, ready: Ready) {
+        *self.prepared.lock() = Some(ready);
+    }
+
+    /// Takes the code that was prepared for a choice, or loads it.
+    ///
+    /// # Errors
+    /// As for [`Modules::load`].
+    pub fn take(&self, choice: &PluginChoice) -> Result<Ready, String> {
+        let prepared = self.prepared.lock().take_if(|ready| ready.choice == *choice);
+        prepared.map_or_else(|| self.load(choice), Ok)
+    }
+
+    /// Lets a choice of an adaptor's slot hold, or the reason why it cannot.
+    pub fn set_adaptor(&self, name: &str, module: Result<Module, String>) {
+        self.adaptors.write().insert(name.to_owned(), module);
+    }
+
+    /// Makes the LogAdaptor `name` for a store.
+    ///
+    /// # Errors
+    /// If there is none of that name, or it refuses the configuration.
+    pub fn adaptor(&self, name: &str, store: &str, config: &str) -> Result<LogAdaptor, String> {
+        let slot = PluginSlot::Adaptor(name.to_owned());
+        let uploaded = self.adaptors.read().get(name).cloned();
+        let module = match uploaded {
+            Some(module) => module?.with_config(config).map_err(|error| error.to_string())?,
+            None => self.builtin_adaptor(name)?.load(engine()?, config).map_err(|error| error.to_string())?,
+        };
+        let adaptor = WasmAdaptor::new(module, store).map_err(|error| error.to_string())?;
+        Ok(LogAdaptor::new(adaptor.kept(), self.board.of(&slot)))
+    }
+
+    fn builtin_adaptor(&self, name: &str) -> Result<&'static Builtin, String> {
+        Builtin::find(World::LogAdaptor, name).ok_or_else(|| {
+            let built_in = BUILTINS.iter().filter(|b| b.world == World::LogAdaptor).map(|b| b.name.to_owned());
+            let active = self.adaptors.read();
+            let names: Vec<_> = built_in.chain(active.keys().cloned()).collect();
+            format!("there is no active adaptor `{name}`, but {}; upload and activate it first", names.join(", "))
+        })
+    }
+}
+
+/// Returns the native twin of a built-in rule with the configuration that the rule itself gets.
+fn twin_of(name: &str, init: &str) -> Result<NativeRule, String> {
+    #[derive(Default, serde::Deserialize)]
+    struct Turns {
+        #[serde(default)]
+        turns: u32,
+    }
+    let turns: Turns = if init.is_empty() { Turns::default() } else { serde_json::from_str(init).unwrap_or_default() };
+    NativeRule::by_name(name, turns.turns).map_err(|fault| fault.0)
+}
+
+fn digests() -> &'static Vec<ArtefactDigest> {
+    static DIGESTS: OnceLock<Vec<ArtefactDigest>> = OnceLock::new();
+    DIGESTS.get_or_init(|| BUILTINS.iter().map(|builtin| Sha256::digest(builtin.bytes).into()).collect())
+}
+
+/// Returns the digest of a built-in component.
+#[must_use]
+pub fn builtin_digest(world: World, name: &str) -> Option<ArtefactDigest> {
+    let at = BUILTINS.iter().position(|builtin| builtin.world == world && builtin.name == name)?;
+    digests().get(at).copied()
+}
+
+/// Finds a built-in component by its digest.
+#[must_use]
+pub fn builtin_by_digest(world: World, digest: &ArtefactDigest) -> Option<&'static Builtin> {
+    let at = digests().iter().position(|known| known == digest)?;
+    BUILTINS.get(at).filter(|builtin| builtin.world == world)
+}
+
+/// Names a choice for people.
+#[must_use]
+pub fn named(choice: &PluginChoice) -> String {
+    format!("`{}` ({}) in slot {}", choice.name, &hex(&choice.digest)[..12], choice.slot)
+}

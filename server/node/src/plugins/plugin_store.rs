@@ -1,0 +1,217 @@
+//! Uploaded components on disk: `<data>/plugins/<digest>.wasm`, and beside each what is known of it, as JSON.
+//!
+//! A component is written to a temporary name, synced, renamed and the folder synced, before anything names it: the
+//! control log never speaks of a component that a power cut could take away. What is read back is compared with its
+//! digest. Nothing else in the folder is touched.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tribunal_http::plugin_service::digest as read_digest;
+use tribunal_types::limits::PLUGIN_VERSIONS_MAX;
+
+use crate::plugins::signatures::Signed;
+
+/// SHA-256 of a component.
+pub type ArtefactDigest = [u8; 32];
+
+/// What is known of an uploaded component.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artefact {
+    /// Name that it was uploaded under.
+    pub name: String,
+    /// Its world's name.
+    pub world: String,
+    /// Version, by its own word.
+    pub version: String,
+    /// What it says of itself.
+    pub about: String,
+    /// Size, bytes.
+    pub bytes: u64,
+    /// Unix milliseconds.
+    pub uploaded_ms: u64,
+    /// Whose signature it was taken for, if any was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed: Option<Signed>,
+    /// What the conformance kit found.
+    pub checked: Checked,
+}
+
+/// What the conformance kit found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checked {
+    /// Checks, with the number of their inputs.
+    pub checks: Vec<(String, u32)>,
+    /// Fuel of a call that does next to nothing.
+    pub fuel_per_call: u64,
+    /// Fuel of each further item.
+    pub fuel_per_item: u64,
+    /// Fuel that the limits grant for each.
+    pub budget_per_item: u64,
+    /// Digest of the answers to the golden vectors, hexadecimal.
+    pub behaviour: String,
+    /// A validator's levels, by name.
+    pub levels: Vec<String>,
+    /// A validator's other levels, and what it accepts there.
+    pub misses: Vec<(String, String)>,
+}
+
+/// All uploaded components.
+pub struct Artefacts {
+    folder: PathBuf,
+    known: RwLock<BTreeMap<ArtefactDigest, Artefact>>,
+}
+
+impl Artefacts {
+    /// Reads what is there.
+    ///
+    /// # Errors
+    /// If the folder cannot be read or made.
+    pub fn open(data: &Path) -> Result<Artefacts, String> {
+        let folder = data.join("plugins");
+        let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+        fs::create_dir_all(&folder).map_err(failed)?;
+        let mut known = BTreeMap::new();
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            match path.extension().and_then(|extension| extension.to_str()) {
+                // What an interrupted upload left behind.
+                Some("partial") => drop(fs::remove_file(&path)),
+                Some("json") => {
+                    let text = fs::read(&path).map_err(failed)?;
+                    match (read_digest(stem), serde_json::from_slice(&text)) {
+                        (Some(digest), Ok(artefact)) => drop(known.insert(digest, artefact)),
+                        _ => tracing::warn!(path = %path.display(), "no description of a plugin; it is left alone"),
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(Artefacts { folder, known: RwLock::new(known) })
+    }
+
+    /// Returns what is known of a component.
+    pub fn find(&self, digest: &ArtefactDigest) -> Option<Artefact> {
+        self.known.read().get(digest).cloned()
+    }
+
+    /// Returns all components.
+    pub fn list(&self) -> Vec<(ArtefactDigest, Artefact)> {
+        self.known.read().iter().map(|(digest, artefact)| (*digest, artefact.clone())).collect()
+    }
+
+    /// Tells whether there is room for another one.
+    ///
+    /// # Errors
+    /// Says how to make room.
+    pub fn check_room(&self) -> Result<(), String> {
+        if self.known.read().len() < PLUGIN_VERSIONS_MAX {
+            return Ok(());
+        }
+        Err(format!(
+            "{PLUGIN_VERSIONS_MAX} versions of plugins are kept, which is the limit; stop the node and remove files of \
+             versions that no slot needs from {}",
+            self.folder.display()
+        ))
+    }
+
+    /// Keeps a component, durably.
+    ///
+    /// # Errors
+    /// If it cannot be written; nothing names it then.
+    pub fn keep(&self, bytes: &[u8], artefact: Artefact) -> Result<ArtefactDigest, String> {
+        let digest: ArtefactDigest = Sha256::digest(bytes).into();
+        let name = hex(&digest);
+        let json = serde_json::to_vec_pretty(&artefact).map_err(|error| error.to_string())?;
+        self.write(&format!("{name}.wasm"), bytes)?;
+        // Last, because it is what makes the component known.
+        self.write(&format!("{name}.json"), &json)?;
+        self.known.write().insert(digest, artefact);
+        Ok(digest)
+    }
+
+    /// Notes who signed a component that is kept.
+    ///
+    /// # Errors
+    /// If that cannot be written, or the component is not here.
+    pub fn note_signed(&self, digest: &ArtefactDigest, signed: Signed) -> Result<Artefact, String> {
+        let artefact = self.find(digest).ok_or_else(|| "it is not here any more".to_owned())?;
+        let artefact = Artefact { signed: Some(signed), ..artefact };
+        let json = serde_json::to_vec_pretty(&artefact).map_err(|error| error.to_string())?;
+        self.write(&format!("{}.json", hex(digest)), &json)?;
+        self.known.write().insert(*digest, artefact.clone());
+        Ok(artefact)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
+        let (partial, path) = (self.folder.join(format!("{name}.partial")), self.folder.join(name));
+        let written = || {
+            let mut file = File::create(&partial)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&partial, &path)?;
+            File::open(&self.folder)?.sync_all()
+        };
+        written().map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Reads a component back.
+    ///
+    /// # Errors
+    /// If it is not there, or not what it was.
+    pub fn read(&self, digest: &ArtefactDigest) -> Result<Vec<u8>, String> {
+        let path = self.folder.join(format!("{}.wasm", hex(digest)));
+        let bytes = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        if ArtefactDigest::from(Sha256::digest(&bytes)) == *digest {
+            Ok(bytes)
+        } else {
+            Err(format!("{} is damaged: its SHA-256 is not its name", path.display()))
+        }
+    }
+}
+
+/// Writes a digest or a signature in hexadecimal, as `tribunal_http::plugin_service` reads them.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn artefact(name: &str) -> Artefact {
+        Artefact {
+            name: name.to_owned(),
+            world: "conflict-rule".to_owned(),
+            version: "1.0.0".to_owned(),
+            about: String::new(),
+            bytes: 3,
+            uploaded_ms: 0,
+            signed: None,
+            checked: Checked::default(),
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_found_again_and_damage_is_noticed() {
+        let data = tempfile::tempdir().expect("a folder");
+        let artefacts = Artefacts::open(data.path()).expect("opens");
+        let digest = artefacts.keep(b"abc", artefact("a")).expect("is kept");
+        fs::write(data.path().join("plugins/x.wasm.partial"), b"half").expect("writes");
+        let again = Artefacts::open(data.path()).expect("opens");
+        assert_eq!(again.list(), [(digest, artefact("a"))]);
+        assert!(!data.path().join("plugins/x.wasm.partial").exists(), "an interrupted upload is swept away");
+        assert_eq!(again.read(&digest).as_deref(), Ok(&b"abc"[..]));
+        assert_eq!(read_digest(&hex(&digest)), Some(digest));
+        fs::write(data.path().join(format!("plugins/{}.wasm", hex(&digest))), b"abd").expect("writes");
+        assert!(again.read(&digest).is_err_and(|error| error.contains("damaged")));
+        assert!(again.read(&[0; 32]).is_err());
+    }
+}

@@ -1,0 +1,306 @@
+//! The policies in force: which rule and validators decide, as Wasm modules or as their native twins.
+//!
+//! What is in force is said by the control log, so that a replay uses what the epoch was decided with. The configuration
+//! only says what should be activated where nobody asked for anything else.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tribunal_core::native::NativeRule;
+use tribunal_core::policy::{Policies, PolicyFault, Validation, Validator, ValidatorColumns, group};
+use tribunal_types::{ControlIndex, Epoch, Isolation, PluginChoice, PluginSlot};
+
+use crate::config::{Config, PolicyHost};
+use crate::plugins::plugin_health::{CallTimes, SlotHealth};
+use crate::plugins::plugin_loader::{Loaded, LoadedRule, Modules, Ready, named};
+use crate::plugins::slots::{Settings, Slots, Word};
+
+/// A rule and four validators, and what the control log says of them.
+pub struct PolicySet {
+    modules: Arc<Modules>,
+    slots: Arc<RwLock<Slots>>,
+    configured: Vec<PluginChoice>,
+    rule: Option<(PluginChoice, LoadedRule)>,
+    levels: Levels,
+    /// Loaded, and waiting for its epoch.
+    waiting: BTreeMap<PluginSlot, Ready>,
+    health: BTreeMap<PluginSlot, Arc<SlotHealth>>,
+    /// Whether everything that holds is loaded as soon as it does. During a replay most of it is never called.
+    live: bool,
+    anything_waits: bool,
+    /// Whether somebody wants to know when plugins were called.
+    timed: bool,
+}
+
+/// One validator a level.
+#[derive(Default)]
+struct Levels([Option<(PluginChoice, Box<dyn Validator + Send>)>; 4]);
+
+impl Validator for Levels {
+    fn needs(&self, level: Isolation) -> u8 {
+        // Levels that never occurred may have no validator yet.
+        self.0[level as usize].as_ref().map_or(group::ALL, |(_, validator)| validator.needs(level))
+    }
+
+    fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
+        match &self.0[level as usize] {
+            Some((_, validator)) => validator.validate(level, columns),
+            None => unreachable!("every level's validator is loaded before an epoch is resolved"),
+        }
+    }
+}
+
+/// The slots that decide transactions.
+fn policy_slots() -> impl Iterator<Item = PluginSlot> {
+    std::iter::once(PluginSlot::Rule).chain(Isolation::ALL.map(PluginSlot::Validator))
+}
+
+impl PolicySet {
+    /// Prepares what the configuration names; nothing holds yet.
+    ///
+    /// # Errors
+    /// If there is no such rule.
+    pub fn new(config: &Config, modules: Arc<Modules>) -> Result<PolicySet, String> {
+        Ok(PolicySet {
+            configured: modules.configured(config)?,
+            modules,
+            slots: Arc::default(),
+            rule: None,
+            levels: Levels::default(),
+            waiting: BTreeMap::new(),
+            health: BTreeMap::new(),
+            live: false,
+            anything_waits: false,
+            timed: false,
+        })
+    }
+
+    /// Takes over what held behind a state image.
+    pub fn restore(&mut self, slots: Slots) {
+        self.anything_waits = slots.anything_waits();
+        *self.slots.write() = slots;
+    }
+
+    /// Returns what fills the slots, for everybody to read.
+    #[must_use]
+    pub fn slots(&self) -> Arc<RwLock<Slots>> {
+        Arc::clone(&self.slots)
+    }
+
+    /// Takes an entry of the control log, which the epoch `next` is the first to carry. Returns the slots that changed.
+    pub fn activate(
+        &mut self,
+        index: ControlIndex,
+        choice: &PluginChoice,
+        from: Epoch,
+        next: Epoch,
+    ) -> Vec<PluginSlot> {
+        let holds = {
+            let mut slots = self.slots.write();
+            let holds = slots.apply(index, choice, from, next);
+            self.anything_waits = slots.anything_waits();
+            holds
+        };
+        self.waiting.remove(&choice.slot);
+        if self.live && !self.runs(choice) {
+            let ready = self.obtain(choice);
+            self.waiting.insert(choice.slot.clone(), ready);
+        }
+        if !holds {
+            return Vec::new();
+        }
+        self.install(&choice.slot);
+        vec![choice.slot.clone()]
+    }
+
+    /// Lets everything hold whose epoch `next` is. Returns the slots that changed.
+    pub fn advance(&mut self, next: Epoch) -> Vec<PluginSlot> {
+        if !self.anything_waits {
+            return Vec::new();
+        }
+        let changed = {
+            let mut slots = self.slots.write();
+            let changed = slots.advance(next);
+            self.anything_waits = slots.anything_waits();
+            changed
+        };
+        changed.iter().for_each(|slot| self.install(slot));
+        changed
+    }
+
+    /// # Panics
+    /// If code is gone that was there when its entry was written: no other code may decide in its place.
+    fn obtain(&self, choice: &PluginChoice) -> Ready {
+        let taken = self.modules.take(choice);
+        taken.unwrap_or_else(|error| panic!("{} cannot be loaded any more: {error}", named(choice)))
+    }
+
+    fn runs(&self, choice: &PluginChoice) -> bool {
+        let is = |known: &PluginChoice| is_same_code(known, choice);
+        match &choice.slot {
+            PluginSlot::Rule => self.rule.as_ref().is_some_and(|(known, _)| is(known)),
+            PluginSlot::Validator(level) => self.levels.0[*level as usize].as_ref().is_some_and(|(known, _)| is(known)),
+            PluginSlot::Adaptor(_) => false,
+        }
+    }
+
+    /// Puts the code that waits for a slot into it.
+    fn install(&mut self, slot: &PluginSlot) {
+        if let Some(ready) = self.waiting.remove(slot) {
+            self.run(ready);
+        }
+    }
+
+    fn run(&mut self, Ready { choice, loaded, health }: Ready) {
+        let slot = choice.slot.clone();
+        self.modules.board.show(slot.clone(), Arc::clone(&health));
+        self.health.insert(slot.clone(), health);
+        match (loaded, slot) {
+            (Loaded::Rule(rule), _) => self.rule = Some((choice, rule)),
+            (Loaded::Validator(validator), PluginSlot::Validator(level)) => {
+                self.levels.0[level as usize] = Some((choice, validator));
+            }
+            (Loaded::Adaptor(module), PluginSlot::Adaptor(name)) => self.modules.set_adaptor(&name, Ok(module)),
+            (Loaded::Validator(_) | Loaded::Adaptor(_), slot) => unreachable!("modules are loaded for slot {slot}"),
+        }
+    }
+
+    /// Loads what an epoch without a recorded outcome must be resolved with.
+    ///
+    /// # Errors
+    /// If that is not here, or ran on another engine; says what to do.
+    pub fn load_for_replay(&mut self) -> Result<(), String> {
+        for slot in policy_slots() {
+            let active =
+                self.slots.read().slot(&slot).and_then(|state| state.active()).map(|entry| entry.choice.clone());
+            let loaded = match active {
+                None => Err("the control log does not say which".to_owned()),
+                Some(choice) if self.runs(&choice) => continue,
+                Some(choice) => self.modules.load(&choice).map_err(|error| format!("{}: {error}", named(&choice))),
+            };
+            let ready = loaded.map_err(|error| {
+                format!(
+                    "the last epochs were sealed under another plugin in slot {slot} than this version can run, and \
+                     their outcomes were not recorded before the crash ({error}). Start the node once with the version \
+                     and the plugins that wrote them, stop it, then change"
+                )
+            })?;
+            self.run(ready);
+        }
+        Ok(())
+    }
+
+    /// Loads what shall hold from now on. Returns what the control log does not say yet: another configuration where
+    /// nobody asked for anything else, another engine under what was asked for.
+    ///
+    /// # Errors
+    /// If something is not here that was asked for.
+    pub fn go_live(&mut self) -> Result<Vec<(PluginChoice, Epoch)>, String> {
+        let slots = self.slots.read().clone();
+        let host = self.modules.host_name()?;
+        let native = self.modules.host() == PolicyHost::Native;
+        let mut missing = Vec::new();
+        for configured in self.configured.clone() {
+            let state = slots.slot(&configured.slot);
+            let active = state.and_then(|state| state.active());
+            let want = match active {
+                Some(entry) if !entry.configured && !native => on_host(&entry.choice, &host),
+                _ => configured,
+            };
+            let ready = self.modules.load(&want).map_err(|error| missing_plugin(&want, &error))?;
+            self.run(ready);
+            let waiting = state.and_then(|state| state.waiting()).filter(|_| !native);
+            if active.is_none_or(|entry| !is_same_code(&entry.choice, &want)) {
+                missing.push((want, Epoch(0)));
+            }
+            if let Some(entry) = waiting {
+                let want = on_host(&entry.choice, &host);
+                let ready = self.modules.load(&want).map_err(|error| missing_plugin(&want, &error))?;
+                if want == entry.choice && missing.last().is_none_or(|(last, _)| last.slot != want.slot) {
+                    self.waiting.insert(want.slot.clone(), ready);
+                } else {
+                    // The entry before it, or its own engine, has made it void: it is said again.
+                    missing.push((want, entry.from));
+                }
+            }
+        }
+        for (slot, state) in slots.iter() {
+            let PluginSlot::Adaptor(name) = slot else { continue };
+            if let Some(entry) = state.active() {
+                match self.modules.load(&entry.choice) {
+                    Ok(ready) => self.run(ready),
+                    // Only the stores that use it suffer, and say so.
+                    Err(error) => self.modules.set_adaptor(name, Err(missing_plugin(&entry.choice, &error))),
+                }
+            }
+            if let Some(entry) = state.waiting() {
+                let ready = self.modules.load(&entry.choice).map_err(|error| missing_plugin(&entry.choice, &error))?;
+                self.waiting.insert(slot.clone(), ready);
+            }
+        }
+        self.live = true;
+        Ok(missing)
+    }
+
+    /// Says whether [`PolicySet::call_times`] is of interest.
+    #[must_use]
+    pub fn timed(mut self, timed: bool) -> PolicySet {
+        self.timed = timed;
+        self
+    }
+
+    /// Returns when the plugins were called for the last epoch, if that is of interest.
+    pub fn call_times(&self) -> Vec<(PluginSlot, CallTimes)> {
+        if !self.timed {
+            return Vec::new();
+        }
+        let times = |(slot, health): (&PluginSlot, &Arc<SlotHealth>)| Some((slot.clone(), health.take_call_times()?));
+        self.health.iter().filter_map(times).collect()
+    }
+
+    /// Notes that a stand-in decided an epoch.
+    pub fn fell_back(&self, level: Option<Isolation>) {
+        let slot = level.map_or(PluginSlot::Rule, PluginSlot::Validator);
+        if let Some(health) = self.health.get(&slot) {
+            health.fell_back();
+        }
+    }
+
+    /// Returns the policies for one epoch.
+    ///
+    /// # Panics
+    /// If nothing was loaded: an epoch is never resolved before that.
+    #[must_use]
+    pub fn policies(&self) -> Policies<'_> {
+        let (_, rule) = self.rule.as_ref().expect("a rule is loaded before an epoch is resolved");
+        let LoadedRule { rule, fallback } = rule;
+        let rule_fallback: NativeRule = *fallback;
+        Policies { rule: &**rule, validator: &self.levels, rule_fallback }
+    }
+}
+
+/// Whether two choices run the same code in the same way, whoever asked for it.
+fn is_same_code(one: &PluginChoice, other: &PluginChoice) -> bool {
+    let (a, b) = (Settings::of(one), Settings::of(other));
+    (&one.slot, &one.name, one.digest, &a.host, &a.init) == (&other.slot, &other.name, other.digest, &b.host, &b.init)
+}
+
+/// The same choice on this engine.
+fn on_host(choice: &PluginChoice, host: &str) -> PluginChoice {
+    let settings = Settings::of(choice);
+    if settings.host == host {
+        return choice.clone();
+    }
+    // Whatever it was, saying it again must not roll anything back.
+    let by = if settings.by == Word::Rollback { Word::Activate } else { settings.by };
+    PluginChoice { config: Settings { host: host.to_owned(), by, ..settings }.text(), ..choice.clone() }
+}
+
+fn missing_plugin(choice: &PluginChoice, error: &str) -> String {
+    format!(
+        "{} was activated and cannot be loaded: {error}. Put its component back, or start once with `plugins = \
+         \"native\"`, which runs the built-in rule and levels of the configuration instead",
+        named(choice)
+    )
+}

@@ -1,0 +1,254 @@
+//! Signatures of uploaded components, Ed25519: who wrote a plugin, beside who may call the API.
+//!
+//! What is signed names the plugin and its component's SHA-256, so that a signature of one is none of another one, nor of
+//! the same bytes under another name. Keys are PEM files as OpenSSL writes them: PKCS#8 to sign, `SubjectPublicKeyInfo` to
+//! check. A node whose configuration names signers takes and activates only what one of them has signed.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::rand::{SecureRandom, SystemRandom};
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use serde::{Deserialize, Serialize};
+use tribunal_types::limits::NAME_BYTES_MAX;
+
+use crate::auth::public_key::{Algorithm, public_key};
+use crate::plugins::plugin_store::{ArtefactDigest, hex};
+
+/// Signers that a configuration may name.
+const SIGNERS_MAX: usize = 64;
+/// What stands in front of a private key's 32 bytes, RFC 8410.
+const PRIVATE_HEAD: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+/// What stands in front of a public key's 32 bytes, RFC 8410.
+const PUBLIC_HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
+
+/// A signature.
+pub type SignatureBytes = [u8; 64];
+
+/// Somebody whose plugins are taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignerConfig {
+    /// How lists of plugins call them.
+    pub name: String,
+    /// PEM file with their public key.
+    pub key_file: PathBuf,
+}
+
+impl SignerConfig {
+    /// Reads `NAME=FILE`.
+    ///
+    /// # Errors
+    /// If it is of another form.
+    pub fn from_flag(text: &str) -> Result<SignerConfig, String> {
+        let (name, file) = text.split_once('=').ok_or_else(|| "must be NAME=FILE".to_owned())?;
+        Ok(SignerConfig { name: name.to_owned(), key_file: file.into() })
+    }
+}
+
+/// Who signed a component, as it is kept beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signed {
+    /// The signer's name when it was uploaded.
+    pub signer: String,
+    /// The signature, hexadecimal.
+    pub signature: String,
+}
+
+/// Everybody whose plugins are taken; nobody means that of all.
+#[derive(Debug, Default)]
+pub struct Signers(Vec<(String, Vec<u8>)>);
+
+impl Signers {
+    /// Reads the keys that a configuration names.
+    ///
+    /// # Errors
+    /// Which signer, and what is wrong.
+    pub fn read(config: &[SignerConfig]) -> Result<Signers, String> {
+        if config.len() > SIGNERS_MAX {
+            return Err(format!("configuration: `uploads.signers` names {}; {SIGNERS_MAX} are allowed", config.len()));
+        }
+        let mut names = BTreeSet::new();
+        let mut signers = Vec::new();
+        for SignerConfig { name, key_file } in config {
+            let failed = |why: String| format!("configuration: `uploads.signers`: {name}: {why}");
+            let fits = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
+            if !fits || !names.insert(name) {
+                return Err(failed(format!("names must have 1 to {NAME_BYTES_MAX} bytes, and be different")));
+            }
+            let pem = std::fs::read(key_file).map_err(|error| failed(format!("{}: {error}", key_file.display())))?;
+            let key = public_key(&pem, Algorithm::Ed25519)
+                .map_err(|why| failed(format!("{}: {why}; `tribunal plugin keygen` makes one", key_file.display())))?;
+            signers.push((name.clone(), key));
+        }
+        Ok(Signers(signers))
+    }
+
+    /// Tells whether signatures are asked for.
+    #[must_use]
+    pub fn required(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Finds who signed a component; `None` if nobody is asked for.
+    ///
+    /// # Errors
+    /// Why it is not taken, and what to do.
+    pub fn check(
+        &self,
+        name: &str,
+        digest: &ArtefactDigest,
+        signature: Option<&SignatureBytes>,
+    ) -> Result<Option<Signed>, String> {
+        if !self.required() {
+            return Ok(None);
+        }
+        let known = self.0.iter().map(|(signer, _)| signer.as_str()).collect::<Vec<_>>().join(", ");
+        let Some(signature) = signature else {
+            return Err(format!(
+                "it is not signed, and this node takes only what {known} signed: `tribunal plugin push --sign KEYFILE`"
+            ));
+        };
+        let message = message(name, digest);
+        let signer = self
+            .0
+            .iter()
+            .find(|(_, key)| UnparsedPublicKey::new(&ED25519, key).verify(message.as_bytes(), signature).is_ok());
+        let Some((signer, _)) = signer else {
+            return Err(format!(
+                "none of {known} made this signature of \"{name}\" with component {}: sign these bytes under this name with \
+                 one of their keys",
+                &hex(digest)[..12]
+            ));
+        };
+        Ok(Some(Signed { signer: signer.clone(), signature: hex(signature) }))
+    }
+
+    /// Checks a version that was kept earlier, perhaps under other signers.
+    ///
+    /// # Errors
+    /// As for [`Signers::check`].
+    pub fn check_kept(&self, name: &str, digest: &ArtefactDigest, signed: Option<&Signed>) -> Result<(), String> {
+        let signature = signed.and_then(|signed| signature_of(&signed.signature));
+        self.check(name, digest, signature.as_ref()).map(drop)
+    }
+}
+
+/// What is signed.
+fn message(name: &str, digest: &ArtefactDigest) -> String {
+    format!("tribunal plugin signature 1\n{name}\n{}\n", hex(digest))
+}
+
+/// Signs a component for the name that it will be uploaded under, with the private key in a PEM text.
+///
+/// # Errors
+/// What is wrong with the key.
+pub fn sign(pem: &str, name: &str, digest: &ArtefactDigest) -> Result<SignatureBytes, String> {
+    let pair = key_pair(pem)?;
+    let signature = pair.sign(message(name, digest).as_bytes());
+    signature.as_ref().try_into().map_err(|_| "a signature of Ed25519 has 64 bytes".to_owned())
+}
+
+fn key_pair(pem: &str) -> Result<Ed25519KeyPair, String> {
+    const WANTED: &str = "this is no unencrypted private key of Ed25519 in PEM (PKCS#8); `tribunal plugin keygen FILE` or \
+                          `openssl genpkey -algorithm ed25519 -out FILE` makes one";
+    let (begin, end) = edges("PRIVATE KEY");
+    let body = pem.split_once(begin.as_str()).and_then(|(_, rest)| rest.split_once(end.as_str()));
+    let (body, _) = body.ok_or_else(|| WANTED.to_owned())?;
+    let der = STANDARD.decode(body.split_whitespace().collect::<String>()).map_err(|_| WANTED.to_owned())?;
+    // The public half may be there or not: OpenSSL leaves it out.
+    Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der).map_err(|_| WANTED.to_owned())
+}
+
+/// A new key: the private and the public half, as PEM texts.
+///
+/// # Errors
+/// If the system gives no random numbers.
+pub fn generate() -> Result<(String, String), String> {
+    let mut seed = [0; 32];
+    SystemRandom::new().fill(&mut seed).map_err(|_| "the system gives no random numbers".to_owned())?;
+    let private = pem("PRIVATE KEY", &[&PRIVATE_HEAD[..], &seed].concat());
+    let public = pem("PUBLIC KEY", &[&PUBLIC_HEAD[..], key_pair(&private)?.public_key().as_ref()].concat());
+    Ok((private, public))
+}
+
+fn edges(what: &str) -> (String, String) {
+    (format!("-----BEGIN {what}-----"), format!("-----END {what}-----"))
+}
+
+/// Short enough for one line.
+fn pem(what: &str, der: &[u8]) -> String {
+    let (begin, end) = edges(what);
+    format!("{begin}\n{}\n{end}\n", STANDARD.encode(der))
+}
+
+/// Reads a signature in hexadecimal.
+fn signature_of(text: &str) -> Option<SignatureBytes> {
+    tribunal_http::plugin_service::signature(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIGEST: ArtefactDigest = [7; 32];
+    /// `openssl genpkey -algorithm ed25519`, and `openssl pkey -pubout` of it.
+    const OPENSSL: [&str; 2] = [
+        "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIGCZBUsHow1Qri3hgrUyRo20nsq8AHTcxeual4Sd8k0q\n-----END PRIVATE KEY-----\n",
+        "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEASnhVc+NGOgou4XfSN3uDNTdwyxfVdkY9vXQr4qHxWSo=\n-----END PUBLIC KEY-----\n",
+    ];
+
+    fn signers(keys: &[(&str, &str)]) -> Result<Signers, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = keys.iter().enumerate().map(|(at, (name, pem))| {
+            let key_file = folder.path().join(at.to_string());
+            std::fs::write(&key_file, pem).expect("writes");
+            SignerConfig { name: (*name).to_owned(), key_file }
+        });
+        Signers::read(&config.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_signature_is_of_one_name_one_component_and_one_signer() {
+        let (private, public) = generate().expect("a key");
+        let signers = signers(&[("other", OPENSSL[1]), ("own", &public)]).expect("keys");
+        let signature = sign(&private, "rule", &DIGEST).expect("signs");
+        let signed = signers.check("rule", &DIGEST, Some(&signature)).expect("is good").expect("is asked for");
+        assert_eq!((signed.signer.as_str(), signature_of(&signed.signature)), ("own", Some(signature)));
+        assert_eq!(signers.check_kept("rule", &DIGEST, Some(&signed)), Ok(()));
+        let refused = |name, digest, signature| signers.check(name, digest, signature).expect_err("is refused");
+        assert!(refused("rule", &DIGEST, None).contains("it is not signed, and this node takes only what other, own"));
+        assert!(
+            refused("rule2", &DIGEST, Some(&signature)).contains("none of other, own made this signature of \"rule2\"")
+        );
+        assert!(refused("rule", &[8; 32], Some(&signature)).contains("with component 080808080808"));
+        for at in 0..64 {
+            let mut damaged = signature;
+            damaged[at] ^= 0x10;
+            assert!(signers.check("rule", &DIGEST, Some(&damaged)).is_err(), "byte {at}");
+        }
+        let stranger = sign(&generate().expect("a key").0, "rule", &DIGEST).expect("signs");
+        assert!(signers.check("rule", &DIGEST, Some(&stranger)).is_err());
+        assert_eq!(Signers::default().check("rule", &DIGEST, None), Ok(None));
+    }
+
+    #[test]
+    fn keys_of_openssl_are_taken() {
+        let signers = signers(&[("them", OPENSSL[1])]).expect("a key");
+        let signature = sign(OPENSSL[0], "rule", &DIGEST).expect("signs");
+        assert!(signers.check("rule", &DIGEST, Some(&signature)).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_with_the_way_to_one() {
+        for text in ["", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----", OPENSSL[1]] {
+            assert!(sign(text, "rule", &DIGEST).is_err_and(|why| why.contains("plugin keygen")), "{text}");
+        }
+        let refused = |keys: &[(&str, &str)]| signers(keys).expect_err("is refused");
+        assert!(refused(&[("a", OPENSSL[0])]).contains("a: "), "a private key where a public one belongs");
+        assert!(refused(&[("a", OPENSSL[1]), ("a", OPENSSL[1])]).contains("be different"));
+        assert!(refused(&[("", OPENSSL[1])]).contains("1 to 64 bytes"));
+    }
+}

@@ -1,0 +1,165 @@
+//! What readers of logs get of the node: pages that wait for records, and states to start over from.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout_at;
+use tribunal_http::feeds::{ConsumerStatus, Feeds, Registration, StateRows, Stats, StoreState, WebhookStatus};
+use tribunal_http::service::{Answer, LogPage, LogQuery, ServiceError, StoredRow};
+use tribunal_push::{EmbeddedImage, EmbeddedStore};
+use tribunal_types::{Lsn, NamespaceId, StoreId, limits};
+
+use crate::readers::image_permits::ImagePlace;
+use crate::service::{NodeService, unreadable};
+use crate::stores::catalog::NoRecords;
+
+/// Rows of an image that are read at once.
+const IMAGE_PAGE_ROWS: usize = 1_000;
+
+impl NodeService {
+    /// Reads a page of a log, waiting for the first record of that store, until the deadline or the end of the node.
+    pub(crate) async fn log_page_of(&self, query: LogQuery) -> Result<LogPage, ServiceError> {
+        let unknown = || ServiceError::NotFound { what: "store of this name".into() };
+        let published = &self.shared.published;
+        let deadline = Instant::now() + Duration::from_millis(query.wait_ms.min(limits::WAIT_MS_MAX));
+        let limit = query.limit.clamp(1, limits::LOG_PAGE_RECORDS_MAX);
+        let mut heads = published.follow(query.store).ok_or_else(unknown)?;
+        let mut ended = published.ended();
+        loop {
+            heads.borrow_and_update();
+            // Before the read: then there is nothing behind what is read.
+            let ending = *ended.borrow();
+            let head = published.store(query.store).ok_or_else(unknown)?.head;
+            let read = || self.records.page(query.store, query.after, limit, query.bytes_max);
+            let records = self.records.near_or_far(query.store, query.after, read).map_err(no_records)?;
+            let next = records.bounds().map_or(query.after, |(_, last)| last);
+            if query.after > head && (ending || Instant::now() >= deadline) {
+                return Err(beyond_head("?after", query.after, head));
+            }
+            if !records.records.is_empty() || ending || Instant::now() >= deadline {
+                let oldest = self.records.oldest(query.store);
+                let ending = ending && next >= head;
+                return Ok(LogPage { next, head, durable_upto: head, oldest, records, ending });
+            }
+            tokio::select! {
+                // Late or not: the loop looks once more.
+                _ = timeout_at(deadline.into(), heads.changed()) => {}
+                _ = ended.wait_for(|ended| *ended) => {}
+            }
+        }
+    }
+
+    async fn image(&self, of: NamespaceId, store: Arc<EmbeddedStore>) -> Result<StoreState, ServiceError> {
+        let place = self.images.take(of)?;
+        // Waits for the push under way, and goes on if the reader does not: its place is taken until it is done.
+        let begin = move || PlacedImage { image: store.image(), _place: place };
+        let placed = tokio::task::spawn_blocking(begin).await.map_err(failed)?;
+        Ok(StoreState::Rows { lsn: placed.image.lsn(), rows: Box::new(Rows(Some(placed))) })
+    }
+}
+
+impl Feeds for NodeService {
+    fn state(&self, store: StoreId) -> Answer<'_, StoreState> {
+        Box::pin(async move {
+            let spec = self.catalog_entry(store)?;
+            if let Some(embedded) = self.pushes.embedded(store) {
+                return self.image(spec.namespace, embedded).await;
+            }
+            if spec.adaptor.is_some() {
+                let acked = self.shared.published.store(store).map_or(Lsn(0), |progress| progress.acked);
+                return Ok(StoreState::Storage { lsn: acked });
+            }
+            match self.records.oldest(store) {
+                oldest if oldest > Lsn(1) => Err(ServiceError::StateGone { oldest }),
+                _ => Ok(StoreState::Log),
+            }
+        })
+    }
+
+    fn set_checkpoint(
+        &self,
+        namespace: NamespaceId,
+        name: String,
+        store: StoreId,
+        lsn: Lsn,
+    ) -> Answer<'_, ConsumerStatus> {
+        Box::pin(self.set_checkpoint_of(namespace, name, store, lsn))
+    }
+
+    fn consumers(&self, namespace: NamespaceId, name: Option<String>) -> Answer<'_, Vec<ConsumerStatus>> {
+        Box::pin(async move { Ok(self.consumers_of(namespace, name.as_deref())) })
+    }
+
+    fn forget_consumer(&self, namespace: NamespaceId, name: String, store: Option<StoreId>) -> Answer<'_, bool> {
+        Box::pin(async move { self.forget_consumer_of(namespace, &name, store).await })
+    }
+
+    fn register_webhook(&self, store: StoreId, registration: Registration) -> Answer<'_, WebhookStatus> {
+        Box::pin(self.register_webhook_of(store, registration))
+    }
+
+    fn webhook(&self, store: StoreId) -> Option<WebhookStatus> {
+        self.webhook_of(store)
+    }
+
+    fn remove_webhook(&self, store: StoreId) -> Answer<'_, bool> {
+        Box::pin(self.remove_webhook_of(store))
+    }
+
+    fn stats(&self) -> Stats {
+        self.window.stats(self.shared.published.last())
+    }
+
+    fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            let _ = self.shared.published.ended().wait_for(|ended| *ended).await;
+        })
+    }
+}
+
+/// An image and its place, which is free only when the image is gone, whichever thread has it.
+struct PlacedImage {
+    image: EmbeddedImage,
+    _place: ImagePlace,
+}
+
+/// The image is away while a page is read, and gone if that failed.
+struct Rows(Option<PlacedImage>);
+
+impl StateRows for Rows {
+    fn next(&mut self) -> Answer<'_, Vec<StoredRow>> {
+        Box::pin(async move {
+            let Some(mut placed) = self.0.take() else { return Ok(Vec::new()) };
+            let read = move || {
+                let page = placed.image.page(IMAGE_PAGE_ROWS);
+                (placed, page)
+            };
+            let (placed, page) = tokio::task::spawn_blocking(read).await.map_err(failed)?;
+            let rows = page.map_err(unreadable)?;
+            self.0 = Some(placed);
+            Ok(rows.into_iter().map(|row| StoredRow { key: row.key, value: row.value, version: row.version }).collect())
+        })
+    }
+}
+
+fn no_records(error: NoRecords) -> ServiceError {
+    match error {
+        NoRecords::Truncated(oldest) => ServiceError::LogTruncated { oldest },
+        NoRecords::Unreadable(detail) => ServiceError::Unavailable { detail },
+    }
+}
+
+pub(crate) fn beyond_head(pointer: &str, after: Lsn, head: Lsn) -> ServiceError {
+    ServiceError::ClientMistake {
+        code: "position_beyond_head",
+        pointer: pointer.into(),
+        detail: format!(
+            "the log ends at {head}, and {after} lies behind that: the position is of another log, or of another store"
+        ),
+    }
+}
+
+fn failed(error: tokio::task::JoinError) -> ServiceError {
+    ServiceError::Unavailable { detail: format!("the read failed: {error}") }
+}

@@ -1,0 +1,256 @@
+//! Stores as the rest of the node sees them: their catalog, their embedded storages and their pushes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use parking_lot::RwLock;
+use tribunal_core::records::records_of;
+use tribunal_core::row_key::RowKeyer;
+use tribunal_http::service::Catalog;
+use tribunal_log::{Located, LogReader};
+use tribunal_push::{AckSink, LogSource, Pending, PushWatch, ReadLimit, SourceError};
+use tribunal_types::{ControlChange, ControlIndex, Detachment, Epoch, Lsn, RecordBatch, StoreId};
+
+use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
+use crate::commit::progress::Published;
+use crate::commit::sequencer::Message;
+use crate::stores::store_registry::{Declarations, DeclaredStore};
+use crate::telemetry::{PushTraces, Tracing};
+
+/// The declared stores, for lookups without asking the sequencer.
+pub struct Stores {
+    keyer: RowKeyer,
+    declared: RwLock<Declarations>,
+    catalog: RwLock<Arc<Catalog>>,
+}
+
+impl Stores {
+    /// Starts with what the control log said until now.
+    #[must_use]
+    pub fn new(keyer: RowKeyer, declared: Declarations) -> Stores {
+        let catalog = RwLock::new(Arc::new(Self::build(&keyer, &declared)));
+        Stores { keyer, declared: RwLock::new(declared), catalog }
+    }
+
+    fn build(keyer: &RowKeyer, declared: &Declarations) -> Catalog {
+        let keyer = *keyer;
+        let specs = declared.stores().map(|store| store.spec.clone());
+        Catalog::new(specs, Arc::new(move |namespace, store, key| keyer.row(namespace, store, key)))
+    }
+
+    /// Takes over a control entry; returns whether it changed anything about a store.
+    pub fn apply(&self, index: ControlIndex, change: &ControlChange) -> bool {
+        let mut declared = self.declared.write();
+        let changed = declared.apply(index, change);
+        if matches!(change, ControlChange::DeclareStore(_)) {
+            *self.catalog.write() = Arc::new(Self::build(&self.keyer, &declared));
+        }
+        changed
+    }
+
+    /// Returns the catalog as of now.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.catalog.read())
+    }
+
+    /// Returns what is declared of a store.
+    pub fn declared(&self, store: StoreId) -> Option<DeclaredStore> {
+        self.declared.read().store(store).cloned()
+    }
+
+    /// Returns why a store is detached, if it is.
+    pub fn detached(&self, store: StoreId) -> Option<Detachment> {
+        self.declared.read().store(store).and_then(|store| store.detached.clone())
+    }
+
+    /// Returns all stores, ascending id.
+    pub fn all(&self) -> Vec<DeclaredStore> {
+        self.declared.read().stores().cloned().collect()
+    }
+
+    /// Returns the id that the next new store gets.
+    pub fn next_id(&self) -> StoreId {
+        self.declared.read().next_id()
+    }
+}
+
+/// Committed records, from memory near the head and from the log behind it.
+#[derive(Clone)]
+pub struct Records {
+    /// Recent epochs.
+    pub cache: Arc<EpochCache>,
+    /// Everything else.
+    pub log: LogReader,
+    /// Where the head is.
+    pub published: Arc<Published>,
+}
+
+/// Why records cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoRecords {
+    /// The log begins at this one.
+    Truncated(Lsn),
+    /// The log cannot be read.
+    Unreadable(String),
+}
+
+impl Records {
+    /// Returns records behind `after`, as many as there are within the bounds, none if there are none. May read the
+    /// disk.
+    ///
+    /// # Errors
+    /// If the log no longer reaches back, or cannot be read.
+    pub fn page(
+        &self,
+        store: StoreId,
+        after: Lsn,
+        records_max: usize,
+        bytes_max: usize,
+    ) -> Result<RecordBatch, NoRecords> {
+        let head = self.published.store(store).map_or(Lsn(0), |progress| progress.head);
+        let mut page = RecordBatch { store, ..RecordBatch::default() };
+        let mut next = after;
+        while next < head && page.records.len() < records_max && page.bytes.len() < bytes_max {
+            let before = page.records.len();
+            if let Some(epoch) = self.cache.following(store, next) {
+                take(&epoch, store, next, &mut page, records_max, bytes_max);
+            } else {
+                self.take_logged(store, next, &mut page, records_max, bytes_max)?;
+            }
+            match page.records.last() {
+                Some(last) if page.records.len() > before => next = last.lsn,
+                _ => break,
+            }
+        }
+        Ok(page)
+    }
+
+    /// Runs `read` where it may block, unless what follows `after` is in memory or does not exist yet: a reader at the
+    /// head must not cost a change of threads an epoch.
+    pub fn near_or_far<T>(&self, store: StoreId, after: Lsn, read: impl FnOnce() -> T) -> T {
+        let head = self.published.store(store).map_or(Lsn(0), |progress| progress.head);
+        if after >= head || self.cache.following(store, after).is_some() {
+            read()
+        } else {
+            tokio::task::block_in_place(read)
+        }
+    }
+
+    /// Returns the epoch of the first record behind `after`; `None` if there is none, or it is gone. May read the disk.
+    #[must_use]
+    pub fn epoch_behind(&self, store: StoreId, after: Lsn) -> Option<Epoch> {
+        if let Some(epoch) = self.cache.following(store, after) {
+            return Some(epoch.outcome.epoch);
+        }
+        match self.log.locate(store, after) {
+            Ok(Located::Epoch(epoch)) => Some(epoch),
+            _ => None,
+        }
+    }
+
+    /// Returns when the first record behind `after` that is kept was committed, milliseconds of replicated time. May read
+    /// the disk.
+    #[must_use]
+    pub fn time_behind(&self, store: StoreId, after: Lsn) -> Option<u64> {
+        let after = after.max(Lsn(self.oldest(store).0.saturating_sub(1)));
+        if let Some(epoch) = self.cache.following(store, after) {
+            return Some(epoch.input.epoch_time_ms);
+        }
+        let epoch = self.epoch_behind(store, after)?;
+        self.log.epoch(epoch).ok()?.map(|epoch| epoch.0.epoch_time_ms)
+    }
+
+    /// Returns the oldest record that is still kept.
+    #[must_use]
+    pub fn oldest(&self, store: StoreId) -> Lsn {
+        self.log.oldest(store)
+    }
+
+    fn take_logged(
+        &self,
+        store: StoreId,
+        after: Lsn,
+        page: &mut RecordBatch,
+        records_max: usize,
+        bytes_max: usize,
+    ) -> Result<(), NoRecords> {
+        let unreadable = |error: tribunal_log::LogError| NoRecords::Unreadable(error.to_string());
+        match self.log.locate(store, after).map_err(unreadable)? {
+            Located::Head => Ok(()),
+            Located::Truncated { oldest } => Err(NoRecords::Truncated(oldest)),
+            Located::Epoch(epoch) => {
+                let Some(epoch) = self.log.epoch(epoch).map_err(unreadable)? else {
+                    return Err(NoRecords::Unreadable(format!("epoch {epoch} is indexed but not stored")));
+                };
+                records_of(&epoch.0, &epoch.1, store, after, page, records_max, bytes_max);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn take(
+    epoch: &ResolvedEpoch,
+    store: StoreId,
+    after: Lsn,
+    page: &mut RecordBatch,
+    records_max: usize,
+    bytes_max: usize,
+) {
+    records_of(&epoch.input, &epoch.outcome, store, after, page, records_max, bytes_max);
+}
+
+impl LogSource for Records {
+    fn read(&self, store: StoreId, after: Lsn, limit: ReadLimit) -> Pending<'_, Result<RecordBatch, SourceError>> {
+        Box::pin(async move {
+            let mut changes = self.published.subscribe();
+            loop {
+                changes.borrow_and_update();
+                let read = || self.page(store, after, limit.records_max, limit.bytes_max);
+                match self.near_or_far(store, after, read) {
+                    Ok(page) if !page.records.is_empty() => return Ok(page),
+                    Ok(_) => {}
+                    Err(NoRecords::Truncated(oldest)) => return Err(SourceError::Truncated { oldest }),
+                    Err(NoRecords::Unreadable(text)) => return Err(SourceError::Unavailable(text)),
+                }
+                if tokio::time::timeout(Duration::from_secs(1), changes.changed()).await.is_ok_and(|c| c.is_err()) {
+                    return Err(SourceError::Unavailable("the node is stopping".into()));
+                }
+            }
+        })
+    }
+
+    fn head(&self, store: StoreId) -> Lsn {
+        self.published.store(store).map_or(Lsn(0), |progress| progress.head)
+    }
+}
+
+/// Tells the sequencer how far one store's storage is. One for each push, so that what an old one still says is known
+/// to be old.
+pub struct Acks {
+    /// The sequencer's queue.
+    pub messages: Sender<Message>,
+    /// What the push was started by.
+    pub generation: ControlIndex,
+    /// What makes spans, and the store's name in them; if traces are on.
+    pub traces: Option<(Arc<Tracing>, String)>,
+}
+
+impl AckSink for Acks {
+    fn acked(&self, store: StoreId, lsn: Lsn) {
+        let _ = self.messages.send(Message::Acked(store, self.generation, lsn));
+    }
+
+    fn rewound(&self, store: StoreId, lsn: Lsn) {
+        let _ = self.messages.send(Message::Rewound(store, self.generation, lsn));
+    }
+
+    fn failed(&self, store: StoreId, text: &str) {
+        tracing::error!(store = store.0, text, "pushing stopped");
+    }
+
+    fn watch(&self, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
+        self.traces.as_ref().and_then(|(tracing, store)| PushTraces::of(tracing, store, batch))
+    }
+}

@@ -1,0 +1,10 @@
+//! Stores: what is declared, what their storages may reach, and the pushes to them.
+
+pub mod catalog;
+pub mod credentials;
+pub mod embedded_memory;
+pub mod push_control;
+pub mod pushes;
+pub mod sql_storages;
+pub mod store_registry;
+pub mod tenant_egress;

@@ -1,0 +1,127 @@
+//! What an operator does with a store's push: look where it stands, resume it, skip a record, attach it again.
+//!
+//! Whatever changes what a storage will hold goes through the control log first, so that it survives a restart and can
+//! be read afterwards; resuming changes nothing and does not.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tribunal_http::service::{PushState, ServiceError, SkipRequest, StoreStatus};
+use tribunal_push::AttachRefusal;
+use tribunal_types::{ControlChange, Detachment, Lsn, Skip, StoreId};
+
+use crate::service::NodeService;
+use crate::stores::store_registry::SKIPS_PER_STORE_MAX;
+
+impl NodeService {
+    /// Returns where a store stands.
+    pub(crate) fn standing(&self, store: StoreId) -> Result<StoreStatus, ServiceError> {
+        let watermarks = self.watermarks_of(store)?;
+        let push = self.pushes.status(store);
+        let acked = self.shared.published.store(store).map_or(Lsn(0), |progress| progress.acked);
+        let mut status = StoreStatus {
+            head: self.head(store),
+            acked,
+            watermarks,
+            lag_ms: push.lag_ms,
+            push: push.state,
+            last_error: push.last_error,
+            stopped_at: push.poison,
+            durability: push.durability.map(tribunal_push::StorageDurability::name),
+        };
+        if let Some(detachment) = self.stores.detached(store) {
+            status.push = PushState::Detached;
+            status.last_error = Some(self.way_out(&detachment));
+        }
+        Ok(status)
+    }
+
+    fn way_out(&self, detachment: &Detachment) -> String {
+        let Detachment { store, at, acked, reason, .. } = detachment;
+        let oldest = self.records.oldest(*store);
+        let go_on = if acked.next() >= oldest {
+            "mend the storage and attach the store: nothing that it needs is gone from the log yet".to_owned()
+        } else {
+            format!(
+                "load the storage from elsewhere with everything up to some LSN n >= {}, then attach the store with \
+                 loaded_lsn n; or declare the store anew with another storage",
+                oldest.0.saturating_sub(1)
+            )
+        };
+        format!(
+            "detached at epoch {at}, because {reason}. It had acknowledged LSN {acked}; the log is kept from LSN {oldest}. {go_on}"
+        )
+    }
+
+    /// Tries a stopped push again.
+    pub(crate) async fn resume(&self, store: StoreId) -> Result<(), ServiceError> {
+        if self.is_detached(store) {
+            return Err(mistake("store_detached", "nothing is pushed to a detached store; attach it".into()));
+        }
+        self.pushes.resume(store).await.map_err(|detail| ServiceError::Unavailable { detail })
+    }
+
+    /// Passes by the record that a push stopped at.
+    pub(crate) async fn skip(&self, request: SkipRequest) -> Result<(), ServiceError> {
+        let SkipRequest { store, lsn, by } = request;
+        let turn = Arc::clone(&self.declaring).lock_owned().await;
+        let push = self.pushes.status(store);
+        if push.poison != Some(lsn) {
+            let detail = match push.poison {
+                Some(at) => format!("the push stopped at LSN {at}, not at {lsn}"),
+                None => "only the record that the push stopped at can be skipped, and it has not stopped at one".into(),
+            };
+            return Err(ServiceError::ClientMistake { code: "not_stopped_there", pointer: "/lsn".into(), detail });
+        }
+        if self.stores.declared(store).is_some_and(|store| store.skips.len() >= SKIPS_PER_STORE_MAX) {
+            let detail = format!("{SKIPS_PER_STORE_MAX} records of this store are skipped already; declare it anew");
+            return Err(mistake("too_many_skips", detail));
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let reason = push.last_error.unwrap_or_default();
+        self.control_in_turn(ControlChange::SkipRecord(Skip { store, lsn, at_ms, by, reason }), turn).await
+    }
+
+    /// Returns the records that a store's storages never got, oldest decision first.
+    pub(crate) fn skips_of(&self, store: StoreId) -> Vec<Skip> {
+        let skips = self.stores.declared(store).map(|store| store.skips).unwrap_or_default();
+        skips.into_iter().map(|(_, skip)| skip).collect()
+    }
+
+    /// Pushes to a detached store again.
+    pub(crate) async fn attach(&self, store: StoreId, loaded: Option<Lsn>) -> Result<(), ServiceError> {
+        let turn = Arc::clone(&self.declaring).lock_owned().await;
+        let Some(declared) = self.stores.declared(store).filter(|store| store.detached.is_some()) else {
+            return Err(mistake("not_detached", "only a detached store can be attached".into()));
+        };
+        match self.pushes.prepare(&declared.spec, loaded).await {
+            Ok(_) => {}
+            Err(error @ AttachRefusal::Behind { oldest, .. }) => {
+                let from = oldest.0.saturating_sub(1);
+                let detail = format!(
+                    "{error}: what lies between is gone. Load the storage from elsewhere with everything up to some \
+                     LSN n >= {from}, and say so by loaded_lsn; the log itself goes on from there"
+                );
+                return Err(mistake("storage_behind_log", detail));
+            }
+            Err(error @ AttachRefusal::LoadedOutside { .. }) => {
+                let (code, detail) = ("loaded_lsn_impossible", error.to_string());
+                return Err(ServiceError::ClientMistake { code, pointer: "/loaded_lsn".into(), detail });
+            }
+            Err(error @ (AttachRefusal::Foreign { .. } | AttachRefusal::Refused(_))) => {
+                return Err(mistake("storage_refuses", error.to_string()));
+            }
+            Err(error @ AttachRefusal::Unreachable(_)) => {
+                return Err(ServiceError::Unavailable { detail: error.to_string() });
+            }
+        }
+        self.control_in_turn(ControlChange::AttachPush { store }, turn).await?;
+        self.pushes.settled(store).await;
+        Ok(())
+    }
+}
+
+fn mistake(code: &'static str, detail: String) -> ServiceError {
+    ServiceError::ClientMistake { code, pointer: String::new(), detail }
+}

@@ -1,0 +1,426 @@
+//! Runs one push per store that has an adaptor, and keeps the embedded stores open.
+//!
+//! What a push needs (a compiled adaptor, an opened store) is made on threads that may wait, never on the sequencer's:
+//! [`Pushes::declare`] returns at once, [`Pushes::settled`] waits. Each push belongs to the control entry that started
+//! it; one that was replaced while it was being made is dropped.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tribunal_http::service::PushState;
+use tribunal_push::{
+    Adaptor, Attachment, EmbeddedStore, EmbeddedTransport, PushHandle, PushOptions, PushParts, Pusher, RespOptions,
+    RespTransport, SqlTransport, StorageDurability, Transport,
+};
+use tribunal_types::{Lsn, StoreId, StoreSpec};
+
+use crate::commit::sequencer::Message;
+use crate::plugins::engine::Language;
+use crate::plugins::plugin_loader::Modules;
+use crate::stores::catalog::{Acks, Records};
+use crate::stores::embedded_memory::EmbeddedMemory;
+use crate::stores::store_registry::DeclaredStore;
+use crate::stores::tenant_egress::{Reach, Reaches};
+use crate::telemetry::Tracing;
+
+/// How long to wait for readers of an embedded store that is to be opened anew.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the configuration of an adaptor that speaks RESP says to the host; the adaptor reads the rest.
+#[derive(Debug, Deserialize)]
+struct RespEndpoint {
+    endpoint: String,
+}
+
+/// Where a store's push stands, in the words of the API.
+#[derive(Clone, Debug, Default)]
+pub struct StorePush {
+    /// What it is doing.
+    pub state: PushState,
+    /// Age of the oldest record that is not acknowledged, milliseconds.
+    pub lag_ms: u64,
+    /// Last trouble.
+    pub last_error: Option<String>,
+    /// The record that it stopped at.
+    pub poison: Option<Lsn>,
+    /// What an acknowledgement of the storage is worth; `None` while there is no storage.
+    pub durability: Option<StorageDurability>,
+}
+
+struct Outlet {
+    adaptor: Arc<dyn Adaptor>,
+    transport: Arc<dyn Transport>,
+}
+
+struct Running {
+    handle: PushHandle,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+enum State {
+    /// Its adaptor and its way to the storage are being made.
+    Starting,
+    LogOnly,
+    Running(Running),
+    /// It could not be made.
+    Broken(String),
+    Detached,
+}
+
+struct Slot {
+    store: DeclaredStore,
+    state: State,
+}
+
+/// All pushes of a node.
+pub struct Pushes {
+    data: PathBuf,
+    reaches: Arc<Reaches>,
+    records: Records,
+    messages: Sender<Message>,
+    runtime: Handle,
+    slots: Mutex<HashMap<StoreId, Slot>>,
+    /// Wakes whoever waits for a push to be made.
+    settled: watch::Sender<()>,
+    embedded: Mutex<HashMap<StoreId, Arc<EmbeddedStore>>>,
+    embedded_memory: Mutex<EmbeddedMemory>,
+    modules: Arc<Modules>,
+    tracing: Option<Arc<Tracing>>,
+}
+
+impl Pushes {
+    /// Prepares pushes; none runs yet.
+    pub fn new(
+        data: PathBuf,
+        reaches: Arc<Reaches>,
+        records: Records,
+        messages: Sender<Message>,
+        runtime: Handle,
+        modules: Arc<Modules>,
+        tracing: Option<Arc<Tracing>>,
+    ) -> Pushes {
+        let (slots, embedded, settled) = (Mutex::default(), Mutex::default(), watch::Sender::new(()));
+        let embedded_memory = Mutex::default();
+        Pushes {
+            data,
+            reaches,
+            records,
+            messages,
+            runtime,
+            slots,
+            settled,
+            embedded,
+            embedded_memory,
+            modules,
+            tracing,
+        }
+    }
+
+    /// Checks a store's adaptor and configuration before anything is written; returns whether the adaptor moves its
+    /// watermark in the storage's transaction. Compiles the adaptor: may take a while.
+    ///
+    /// # Errors
+    /// A JSON pointer into the declaration, and what is wrong there.
+    pub fn check(&self, spec: &StoreSpec) -> Result<bool, (String, String)> {
+        let Some(name) = &spec.adaptor else { return Ok(true) };
+        let at = |pointer: &'static str| move |e| (pointer.to_owned(), e);
+        let sql = &self.reaches.of(spec.namespace).sql;
+        let adaptor = self.modules.adaptor(name, &spec.name, &sql.adaptor_config(spec)).map_err(at("/adaptor"))?;
+        match adaptor.language().map_err(at("/adaptor"))? {
+            Language::Raw => {}
+            Language::Resp => drop(resp_endpoint(spec).map_err(at("/adaptor_config"))?),
+            Language::Sql => drop(sql.options(spec).map_err(at("/adaptor_config"))?),
+            language @ Language::Http => return Err(at("/adaptor")(no_transport(language))),
+        }
+        Ok(true)
+    }
+
+    /// Begins the push of a store as it is declared now, in place of the one before.
+    pub fn declare(self: &Arc<Self>, store: DeclaredStore) {
+        let id = store.spec.id;
+        let mut slots = self.slots.lock();
+        if let Some(State::Running(old)) = slots.remove(&id).map(|slot| slot.state) {
+            let _ = old.stop.send(true);
+        }
+        let embedded = store.spec.adaptor.as_deref() == Some("kv");
+        let state = if store.detached.is_some() { State::Detached } else { State::Starting };
+        let begin = matches!(state, State::Starting);
+        if !embedded {
+            // What an earlier declaration kept here is not this store's data any more.
+            self.embedded.lock().remove(&id);
+            self.embedded_memory.lock().take_back(id);
+        }
+        slots.insert(id, Slot { store: store.clone(), state });
+        drop(slots);
+        if begin || embedded {
+            let this = Arc::clone(self);
+            self.runtime.spawn_blocking(move || this.start(store));
+        }
+    }
+
+    /// Begins the pushes anew whose adaptor is another one now. Those of detached stores rest.
+    pub fn adaptor_changed(self: &Arc<Self>, name: &str) {
+        let concerned: Vec<DeclaredStore> = {
+            let slots = self.slots.lock();
+            let stores = slots.values().map(|slot| &slot.store);
+            stores
+                .filter(|store| store.spec.adaptor.as_deref() == Some(name) && store.detached.is_none())
+                .cloned()
+                .collect()
+        };
+        concerned.into_iter().for_each(|store| self.declare(store));
+    }
+
+    /// Makes what the push needs, and starts it unless it was replaced meanwhile.
+    fn start(&self, store: DeclaredStore) {
+        let made = self.make(&store.spec);
+        let mut slots = self.slots.lock();
+        let current = slots.get_mut(&store.spec.id).filter(|slot| slot.store.generation == store.generation);
+        if let Some(slot) = current
+            && matches!(slot.state, State::Starting)
+        {
+            slot.state = match made {
+                Ok(None) => State::LogOnly,
+                Ok(Some(outlet)) => State::Running(self.run(&store, outlet)),
+                Err(reason) => {
+                    tracing::error!(store = store.spec.name, reason, "the store cannot be pushed to");
+                    State::Broken(reason)
+                }
+            };
+        }
+        drop(slots);
+        self.settled.send_replace(());
+    }
+
+    fn run(&self, store: &DeclaredStore, outlet: Outlet) -> Running {
+        let parts = PushParts {
+            store: store.spec.id,
+            adaptor: outlet.adaptor,
+            source: Arc::new(self.records.clone()),
+            transport: outlet.transport,
+            sink: Arc::new(Acks {
+                messages: self.messages.clone(),
+                generation: store.generation,
+                traces: self.tracing.clone().map(|tracing| (tracing, store.spec.name.clone())),
+            }),
+            options: PushOptions::default(),
+        };
+        let (pusher, handle) = Pusher::new(parts);
+        store.skipped().for_each(|lsn| handle.skip(lsn));
+        let (stop, mut stopped) = watch::channel(false);
+        let task = self.runtime.spawn(pusher.run(async move {
+            let _ = stopped.wait_for(|stop| *stop).await;
+        }));
+        Running { handle, stop, task }
+    }
+
+    /// Waits until the push of a store is made, or has proved impossible.
+    pub async fn settled(&self, store: StoreId) {
+        let mut settled = self.settled.subscribe();
+        while self.slots.lock().get(&store).is_some_and(|slot| matches!(slot.state, State::Starting)) {
+            if settled.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Makes what speaks a storage's language, and what carries it there; `None` for a store that is only its log.
+    fn make(&self, spec: &StoreSpec) -> Result<Option<Outlet>, String> {
+        let Some(name) = &spec.adaptor else { return Ok(None) };
+        let Reach { sql, egress } = self.reaches.of(spec.namespace);
+        let adaptor = self.modules.adaptor(name, &spec.name, &sql.adaptor_config(spec))?;
+        let transport: Arc<dyn Transport> = match adaptor.language()? {
+            Language::Raw => Arc::new(EmbeddedTransport::new(self.open_embedded(spec)?)),
+            Language::Resp => Arc::new(RespTransport::new(RespOptions::new(resp_endpoint(spec)?, egress.clone()))),
+            Language::Sql => Arc::new(SqlTransport::new(sql.options(spec)?)),
+            language @ Language::Http => return Err(no_transport(language)),
+        };
+        Ok(Some(Outlet { adaptor: Arc::new(adaptor), transport }))
+    }
+
+    fn open_embedded(&self, spec: &StoreSpec) -> Result<Arc<EmbeddedStore>, String> {
+        let mut embedded = self.embedded.lock();
+        if let Some(open) = embedded.get(&spec.id) {
+            return Ok(Arc::clone(open));
+        }
+        let dir = self.data.join("stores").join(spec.id.to_string());
+        let bytes = self.embedded_memory.lock().give(spec.id, spec.namespace);
+        let open = EmbeddedStore::open(&dir, bytes).map_err(|error| {
+            self.embedded_memory.lock().take_back(spec.id);
+            error.to_string()
+        })?;
+        embedded.insert(spec.id, Arc::clone(&open));
+        Ok(open)
+    }
+
+    /// Closes an embedded store, so that it is read from the disk again: something may have been mended there.
+    async fn close_embedded(&self, store: StoreId) -> Result<(), String> {
+        let Some(mut open) = self.embedded.lock().remove(&store) else { return Ok(()) };
+        let begun = tokio::time::Instant::now();
+        loop {
+            match Arc::try_unwrap(open) {
+                Ok(open) => {
+                    // It waits for its checkpoint.
+                    let _ = tokio::task::spawn_blocking(move || drop(open)).await;
+                    let embedded = self.embedded.lock();
+                    // One that was opened again meanwhile keeps its new part.
+                    if !embedded.contains_key(&store) {
+                        self.embedded_memory.lock().take_back(store);
+                    }
+                    return Ok(());
+                }
+                Err(shared) if begun.elapsed() < CLOSE_PATIENCE => open = shared,
+                Err(shared) => {
+                    self.embedded.lock().insert(store, shared);
+                    return Err("the embedded store is being read; try again".into());
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Returns an embedded store.
+    pub fn embedded(&self, store: StoreId) -> Option<Arc<EmbeddedStore>> {
+        self.embedded.lock().get(&store).cloned()
+    }
+
+    /// Returns where a store's push stands.
+    pub fn status(&self, store: StoreId) -> StorePush {
+        let slots = self.slots.lock();
+        let Some(slot) = slots.get(&store) else { return StorePush::default() };
+        let state = |state| StorePush { state, ..StorePush::default() };
+        match &slot.state {
+            State::LogOnly => StorePush::default(),
+            State::Starting => state(PushState::Running),
+            State::Detached => state(PushState::Detached),
+            State::Broken(reason) => StorePush { last_error: Some(reason.clone()), ..state(PushState::Stopped) },
+            State::Running(running) => {
+                let status = running.handle.status();
+                StorePush {
+                    state: match status.state {
+                        tribunal_push::PushState::BackingOff => PushState::BackingOff,
+                        tribunal_push::PushState::Stopped | tribunal_push::PushState::Ended => PushState::Stopped,
+                        _ => PushState::Running,
+                    },
+                    lag_ms: u64::try_from(status.behind.as_millis()).unwrap_or(u64::MAX),
+                    last_error: status.last_error,
+                    poison: status.poison,
+                    durability: Some(status.durable),
+                }
+            }
+        }
+    }
+
+    /// Tries a push again that stopped or waits. One whose parts could not be made is made anew; so is an embedded
+    /// store's, because what broke it may have been mended on the disk.
+    ///
+    /// # Errors
+    /// If it cannot be tried now.
+    pub async fn resume(self: &Arc<Self>, store: StoreId) -> Result<(), String> {
+        let remake = {
+            let mut slots = self.slots.lock();
+            let Some(slot) = slots.get_mut(&store) else { return Ok(()) };
+            let embedded = slot.store.spec.adaptor.as_deref() == Some("kv");
+            match std::mem::replace(&mut slot.state, State::Starting) {
+                State::Broken(_) => Some((slot.store.clone(), None)),
+                State::Running(running)
+                    if embedded && running.handle.status().state == tribunal_push::PushState::Stopped =>
+                {
+                    let _ = running.stop.send(true);
+                    Some((slot.store.clone(), Some(running.task)))
+                }
+                other => {
+                    if let State::Running(running) = &other {
+                        running.handle.resume();
+                    }
+                    slot.state = other;
+                    None
+                }
+            }
+        };
+        let Some((declared, task)) = remake else { return Ok(()) };
+        if let Some(task) = task {
+            let _ = task.await;
+        }
+        let closed = self.close_embedded(store).await;
+        let this = Arc::clone(self);
+        let _ = self.runtime.spawn_blocking(move || this.start(declared)).await;
+        closed
+    }
+
+    /// Stops the push of a store that is detached now.
+    pub fn detach(&self, store: DeclaredStore) {
+        let mut slots = self.slots.lock();
+        let Some(slot) = slots.get_mut(&store.spec.id) else { return };
+        if let State::Running(running) = std::mem::replace(&mut slot.state, State::Detached) {
+            let _ = running.stop.send(true);
+        }
+        slot.store = store;
+    }
+
+    /// Passes a record by in a running push.
+    pub fn skip(&self, store: StoreId, lsn: Lsn) {
+        if let Some(Slot { state: State::Running(running), .. }) = self.slots.lock().get(&store) {
+            running.handle.skip(lsn);
+        }
+    }
+
+    /// Looks whether the storage of a detached store can be pushed to again, and moves its watermark to `loaded`.
+    ///
+    /// # Errors
+    /// In words: what stands in the way.
+    pub async fn prepare(
+        self: &Arc<Self>,
+        spec: &StoreSpec,
+        loaded: Option<Lsn>,
+    ) -> Result<Lsn, tribunal_push::AttachRefusal> {
+        let refused = tribunal_push::AttachRefusal::Refused;
+        if spec.adaptor.as_deref() == Some("kv") {
+            self.close_embedded(spec.id).await.map_err(refused)?;
+        }
+        let made = {
+            let (this, spec) = (Arc::clone(self), spec.clone());
+            self.runtime.spawn_blocking(move || this.make(&spec)).await
+        };
+        let made = made.map_err(|error| refused(error.to_string()))?.map_err(refused)?;
+        let head = tribunal_push::LogSource::head(&self.records, spec.id);
+        let Some(Outlet { adaptor, transport }) = made else { return Ok(head) };
+        let oldest = self.records.oldest(spec.id);
+        Attachment { store: spec.id, adaptor, transport, head, oldest, loaded }.prepare().await
+    }
+
+    /// Stops all pushes and waits for them. What was in flight is settled by the watermarks at the next start.
+    pub async fn stop(&self) {
+        let slots: Vec<Slot> = self.slots.lock().drain().map(|(_, slot)| slot).collect();
+        let running = slots.into_iter().filter_map(|slot| match slot.state {
+            State::Running(running) => Some(running),
+            _ => None,
+        });
+        let running: Vec<Running> = running.collect();
+        for push in &running {
+            let _ = push.stop.send(true);
+        }
+        for push in running {
+            let _ = push.task.await;
+        }
+    }
+}
+
+fn resp_endpoint(spec: &StoreSpec) -> Result<String, String> {
+    serde_json::from_str::<RespEndpoint>(&spec.adaptor_config)
+        .map(|config| config.endpoint)
+        .map_err(|e| format!("needs \"endpoint\": \"host:port\": {e}"))
+}
+
+fn no_transport(language: Language) -> String {
+    format!("the adaptor speaks {language:?}, for which this version has no transport; it has Resp, Sql and Raw")
+}

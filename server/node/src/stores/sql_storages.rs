@@ -1,0 +1,63 @@
+//! What stores in SQL databases need beside their declaration: the operator's credentials for the transport, and for
+//! the adaptor whose rows it writes.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tribunal_push::{EgressPolicy, SqlEndpoint, SqlOptions};
+use tribunal_types::{GroupId, StoreSpec};
+
+use crate::stores::credentials::{Credential, Credentials};
+
+/// Name of the built-in adaptor that speaks SQL.
+const ADAPTOR: &str = "postgres";
+
+/// What the adaptor's configuration says to the host; the adaptor reads the rest.
+#[derive(Debug, Deserialize)]
+struct Endpoint {
+    endpoint: String,
+}
+
+/// See the file's head.
+pub struct SqlStorages {
+    credentials: Credentials,
+    egress: EgressPolicy,
+    /// Names the log, so that a storage that another one fills is told apart.
+    log: String,
+}
+
+impl SqlStorages {
+    /// Reads the credentials' files.
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub fn new(credentials: &[Credential], egress: EgressPolicy, group: GroupId) -> Result<SqlStorages, String> {
+        let log = format!("{}.{}", group.node, group.incarnation);
+        Ok(SqlStorages { credentials: Credentials::read(credentials)?, egress, log })
+    }
+
+    /// Returns the configuration that a store's adaptor gets: `postgres` is told as well whose rows it writes.
+    #[must_use]
+    pub fn adaptor_config(&self, spec: &StoreSpec) -> String {
+        match serde_json::from_str::<Map<String, Value>>(&spec.adaptor_config) {
+            Ok(mut config) if spec.adaptor.as_deref() == Some(ADAPTOR) => {
+                config.insert("store".into(), spec.name.clone().into());
+                config.insert("log".into(), self.log.clone().into());
+                Value::Object(config).to_string()
+            }
+            _ => spec.adaptor_config.clone(),
+        }
+    }
+
+    /// Returns where a store's database is and how to log in there.
+    ///
+    /// # Errors
+    /// If the declaration does not say so, or says too much.
+    pub fn options(&self, spec: &StoreSpec) -> Result<SqlOptions, String> {
+        let needs = |e: String| format!("needs \"endpoint\": \"postgres://role@host:port/database\": {e}");
+        let config: Endpoint = serde_json::from_str(&spec.adaptor_config).map_err(|e| needs(e.to_string()))?;
+        let endpoint: SqlEndpoint = config.endpoint.parse().map_err(needs)?;
+        let (user, password) = self.credentials.of(&endpoint).map_err(needs)?;
+        let options = SqlOptions::new(endpoint.address, endpoint.database, user, self.egress.clone());
+        Ok(SqlOptions { password, ..options })
+    }
+}

@@ -1,0 +1,377 @@
+//! Counters and histograms, and their exposition for `/metrics`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::plugins::compiled_files::Loads;
+use crate::telemetry::SpanCounts;
+use crate::telemetry::histogram::Distribution;
+use tribunal_http::plugin_service::Health;
+use tribunal_types::{Decision, EpochOutcome, PluginSlot, Reason};
+
+/// Label of aborts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReasonLabel {
+    /// The reason's name in the API.
+    pub reason: String,
+}
+
+/// Label of per-store figures.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct StoreLabel {
+    /// The tenant's name: others may have a store of the same name.
+    pub namespace: String,
+    /// The store's name.
+    pub store: String,
+}
+
+/// Label of plugin faults.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct SlotLabel {
+    /// `rule`, or the validator's level.
+    pub slot: String,
+}
+
+/// Label of what a plugin did in its slot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct FaultLabel {
+    /// `rule`, `validator:<level>` or `adaptor:<name>`.
+    pub slot: String,
+    /// Kind of fault.
+    pub kind: String,
+}
+
+/// Label of components that were loaded.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CodeLabel {
+    /// `compiled`, or `kept` from an earlier time.
+    pub code: String,
+}
+
+/// Label of a consumer's figures.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ConsumerLabel {
+    /// The tenant's name.
+    pub namespace: String,
+    /// The consumer's name.
+    pub consumer: String,
+    /// The store's name.
+    pub store: String,
+}
+
+/// Label of spans.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct FateLabel {
+    /// `sent`, `dropped` (no room) or `lost` (the collector did not take them).
+    pub fate: String,
+}
+
+type Level = Gauge<u64, AtomicU64>;
+
+/// Label of the phases of a commit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct PhaseLabel {
+    /// `queue`, `sync`, `resolve` or `apply`.
+    pub phase: String,
+}
+
+/// Label of answers to commits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct AckLabel {
+    /// `durable` or `applied`, as the commit asked.
+    pub ack: String,
+}
+
+/// Where a transaction's time goes, microseconds.
+pub struct Phases {
+    /// Waiting in the batch, of every transaction.
+    pub queue: Distribution,
+    /// Writing and syncing the log, of every transaction of an epoch.
+    pub sync: Distribution,
+    /// Resolving its epoch, of every transaction of an epoch.
+    pub resolve: Distribution,
+    /// Push and storage, of those that asked for `ack: applied`.
+    pub apply: Distribution,
+    /// From the request to the answer, of those that asked for `ack: durable`.
+    pub durable: Distribution,
+    /// From the request to the answer, of those that asked for `ack: applied`.
+    pub applied: Distribution,
+}
+
+impl Phases {
+    fn registered(registry: &mut Registry) -> Phases {
+        let by_phase =
+            Family::<PhaseLabel, Distribution, fn() -> Distribution>::new_with_constructor(Distribution::of_micros);
+        let by_ack =
+            Family::<AckLabel, Distribution, fn() -> Distribution>::new_with_constructor(Distribution::of_micros);
+        let phase = |phase: &str| by_phase.get_or_create(&PhaseLabel { phase: phase.to_owned() }).clone();
+        let ack = |ack: &str| by_ack.get_or_create(&AckLabel { ack: ack.to_owned() }).clone();
+        let phases = Phases {
+            queue: phase("queue"),
+            sync: phase("sync"),
+            resolve: phase("resolve"),
+            apply: phase("apply"),
+            durable: ack("durable"),
+            applied: ack("applied"),
+        };
+        registry.register("commit_phase_seconds", "Where a transaction's time goes, by phase", by_phase);
+        registry.register("commit_seconds", "Time from a commit to its answer, by what it asked for", by_ack);
+        phases
+    }
+}
+
+/// All figures of a node.
+pub struct Metrics {
+    registry: Registry,
+    /// Transactions committed.
+    pub committed: Counter,
+    /// Transactions aborted, by reason.
+    pub aborted: Family<ReasonLabel, Counter>,
+    /// Answers from the id table.
+    pub replayed: Counter,
+    /// Epochs resolved.
+    pub epochs: Counter,
+    /// Transactions in an epoch.
+    pub epoch_txns: Histogram,
+    /// Time to encode an epoch and hand it to the log.
+    pub append_seconds: Histogram,
+    /// Time of one sync.
+    pub sync_seconds: Histogram,
+    /// Syncs of the log, the commit path's.
+    pub log_fdatasyncs: Counter,
+    /// Syncs of the log's mark, off the commit path.
+    pub log_mark_fdatasyncs: Counter,
+    /// Bytes of entries and outcomes, frames included.
+    pub log_appended_bytes: Counter,
+    /// Bytes of the log's files.
+    pub log_file_bytes: Level,
+    /// Time to resolve an epoch.
+    pub resolve_seconds: Histogram,
+    /// Deterministic plugin faults that made an epoch fall back.
+    pub plugin_faults: Family<SlotLabel, Counter>,
+    /// Calls of the plugin in a slot.
+    pub plugin_calls: Family<SlotLabel, Counter>,
+    /// Transactions or records in them.
+    pub plugin_items: Family<SlotLabel, Counter>,
+    /// Fuel that they took.
+    pub plugin_fuel: Family<SlotLabel, Counter>,
+    /// Time that they took, nanoseconds.
+    pub plugin_nanos: Family<SlotLabel, Counter>,
+    /// Epochs that the stand-in of a slot's plugin decided.
+    pub plugin_fallbacks: Family<SlotLabel, Counter>,
+    /// Faults of a slot's plugin by kind.
+    pub plugin_call_faults: Family<FaultLabel, Counter>,
+    /// Uploaded components that were loaded, by where their code came from.
+    pub plugin_loads: Family<CodeLabel, Counter>,
+    /// Last complete epoch.
+    pub epoch: Level,
+    /// Oldest snapshot that can be judged.
+    pub floor: Level,
+    /// Rows in the version map, tombstones included.
+    pub rows: Level,
+    /// Bytes of the version map.
+    pub row_bytes: Level,
+    /// Bytes of history and range window.
+    pub history_bytes: Level,
+    /// Ids in the status table.
+    pub ids: Level,
+    /// Where a transaction's time goes.
+    pub phases: Phases,
+    /// Transactions in an epoch, for percentiles.
+    pub txns_of_epochs: Distribution,
+    /// Aborts by reason, for rates.
+    pub aborts: Mutex<BTreeMap<String, u64>>,
+    /// Newest record, by store.
+    pub store_head: Family<StoreLabel, Level>,
+    /// Newest acknowledged record, by store.
+    pub store_acked: Family<StoreLabel, Level>,
+    /// Records that a consumer is not done with.
+    pub consumer_lag_records: Family<ConsumerLabel, Level>,
+    /// Age of the oldest of them, milliseconds.
+    pub consumer_lag_ms: Family<ConsumerLabel, Level>,
+    /// Records that a webhook has not acknowledged, by store.
+    pub webhook_lag_records: Family<StoreLabel, Level>,
+    /// Whether the log goes on without a store's storage.
+    pub store_detached: Family<StoreLabel, Level>,
+    /// What became of spans.
+    pub spans: Family<FateLabel, Counter>,
+}
+
+impl Metrics {
+    /// Registers everything.
+    #[must_use]
+    pub fn new() -> Metrics {
+        let mut registry = Registry::with_prefix("tribunal");
+        let seconds = || Histogram::new(exponential_buckets(0.000_02, 2.0, 18));
+        let metrics = Metrics {
+            committed: Counter::default(),
+            aborted: Family::default(),
+            replayed: Counter::default(),
+            epochs: Counter::default(),
+            epoch_txns: Histogram::new(exponential_buckets(1.0, 2.0, 17)),
+            append_seconds: seconds(),
+            sync_seconds: seconds(),
+            log_fdatasyncs: Counter::default(),
+            log_mark_fdatasyncs: Counter::default(),
+            log_appended_bytes: Counter::default(),
+            log_file_bytes: Level::default(),
+            resolve_seconds: seconds(),
+            plugin_faults: Family::default(),
+            plugin_calls: Family::default(),
+            plugin_items: Family::default(),
+            plugin_fuel: Family::default(),
+            plugin_nanos: Family::default(),
+            plugin_fallbacks: Family::default(),
+            plugin_call_faults: Family::default(),
+            plugin_loads: Family::default(),
+            epoch: Level::default(),
+            floor: Level::default(),
+            rows: Level::default(),
+            row_bytes: Level::default(),
+            history_bytes: Level::default(),
+            ids: Level::default(),
+            phases: Phases::registered(&mut registry),
+            txns_of_epochs: Distribution::of_numbers(),
+            aborts: Mutex::default(),
+            store_head: Family::default(),
+            store_acked: Family::default(),
+            consumer_lag_records: Family::default(),
+            consumer_lag_ms: Family::default(),
+            webhook_lag_records: Family::default(),
+            store_detached: Family::default(),
+            spans: Family::default(),
+            registry: Registry::default(),
+        };
+        registry.register("txns_committed", "Transactions committed", metrics.committed.clone());
+        registry.register("txns_aborted", "Transactions aborted, by reason", metrics.aborted.clone());
+        registry.register("txns_replayed", "Answers from the id table", metrics.replayed.clone());
+        registry.register("epochs", "Epochs resolved", metrics.epochs.clone());
+        registry.register("epoch_txns", "Transactions in an epoch", metrics.epoch_txns.clone());
+        registry.register("append_seconds", "Time to encode and write an epoch", metrics.append_seconds.clone());
+        registry.register("sync_seconds", "Time of the one sync of an epoch", metrics.sync_seconds.clone());
+        registry.register("log_fdatasyncs", "Syncs of the log", metrics.log_fdatasyncs.clone());
+        registry.register("log_mark_fdatasyncs", "Syncs of the log's mark", metrics.log_mark_fdatasyncs.clone());
+        registry.register("log_appended_bytes", "Bytes of log records", metrics.log_appended_bytes.clone());
+        registry.register("log_file_bytes", "Bytes of the log's files", metrics.log_file_bytes.clone());
+        registry.register("resolve_seconds", "Time to resolve an epoch", metrics.resolve_seconds.clone());
+        registry.register("plugin_faults", "Epochs that fell back to a native twin", metrics.plugin_faults.clone());
+        registry.register("plugin_calls", "Calls of the plugin in a slot", metrics.plugin_calls.clone());
+        registry.register("plugin_items", "Transactions or records in calls", metrics.plugin_items.clone());
+        registry.register("plugin_fuel", "Fuel of calls", metrics.plugin_fuel.clone());
+        registry.register("plugin_nanoseconds", "Time of calls", metrics.plugin_nanos.clone());
+        registry.register("plugin_fallbacks", "Epochs decided by a stand-in", metrics.plugin_fallbacks.clone());
+        registry.register("plugin_call_faults", "Faults by kind", metrics.plugin_call_faults.clone());
+        registry.register("plugin_loads", "Uploaded components loaded", metrics.plugin_loads.clone());
+        registry.register("epoch", "Last complete epoch", metrics.epoch.clone());
+        registry.register("floor", "Oldest snapshot that can be judged", metrics.floor.clone());
+        registry.register("rows", "Rows in the version map", metrics.rows.clone());
+        registry.register("row_bytes", "Bytes of the version map", metrics.row_bytes.clone());
+        registry.register("history_bytes", "Bytes of history and range window", metrics.history_bytes.clone());
+        registry.register("ids", "Ids in the status table", metrics.ids.clone());
+        registry.register("store_head_lsn", "Newest record of a store", metrics.store_head.clone());
+        let detached = metrics.store_detached.clone();
+        registry.register("store_detached", "1 if the log goes on without a store's storage", detached);
+        registry.register("store_acked_lsn", "Newest acknowledged record of a store", metrics.store_acked.clone());
+        let lag = metrics.consumer_lag_records.clone();
+        registry.register("consumer_lag_records", "Records that a consumer is not done with", lag);
+        let age = metrics.consumer_lag_ms.clone();
+        registry.register("consumer_lag_ms", "Age of the oldest record that a consumer is not done with", age);
+        let lag = metrics.webhook_lag_records.clone();
+        registry.register("webhook_lag_records", "Records that a store's webhook has not acknowledged", lag);
+        registry.register("telemetry_spans", "Spans, by what became of them", metrics.spans.clone());
+        Metrics { registry, ..metrics }
+    }
+
+    /// Counts what an epoch decided, and how long its log and its resolving took.
+    pub fn count_epoch(&self, outcome: &EpochOutcome, sync: Duration, resolve: Duration) {
+        self.epochs.inc();
+        let txns = outcome.decisions.len() as u64;
+        self.epoch_txns.observe(txns as f64);
+        self.txns_of_epochs.add(txns, 1);
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.phases.sync.add(micros(sync), txns);
+        self.phases.resolve.add(micros(resolve), txns);
+        self.resolve_seconds.observe(resolve.as_secs_f64());
+        self.committed.inc_by(outcome.order.len() as u64);
+        let mut aborts: HashMap<Reason, u64> = HashMap::new();
+        for decision in &outcome.decisions {
+            match decision {
+                Decision::Aborted { reason, .. } => *aborts.entry(*reason).or_default() += 1,
+                Decision::Replayed { .. } => {
+                    self.replayed.inc();
+                }
+                _ => {}
+            }
+        }
+        for (reason, count) in aborts {
+            *self.aborts.lock().entry(reason.to_string()).or_default() += count;
+            self.aborted.get_or_create(&ReasonLabel { reason: reason.to_string() }).inc_by(count);
+        }
+        for fallback in &outcome.fallbacks {
+            let slot = fallback.level.map_or("rule", |level| level.name());
+            self.plugin_faults.get_or_create(&SlotLabel { slot: slot.to_owned() }).inc();
+            tracing::error!(slot, epoch = outcome.epoch.0, fault = %fallback.fault, "a plugin failed; its native twin decided this epoch");
+        }
+    }
+
+    /// Takes over the log's own counters.
+    pub fn set_log(&self, stats: tribunal_log::LogStats) {
+        self.log_fdatasyncs.inner().store(stats.fdatasyncs, Ordering::Relaxed);
+        self.log_mark_fdatasyncs.inner().store(stats.mark_fdatasyncs, Ordering::Relaxed);
+        self.log_appended_bytes.inner().store(stats.appended_bytes, Ordering::Relaxed);
+        self.log_file_bytes.set(stats.file_bytes);
+    }
+
+    /// Takes over how often the code of uploaded components was compiled.
+    pub fn set_loads(&self, loads: Loads) {
+        for (code, count) in [("compiled", loads.compiled), ("kept", loads.kept)] {
+            let label = CodeLabel { code: code.to_owned() };
+            self.plugin_loads.get_or_create(&label).inner().store(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes over the counters of what fills the slots. They begin anew when another plugin does.
+    pub fn set_plugins(&self, slots: &[(PluginSlot, Health)]) {
+        for (slot, health) in slots {
+            let label = SlotLabel { slot: slot.to_string() };
+            for (family, value) in [
+                (&self.plugin_calls, health.calls),
+                (&self.plugin_items, health.items),
+                (&self.plugin_fuel, health.fuel),
+                (&self.plugin_nanos, health.nanos),
+                (&self.plugin_fallbacks, health.fallbacks),
+            ] {
+                family.get_or_create(&label).inner().store(value, Ordering::Relaxed);
+            }
+            for (kind, count) in &health.faults {
+                let label = FaultLabel { slot: slot.to_string(), kind: (*kind).to_owned() };
+                self.plugin_call_faults.get_or_create(&label).inner().store(*count, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes over what became of spans.
+    pub fn set_spans(&self, counts: SpanCounts) {
+        for (fate, count) in [("sent", counts.sent), ("dropped", counts.dropped), ("lost", counts.lost)] {
+            let label = FateLabel { fate: fate.to_owned() };
+            self.spans.get_or_create(&label).inner().store(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Renders everything as OpenMetrics text.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        text
+    }
+}
