@@ -18,23 +18,25 @@ use tribunal_types::{ControlChange, Existence, NamespaceId, PluginSlot, StoreSpe
 
 use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
 use crate::auth::jwt::JwtGate;
-use crate::commit::commit_queue::Gathering;
+use crate::commit::commit_queue::CommitQueue;
 use crate::commit::epoch_cache::EpochCache;
 use crate::commit::log_thread;
-use crate::commit::progress::Published;
+use crate::commit::message::{Ended, Message};
+use crate::commit::progress::Progress;
 use crate::commit::recovery::{Recovered, recover};
 use crate::commit::replies::Dispatch;
-use crate::commit::sequencer::{Ended, Message, Sequencer, Shared, Start};
+use crate::commit::sequencer::Sequencer;
+use crate::commit::sequencer_state::{SequencerState, Shared};
 use crate::config::Config;
 use crate::plugins::plugin_admin::PluginAdmin;
-use crate::plugins::plugin_loader::Modules;
-use crate::readers::consumer_state::{Readers, Saver};
+use crate::plugins::plugin_loader::PluginLoader;
+use crate::readers::consumer_state::{ConsumerState, Saver};
 use crate::readers::consumers::RecordTimes;
 use crate::readers::webhooks::Webhooks;
 use crate::service::NodeService;
 use crate::stores::catalog::{Records, Stores};
 use crate::stores::pushes::Pushes;
-use crate::stores::tenant_egress::Reaches;
+use crate::stores::tenant_egress::EgressByTenant;
 use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::stats::Window;
@@ -96,9 +98,9 @@ impl Node {
         let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
         let tls = config.tls.as_ref().map(|tls| tribunal_http::tls::acceptor(&tls.cert_file, &tls.key_file));
         let tls = tls.transpose().map_err(|error| NodeError::Start(format!("configuration: `tls`: {error}")))?;
-        let modules = Modules::open(config).map(Arc::new).map_err(NodeError::Start)?;
-        let recovered = recover(config, Arc::clone(&modules)).map_err(NodeError::Start)?;
-        let mut node = Node::assemble(config, runtime, address, recovered, modules)?;
+        let loader = PluginLoader::open(config).map(Arc::new).map_err(NodeError::Start)?;
+        let recovered = recover(config, Arc::clone(&loader)).map_err(NodeError::Start)?;
+        let mut node = Node::assemble(config, runtime, address, recovered, loader)?;
         if with_kv {
             node.ensure_kv()?;
         }
@@ -119,59 +121,57 @@ impl Node {
         runtime: Runtime,
         address: SocketAddr,
         recovered: Recovered,
-        modules: Arc<Modules>,
+        loader: Arc<PluginLoader>,
     ) -> Result<Node, NodeError> {
         let (messages, inbox) = unbounded();
-        let (gathering, gathered) = Gathering::new(messages.clone());
+        let (queue, intake) = CommitQueue::new(messages.clone());
         let (jobs, log_jobs) = unbounded();
         let (ended_sender, ended) = watch::channel(None);
         let shared = Shared {
             cache: Arc::new(EpochCache::new(EPOCH_CACHE_BYTES)),
-            published: Arc::new(Published::new()),
+            progress: Arc::new(Progress::new()),
             metrics: Arc::new(Metrics::new()),
             waiting_bytes: Arc::new(AtomicUsize::new(0)),
         };
         let stores = Arc::new(Stores::new(recovered.keyer, recovered.declared.clone()));
         let declared: Vec<_> = recovered.declared.stores().cloned().collect();
-        let records = Records {
-            cache: Arc::clone(&shared.cache),
-            log: recovered.reader,
-            published: Arc::clone(&shared.published),
-        };
+        let records =
+            Records { cache: Arc::clone(&shared.cache), log: recovered.reader, progress: Arc::clone(&shared.progress) };
         let handle = runtime.handle().clone();
         let lanes = lanes(config).map_err(NodeError::Start)?;
         let telemetry = Telemetry::start(&handle, &shared.cache).map_err(NodeError::Start)?;
         let jwt = config.auth.jwt.as_ref().map(JwtGate::new).transpose().map_err(NodeError::Start)?;
         let access = Arc::new(Access::new(recovered.keys, jwt));
-        let reaches = Reaches::new(&config.push, recovered.group, Arc::clone(&access)).map_err(NodeError::Start)?;
-        let reaches = Arc::new(reaches);
+        let egress_by_tenant =
+            EgressByTenant::new(&config.push, recovered.group, Arc::clone(&access)).map_err(NodeError::Start)?;
+        let egress_by_tenant = Arc::new(egress_by_tenant);
         let pushes = Arc::new(Pushes::new(
             config.data.clone(),
-            Arc::clone(&reaches),
+            Arc::clone(&egress_by_tenant),
             records.clone(),
             messages.clone(),
             handle,
-            Arc::clone(&modules),
+            Arc::clone(&loader),
             telemetry.tracing(),
         ));
-        let (readers, saver) = Readers::open(&config.data).map_err(NodeError::Start)?;
+        let (readers, saver) = ConsumerState::open(&config.data).map_err(NodeError::Start)?;
         let (handle, tracing) = (runtime.handle().clone(), telemetry.tracing());
-        let webhooks = Webhooks::new(reaches, records.clone(), Arc::clone(&readers), handle, tracing);
+        let webhooks = Webhooks::new(egress_by_tenant, records.clone(), Arc::clone(&readers), handle, tracing);
         let quota =
             HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes };
-        let start = Start {
+        let state = SequencerState {
             group: recovered.group,
             resolver: recovered.resolver,
             epochs: recovered.epochs,
             batcher: recovered.batcher,
             visibility: recovered.visibility,
-            declared: recovered.declared,
+            registry: recovered.declared,
             control: recovered.control,
             policies: recovered.policies.timed(telemetry.tracing().is_some()),
             epoch_length: config.epoch,
             workers: recovered.workers,
             image_every_bytes: config.log.image_every_bytes,
-            gathered,
+            intake,
             dispatch: Dispatch::start(&lanes.runtimes(), runtime.handle()),
             on_control: {
                 let (stores, pushes, access) = (Arc::clone(&stores), Arc::clone(&pushes), Arc::clone(&access));
@@ -196,12 +196,12 @@ impl Node {
                 })
             },
         };
-        let slots = start.policies.slots();
-        let sequencer = Sequencer::new(start, shared.clone(), jobs.clone());
+        let slots = state.policies.slots();
+        let sequencer = Sequencer::new(state, shared.clone(), jobs.clone());
         // Only now, when progress is published, may storages be asked for their watermarks.
         declared.iter().for_each(|store| pushes.declare(store.clone()));
         let log_thread = {
-            let ties = log_thread::Ties {
+            let context = log_thread::LogThreadContext {
                 jobs: jobs.clone(),
                 events: messages.clone(),
                 cache: Arc::clone(&shared.cache),
@@ -214,7 +214,7 @@ impl Node {
                 readers_quota: HoldBack { age_ms: u64::MAX / 2, bytes: config.log.retention_bytes },
             };
             let log = recovered.log;
-            spawn("log", move || log_thread::run(log, &log_jobs, &ties))?
+            spawn("log", move || log_thread::run(log, &log_jobs, &context))?
         };
         let sequencer = spawn("sequencer", move || {
             let _ = ended_sender.send(Some(sequencer.run(&inbox)));
@@ -229,7 +229,7 @@ impl Node {
         });
         let service = Arc::new(NodeService {
             messages: messages.clone(),
-            gathering,
+            queue,
             shared,
             stores,
             records,
@@ -241,10 +241,10 @@ impl Node {
             webhooks: Arc::new(webhooks),
             record_times: RecordTimes::default(),
             window,
-            images: crate::readers::image_permits::ImagePlaces::default(),
+            images: crate::readers::image_permits::ImagePermits::default(),
             declaring: Arc::default(),
             keying: Arc::default(),
-            plugins: PluginAdmin::new(modules, slots, messages.clone(), runtime.handle().clone()),
+            plugins: PluginAdmin::new(loader, slots, messages.clone(), runtime.handle().clone()),
             access,
         });
         let mut node = Node {
@@ -262,7 +262,7 @@ impl Node {
         };
         node.telemetry = Some(node.send_figures(telemetry)?);
         for (choice, from) in recovered.activations {
-            let from = from.max(node.service.shared.published.last().next());
+            let from = from.max(node.service.shared.progress.last().next());
             node.control(ControlChange::ActivatePlugin { choice, from })?;
         }
         if let Some(bounds) = recovered.bounds {
@@ -397,13 +397,13 @@ impl Node {
         self.service.stopping.store(true, Ordering::Relaxed);
         let _ = self.messages.send(Message::Stop);
         // Whoever waits for something that will not come any more is answered now.
-        self.service.shared.published.wake();
+        self.service.shared.progress.wake();
         let ended = self.runtime.block_on(how_it_ended(self.ended.clone()));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
         // Nothing is added to the log any more: whoever waits for it is answered, streams are ended.
-        self.service.shared.published.end();
+        self.service.shared.progress.end();
         if let Some(stop) = self.http_stop.take() {
             let _ = stop.send(());
         }

@@ -24,13 +24,14 @@ use tribunal_types::{
 };
 
 use crate::auth::access::Access;
-use crate::commit::commit_queue::Gathering;
-use crate::commit::replies::{Answer, Answered, AnsweredMany, Commit, Many, Ticket, Waiter, bytes_of};
-use crate::commit::sequencer::{KnownNow, Message, Shared};
+use crate::commit::commit_queue::CommitQueue;
+use crate::commit::message::{KnownNow, Message};
+use crate::commit::replies::{Answer, Answered, AnsweredMany, Commit, Many, ReplyHandle, ReplySender, bytes_of};
+use crate::commit::sequencer_state::Shared;
 use crate::config::EpochLength;
 use crate::plugins::plugin_admin::PluginAdmin;
 use crate::readers::consumers::RecordTimes;
-use crate::readers::image_permits::ImagePlaces;
+use crate::readers::image_permits::ImagePermits;
 use crate::readers::webhooks::Webhooks;
 use crate::stores::catalog::{Records, Stores};
 use crate::stores::pushes::Pushes;
@@ -39,9 +40,9 @@ use crate::telemetry::metrics::StoreLabel;
 use crate::telemetry::stats::Window;
 
 /// A commit that is not durable after this long is answered with "outcome unknown".
-const DECISION_PATIENCE: Duration = Duration::from_secs(30);
+const DECISION_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long `ack: applied` waits for the stores.
-const APPLY_PATIENCE: Duration = Duration::from_secs(30);
+const APPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// When to come back at the latest if there is no room, milliseconds.
 const RETRY_AFTER_MS_MAX: u64 = 30_000;
 
@@ -50,7 +51,7 @@ pub struct NodeService {
     /// The sequencer's queue.
     pub messages: Sender<Message>,
     /// Where single commits gather for the sequencer.
-    pub gathering: Gathering,
+    pub queue: CommitQueue,
     /// What the sequencer shares.
     pub shared: Shared,
     /// The catalog.
@@ -74,7 +75,7 @@ pub struct NodeService {
     /// Rates and percentiles.
     pub window: Arc<Window>,
     /// State images under way.
-    pub images: ImagePlaces,
+    pub images: ImagePermits,
     /// One declaration at a time, so that two of one name get one id and two names get two.
     pub declaring: Arc<Mutex<()>>,
     /// One key at a time, so that two new tenants get two numbers.
@@ -106,7 +107,7 @@ impl NodeService {
             EpochLength::Adaptive => Duration::ZERO,
             EpochLength::Fixed(ms) => Duration::from_millis(ms),
         };
-        let epoch_us = length.max(self.shared.published.epoch_takes()).as_micros();
+        let epoch_us = length.max(self.shared.progress.epoch_takes()).as_micros();
         let ms = u64::try_from(epoch_us).unwrap_or(u64::MAX).saturating_mul(epochs).div_ceil(1000);
         ms.clamp(1, RETRY_AFTER_MS_MAX)
     }
@@ -140,7 +141,7 @@ impl NodeService {
             Answer::BodyMismatch => Err(ServiceError::BodyMismatch),
             Answer::Expired => Err(ServiceError::TxnIdExpired),
             Answer::InFlight => Err(ServiceError::InFlight),
-            Answer::Fenced => Ok(fenced(self.shared.published.last())),
+            Answer::Fenced => Ok(fenced(self.shared.progress.last())),
             Answer::Stopping => Err(stopping()),
             Answer::Unknown => Err(outcome_unknown()),
         }
@@ -198,13 +199,13 @@ impl NodeService {
 
     /// Waits until all `stores` have applied epoch `epoch`.
     async fn until_visible(&self, stores: &[StoreId], epoch: Epoch, deadline: Instant) -> Result<(), StoreId> {
-        let published = &self.shared.published;
-        let (mut changes, mut ended) = (published.subscribe(), published.ended());
+        let progress = &self.shared.progress;
+        let (mut changes, mut ended) = (progress.subscribe(), progress.ended());
         loop {
             changes.borrow_and_update();
-            let behind = |store: &&StoreId| published.store(**store).is_none_or(|p| p.applied < epoch);
+            let behind = |store: &&StoreId| progress.store(**store).is_none_or(|p| p.applied < epoch);
             let Some(&store) = stores.iter().find(behind) else { return Ok(()) };
-            let detached = stores.iter().find(|store| published.store(**store).is_some_and(|p| p.detached));
+            let detached = stores.iter().find(|store| progress.store(**store).is_some_and(|p| p.detached));
             if let Some(never) = detached.or(self.stopping.load(Ordering::Relaxed).then_some(&store)) {
                 return Err(*never);
             }
@@ -219,10 +220,10 @@ impl NodeService {
         }
     }
 
-    async fn ask(&self, make: impl FnOnce(Ticket) -> Message) -> Result<Answer, ServiceError> {
-        let (waiter, answer) = Waiter::here();
-        self.send(make(Ticket::Single(waiter)))?;
-        match tokio::time::timeout(DECISION_PATIENCE, answer).await {
+    async fn ask(&self, make: impl FnOnce(ReplyHandle) -> Message) -> Result<Answer, ServiceError> {
+        let (sender, answer) = ReplySender::here();
+        self.send(make(ReplyHandle::Single(sender)))?;
+        match tokio::time::timeout(DECISION_TIMEOUT, answer).await {
             Ok(Ok(answered)) => Ok(answered.answer),
             _ => Err(outcome_unknown()),
         }
@@ -246,15 +247,15 @@ impl NodeService {
         }
         let asked = Instant::now();
         self.admit(bytes_of(&txn))?;
-        let (waiter, answer) = Waiter::here();
-        let commit = Commit { txn: Box::new(began(txn)), ticket: Ticket::Single(waiter) };
-        self.gathering.add(commit).map_err(|_| stopping())?;
+        let (sender, answer) = ReplySender::here();
+        let commit = Commit { txn: Box::new(began(txn)), handle: ReplyHandle::Single(sender) };
+        self.queue.add(commit).map_err(|_| stopping())?;
         // The spent transaction is dropped here, where it was made.
-        let Ok(Ok(Answered { answer, .. })) = tokio::time::timeout(DECISION_PATIENCE, answer).await else {
+        let Ok(Ok(Answered { answer, .. })) = tokio::time::timeout(DECISION_TIMEOUT, answer).await else {
             return Err(outcome_unknown());
         };
         let decided = self.words(answer, asked).await?;
-        let decided = self.until_applied(decided, ack, Instant::now() + APPLY_PATIENCE).await;
+        let decided = self.until_applied(decided, ack, Instant::now() + APPLY_TIMEOUT).await;
         self.answered(ack, asked, 1);
         Ok(decided)
     }
@@ -273,10 +274,12 @@ impl NodeService {
         if !places.is_empty() {
             let (reply, answers) = oneshot::channel();
             let many = Many::new(places.len(), reply);
-            let part =
-                |(slot, (_, txn))| Commit { txn: Box::new(began(txn)), ticket: Ticket::Part(Arc::clone(&many), slot) };
+            let part = |(slot, (_, txn))| Commit {
+                txn: Box::new(began(txn)),
+                handle: ReplyHandle::Part(Arc::clone(&many), slot),
+            };
             self.send(Message::Commit(writes.into_iter().enumerate().map(part).collect()))?;
-            let answers = match tokio::time::timeout(DECISION_PATIENCE, answers).await {
+            let answers = match tokio::time::timeout(DECISION_TIMEOUT, answers).await {
                 Ok(Ok(AnsweredMany { answers, spent })) => {
                     drop(spent);
                     answers
@@ -284,7 +287,7 @@ impl NodeService {
                 _ => return Err(outcome_unknown()),
             };
             // One patience for all of them, or a dead store would hold the request for as many as there are.
-            let deadline = Instant::now() + APPLY_PATIENCE;
+            let deadline = Instant::now() + APPLY_TIMEOUT;
             for (place, answer) in places.into_iter().zip(answers) {
                 let decided = match self.words(answer, asked).await {
                     Ok(decided) => Ok(self.until_applied(decided, ack, deadline).await),
@@ -331,7 +334,7 @@ impl NodeService {
     }
 
     async fn fence(&self, query: StatusQuery) -> Result<TxnStatus, ServiceError> {
-        match self.ask(|ticket| Message::Fence(query.namespace, query.id, ticket)).await? {
+        match self.ask(|handle| Message::Fence(query.namespace, query.id, handle)).await? {
             Answer::Expired => Ok(TxnStatus::UnknownExpired),
             answer => self.words(answer, Instant::now()).await.map(TxnStatus::Decided),
         }
@@ -401,7 +404,7 @@ impl NodeService {
     }
 
     pub(crate) fn head(&self, store: StoreId) -> Lsn {
-        self.shared.published.store(store).map_or(Lsn(0), |progress| progress.head)
+        self.shared.progress.store(store).map_or(Lsn(0), |progress| progress.head)
     }
 
     fn embedded(&self, store: StoreId) -> Result<Arc<tribunal_push::EmbeddedStore>, ServiceError> {
@@ -413,7 +416,7 @@ impl NodeService {
     }
 
     pub(crate) fn is_detached(&self, store: StoreId) -> bool {
-        self.shared.published.store(store).is_some_and(|progress| progress.detached)
+        self.shared.progress.store(store).is_some_and(|progress| progress.detached)
     }
 
     fn lagging(&self, store: StoreId, retry_after_ms: u64) -> ServiceError {
@@ -427,13 +430,13 @@ impl NodeService {
     }
 
     fn applied(&self, store: StoreId) -> Epoch {
-        self.shared.published.store(store).map_or(Epoch(0), |progress| progress.applied)
+        self.shared.progress.store(store).map_or(Epoch(0), |progress| progress.applied)
     }
 
     pub(crate) fn watermarks_of(&self, store: StoreId) -> Result<Watermarks, ServiceError> {
-        let last = self.shared.published.last();
+        let last = self.shared.progress.last();
         let progress =
-            self.shared.published.store(store).ok_or_else(|| ServiceError::NotFound { what: "the store".into() })?;
+            self.shared.progress.store(store).ok_or_else(|| ServiceError::NotFound { what: "the store".into() })?;
         Ok(Watermarks { committed: last, durable: last, applied: progress.applied })
     }
 }
@@ -450,7 +453,7 @@ impl Service for NodeService {
                 let visible = self.until_visible(&begin.stores, session.0, Instant::now() + wait).await;
                 visible.map_err(|store| self.lagging(store, self.retry_after()))?;
             }
-            let floor = self.shared.published.floor();
+            let floor = self.shared.progress.floor();
             let snapshot = |&store: &StoreId| {
                 let at = self.applied(store);
                 if at < floor || self.is_detached(store) {
@@ -460,7 +463,7 @@ impl Service for NodeService {
                 }
             };
             let snapshots = begin.stores.iter().map(snapshot).collect::<Result<_, _>>()?;
-            Ok(Begun { snapshots, epoch: self.shared.published.last().next() })
+            Ok(Begun { snapshots, epoch: self.shared.progress.last().next() })
         })
     }
 
@@ -481,7 +484,7 @@ impl Service for NodeService {
     fn abort(&self, namespace: NamespaceId, id: TxnId) -> Reply<'_, Decided> {
         Box::pin(async move {
             let asked = Instant::now();
-            let answer = self.ask(|ticket| Message::Abort(namespace, id, ticket)).await?;
+            let answer = self.ask(|handle| Message::Abort(namespace, id, handle)).await?;
             self.words(answer, asked).await
         })
     }
@@ -552,7 +555,7 @@ impl Service for NodeService {
 
     fn import(&self, _namespace: NamespaceId, versions: Vec<ImportedVersion>) -> Reply<'_, u64> {
         Box::pin(async move {
-            let last = self.shared.published.last();
+            let last = self.shared.progress.last();
             if let Some(at) = versions.iter().position(|v| v.version.epoch() > last) {
                 return Err(ServiceError::ClientMistake {
                     code: "version_from_the_future",
@@ -595,7 +598,7 @@ impl Service for NodeService {
         self.shared.metrics.set_plugins(&self.plugins.health());
         self.shared.metrics.set_loads(self.plugins.loads());
         for store in self.stores.all() {
-            let Some(progress) = self.shared.published.store(store.spec.id) else { continue };
+            let Some(progress) = self.shared.progress.store(store.spec.id) else { continue };
             let label = StoreLabel { namespace: self.tenant_name(store.spec.namespace), store: store.spec.name };
             self.shared.metrics.store_detached.get_or_create(&label).set(u64::from(progress.detached));
             self.shared.metrics.store_head.get_or_create(&label).set(progress.head.0);
@@ -619,7 +622,7 @@ impl Service for NodeService {
         VersionInfo {
             version: env!("CARGO_PKG_VERSION").into(),
             group: self.group,
-            epoch: self.shared.published.last().next(),
+            epoch: self.shared.progress.last().next(),
             epoch_mode: match self.epoch_length {
                 EpochLength::Adaptive => "adaptive".into(),
                 EpochLength::Fixed(ms) => format!("{ms}ms"),

@@ -9,8 +9,8 @@ use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
+use crate::commit::message::Message;
 use crate::commit::replies::Commit;
-use crate::commit::sequencer::Message;
 
 #[derive(Default)]
 struct State {
@@ -22,20 +22,20 @@ struct State {
 
 /// The side that adds.
 #[derive(Clone)]
-pub struct Gathering {
+pub struct CommitQueue {
     state: Arc<Mutex<State>>,
     messages: Sender<Message>,
 }
 
-/// The sequencer's side. Dropping it closes the gathering.
-pub struct Gathered(Arc<Mutex<State>>);
+/// The sequencer's side. Dropping it closes the queue.
+pub struct CommitIntake(Arc<Mutex<State>>);
 
-impl Gathering {
+impl CommitQueue {
     /// Makes both sides; the sequencer is woken through `messages`.
     #[must_use]
-    pub fn new(messages: Sender<Message>) -> (Gathering, Gathered) {
+    pub fn new(messages: Sender<Message>) -> (CommitQueue, CommitIntake) {
         let state = Arc::new(Mutex::new(State::default()));
-        (Gathering { state: Arc::clone(&state), messages }, Gathered(state))
+        (CommitQueue { state: Arc::clone(&state), messages }, CommitIntake(state))
     }
 
     /// Adds a commit; gives it back if the sequencer has ended.
@@ -56,16 +56,16 @@ impl Gathering {
             wake
         };
         if wake {
-            // A sequencer that ended has closed the gathering, or does so now.
-            let _ = self.messages.send(Message::Gathered);
+            // A sequencer that ended has closed the queue, or does so now.
+            let _ = self.messages.send(Message::CommitsQueued);
         }
         Ok(())
     }
 }
 
-impl Gathered {
-    /// Swaps what has gathered with `into`, which is empty. Nobody wakes the sequencer from here on, until
-    /// [`Gathered::wake_at`].
+impl CommitIntake {
+    /// Swaps the queued commits with `into`, which is empty. Nobody wakes the sequencer from here on, until
+    /// [`CommitIntake::wake_at`].
     pub fn take(&self, into: &mut Vec<Commit>) {
         let mut state = self.0.lock();
         state.wake_at = 0;
@@ -89,7 +89,7 @@ impl Gathered {
     }
 }
 
-impl Drop for Gathered {
+impl Drop for CommitIntake {
     fn drop(&mut self) {
         drop(self.close());
     }
@@ -98,42 +98,42 @@ impl Drop for Gathered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commit::replies::{Answered, Ticket, Waiter};
+    use crate::commit::replies::{Answered, ReplyHandle, ReplySender};
     use tokio::sync::oneshot;
     use tribunal_types::TxnRequest;
 
     fn commit() -> (Commit, oneshot::Receiver<Answered>) {
-        let (waiter, answer) = Waiter::here();
-        (Commit { txn: Box::new(TxnRequest::default()), ticket: Ticket::Single(waiter) }, answer)
+        let (sender, answer) = ReplySender::here();
+        (Commit { txn: Box::new(TxnRequest::default()), handle: ReplyHandle::Single(sender) }, answer)
     }
 
     #[test]
     fn wakes_once_for_as_many_as_asked() {
         let (messages, inbox) = crossbeam_channel::unbounded();
-        let (gathering, gathered) = Gathering::new(messages);
+        let (queue, intake) = CommitQueue::new(messages);
         let mut taken = Vec::new();
-        let add = || assert!(gathering.add(commit().0).is_ok());
+        let add = || assert!(queue.add(commit().0).is_ok());
         add();
         assert!(inbox.is_empty(), "nobody asked");
-        assert!(gathered.wake_at(1), "it is there already");
-        gathered.take(&mut taken);
+        assert!(intake.wake_at(1), "it is there already");
+        intake.take(&mut taken);
         assert_eq!(taken.len(), 1);
-        assert!(!gathered.wake_at(3));
+        assert!(!intake.wake_at(3));
         (0..5).for_each(|_| add());
         assert_eq!(inbox.len(), 1, "one message for five");
         taken.clear();
-        gathered.take(&mut taken);
+        intake.take(&mut taken);
         assert_eq!(taken.len(), 5);
     }
 
     #[test]
     fn whoever_waits_hears_of_the_end() {
         let (messages, _inbox) = crossbeam_channel::unbounded();
-        let (gathering, gathered) = Gathering::new(messages);
+        let (queue, intake) = CommitQueue::new(messages);
         let (waiting, mut answer) = commit();
-        assert!(gathering.add(waiting).is_ok());
-        drop(gathered);
+        assert!(queue.add(waiting).is_ok());
+        drop(intake);
         assert!(answer.try_recv().is_err_and(|e| e == oneshot::error::TryRecvError::Closed));
-        assert!(gathering.add(commit().0).is_err());
+        assert!(queue.add(commit().0).is_err());
     }
 }

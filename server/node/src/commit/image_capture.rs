@@ -20,40 +20,40 @@ pub const SLICE: Duration = Duration::from_millis(1);
 
 /// An image that is being taken.
 #[derive(Debug)]
-pub struct Imaging {
+pub struct ImageCapture {
     control: ControlIndex,
     slots: Vec<u64>,
 }
 
 /// A state that was taken.
 #[derive(Debug)]
-pub struct TakenImage {
+pub struct CapturedImage {
     state: Frozen,
     control: ControlIndex,
     slots: Vec<u64>,
 }
 
-impl Imaging {
+impl ImageCapture {
     /// Begins an image of the state behind the resolver's last epoch, which includes control entries up to `control`.
     /// One that was under way is given up.
-    pub fn begin(resolver: &mut Resolver, control: ControlIndex, slots: Vec<u64>) -> Imaging {
+    pub fn begin(resolver: &mut Resolver, control: ControlIndex, slots: Vec<u64>) -> ImageCapture {
         resolver.begin_image();
-        Imaging { control, slots }
+        ImageCapture { control, slots }
     }
 
     /// Copies for some time, and returns the state once all of it is copied.
-    pub fn go_on(&mut self, resolver: &mut Resolver, patience: Duration) -> Option<TakenImage> {
+    pub fn step(&mut self, resolver: &mut Resolver, budget: Duration) -> Option<CapturedImage> {
         let begun = Instant::now();
-        while begun.elapsed() < patience {
+        while begun.elapsed() < budget {
             if let Some(state) = resolver.step_image() {
-                return Some(TakenImage { state, control: self.control, slots: std::mem::take(&mut self.slots) });
+                return Some(CapturedImage { state, control: self.control, slots: std::mem::take(&mut self.slots) });
             }
         }
         None
     }
 }
 
-impl TakenImage {
+impl CapturedImage {
     /// Returns the epoch behind which it was taken.
     pub fn epoch(&self) -> Epoch {
         self.state.epoch()

@@ -12,8 +12,8 @@ use tribunal_log::{DiskLog, DurableLog, HoldBack, ImageWriter, LogError};
 use tribunal_types::{Batch, ControlChange, ControlIndex, Epoch, StoreId};
 
 use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
-use crate::commit::image_capture::TakenImage;
-use crate::commit::sequencer::Message;
+use crate::commit::image_capture::CapturedImage;
+use crate::commit::message::Message;
 use crate::telemetry::metrics::Metrics;
 
 /// What the log thread is asked to do.
@@ -27,7 +27,7 @@ pub enum Job {
     /// Store a state image beside the log, then drop what nobody needs any more.
     Image {
         /// The state.
-        image: Box<TakenImage>,
+        image: Box<CapturedImage>,
         /// What the stores that the log waits for have applied.
         applied: Vec<(StoreId, Epoch)>,
         /// The node stops: this one must be written even if another is under way.
@@ -45,7 +45,7 @@ pub enum Job {
 }
 
 /// What the log thread is tied to.
-pub struct Ties {
+pub struct LogThreadContext {
     /// Its own queue.
     pub jobs: Sender<Job>,
     /// The sequencer's queue.
@@ -77,8 +77,8 @@ impl Drop for ReportPanic<'_> {
 const IDLE_MARK_AFTER: Duration = Duration::from_millis(5);
 
 /// Runs the log thread until it is told to stop or durability is in doubt.
-pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, ties: &Ties) {
-    let Ties { events, cache, metrics, .. } = ties;
+pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, context: &LogThreadContext) {
+    let LogThreadContext { events, cache, metrics, .. } = context;
     let _report = ReportPanic(events);
     let mut image: Option<JoinHandle<()>> = None;
     let failed = |error: LogError| {
@@ -120,10 +120,10 @@ pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, ties: &Ties) {
                 // The log first: an image that outlived the outcome of its epoch would leave a hole in the stores' logs.
                 log.sync().map(|()| {
                     join(image.take());
-                    image = store_image(log.image_writer(), next, applied, ties.jobs.clone());
+                    image = store_image(log.image_writer(), next, applied, context.jobs.clone());
                 })
             }
-            Job::Truncate { below, applied } => match truncate(&mut log, below, &applied, ties) {
+            Job::Truncate { below, applied } => match truncate(&mut log, below, &applied, context) {
                 Err(LogError::Io { reason }) => {
                     // The log is whole, and only longer than it need be.
                     tracing::error!(reason, "the log was not truncated; it is tried again with the next image");
@@ -157,20 +157,25 @@ fn append(log: &mut DiskLog, batch: &Batch, metrics: &Metrics) -> Result<(), Log
 }
 
 /// Drops what every store has applied, and names the stores that keep the log from being shorter than their quota.
-fn truncate(log: &mut DiskLog, below: Epoch, applied: &[(StoreId, Epoch)], ties: &Ties) -> Result<(), LogError> {
-    let bound = log.held_back_below(ties.quota).min(below);
+fn truncate(
+    log: &mut DiskLog,
+    below: Epoch,
+    applied: &[(StoreId, Epoch)],
+    context: &LogThreadContext,
+) -> Result<(), LogError> {
+    let bound = log.held_back_below(context.quota).min(below);
     for (store, _) in applied.iter().filter(|(_, applied)| *applied < bound) {
-        let _ = ties.events.send(Message::OverQuota(*store, bound));
+        let _ = context.events.send(Message::OverQuota(*store, bound));
     }
     let stores = applied.iter().map(|(_, applied)| *applied).fold(below, Epoch::min);
     // A reader's checkpoint outweighs the age of the log, not its size.
-    let readers = (ties.needed)().map_or(stores, |needed| needed.max(log.held_back_below(ties.readers_quota)));
+    let readers = (context.needed)().map_or(stores, |needed| needed.max(log.held_back_below(context.readers_quota)));
     log.truncate(stores.min(readers))
 }
 
 fn store_image(
     writer: ImageWriter,
-    image: Box<TakenImage>,
+    image: Box<CapturedImage>,
     applied: Vec<(StoreId, Epoch)>,
     jobs: Sender<Job>,
 ) -> Option<JoinHandle<()>> {

@@ -28,7 +28,7 @@ struct Store {
 }
 
 /// Progress of the node.
-pub struct Published {
+pub struct Progress {
     last: AtomicU64,
     floor: AtomicU64,
     /// How long an epoch takes from its seal to its verdicts, microseconds, smoothed.
@@ -38,11 +38,11 @@ pub struct Published {
     ended: watch::Sender<bool>,
 }
 
-impl Published {
+impl Progress {
     /// Starts with nothing.
     #[must_use]
-    pub fn new() -> Published {
-        Published {
+    pub fn new() -> Progress {
+        Progress {
             last: AtomicU64::new(0),
             floor: AtomicU64::new(0),
             epoch_us: AtomicU64::new(0),
@@ -100,7 +100,7 @@ impl Published {
         self.changes.subscribe()
     }
 
-    /// Publishes a complete epoch. Stores come by [`Published::set_store`] before, so that nobody who sees the epoch
+    /// Publishes a complete epoch. Stores come by [`Progress::set_store`] before, so that nobody who sees the epoch
     /// misses its records.
     pub fn set_epoch(&self, last: Epoch, floor: Epoch) {
         self.floor.store(floor.0, Ordering::Release);
@@ -134,17 +134,17 @@ mod tests {
 
     #[test]
     fn a_follower_hears_of_its_own_store_only() {
-        let published = Published::new();
+        let progress = Progress::new();
         let at = |head| StoreProgress { head: Lsn(head), ..StoreProgress::default() };
-        published.set_stores([(StoreId(1), at(3)), (StoreId(2), at(0))].into_iter());
-        let follower = published.follow(StoreId(1)).expect("declared");
-        assert!(published.follow(StoreId(3)).is_none());
-        published.set_stores([(StoreId(2), at(1))].into_iter());
-        published.wake();
+        progress.set_stores([(StoreId(1), at(3)), (StoreId(2), at(0))].into_iter());
+        let follower = progress.follow(StoreId(1)).expect("declared");
+        assert!(progress.follow(StoreId(3)).is_none());
+        progress.set_stores([(StoreId(2), at(1))].into_iter());
+        progress.wake();
         assert!(!follower.has_changed().expect("open"));
-        published.set_stores([(StoreId(1), at(4))].into_iter());
+        progress.set_stores([(StoreId(1), at(4))].into_iter());
         assert!(!follower.has_changed().expect("open"), "announced with the wake only");
-        published.wake();
+        progress.wake();
         assert!(follower.has_changed().expect("open"));
         assert_eq!(*follower.borrow(), Lsn(4));
     }

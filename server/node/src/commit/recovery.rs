@@ -19,13 +19,13 @@ use tribunal_types::{Bounds, ControlChange, ControlIndex, Epoch, EpochOutcome, G
 
 use crate::auth::keys::Keys;
 use crate::commit::image_capture::{CONTROL_COLUMN, SLOTS_COLUMN};
-use crate::commit::sequencer::delivery;
 use crate::commit::shards::{BySize, Workers};
+use crate::commit::store_watch::delivery;
 use crate::config::Config;
-use crate::plugins::plugin_loader::Modules;
+use crate::plugins::plugin_loader::PluginLoader;
 use crate::plugins::policies::PolicySet;
 use crate::plugins::slots::Slots;
-use crate::stores::store_registry::Declarations;
+use crate::stores::store_registry::StoreRegistry;
 
 /// A node before its threads start.
 pub struct Recovered {
@@ -46,7 +46,7 @@ pub struct Recovered {
     /// Everything pushed counts as unacknowledged until the watermarks of the storages are known.
     pub visibility: Visibility,
     /// Stores in force.
-    pub declared: Declarations,
+    pub declared: StoreRegistry,
     /// Keys in force.
     pub keys: Keys,
     /// Policies in force.
@@ -69,7 +69,7 @@ const DEFAULT_BOUNDS: Bounds =
 ///
 /// # Errors
 /// In words: what is wrong and what to do about it.
-pub fn recover(config: &Config, modules: Arc<Modules>) -> Result<Recovered, String> {
+pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, String> {
     let start = Instant::now();
     let options = LogOptions {
         retention_ms: config.log.retention_hours * 3_600_000,
@@ -95,10 +95,10 @@ pub fn recover(config: &Config, modules: Arc<Modules>) -> Result<Recovered, Stri
     };
     let mut replay = Replay {
         resolver,
-        policies: PolicySet::new(config, modules)?,
+        policies: PolicySet::new(config, loader)?,
         controls: found.control.into(),
         control: ControlIndex(0),
-        declared: Declarations::default(),
+        declared: StoreRegistry::default(),
         keys: Keys::default(),
     };
     replay.restore(ControlIndex(image_control.unwrap_or(0)), image_slots.as_deref());
@@ -217,7 +217,7 @@ struct Replay {
     policies: PolicySet,
     controls: VecDeque<(ControlIndex, ControlChange)>,
     control: ControlIndex,
-    declared: Declarations,
+    declared: StoreRegistry,
     keys: Keys,
 }
 

@@ -26,7 +26,7 @@ pub struct Commit {
     /// The transaction.
     pub txn: Box<TxnRequest>,
     /// Who waits.
-    pub ticket: Ticket,
+    pub handle: ReplyHandle,
 }
 
 /// An answer, and what was made for it.
@@ -112,17 +112,17 @@ impl Many {
 }
 
 /// Who waits for one answer, and on which lane, if it is one.
-pub struct Waiter {
+pub struct ReplySender {
     reply: oneshot::Sender<Answered>,
     lane: Option<usize>,
 }
 
-impl Waiter {
-    /// Makes a waiter of this thread's lane, and what it waits for.
+impl ReplySender {
+    /// Makes a sender of this thread's lane, and what it waits for.
     #[must_use]
-    pub fn here() -> (Waiter, oneshot::Receiver<Answered>) {
+    pub fn here() -> (ReplySender, oneshot::Receiver<Answered>) {
         let (reply, answer) = oneshot::channel();
-        (Waiter { reply, lane: lanes::here() }, answer)
+        (ReplySender { reply, lane: lanes::here() }, answer)
     }
 
     fn answer(self, answered: Answered) {
@@ -132,19 +132,19 @@ impl Waiter {
 }
 
 /// One waiting item.
-pub enum Ticket {
+pub enum ReplyHandle {
     /// A request of its own.
-    Single(Waiter),
+    Single(ReplySender),
     /// A part of a request with many.
     Part(Arc<Many>, usize),
 }
 
-impl Ticket {
+impl ReplyHandle {
     /// Answers at once.
     pub fn answer(self, answer: Answer, spent: Option<Box<TxnRequest>>) {
         match self {
-            Ticket::Single(waiter) => waiter.answer(Answered { answer, spent }),
-            Ticket::Part(many, slot) => many.put(slot, answer, spent),
+            ReplyHandle::Single(sender) => sender.answer(Answered { answer, spent }),
+            ReplyHandle::Part(many, slot) => many.put(slot, answer, spent),
         }
     }
 }
@@ -153,7 +153,7 @@ impl Ticket {
 const SINGLY_MAX: usize = 2;
 
 /// One answer on its way.
-type Reply = (Waiter, Answered);
+type Reply = (ReplySender, Answered);
 
 /// Hands the answers of an epoch to whoever waits. Holds no more answers than there are requests in flight.
 #[derive(Clone)]
@@ -179,16 +179,16 @@ impl Dispatch {
     }
 
     /// Gives answers that belong together.
-    pub fn answer(&self, answers: Vec<(Ticket, Answered)>) {
+    pub fn answer(&self, answers: Vec<(ReplyHandle, Answered)>) {
         let mut lanes: Vec<Vec<Reply>> = self.lanes.iter().map(|_| Vec::new()).collect();
         let shared = lanes.len() - 1;
-        for (ticket, answered) in answers {
-            match ticket {
-                Ticket::Single(waiter) => {
-                    let lane = waiter.lane.filter(|lane| *lane < shared).unwrap_or(shared);
-                    lanes[lane].push((waiter, answered));
+        for (handle, answered) in answers {
+            match handle {
+                ReplyHandle::Single(sender) => {
+                    let lane = sender.lane.filter(|lane| *lane < shared).unwrap_or(shared);
+                    lanes[lane].push((sender, answered));
                 }
-                Ticket::Part(many, slot) => many.put(slot, answered.answer, answered.spent),
+                ReplyHandle::Part(many, slot) => many.put(slot, answered.answer, answered.spent),
             }
         }
         for (replies, lane) in lanes.into_iter().zip(&self.lanes) {
@@ -202,5 +202,5 @@ impl Dispatch {
 }
 
 fn singly(replies: Vec<Reply>) {
-    replies.into_iter().for_each(|(waiter, answered)| waiter.answer(answered));
+    replies.into_iter().for_each(|(sender, answered)| sender.answer(answered));
 }

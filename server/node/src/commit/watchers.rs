@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use tokio::sync::oneshot;
 use tribunal_types::{NamespaceId, TxnId};
 
-use crate::commit::sequencer::KnownNow;
+use crate::commit::message::KnownNow;
 
 /// Waiting questions of a node.
 const WATCHERS_MAX: usize = 65_536;

@@ -20,11 +20,11 @@ use tribunal_http::service::{Answer, ServiceError};
 use tribunal_types::{ControlChange, Epoch, Isolation, PluginChoice, PluginSlot};
 use tribunal_wasm::{BUILTINS, World};
 
-use crate::commit::sequencer::Message;
+use crate::commit::message::Message;
 use crate::config::PolicyHost;
 use crate::plugins::compiled_files::Loads;
 use crate::plugins::plugin_check::{self, CheckError};
-use crate::plugins::plugin_loader::{Modules, builtin_by_digest, builtin_digest};
+use crate::plugins::plugin_loader::{PluginLoader, builtin_by_digest, builtin_digest};
 use crate::plugins::plugin_store::{Artefact, ArtefactDigest, hex};
 use crate::plugins::signatures::Signed;
 use crate::plugins::slots::{Entry, Settings, SlotState, Slots, Word};
@@ -38,7 +38,7 @@ pub struct PluginAdmin {
 }
 
 struct Parts {
-    modules: Arc<Modules>,
+    loader: Arc<PluginLoader>,
     slots: Arc<RwLock<Slots>>,
     messages: Sender<Message>,
 }
@@ -63,24 +63,24 @@ impl PluginAdmin {
     /// Wires the parts.
     #[must_use]
     pub fn new(
-        modules: Arc<Modules>,
+        loader: Arc<PluginLoader>,
         slots: Arc<RwLock<Slots>>,
         messages: Sender<Message>,
         runtime: Handle,
     ) -> PluginAdmin {
-        PluginAdmin { parts: Arc::new(Parts { modules, slots, messages }), runtime, changing: Arc::default() }
+        PluginAdmin { parts: Arc::new(Parts { loader, slots, messages }), runtime, changing: Arc::default() }
     }
 
     /// Returns the counters of every slot.
     #[must_use]
     pub fn health(&self) -> Vec<(PluginSlot, Health)> {
-        self.parts.modules.board.all()
+        self.parts.loader.board.all()
     }
 
     /// Returns how often the code of uploaded components was compiled, and how often it was there already.
     #[must_use]
     pub fn loads(&self) -> Loads {
-        self.parts.modules.compiled.loads()
+        self.parts.loader.compiled.loads()
     }
 
     /// Runs work that blocks, one at a time, and to its end even if nobody waits for it any more.
@@ -131,26 +131,26 @@ impl Parts {
         }
         let digest: ArtefactDigest = Sha256::digest(&upload.bytes).into();
         // Before anything is compiled: an upload of nobody costs nothing but its bytes.
-        let signed = self.modules.signers.check(&upload.name, &digest, upload.signature.as_ref());
+        let signed = self.loader.signers.check(&upload.name, &digest, upload.signature.as_ref());
         let signed = signed.map_err(|why| mistake("plugin_signature", "?signature", why))?;
-        if let Some(known) = self.modules.artefacts.find(&digest) {
+        if let Some(known) = self.loader.store.find(&digest) {
             if known.name != upload.name {
                 let detail = format!("this very component was uploaded as \"{}\"", known.name);
                 return Err(mistake("plugin_name_taken", "?name", detail));
             }
             let known = match signed {
                 Some(signed) if known.signed.as_ref() != Some(&signed) => {
-                    self.modules.artefacts.note_signed(&digest, signed).map_err(unavailable)?
+                    self.loader.store.note_signed(&digest, signed).map_err(unavailable)?
                 }
                 _ => known,
             };
             return Ok(uploaded(digest, &known, false));
         }
-        self.modules.artefacts.check_room().map_err(|why| mistake("too_many_plugins", "", why))?;
+        self.loader.store.check_room().map_err(|why| mistake("too_many_plugins", "", why))?;
         let found = self.checked(&upload.bytes, world, &upload.config)?;
         let other_world =
             |(_, known): &(ArtefactDigest, Artefact)| known.name == upload.name && known.world != found.world;
-        if let Some((_, known)) = self.modules.artefacts.list().into_iter().find(other_world) {
+        if let Some((_, known)) = self.loader.store.list().into_iter().find(other_world) {
             let detail = format!("\"{}\" is of world {}, this component of {}", upload.name, known.world, found.world);
             return Err(mistake("plugin_name_taken", "?name", detail));
         }
@@ -164,7 +164,7 @@ impl Parts {
             signed,
             checked: found.checked,
         };
-        let digest = self.modules.artefacts.keep(&upload.bytes, artefact.clone()).map_err(unavailable)?;
+        let digest = self.loader.store.keep(&upload.bytes, artefact.clone()).map_err(unavailable)?;
         tracing::info!(plugin = artefact.name, digest = hex(&digest), "a plugin was uploaded");
         Ok(uploaded(digest, &artefact, true))
     }
@@ -198,7 +198,7 @@ impl Parts {
             };
             plugins.insert((plugin.name.clone(), builtin.world.name()), plugin);
         }
-        for (digest, artefact) in self.modules.artefacts.list() {
+        for (digest, artefact) in self.loader.store.list() {
             let Some(world) = World::by_name(&artefact.world) else { continue };
             let plugin = plugins.entry((artefact.name.clone(), world.name())).or_insert_with(|| Plugin {
                 name: artefact.name.clone(),
@@ -219,7 +219,7 @@ impl Parts {
                 since: state.active()?.since,
                 pending: state.waiting().map(Entry::shown),
                 history: state.history().cloned().collect(),
-                health: self.modules.board.of(slot).read(),
+                health: self.loader.board.of(slot).read(),
             })
         });
         Overview { plugins, slots: slots.collect() }
@@ -230,10 +230,10 @@ impl Parts {
         let slot = slot_for(wish, candidate.world)?;
         check_fit(&slot, &candidate)?;
         if let Some(Artefact { name, signed, .. }) = &candidate.artefact {
-            let signed = self.modules.signers.check_kept(name, &candidate.digest, signed.as_ref());
+            let signed = self.loader.signers.check_kept(name, &candidate.digest, signed.as_ref());
             signed.map_err(|why| mistake("plugin_signature", "", format!("{why}; then push it again")))?;
         }
-        if self.modules.host() == PolicyHost::Native && !matches!(slot, PluginSlot::Adaptor(_)) {
+        if self.loader.host() == PolicyHost::Native && !matches!(slot, PluginSlot::Adaptor(_)) {
             let detail = "this node runs native twins (`plugins = \"native\"`), which no plugin can replace";
             return Err(mistake("plugins_native", "", detail));
         }
@@ -241,13 +241,13 @@ impl Parts {
             let detail = "an adaptor has no configuration of its own, but that of each store which declares it";
             return Err(mistake("plugin_config", "/config", detail));
         }
-        let host = self.modules.host_name().map_err(unavailable)?;
+        let host = self.loader.host_name().map_err(unavailable)?;
         let settings = Settings { host, init: wish.config.clone(), by: Word::Activate };
         let name = wish.name.clone();
         let choice = PluginChoice { slot, name, digest: candidate.digest, config: settings.text() };
         // The kit has seen it with the configuration of its upload; another one may make another plugin of it.
         if candidate.artefact.is_some() && !wish.config.is_empty() {
-            let bytes = self.modules.component(candidate.world, &candidate.digest).map_err(unavailable)?;
+            let bytes = self.loader.component(candidate.world, &candidate.digest).map_err(unavailable)?;
             let found = self.checked(&bytes, Some(candidate.world), &wish.config)?;
             check_levels(&choice.slot, &found.checked.levels, &found.checked.misses)?;
         }
@@ -270,7 +270,7 @@ impl Parts {
                 _ => Ok(Candidate { digest, world: builtin.world, artefact: None }),
             };
         }
-        let mut versions = self.modules.artefacts.list();
+        let mut versions = self.loader.store.list();
         versions.retain(|(_, artefact)| artefact.name == wish.name);
         if versions.is_empty() {
             let what = format!("plugin \"{}\"; `GET /v1/admin/plugins` lists them", wish.name);
@@ -287,8 +287,8 @@ impl Parts {
 
     /// Checks that what is to decide again is signed by somebody who is named now, unless it is built in.
     fn check_signed_still(&self, choice: &PluginChoice) -> Result<(), ServiceError> {
-        let Some(Artefact { name, signed, .. }) = self.modules.artefacts.find(&choice.digest) else { return Ok(()) };
-        self.modules.signers.check_kept(&name, &choice.digest, signed.as_ref()).map_err(|why| {
+        let Some(Artefact { name, signed, .. }) = self.loader.store.find(&choice.digest) else { return Ok(()) };
+        self.loader.signers.check_kept(&name, &choice.digest, signed.as_ref()).map_err(|why| {
             let detail = format!("{why}; activate something else, or push that version again with a signature");
             mistake("plugin_signature", "", detail)
         })
@@ -332,15 +332,15 @@ impl Parts {
         let mut settings = Settings::of(&target);
         settings.by = Word::Rollback;
         if !matches!(slot, PluginSlot::Adaptor(_)) {
-            settings.host = self.modules.host_name().map_err(unavailable)?;
+            settings.host = self.loader.host_name().map_err(unavailable)?;
         }
         self.write(PluginChoice { config: settings.text(), ..target }, Epoch(0))
     }
 
     /// Loads a choice and writes its entry; returns when it is durable and the sequencer has taken it over.
     fn write(&self, choice: PluginChoice, from: Epoch) -> Result<Activation, ServiceError> {
-        let ready = self.modules.load(&choice).map_err(|why| mistake("plugin_refused", "/config", why))?;
-        self.modules.prepare(ready);
+        let ready = self.loader.load(&choice).map_err(|why| mistake("plugin_refused", "/config", why))?;
+        self.loader.prepare(ready);
         let (reply, applied) = oneshot::channel();
         let change = ControlChange::ActivatePlugin { choice: choice.clone(), from };
         self.messages.send(Message::Control(change, reply)).map_err(|_| unavailable("the node is stopping"))?;

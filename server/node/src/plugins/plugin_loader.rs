@@ -18,7 +18,7 @@ use crate::config::{Config, PolicyHost};
 use crate::plugins::compiled_files::CompiledFiles;
 use crate::plugins::engine::{LogAdaptor, engine};
 use crate::plugins::plugin_health::{CountedRule, CountedTwin, CountedValidator, HealthBoard, SlotHealth};
-use crate::plugins::plugin_store::{ArtefactDigest, Artefacts, hex};
+use crate::plugins::plugin_store::{ArtefactDigest, PluginStore, hex};
 use crate::plugins::signatures::Signers;
 use crate::plugins::slots::{Settings, Word};
 
@@ -54,10 +54,10 @@ pub struct Ready {
 }
 
 /// Where code comes from, and what is ready to run.
-pub struct Modules {
+pub struct PluginLoader {
     host: PolicyHost,
     /// Uploaded components.
-    pub artefacts: Artefacts,
+    pub store: PluginStore,
     /// Compiled code of them.
     pub compiled: CompiledFiles,
     /// Whose components are taken.
@@ -69,15 +69,15 @@ pub struct Modules {
     adaptors: RwLock<BTreeMap<String, Result<Module, String>>>,
 }
 
-impl Modules {
+impl PluginLoader {
     /// Opens what is kept in the data directory.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn open(config: &Config) -> Result<Modules, String> {
-        Ok(Modules {
+    pub fn open(config: &Config) -> Result<PluginLoader, String> {
+        Ok(PluginLoader {
             host: config.plugins,
-            artefacts: Artefacts::open(&config.data)?,
+            store: PluginStore::open(&config.data)?,
             compiled: CompiledFiles::in_data(&config.data, config.uploads.keep_compiled),
             signers: Signers::read(&config.uploads.signers)?,
             board: HealthBoard::default(),
@@ -136,7 +136,7 @@ impl Modules {
     pub fn component(&self, world: World, digest: &ArtefactDigest) -> Result<Vec<u8>, String> {
         match builtin_by_digest(world, digest) {
             Some(builtin) => Ok(builtin.bytes.to_vec()),
-            None => self.artefacts.read(digest),
+            None => self.store.read(digest),
         }
     }
 
@@ -194,7 +194,7 @@ impl Modules {
             // A few milliseconds of compiling.
             Some(builtin) => builtin.load(engine, init),
             None => {
-                let bytes = self.artefacts.read(&choice.digest)?;
+                let bytes = self.store.read(&choice.digest)?;
                 let module = Module::load_kept(engine, world, &bytes, init, &self.compiled);
                 module.inspect(|module| self.compiled.count(module.origin()))
             }
@@ -210,7 +210,7 @@ impl Modules {
     /// Takes the code that was prepared for a choice, or loads it.
     ///
     /// # Errors
-    /// As for [`Modules::load`].
+    /// As for [`PluginLoader::load`].
     pub fn take(&self, choice: &PluginChoice) -> Result<Ready, String> {
         let prepared = self.prepared.lock().take_if(|ready| ready.choice == *choice);
         prepared.map_or_else(|| self.load(choice), Ok)

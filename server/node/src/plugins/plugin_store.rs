@@ -62,17 +62,17 @@ pub struct Checked {
 }
 
 /// All uploaded components.
-pub struct Artefacts {
+pub struct PluginStore {
     folder: PathBuf,
     known: RwLock<BTreeMap<ArtefactDigest, Artefact>>,
 }
 
-impl Artefacts {
+impl PluginStore {
     /// Reads what is there.
     ///
     /// # Errors
     /// If the folder cannot be read or made.
-    pub fn open(data: &Path) -> Result<Artefacts, String> {
+    pub fn open(data: &Path) -> Result<PluginStore, String> {
         let folder = data.join("plugins");
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
         fs::create_dir_all(&folder).map_err(failed)?;
@@ -93,7 +93,7 @@ impl Artefacts {
                 _ => {}
             }
         }
-        Ok(Artefacts { folder, known: RwLock::new(known) })
+        Ok(PluginStore { folder, known: RwLock::new(known) })
     }
 
     /// Returns what is known of a component.
@@ -202,10 +202,10 @@ mod tests {
     #[test]
     fn what_is_kept_is_found_again_and_damage_is_noticed() {
         let data = tempfile::tempdir().expect("a folder");
-        let artefacts = Artefacts::open(data.path()).expect("opens");
+        let artefacts = PluginStore::open(data.path()).expect("opens");
         let digest = artefacts.keep(b"abc", artefact("a")).expect("is kept");
         fs::write(data.path().join("plugins/x.wasm.partial"), b"half").expect("writes");
-        let again = Artefacts::open(data.path()).expect("opens");
+        let again = PluginStore::open(data.path()).expect("opens");
         assert_eq!(again.list(), [(digest, artefact("a"))]);
         assert!(!data.path().join("plugins/x.wasm.partial").exists(), "an interrupted upload is swept away");
         assert_eq!(again.read(&digest).as_deref(), Ok(&b"abc"[..]));

@@ -13,12 +13,12 @@ use tribunal_types::{ControlIndex, Epoch, Isolation, PluginChoice, PluginSlot};
 
 use crate::config::{Config, PolicyHost};
 use crate::plugins::plugin_health::{CallTimes, SlotHealth};
-use crate::plugins::plugin_loader::{Loaded, LoadedRule, Modules, Ready, named};
+use crate::plugins::plugin_loader::{Loaded, LoadedRule, PluginLoader, Ready, named};
 use crate::plugins::slots::{Settings, Slots, Word};
 
 /// A rule and four validators, and what the control log says of them.
 pub struct PolicySet {
-    modules: Arc<Modules>,
+    loader: Arc<PluginLoader>,
     slots: Arc<RwLock<Slots>>,
     configured: Vec<PluginChoice>,
     rule: Option<(PluginChoice, LoadedRule)>,
@@ -61,10 +61,10 @@ impl PolicySet {
     ///
     /// # Errors
     /// If there is no such rule.
-    pub fn new(config: &Config, modules: Arc<Modules>) -> Result<PolicySet, String> {
+    pub fn new(config: &Config, loader: Arc<PluginLoader>) -> Result<PolicySet, String> {
         Ok(PolicySet {
-            configured: modules.configured(config)?,
-            modules,
+            configured: loader.configured(config)?,
+            loader,
             slots: Arc::default(),
             rule: None,
             levels: Levels::default(),
@@ -132,7 +132,7 @@ impl PolicySet {
     /// # Panics
     /// If code is gone that was there when its entry was written: no other code may decide in its place.
     fn obtain(&self, choice: &PluginChoice) -> Ready {
-        let taken = self.modules.take(choice);
+        let taken = self.loader.take(choice);
         taken.unwrap_or_else(|error| panic!("{} cannot be loaded any more: {error}", named(choice)))
     }
 
@@ -154,15 +154,15 @@ impl PolicySet {
 
     fn run(&mut self, Ready { choice, loaded, health }: Ready) {
         let slot = choice.slot.clone();
-        self.modules.board.show(slot.clone(), Arc::clone(&health));
+        self.loader.board.show(slot.clone(), Arc::clone(&health));
         self.health.insert(slot.clone(), health);
         match (loaded, slot) {
             (Loaded::Rule(rule), _) => self.rule = Some((choice, rule)),
             (Loaded::Validator(validator), PluginSlot::Validator(level)) => {
                 self.levels.0[level as usize] = Some((choice, validator));
             }
-            (Loaded::Adaptor(module), PluginSlot::Adaptor(name)) => self.modules.set_adaptor(&name, Ok(module)),
-            (Loaded::Validator(_) | Loaded::Adaptor(_), slot) => unreachable!("modules are loaded for slot {slot}"),
+            (Loaded::Adaptor(module), PluginSlot::Adaptor(name)) => self.loader.set_adaptor(&name, Ok(module)),
+            (Loaded::Validator(_) | Loaded::Adaptor(_), slot) => unreachable!("loader are loaded for slot {slot}"),
         }
     }
 
@@ -177,7 +177,7 @@ impl PolicySet {
             let loaded = match active {
                 None => Err("the control log does not say which".to_owned()),
                 Some(choice) if self.runs(&choice) => continue,
-                Some(choice) => self.modules.load(&choice).map_err(|error| format!("{}: {error}", named(&choice))),
+                Some(choice) => self.loader.load(&choice).map_err(|error| format!("{}: {error}", named(&choice))),
             };
             let ready = loaded.map_err(|error| {
                 format!(
@@ -198,8 +198,8 @@ impl PolicySet {
     /// If something is not here that was asked for.
     pub fn go_live(&mut self) -> Result<Vec<(PluginChoice, Epoch)>, String> {
         let slots = self.slots.read().clone();
-        let host = self.modules.host_name()?;
-        let native = self.modules.host() == PolicyHost::Native;
+        let host = self.loader.host_name()?;
+        let native = self.loader.host() == PolicyHost::Native;
         let mut missing = Vec::new();
         for configured in self.configured.clone() {
             let state = slots.slot(&configured.slot);
@@ -208,7 +208,7 @@ impl PolicySet {
                 Some(entry) if !entry.configured && !native => on_host(&entry.choice, &host),
                 _ => configured,
             };
-            let ready = self.modules.load(&want).map_err(|error| missing_plugin(&want, &error))?;
+            let ready = self.loader.load(&want).map_err(|error| missing_plugin(&want, &error))?;
             self.run(ready);
             let waiting = state.and_then(|state| state.waiting()).filter(|_| !native);
             if active.is_none_or(|entry| !is_same_code(&entry.choice, &want)) {
@@ -216,7 +216,7 @@ impl PolicySet {
             }
             if let Some(entry) = waiting {
                 let want = on_host(&entry.choice, &host);
-                let ready = self.modules.load(&want).map_err(|error| missing_plugin(&want, &error))?;
+                let ready = self.loader.load(&want).map_err(|error| missing_plugin(&want, &error))?;
                 if want == entry.choice && missing.last().is_none_or(|(last, _)| last.slot != want.slot) {
                     self.waiting.insert(want.slot.clone(), ready);
                 } else {
@@ -228,14 +228,14 @@ impl PolicySet {
         for (slot, state) in slots.iter() {
             let PluginSlot::Adaptor(name) = slot else { continue };
             if let Some(entry) = state.active() {
-                match self.modules.load(&entry.choice) {
+                match self.loader.load(&entry.choice) {
                     Ok(ready) => self.run(ready),
                     // Only the stores that use it suffer, and say so.
-                    Err(error) => self.modules.set_adaptor(name, Err(missing_plugin(&entry.choice, &error))),
+                    Err(error) => self.loader.set_adaptor(name, Err(missing_plugin(&entry.choice, &error))),
                 }
             }
             if let Some(entry) = state.waiting() {
-                let ready = self.modules.load(&entry.choice).map_err(|error| missing_plugin(&entry.choice, &error))?;
+                let ready = self.loader.load(&entry.choice).map_err(|error| missing_plugin(&entry.choice, &error))?;
                 self.waiting.insert(slot.clone(), ready);
             }
         }

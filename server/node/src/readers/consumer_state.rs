@@ -28,7 +28,7 @@ const PACE: Duration = Duration::from_millis(20);
 const WATERMARK_WAIT: Duration = Duration::from_secs(1);
 
 /// What is remembered. Cheap to share by `Arc`.
-pub struct Readers {
+pub struct ConsumerState {
     state: Mutex<State>,
     changed: Condvar,
     /// Number of the last change that is durable, and why the write of later ones failed.
@@ -55,19 +55,19 @@ pub enum Unsaved {
 
 /// Writes the file.
 pub struct Saver {
-    readers: Arc<Readers>,
+    readers: Arc<ConsumerState>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Readers {
+impl ConsumerState {
     /// Reads what was remembered in `dir` and starts the thread that writes it.
     ///
     /// # Errors
     /// If the file is there and cannot be read.
-    pub fn open(dir: &Path) -> Result<(Arc<Readers>, Saver), String> {
+    pub fn open(dir: &Path) -> Result<(Arc<ConsumerState>, Saver), String> {
         let path = dir.join("readers");
         let remembered = load(&path)?;
-        let readers = Arc::new(Readers {
+        let readers = Arc::new(ConsumerState {
             state: Mutex::new(State { remembered, change: 0, due: None, stop: false }),
             changed: Condvar::new(),
             saved: watch::Sender::new((0, None)),
@@ -295,7 +295,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_durable_is_there_again_and_nobody_else_may_read_it() {
         let dir = tempfile::tempdir().unwrap();
-        let (readers, saver) = Readers::open(dir.path()).unwrap();
+        let (readers, saver) = ConsumerState::open(dir.path()).unwrap();
         readers.set(checkpoint("a", 1, 5)).await.unwrap();
         readers.set(checkpoint("a", 2, 7)).await.unwrap();
         readers.set(checkpoint("b", 1, 3)).await.unwrap();
@@ -308,7 +308,7 @@ mod tests {
         let mode = fs::metadata(dir.path().join("readers")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
 
-        let (readers, _saver) = Readers::open(dir.path()).unwrap();
+        let (readers, _saver) = ConsumerState::open(dir.path()).unwrap();
         let all = [checkpoint("a", 1, 6), checkpoint("a", 2, 7), checkpoint("b", 1, 3)];
         assert_eq!(readers.checkpoints(), all);
         assert_eq!(readers.webhook(StoreId(1)), Some(Webhook { watermark: Lsn(11), ..hook }));
@@ -325,7 +325,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let inner = dir.path().join("data");
         fs::create_dir(&inner).unwrap();
-        let (readers, _saver) = Readers::open(&inner).unwrap();
+        let (readers, _saver) = ConsumerState::open(&inner).unwrap();
         fs::remove_dir(&inner).unwrap();
         let refused = readers.set(checkpoint("a", 1, 1)).await;
         assert!(matches!(&refused, Err(Unsaved::NotDurable(text)) if text.contains("readers")), "{refused:?}");
@@ -340,7 +340,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for bytes in [&b""[..], b"abc", b"\0\0\0\0", b"12345678"] {
             fs::write(dir.path().join("readers"), bytes).unwrap();
-            let refused = Readers::open(dir.path()).err().unwrap();
+            let refused = ConsumerState::open(dir.path()).err().unwrap();
             assert!(refused.contains("is damaged") && refused.contains("Remove it"), "{refused}");
         }
     }

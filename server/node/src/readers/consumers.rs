@@ -10,7 +10,7 @@ use tribunal_http::service::ServiceError;
 use tribunal_push::TransportError;
 use tribunal_types::{Epoch, Lsn, NamespaceId, StoreId};
 
-use crate::readers::consumer_state::{Readers, Unsaved};
+use crate::readers::consumer_state::{ConsumerState, Unsaved};
 use crate::readers::feeds::beyond_head;
 use crate::service::NodeService;
 use crate::stores::catalog::Records;
@@ -41,7 +41,7 @@ impl RecordTimes {
 }
 
 /// Returns the first epoch that a reader still needs, of all stores.
-pub fn needed(readers: &Readers, records: &Records) -> Option<Epoch> {
+pub fn needed(readers: &ConsumerState, records: &Records) -> Option<Epoch> {
     readers.slowest().into_iter().filter_map(|(store, lsn)| records.epoch_behind(store, lsn)).min()
 }
 

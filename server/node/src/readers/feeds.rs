@@ -10,7 +10,7 @@ use tribunal_http::service::{Answer, LogPage, LogQuery, ServiceError, StoredRow}
 use tribunal_push::{EmbeddedImage, EmbeddedStore};
 use tribunal_types::{Lsn, NamespaceId, StoreId, limits};
 
-use crate::readers::image_permits::ImagePlace;
+use crate::readers::image_permits::ImagePermit;
 use crate::service::{NodeService, unreadable};
 use crate::stores::catalog::NoRecords;
 
@@ -21,16 +21,16 @@ impl NodeService {
     /// Reads a page of a log, waiting for the first record of that store, until the deadline or the end of the node.
     pub(crate) async fn log_page_of(&self, query: LogQuery) -> Result<LogPage, ServiceError> {
         let unknown = || ServiceError::NotFound { what: "store of this name".into() };
-        let published = &self.shared.published;
+        let progress = &self.shared.progress;
         let deadline = Instant::now() + Duration::from_millis(query.wait_ms.min(limits::WAIT_MS_MAX));
         let limit = query.limit.clamp(1, limits::LOG_PAGE_RECORDS_MAX);
-        let mut heads = published.follow(query.store).ok_or_else(unknown)?;
-        let mut ended = published.ended();
+        let mut heads = progress.follow(query.store).ok_or_else(unknown)?;
+        let mut ended = progress.ended();
         loop {
             heads.borrow_and_update();
             // Before the read: then there is nothing behind what is read.
             let ending = *ended.borrow();
-            let head = published.store(query.store).ok_or_else(unknown)?.head;
+            let head = progress.store(query.store).ok_or_else(unknown)?.head;
             let read = || self.records.page(query.store, query.after, limit, query.bytes_max);
             let records = self.records.near_or_far(query.store, query.after, read).map_err(no_records)?;
             let next = records.bounds().map_or(query.after, |(_, last)| last);
@@ -53,7 +53,7 @@ impl NodeService {
     async fn image(&self, of: NamespaceId, store: Arc<EmbeddedStore>) -> Result<StoreState, ServiceError> {
         let place = self.images.take(of)?;
         // Waits for the push under way, and goes on if the reader does not: its place is taken until it is done.
-        let begin = move || PlacedImage { image: store.image(), _place: place };
+        let begin = move || PermittedImage { image: store.image(), _place: place };
         let placed = tokio::task::spawn_blocking(begin).await.map_err(failed)?;
         Ok(StoreState::Rows { lsn: placed.image.lsn(), rows: Box::new(Rows(Some(placed))) })
     }
@@ -67,7 +67,7 @@ impl Feeds for NodeService {
                 return self.image(spec.namespace, embedded).await;
             }
             if spec.adaptor.is_some() {
-                let acked = self.shared.published.store(store).map_or(Lsn(0), |progress| progress.acked);
+                let acked = self.shared.progress.store(store).map_or(Lsn(0), |progress| progress.acked);
                 return Ok(StoreState::Storage { lsn: acked });
             }
             match self.records.oldest(store) {
@@ -108,24 +108,24 @@ impl Feeds for NodeService {
     }
 
     fn stats(&self) -> Stats {
-        self.window.stats(self.shared.published.last())
+        self.window.stats(self.shared.progress.last())
     }
 
     fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
-            let _ = self.shared.published.ended().wait_for(|ended| *ended).await;
+            let _ = self.shared.progress.ended().wait_for(|ended| *ended).await;
         })
     }
 }
 
 /// An image and its place, which is free only when the image is gone, whichever thread has it.
-struct PlacedImage {
+struct PermittedImage {
     image: EmbeddedImage,
-    _place: ImagePlace,
+    _place: ImagePermit,
 }
 
 /// The image is away while a page is read, and gone if that failed.
-struct Rows(Option<PlacedImage>);
+struct Rows(Option<PermittedImage>);
 
 impl StateRows for Rows {
     fn next(&mut self) -> Answer<'_, Vec<StoredRow>> {

@@ -19,21 +19,21 @@ const RETRY_MS: u64 = 1_000;
 
 /// The images under way, by tenant.
 #[derive(Clone, Debug, Default)]
-pub struct ImagePlaces(Arc<Mutex<BTreeMap<NamespaceId, usize>>>);
+pub struct ImagePermits(Arc<Mutex<BTreeMap<NamespaceId, usize>>>);
 
 /// An image's place, until this is dropped.
 #[derive(Debug)]
-pub struct ImagePlace {
-    places: ImagePlaces,
+pub struct ImagePermit {
+    places: ImagePermits,
     namespace: NamespaceId,
 }
 
-impl ImagePlaces {
+impl ImagePermits {
     /// Takes a place.
     ///
     /// # Errors
     /// [`ServiceError::QuotaExceeded`] if the tenant has too many under way, [`ServiceError::Overloaded`] if all together do.
-    pub fn take(&self, namespace: NamespaceId) -> Result<ImagePlace, ServiceError> {
+    pub fn take(&self, namespace: NamespaceId) -> Result<ImagePermit, ServiceError> {
         let mut taken = self.0.lock();
         let own = taken.get(&namespace).copied().unwrap_or(0);
         let service = namespace == NamespaceId(0);
@@ -46,11 +46,11 @@ impl ImagePlaces {
             return Err(ServiceError::Overloaded { retry_after_ms: RETRY_MS });
         }
         taken.insert(namespace, own + 1);
-        Ok(ImagePlace { places: self.clone(), namespace })
+        Ok(ImagePermit { places: self.clone(), namespace })
     }
 }
 
-impl Drop for ImagePlace {
+impl Drop for ImagePermit {
     fn drop(&mut self) {
         let mut taken = self.places.0.lock();
         let left = taken.get(&self.namespace).map_or(0, |own| own - 1);
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_tenant_takes_some_of_the_places_and_gives_them_back() {
-        let places = ImagePlaces::default();
+        let places = ImagePermits::default();
         let (service, one, two) = (NamespaceId(0), NamespaceId(1), NamespaceId(2));
         let held = [places.take(one).unwrap(), places.take(one).unwrap()];
         assert!(matches!(places.take(one), Err(ServiceError::QuotaExceeded { .. })), "its own are gone");

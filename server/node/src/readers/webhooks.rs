@@ -16,9 +16,9 @@ use tribunal_push::{
 };
 use tribunal_types::{Lsn, RecordBatch, StoreId, StoreSpec};
 
-use crate::readers::consumer_state::Readers;
+use crate::readers::consumer_state::ConsumerState;
 use crate::stores::catalog::Records;
-use crate::stores::tenant_egress::Reaches;
+use crate::stores::tenant_egress::EgressByTenant;
 use crate::telemetry::{PostTraces, Tracing};
 
 /// First wait after trouble.
@@ -34,10 +34,10 @@ struct Running {
 
 /// The pushes to webhooks of a node.
 pub struct Webhooks {
-    reaches: Arc<Reaches>,
+    egress_by_tenant: Arc<EgressByTenant>,
     records: Records,
     /// What is registered, durably.
-    pub readers: Arc<Readers>,
+    pub readers: Arc<ConsumerState>,
     runtime: Handle,
     tracing: Option<Arc<Tracing>>,
     running: Mutex<HashMap<StoreId, Running>>,
@@ -46,7 +46,7 @@ pub struct Webhooks {
 }
 
 struct Mark {
-    readers: Arc<Readers>,
+    readers: Arc<ConsumerState>,
     store: StoreId,
 }
 
@@ -81,14 +81,14 @@ impl Webhooks {
     /// Prepares pushes; none runs yet.
     #[must_use]
     pub fn new(
-        reaches: Arc<Reaches>,
+        egress_by_tenant: Arc<EgressByTenant>,
         records: Records,
-        readers: Arc<Readers>,
+        readers: Arc<ConsumerState>,
         runtime: Handle,
         tracing: Option<Arc<Tracing>>,
     ) -> Webhooks {
         let registering = tokio::sync::Mutex::default();
-        Webhooks { reaches, records, readers, runtime, tracing, running: Mutex::default(), registering }
+        Webhooks { egress_by_tenant, records, readers, runtime, tracing, running: Mutex::default(), registering }
     }
 
     /// Makes a store's receiver.
@@ -101,7 +101,7 @@ impl Webhooks {
             url: registered.url.clone(),
             secret: registered.secret.clone(),
             timeout: Duration::from_millis(u64::from(registered.timeout_ms)),
-            egress: self.reaches.of(of.namespace).egress.clone(),
+            egress: self.egress_by_tenant.of(of.namespace).egress.clone(),
             body: Arc::new(move |records| push_body(records, &name)),
             watermark: Arc::new(Mark { readers: Arc::clone(&self.readers), store: registered.store }),
         })

@@ -13,27 +13,27 @@ use tribunal_push::{AckSink, LogSource, Pending, PushWatch, ReadLimit, SourceErr
 use tribunal_types::{ControlChange, ControlIndex, Detachment, Epoch, Lsn, RecordBatch, StoreId};
 
 use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
-use crate::commit::progress::Published;
-use crate::commit::sequencer::Message;
-use crate::stores::store_registry::{Declarations, DeclaredStore};
+use crate::commit::message::Message;
+use crate::commit::progress::Progress;
+use crate::stores::store_registry::{DeclaredStore, StoreRegistry};
 use crate::telemetry::{PushTraces, Tracing};
 
 /// The declared stores, for lookups without asking the sequencer.
 pub struct Stores {
     keyer: RowKeyer,
-    declared: RwLock<Declarations>,
+    declared: RwLock<StoreRegistry>,
     catalog: RwLock<Arc<Catalog>>,
 }
 
 impl Stores {
     /// Starts with what the control log said until now.
     #[must_use]
-    pub fn new(keyer: RowKeyer, declared: Declarations) -> Stores {
+    pub fn new(keyer: RowKeyer, declared: StoreRegistry) -> Stores {
         let catalog = RwLock::new(Arc::new(Self::build(&keyer, &declared)));
         Stores { keyer, declared: RwLock::new(declared), catalog }
     }
 
-    fn build(keyer: &RowKeyer, declared: &Declarations) -> Catalog {
+    fn build(keyer: &RowKeyer, declared: &StoreRegistry) -> Catalog {
         let keyer = *keyer;
         let specs = declared.stores().map(|store| store.spec.clone());
         Catalog::new(specs, Arc::new(move |namespace, store, key| keyer.row(namespace, store, key)))
@@ -83,7 +83,7 @@ pub struct Records {
     /// Everything else.
     pub log: LogReader,
     /// Where the head is.
-    pub published: Arc<Published>,
+    pub progress: Arc<Progress>,
 }
 
 /// Why records cannot be had.
@@ -108,7 +108,7 @@ impl Records {
         records_max: usize,
         bytes_max: usize,
     ) -> Result<RecordBatch, NoRecords> {
-        let head = self.published.store(store).map_or(Lsn(0), |progress| progress.head);
+        let head = self.progress.store(store).map_or(Lsn(0), |progress| progress.head);
         let mut page = RecordBatch { store, ..RecordBatch::default() };
         let mut next = after;
         while next < head && page.records.len() < records_max && page.bytes.len() < bytes_max {
@@ -129,7 +129,7 @@ impl Records {
     /// Runs `read` where it may block, unless what follows `after` is in memory or does not exist yet: a reader at the
     /// head must not cost a change of threads an epoch.
     pub fn near_or_far<T>(&self, store: StoreId, after: Lsn, read: impl FnOnce() -> T) -> T {
-        let head = self.published.store(store).map_or(Lsn(0), |progress| progress.head);
+        let head = self.progress.store(store).map_or(Lsn(0), |progress| progress.head);
         if after >= head || self.cache.following(store, after).is_some() {
             read()
         } else {
@@ -204,7 +204,7 @@ fn take(
 impl LogSource for Records {
     fn read(&self, store: StoreId, after: Lsn, limit: ReadLimit) -> Pending<'_, Result<RecordBatch, SourceError>> {
         Box::pin(async move {
-            let mut changes = self.published.subscribe();
+            let mut changes = self.progress.subscribe();
             loop {
                 changes.borrow_and_update();
                 let read = || self.page(store, after, limit.records_max, limit.bytes_max);
@@ -222,7 +222,7 @@ impl LogSource for Records {
     }
 
     fn head(&self, store: StoreId) -> Lsn {
-        self.published.store(store).map_or(Lsn(0), |progress| progress.head)
+        self.progress.store(store).map_or(Lsn(0), |progress| progress.head)
     }
 }
 

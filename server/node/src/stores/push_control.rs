@@ -18,7 +18,7 @@ impl NodeService {
     pub(crate) fn standing(&self, store: StoreId) -> Result<StoreStatus, ServiceError> {
         let watermarks = self.watermarks_of(store)?;
         let push = self.pushes.status(store);
-        let acked = self.shared.published.store(store).map_or(Lsn(0), |progress| progress.acked);
+        let acked = self.shared.progress.store(store).map_or(Lsn(0), |progress| progress.acked);
         let mut status = StoreStatus {
             head: self.head(store),
             acked,

@@ -22,13 +22,13 @@ use tribunal_push::{
 };
 use tribunal_types::{Lsn, StoreId, StoreSpec};
 
-use crate::commit::sequencer::Message;
+use crate::commit::message::Message;
 use crate::plugins::engine::Language;
-use crate::plugins::plugin_loader::Modules;
+use crate::plugins::plugin_loader::PluginLoader;
 use crate::stores::catalog::{Acks, Records};
 use crate::stores::embedded_memory::EmbeddedMemory;
 use crate::stores::store_registry::DeclaredStore;
-use crate::stores::tenant_egress::{Reach, Reaches};
+use crate::stores::tenant_egress::{EgressByTenant, TenantEgress};
 use crate::telemetry::Tracing;
 
 /// How long to wait for readers of an embedded store that is to be opened anew.
@@ -84,7 +84,7 @@ struct Slot {
 /// All pushes of a node.
 pub struct Pushes {
     data: PathBuf,
-    reaches: Arc<Reaches>,
+    egress_by_tenant: Arc<EgressByTenant>,
     records: Records,
     messages: Sender<Message>,
     runtime: Handle,
@@ -93,7 +93,7 @@ pub struct Pushes {
     settled: watch::Sender<()>,
     embedded: Mutex<HashMap<StoreId, Arc<EmbeddedStore>>>,
     embedded_memory: Mutex<EmbeddedMemory>,
-    modules: Arc<Modules>,
+    loader: Arc<PluginLoader>,
     tracing: Option<Arc<Tracing>>,
 }
 
@@ -101,18 +101,18 @@ impl Pushes {
     /// Prepares pushes; none runs yet.
     pub fn new(
         data: PathBuf,
-        reaches: Arc<Reaches>,
+        egress_by_tenant: Arc<EgressByTenant>,
         records: Records,
         messages: Sender<Message>,
         runtime: Handle,
-        modules: Arc<Modules>,
+        loader: Arc<PluginLoader>,
         tracing: Option<Arc<Tracing>>,
     ) -> Pushes {
         let (slots, embedded, settled) = (Mutex::default(), Mutex::default(), watch::Sender::new(()));
         let embedded_memory = Mutex::default();
         Pushes {
             data,
-            reaches,
+            egress_by_tenant,
             records,
             messages,
             runtime,
@@ -120,7 +120,7 @@ impl Pushes {
             settled,
             embedded,
             embedded_memory,
-            modules,
+            loader,
             tracing,
         }
     }
@@ -133,8 +133,8 @@ impl Pushes {
     pub fn check(&self, spec: &StoreSpec) -> Result<bool, (String, String)> {
         let Some(name) = &spec.adaptor else { return Ok(true) };
         let at = |pointer: &'static str| move |e| (pointer.to_owned(), e);
-        let sql = &self.reaches.of(spec.namespace).sql;
-        let adaptor = self.modules.adaptor(name, &spec.name, &sql.adaptor_config(spec)).map_err(at("/adaptor"))?;
+        let sql = &self.egress_by_tenant.of(spec.namespace).sql;
+        let adaptor = self.loader.adaptor(name, &spec.name, &sql.adaptor_config(spec)).map_err(at("/adaptor"))?;
         match adaptor.language().map_err(at("/adaptor"))? {
             Language::Raw => {}
             Language::Resp => drop(resp_endpoint(spec).map_err(at("/adaptor_config"))?),
@@ -236,8 +236,8 @@ impl Pushes {
     /// Makes what speaks a storage's language, and what carries it there; `None` for a store that is only its log.
     fn make(&self, spec: &StoreSpec) -> Result<Option<Outlet>, String> {
         let Some(name) = &spec.adaptor else { return Ok(None) };
-        let Reach { sql, egress } = self.reaches.of(spec.namespace);
-        let adaptor = self.modules.adaptor(name, &spec.name, &sql.adaptor_config(spec))?;
+        let TenantEgress { sql, egress } = self.egress_by_tenant.of(spec.namespace);
+        let adaptor = self.loader.adaptor(name, &spec.name, &sql.adaptor_config(spec))?;
         let transport: Arc<dyn Transport> = match adaptor.language()? {
             Language::Raw => Arc::new(EmbeddedTransport::new(self.open_embedded(spec)?)),
             Language::Resp => Arc::new(RespTransport::new(RespOptions::new(resp_endpoint(spec)?, egress.clone()))),

@@ -34,12 +34,12 @@ impl DeclaredStore {
 
 /// All stores.
 #[derive(Clone, Debug, Default)]
-pub struct Declarations {
+pub struct StoreRegistry {
     stores: BTreeMap<StoreId, DeclaredStore>,
     bounds: Option<Bounds>,
 }
 
-impl Declarations {
+impl StoreRegistry {
     /// Takes over a control entry; returns whether it changed anything here.
     pub fn apply(&mut self, index: ControlIndex, change: &ControlChange) -> bool {
         match change {
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_detachment_means_the_storage_that_it_was_decided_about() {
-        let mut all = Declarations::default();
+        let mut all = StoreRegistry::default();
         assert!(!all.apply(ControlIndex(1), &detach(0)), "nothing is declared");
         assert!(all.apply(ControlIndex(2), &declare()));
         assert!(!all.apply(ControlIndex(3), &detach(1)), "that was another declaration");
@@ -140,11 +140,11 @@ mod tests {
 
     #[test]
     fn skips_are_of_one_storage_and_are_kept_for_ever() {
-        let mut all = Declarations::default();
+        let mut all = StoreRegistry::default();
         all.apply(ControlIndex(1), &declare());
         all.apply(ControlIndex(2), &skip(7));
         all.apply(ControlIndex(3), &ControlChange::AttachPush { store: S });
-        let skipped = |all: &Declarations| all.store(S).expect("declared").skipped().collect::<Vec<_>>();
+        let skipped = |all: &StoreRegistry| all.store(S).expect("declared").skipped().collect::<Vec<_>>();
         assert_eq!(skipped(&all), [Lsn(7)], "the same storage still cannot take it");
         all.apply(ControlIndex(4), &declare());
         assert_eq!(skipped(&all), [], "another storage may");

@@ -17,36 +17,36 @@ use crate::stores::credentials::Credential;
 use crate::stores::sql_storages::SqlStorages;
 
 /// What one tenant's stores may reach.
-pub struct Reach {
+pub struct TenantEgress {
     /// Where connections may go.
     pub egress: EgressPolicy,
     /// Databases and how to log in there.
     pub sql: SqlStorages,
 }
 
-impl Reach {
-    fn new(key: &str, allow: &[String], credentials: &[Credential], group: GroupId) -> Result<Reach, String> {
+impl TenantEgress {
+    fn new(key: &str, allow: &[String], credentials: &[Credential], group: GroupId) -> Result<TenantEgress, String> {
         let allowed = allow
             .iter()
             .map(|net| net.parse().map_err(|error| format!("configuration: `{key}.allow` has `{net}`: {error}")));
         let egress = EgressPolicy::new(allowed.collect::<Result<_, String>>()?);
-        Ok(Reach { sql: SqlStorages::new(credentials, egress.clone(), group)?, egress })
+        Ok(TenantEgress { sql: SqlStorages::new(credentials, egress.clone(), group)?, egress })
     }
 }
 
 /// See the file's head.
-pub struct Reaches {
+pub struct EgressByTenant {
     access: Arc<Access>,
-    by_name: BTreeMap<String, Reach>,
-    others: Reach,
+    by_name: BTreeMap<String, TenantEgress>,
+    others: TenantEgress,
 }
 
-impl Reaches {
+impl EgressByTenant {
     /// Reads what is configured.
     ///
     /// # Errors
     /// If networks or credentials cannot be read.
-    pub fn new(push: &Push, group: GroupId, access: Arc<Access>) -> Result<Reaches, String> {
+    pub fn new(push: &Push, group: GroupId, access: Arc<Access>) -> Result<EgressByTenant, String> {
         if push.tenants.contains_key(DEFAULT_NAMESPACE) {
             return Err("configuration: `push.allow` and `push.credentials` are those of the namespace `default`; it \
                         has no place in `push.tenants`"
@@ -55,14 +55,14 @@ impl Reaches {
         let mut by_name = BTreeMap::new();
         for (name, tenant) in &push.tenants {
             let key = format!("push.tenants.{name}");
-            by_name.insert(name.clone(), Reach::new(&key, &tenant.allow, &tenant.credentials, group)?);
+            by_name.insert(name.clone(), TenantEgress::new(&key, &tenant.allow, &tenant.credentials, group)?);
         }
-        by_name.insert(DEFAULT_NAMESPACE.to_owned(), Reach::new("push", &push.allow, &push.credentials, group)?);
-        Ok(Reaches { access, by_name, others: Reach::new("push", &[], &[], group)? })
+        by_name.insert(DEFAULT_NAMESPACE.to_owned(), TenantEgress::new("push", &push.allow, &push.credentials, group)?);
+        Ok(EgressByTenant { access, by_name, others: TenantEgress::new("push", &[], &[], group)? })
     }
 
     /// Returns what a tenant's stores may reach.
-    pub fn of(&self, namespace: NamespaceId) -> &Reach {
+    pub fn of(&self, namespace: NamespaceId) -> &TenantEgress {
         let name = self.access.namespace_name(namespace);
         name.and_then(|name| self.by_name.get(&name)).unwrap_or(&self.others)
     }

@@ -16,7 +16,7 @@ const BUCKETS: usize = (POWERS - STEPS_LOG2 as usize + 1) * STEPS;
 
 /// The histogram. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Distribution {
+pub struct QuantileHistogram {
     inner: Arc<Inner>,
     /// What a value is divided by when it is shown to Prometheus.
     unit: f64,
@@ -41,18 +41,18 @@ impl Default for Counts {
     }
 }
 
-impl Distribution {
+impl QuantileHistogram {
     /// Makes an empty one of plain numbers.
     #[must_use]
-    pub fn of_numbers() -> Distribution {
+    pub fn of_numbers() -> QuantileHistogram {
         let inner = Inner { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum: AtomicU64::new(0) };
-        Distribution { inner: Arc::new(inner), unit: 1.0 }
+        QuantileHistogram { inner: Arc::new(inner), unit: 1.0 }
     }
 
     /// Makes an empty one of microseconds, which Prometheus sees as seconds.
     #[must_use]
-    pub fn of_micros() -> Distribution {
-        Distribution { unit: 1e6, ..Distribution::of_numbers() }
+    pub fn of_micros() -> QuantileHistogram {
+        QuantileHistogram { unit: 1e6, ..QuantileHistogram::of_numbers() }
     }
 
     /// Adds `count` equal values.
@@ -127,7 +127,7 @@ impl Counts {
     }
 }
 
-impl EncodeMetric for Distribution {
+impl EncodeMetric for QuantileHistogram {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
         let counts = self.counts();
         // One bucket for each power of two is enough there.
@@ -147,7 +147,7 @@ impl EncodeMetric for Distribution {
     }
 }
 
-impl TypedMetric for Distribution {
+impl TypedMetric for QuantileHistogram {
     const TYPE: MetricType = MetricType::Histogram;
 }
 
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_right_within_an_eighth() {
-        let distribution = Distribution::of_micros();
+        let distribution = QuantileHistogram::of_micros();
         for value in 1..=10_000 {
             distribution.add(value, 3);
         }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn prometheus_sees_seconds_and_an_end() {
         let mut registry = Registry::default();
-        let distribution = Distribution::of_micros();
+        let distribution = QuantileHistogram::of_micros();
         registry.register("phase_seconds", "Time", distribution.clone());
         distribution.add(1_500_000, 2);
         let mut text = String::new();

@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 
 use crate::plugins::compiled_files::Loads;
 use crate::telemetry::SpanCounts;
-use crate::telemetry::histogram::Distribution;
+use crate::telemetry::histogram::QuantileHistogram;
 use tribunal_http::plugin_service::Health;
 use tribunal_types::{Decision, EpochOutcome, PluginSlot, Reason};
 
@@ -94,25 +94,27 @@ pub struct AckLabel {
 /// Where a transaction's time goes, microseconds.
 pub struct Phases {
     /// Waiting in the batch, of every transaction.
-    pub queue: Distribution,
+    pub queue: QuantileHistogram,
     /// Writing and syncing the log, of every transaction of an epoch.
-    pub sync: Distribution,
+    pub sync: QuantileHistogram,
     /// Resolving its epoch, of every transaction of an epoch.
-    pub resolve: Distribution,
+    pub resolve: QuantileHistogram,
     /// Push and storage, of those that asked for `ack: applied`.
-    pub apply: Distribution,
+    pub apply: QuantileHistogram,
     /// From the request to the answer, of those that asked for `ack: durable`.
-    pub durable: Distribution,
+    pub durable: QuantileHistogram,
     /// From the request to the answer, of those that asked for `ack: applied`.
-    pub applied: Distribution,
+    pub applied: QuantileHistogram,
 }
 
 impl Phases {
     fn registered(registry: &mut Registry) -> Phases {
-        let by_phase =
-            Family::<PhaseLabel, Distribution, fn() -> Distribution>::new_with_constructor(Distribution::of_micros);
-        let by_ack =
-            Family::<AckLabel, Distribution, fn() -> Distribution>::new_with_constructor(Distribution::of_micros);
+        let by_phase = Family::<PhaseLabel, QuantileHistogram, fn() -> QuantileHistogram>::new_with_constructor(
+            QuantileHistogram::of_micros,
+        );
+        let by_ack = Family::<AckLabel, QuantileHistogram, fn() -> QuantileHistogram>::new_with_constructor(
+            QuantileHistogram::of_micros,
+        );
         let phase = |phase: &str| by_phase.get_or_create(&PhaseLabel { phase: phase.to_owned() }).clone();
         let ack = |ack: &str| by_ack.get_or_create(&AckLabel { ack: ack.to_owned() }).clone();
         let phases = Phases {
@@ -187,7 +189,7 @@ pub struct Metrics {
     /// Where a transaction's time goes.
     pub phases: Phases,
     /// Transactions in an epoch, for percentiles.
-    pub txns_of_epochs: Distribution,
+    pub txns_of_epochs: QuantileHistogram,
     /// Aborts by reason, for rates.
     pub aborts: Mutex<BTreeMap<String, u64>>,
     /// Newest record, by store.
@@ -240,7 +242,7 @@ impl Metrics {
             history_bytes: Level::default(),
             ids: Level::default(),
             phases: Phases::registered(&mut registry),
-            txns_of_epochs: Distribution::of_numbers(),
+            txns_of_epochs: QuantileHistogram::of_numbers(),
             aborts: Mutex::default(),
             store_head: Family::default(),
             store_acked: Family::default(),

@@ -1,7 +1,7 @@
 //! Traces and metrics over OTLP, switched on and steered by the standard `OTEL_*` variables.
 //!
 //! Without an endpoint nothing here runs. With one, a dead or hanging collector costs what it fails to take: spans wait in
-//! a bounded room and are dropped and counted when it is full, and threads of their own send. Only requests that are
+//! a bounded budget and are dropped and counted when it is full, and threads of their own send. Only requests that are
 //! drawn are traced (`sampling.rs`), and their spans are made when they end, from times that were taken anyway, so an
 //! untraced commit pays for one decision.
 
@@ -34,7 +34,7 @@ pub use webhook_spans::PostTraces;
 use self::meters::Meters;
 use self::sampling::Sampling;
 use self::settings::Signal;
-use self::span_budget::{Counting, Room};
+use self::span_budget::{Counting, SpanBudget};
 use self::transport::Transport;
 use crate::commit::epoch_cache::EpochCache;
 
@@ -61,11 +61,11 @@ impl Telemetry {
             let transport = Transport::new("traces", runtime.clone(), settings.timeout);
             let exporter = SpanExporter::builder().with_http().with_http_client(transport).build();
             let exporter = exporter.map_err(|error| format!("traces over OTLP: {error}"))?;
-            let room = Arc::new(Room::new(settings.queue_size));
-            let counting = Counting { exporter, room: Arc::clone(&room) };
+            let budget = Arc::new(SpanBudget::new(settings.queue_size));
+            let counting = Counting { exporter, budget: Arc::clone(&budget) };
             let mut processor = BatchSpanProcessor::builder(counting).build();
             processor.set_resource(&resource());
-            let tracing = Tracing::new(processor, room, Sampling::from_env()?, Arc::clone(cache));
+            let tracing = Tracing::new(processor, budget, Sampling::from_env()?, Arc::clone(cache));
             telemetry.tracing = Some(Arc::new(tracing));
         }
         Ok(telemetry)

@@ -1,5 +1,5 @@
-//! Room for spans that wait to be sent, and what became of every span: sent, dropped because there was no room, or lost
-//! because the collector did not take them. Whoever sends spans asks for room first, so that a dead collector costs
+//! The budget for spans that wait to be sent, and what became of every span: sent, dropped because there was no budget, or lost
+//! because the collector did not take them. A sender of spans takes from the budget first, so that a dead collector costs
 //! memory up to a bound and no waiting.
 
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::SpanData;
 
-/// The room.
+/// The budget.
 #[derive(Debug)]
-pub struct Room {
+pub struct SpanBudget {
     most: usize,
     waiting: AtomicUsize,
     sent: AtomicU64,
@@ -25,21 +25,21 @@ pub struct Room {
 pub struct SpanCounts {
     /// The collector has them.
     pub sent: u64,
-    /// There was no room for them.
+    /// There was no budget for them.
     pub dropped: u64,
     /// The collector did not take them.
     pub lost: u64,
 }
 
-impl Room {
-    /// Makes room for `most` spans.
+impl SpanBudget {
+    /// Makes budget for `most` spans.
     #[must_use]
-    pub fn new(most: usize) -> Room {
+    pub fn new(most: usize) -> SpanBudget {
         let count = || AtomicU64::new(0);
-        Room { most, waiting: AtomicUsize::new(0), sent: count(), dropped: count(), lost: count() }
+        SpanBudget { most, waiting: AtomicUsize::new(0), sent: count(), dropped: count(), lost: count() }
     }
 
-    /// Takes room for all of `count` spans, or counts all of them as dropped.
+    /// Takes budget for all of `count` spans, or counts all of them as dropped.
     pub fn take(&self, count: usize) -> bool {
         let more = |waiting: usize| (waiting + count <= self.most).then_some(waiting + count);
         let taken = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
@@ -62,20 +62,20 @@ impl Room {
     }
 }
 
-/// An exporter that gives room back.
+/// An exporter that gives budget back.
 #[derive(Debug)]
 pub struct Counting {
     /// What sends.
     pub exporter: SpanExporter,
     /// Where the spans had waited.
-    pub room: Arc<Room>,
+    pub budget: Arc<SpanBudget>,
 }
 
 impl opentelemetry_sdk::trace::SpanExporter for Counting {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
         let result = self.exporter.export(batch).await;
-        self.room.give_back(count, result.is_ok());
+        self.budget.give_back(count, result.is_ok());
         result
     }
 
@@ -90,14 +90,14 @@ mod tests {
 
     #[test]
     fn what_has_no_room_is_dropped_whole_and_counted() {
-        let room = Room::new(10);
-        assert!(room.take(7));
-        assert!(!room.take(4), "not three of the four");
-        assert!(room.take(3));
-        assert_eq!(room.counts(), SpanCounts { dropped: 4, ..SpanCounts::default() });
-        room.give_back(7, true);
-        room.give_back(3, false);
-        assert!(room.take(10), "all room is back");
-        assert_eq!(room.counts(), SpanCounts { sent: 7, dropped: 4, lost: 3 });
+        let budget = SpanBudget::new(10);
+        assert!(budget.take(7));
+        assert!(!budget.take(4), "not three of the four");
+        assert!(budget.take(3));
+        assert_eq!(budget.counts(), SpanCounts { dropped: 4, ..SpanCounts::default() });
+        budget.give_back(7, true);
+        budget.give_back(3, false);
+        assert!(budget.take(10), "all budget is back");
+        assert_eq!(budget.counts(), SpanCounts { sent: 7, dropped: 4, lost: 3 });
     }
 }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::sampling::{Budget, Sampling, trace_of};
 use super::slow_log::{SLOW, note};
-use super::span_budget::{Room, SpanCounts};
+use super::span_budget::{SpanBudget, SpanCounts};
 use crate::commit::epoch_cache::{EpochCache, Timing};
 use crate::plugins::plugin_health::CallTimes;
 
@@ -28,7 +28,7 @@ type Answer = Result<Decided, ServiceError>;
 /// Makes spans and hands them to the exporter.
 pub struct Tracing {
     processor: BatchSpanProcessor,
-    room: Arc<Room>,
+    budget: Arc<SpanBudget>,
     sampling: Sampling,
     late: Budget,
     scope: InstrumentationScope,
@@ -118,12 +118,17 @@ pub(super) fn parent_of(traceparent: &str) -> Option<Parent> {
 }
 
 impl Tracing {
-    /// Makes spans for `processor`, which `room` bounds, of the requests that `sampling` takes.
+    /// Makes spans for `processor`, which `budget` bounds, of the requests that `sampling` takes.
     #[must_use]
-    pub fn new(processor: BatchSpanProcessor, room: Arc<Room>, sampling: Sampling, cache: Arc<EpochCache>) -> Tracing {
+    pub fn new(
+        processor: BatchSpanProcessor,
+        budget: Arc<SpanBudget>,
+        sampling: Sampling,
+        cache: Arc<EpochCache>,
+    ) -> Tracing {
         let scope = InstrumentationScope::builder("tribunal").with_version(env!("CARGO_PKG_VERSION")).build();
         let base = (Instant::now(), SystemTime::now());
-        Tracing { processor, room, sampling, late: Budget::new(LATE_PER_SLICE_MAX), scope, base, cache }
+        Tracing { processor, budget, sampling, late: Budget::new(LATE_PER_SLICE_MAX), scope, base, cache }
     }
 
     /// Decides a transaction and traces it if it is drawn; or late, if it was slow or aborted.
@@ -241,7 +246,7 @@ impl Tracing {
         trouble: Option<String>,
         below: Vec<(Piece, Vec<Piece>)>,
     ) {
-        if !self.room.take(1 + below.iter().map(|(_, calls)| 1 + calls.len()).sum::<usize>()) {
+        if !self.budget.take(1 + below.iter().map(|(_, calls)| 1 + calls.len()).sum::<usize>()) {
             return;
         }
         for (phase, calls) in below {
@@ -279,7 +284,7 @@ impl Tracing {
             .collect()
     }
 
-    /// Hands a span on. Room must have been taken for it.
+    /// Hands a span on. Budget must have been taken for it.
     fn put(&self, trace: TraceId, span: SpanId, parent: SpanId, piece: Piece) {
         let linked = |of: Parent| SpanContext::new(of.trace, of.span, TraceFlags::SAMPLED, true, TraceState::NONE);
         let mut links = SpanLinks::default();
@@ -303,7 +308,7 @@ impl Tracing {
 
     /// Hands on a span and those below it, or none of them.
     pub(super) fn put_tree(&self, parent: Parent, top: Piece, below: Vec<Piece>) {
-        if !self.room.take(1 + below.len()) {
+        if !self.budget.take(1 + below.len()) {
             return;
         }
         let span = new_span_id();
@@ -313,7 +318,7 @@ impl Tracing {
 
     /// Hands on spans whose places are known, or none of them.
     pub(super) fn put_placed<const N: usize>(&self, spans: [(Place, Piece); N]) {
-        if self.room.take(N) {
+        if self.budget.take(N) {
             spans.into_iter().for_each(|(at, piece)| self.put(at.trace, at.span, at.parent, piece));
         }
     }
@@ -324,7 +329,7 @@ impl Tracing {
 
     /// Returns what became of spans so far.
     pub fn counts(&self) -> SpanCounts {
-        self.room.counts()
+        self.budget.counts()
     }
 
     /// Sends what is left.

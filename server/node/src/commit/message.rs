@@ -1,0 +1,69 @@
+//! Messages to the sequencer, and what it reports when it ends.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use tribunal_types::{
+    Batch, ControlChange, ControlIndex, Epoch, ImportedVersion, Lsn, NamespaceId, StoreId, TxnId, TxnRequest, Verdict,
+    VerdictAt,
+};
+
+use crate::commit::replies::{Commit, ReplyHandle};
+
+/// What the sequencer is asked to do, or told, beside the commits in its queue.
+pub enum Message {
+    /// Transactions to decide, in this order.
+    Commit(Vec<Commit>),
+    /// As many commits are in the queue as the sequencer asked to be woken for.
+    CommitsQueued,
+    /// A read-only commit or a dry run.
+    Judge(Box<TxnRequest>, oneshot::Sender<Verdict>),
+    /// A client gives up.
+    Abort(NamespaceId, TxnId, ReplyHandle),
+    /// Make sure that an id that never arrived never commits.
+    Fence(NamespaceId, TxnId, ReplyHandle),
+    /// What is known of an id now.
+    Status(NamespaceId, TxnId, oneshot::Sender<KnownNow>),
+    /// What is known of an id, as soon as that is a verdict.
+    Watch(NamespaceId, TxnId, oneshot::Sender<KnownNow>),
+    /// Versions of existing rows; the answer is how many were new.
+    Import(Vec<ImportedVersion>, oneshot::Sender<u64>),
+    /// A change of configuration; answered once it is durable and applied.
+    Control(ControlChange, oneshot::Sender<()>),
+    /// A batch is durable.
+    Durable(Arc<Batch>),
+    /// A control entry is durable.
+    ControlDurable(ControlIndex, ControlChange),
+    /// The log failed: durability is in doubt.
+    LogFailed(String),
+    /// A storage acknowledged records up to this one, to the push that this control entry started.
+    Acked(StoreId, ControlIndex, Lsn),
+    /// A storage came back with this watermark.
+    Rewound(StoreId, ControlIndex, Lsn),
+    /// Without this store, the log could be truncated below this epoch and its quota be kept.
+    OverQuota(StoreId, Epoch),
+    /// Finish what is under way and end.
+    Stop,
+}
+
+/// What is known of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownNow {
+    /// Nothing; it may still arrive.
+    Unknown,
+    /// It waits for its epoch.
+    InFlight,
+    /// Its verdict is stored there.
+    At(VerdictAt),
+    /// Nothing, and it can no longer be executed.
+    Expired,
+}
+
+/// How the sequencer ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to.
+    Stopped,
+    /// Durability is in doubt, for this reason.
+    LogFailed(String),
+}

@@ -1,0 +1,61 @@
+//! What the sequencer knows of each store's push since it was started, and when a store that holds the log back is
+//! detached.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tribunal_core::visibility::Delivery;
+use tribunal_types::{StoreId, StoreSpec};
+
+/// How long a storage may take to report its watermark before what it has applied counts as nothing.
+const WATERMARK_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// One store's push.
+#[derive(Debug)]
+struct StoreWatch {
+    since: Instant,
+    /// The storage has reported its watermark.
+    watermark: bool,
+    /// Its detachment is on its way through the log.
+    detaching: bool,
+}
+
+/// The pushes of all declared stores.
+#[derive(Debug, Default)]
+pub struct StoreWatches(BTreeMap<StoreId, StoreWatch>);
+
+impl StoreWatches {
+    /// Starts to watch a store whose push starts now.
+    pub fn start(&mut self, store: StoreId) {
+        self.0.insert(store, StoreWatch { since: Instant::now(), watermark: false, detaching: false });
+    }
+
+    /// Notes that a store's storage has reported its watermark.
+    pub fn reported(&mut self, store: StoreId) {
+        if let Some(watch) = self.0.get_mut(&store) {
+            watch.watermark = true;
+        }
+    }
+
+    /// Tells whether a store that exceeds its quota may be detached. A storage that was only just asked for its
+    /// watermark may well have applied everything.
+    #[must_use]
+    pub fn may_detach(&self, store: StoreId) -> bool {
+        self.0
+            .get(&store)
+            .is_some_and(|watch| !watch.detaching && (watch.watermark || watch.since.elapsed() >= WATERMARK_TIMEOUT))
+    }
+
+    /// Notes that a store's detachment was proposed.
+    pub fn detaching(&mut self, store: StoreId) {
+        if let Some(watch) = self.0.get_mut(&store) {
+            watch.detaching = true;
+        }
+    }
+}
+
+/// Returns where a store's records are delivered.
+#[must_use]
+pub fn delivery(spec: &StoreSpec) -> Delivery {
+    if spec.adaptor.is_some() { Delivery::Pushed } else { Delivery::LogOnly }
+}
