@@ -37,6 +37,15 @@ fn types_depend_on_the_empty_toolchain_check_only_and_the_core_on_types() {
 }
 
 #[test]
+fn the_service_boundary_knows_no_protocol() {
+    let packages = dependencies();
+    assert_eq!(packages["tribunal-service"], set(&["tribunal-types"]));
+    for user in ["tribunal-http", "tribunal"] {
+        assert!(packages[user].contains("tribunal-service"), "{user} goes around the boundary");
+    }
+}
+
+#[test]
 fn the_parts_of_the_shell_do_not_know_each_other() {
     let packages = dependencies();
     let parts = ["tribunal-http", "tribunal-log", "tribunal-wasm", "tribunal-push"];

@@ -8,12 +8,13 @@ use axum::body::Body;
 use axum::http::Request;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tower::ServiceExt;
-use tribunal_http::answer::{JsonWriter, decision};
-use tribunal_http::fault::Path;
-use tribunal_http::json::document;
-use tribunal_http::service::{Catalog, Decided, Phases};
-use tribunal_http::txn_body::{Poster, TxnSeed, txn_id};
-use tribunal_http::{RouterOptions, Service};
+use tribunal_http::RouterOptions;
+use tribunal_http::request::json::document;
+use tribunal_http::request::txn_body::{TxnSeed, txn_id};
+use tribunal_http::response::field_error::Path;
+use tribunal_http::response::response_json::{JsonWriter, decision};
+use tribunal_service::Service;
+use tribunal_service::{Catalog, Decided, Phases};
 use tribunal_types::{Csn, Epoch, Lsn, NamespaceId, NodeId, StoreId, StoreSpec, TxnRequest, Verdict, Version};
 
 const ID: &str = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a";
@@ -62,11 +63,11 @@ fn decided() -> Decided {
 }
 
 /// The node of this crate's tests: asked again for one id, it answers what it has stored.
-#[path = "../tests/double/mod.rs"]
-mod double;
+#[path = "../tests/fake_node/mod.rs"]
+mod fake_node;
 
 fn parts(criterion: &mut Criterion) {
-    let (catalog, body, poster) = (catalog(), body(), Poster::default());
+    let (catalog, body, caller) = (catalog(), body(), tribunal_http::request::caller::CallerContext::default());
     let id = txn_id(ID).expect("a UUIDv7");
     let mut group = criterion.benchmark_group("commit");
     group.throughput(Throughput::Bytes(body.len() as u64));
@@ -74,7 +75,7 @@ fn parts(criterion: &mut Criterion) {
         bencher.iter(|| {
             let text = std::str::from_utf8(black_box(body.as_bytes())).expect("text");
             let seed =
-                TxnSeed { catalog: &catalog, poster: &poster, id: Some(id), at: Path::Root, bytes_hint: text.len() };
+                TxnSeed { catalog: &catalog, caller: &caller, id: Some(id), at: Path::Root, bytes_hint: text.len() };
             document(text, seed).expect("JSON")
         });
     });
@@ -83,9 +84,9 @@ fn parts(criterion: &mut Criterion) {
     });
     group.bench_function("hash_body", |bencher| {
         let text = body.as_str();
-        let seed = TxnSeed { catalog: &catalog, poster: &poster, id: Some(id), at: Path::Root, bytes_hint: text.len() };
+        let seed = TxnSeed { catalog: &catalog, caller: &caller, id: Some(id), at: Path::Root, bytes_hint: text.len() };
         let txn: TxnRequest = document(text, seed).expect("JSON").txn;
-        bencher.iter(|| tribunal_http::body_hash::body_hash(black_box(&txn)));
+        bencher.iter(|| tribunal_http::request::body_hash::body_hash(black_box(&txn)));
     });
     let decided = decided();
     group.bench_function("write_answer", |bencher| {
@@ -100,7 +101,7 @@ fn parts(criterion: &mut Criterion) {
 
 fn whole(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    let node: Arc<dyn Service> = Arc::new(double::Double::new());
+    let node = Service::of(&Arc::new(fake_node::FakeNode::new()));
     let router = tribunal_http::router(node, RouterOptions { debug_routes: true, ..RouterOptions::default() });
     let body = axum::body::Bytes::from(body());
     let mut group = criterion.benchmark_group("route");

@@ -10,10 +10,10 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 
-use crate::access::{TenantQuota, Tenants};
-use crate::body::{MediaType, collect, media_type};
-use crate::refusal::Refusal;
-use crate::service::{Catalog, Service, ServiceError};
+use crate::quota::{TenantQuota, Tenants};
+use crate::request::body::{MediaType, collect, media_type};
+use crate::response::problem::ProblemResponse;
+use tribunal_service::{Catalog, Service, ServiceError};
 
 /// Choices of the REST surface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct Streamed;
 #[derive(Clone)]
 pub struct App {
     /// The node.
-    pub service: Arc<dyn Service>,
+    pub service: Arc<Service>,
     /// The choices.
     pub options: RouterOptions,
     /// What tenants have in flight.
@@ -57,16 +57,25 @@ pub struct App {
 impl App {
     /// Starts with nothing in flight.
     #[must_use]
-    pub fn new(service: Arc<dyn Service>, options: RouterOptions) -> App {
+    pub fn new(service: Service, options: RouterOptions) -> App {
         let unbounded = TenantQuota { requests_max: usize::MAX, bytes_max: usize::MAX };
-        App { service, options, tenants: Arc::new(Tenants::new(options.access.unwrap_or(unbounded))) }
+        App {
+            service: Arc::new(service),
+            options,
+            tenants: Arc::new(Tenants::new(options.access.unwrap_or(unbounded))),
+        }
     }
 
     /// Takes in the body of a request that must be one of `accepted`.
     ///
     /// # Errors
     /// See [`media_type`] and [`collect`].
-    pub async fn body<B>(&self, parts: &Parts, body: B, accepted: &[MediaType]) -> Result<(MediaType, Bytes), Refusal>
+    pub async fn body<B>(
+        &self,
+        parts: &Parts,
+        body: B,
+        accepted: &[MediaType],
+    ) -> Result<(MediaType, Bytes), ProblemResponse>
     where
         B: HttpBody<Data = Bytes>,
         B::Error: Into<BoxError>,
@@ -78,8 +87,8 @@ impl App {
 }
 
 /// Returns a mapping of the node's errors to refusals.
-pub fn refuse(catalog: &Catalog) -> impl FnOnce(ServiceError) -> Refusal + '_ {
-    move |error| Refusal::of_service(error, catalog)
+pub fn refuse(catalog: &Catalog) -> impl FnOnce(ServiceError) -> ProblemResponse + '_ {
+    move |error| ProblemResponse::of_service(error, catalog)
 }
 
 /// Answers JSON.

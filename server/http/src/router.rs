@@ -1,7 +1,5 @@
 //! All routes, and the OpenAPI document that follows from them.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{Extensions, HeaderMap, StatusCode, Version};
@@ -12,14 +10,15 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access;
 use crate::app::{App, RouterOptions, Streamed};
-use crate::refusal::Refusal;
-use crate::service::Service;
-use crate::{
-    batch_commit, begin, commit, consumers, keys, log_pull, meta, plugins, rows, security, stats, store_push,
-    store_state, stores, txn_status, versions, webhooks,
+use crate::authz;
+use crate::openapi_security;
+use crate::response::problem::ProblemResponse;
+use crate::routes::{
+    batch_commit, begin, commit, consumers, keys, log_pull, meta, plugins, rows, stats, store_push, store_state,
+    stores, txn_status, versions, webhooks,
 };
+use tribunal_service::Service;
 
 /// The document without its paths.
 #[derive(OpenApi)]
@@ -103,12 +102,12 @@ fn routes() -> OpenApiRouter<App> {
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = routes().into_openapi();
-    security::describe(&mut document);
+    openapi_security::describe(&mut document);
     document
 }
 
 /// Builds the router.
-pub fn router(service: Arc<dyn Service>, options: RouterOptions) -> Router {
+pub fn router(service: Service, options: RouterOptions) -> Router {
     router_of(App::new(service, options))
 }
 
@@ -120,17 +119,17 @@ pub(crate) fn router_of(app: App) -> Router {
     }
     router = router.fallback(no_route).method_not_allowed_fallback(no_method);
     if app.options.access.is_some() {
-        router = router.layer(axum::middleware::from_fn_with_state(app.clone(), access::admit));
+        router = router.layer(axum::middleware::from_fn_with_state(app.clone(), authz::admit));
     }
     router.with_state(app)
 }
 
-async fn no_route(request: Request) -> Refusal {
-    let detail = format!("there is no {}", crate::txn_body::shown(request.uri().path()));
-    Refusal::new(StatusCode::NOT_FOUND, "unknown_route", detail)
+async fn no_route(request: Request) -> ProblemResponse {
+    let detail = format!("there is no {}", crate::request::txn_body::shown(request.uri().path()));
+    ProblemResponse::new(StatusCode::NOT_FOUND, "unknown_route", detail)
 }
 
-async fn no_method(request: Request) -> Refusal {
+async fn no_method(request: Request) -> ProblemResponse {
     let detail = format!("{} is none of the methods here, see the header Allow", request.method());
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
+    ProblemResponse::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
 }

@@ -1,9 +1,9 @@
 //! Malformed and hostile requests: each gets a problem with a code and a pointer per fault, and nothing is queued.
 
-mod double;
+mod fake_node;
 
-use double::client::{Client, Reply, post};
-use double::start;
+use fake_node::client::{Client, Reply, post};
+use fake_node::start;
 use serde_json::{Value, json};
 use tribunal_types::limits::*;
 

@@ -1,9 +1,9 @@
 //! Plugins over HTTP: what is asked, what is answered, and each fault of a request.
 
-mod double;
+mod fake_node;
 
-use double::client::{Client, Reply};
-use double::start;
+use fake_node::client::{Client, Reply};
+use fake_node::start;
 use serde_json::json;
 use tribunal_types::limits::PLUGIN_BYTES_MAX;
 

@@ -1,20 +1,21 @@
 //! What a tenant has in flight, when its callers do not wait for their answers.
 
-mod double;
+mod fake_node;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use double::client::Client;
-use double::{Double, start_with};
+use fake_node::client::Client;
+use fake_node::{FakeNode, start_with};
 use tokio::io::AsyncWriteExt;
-use tribunal_http::access::{Principal, TenantQuota};
+use tribunal_http::quota::TenantQuota;
 use tribunal_http::{RouterOptions, ServerOptions};
+use tribunal_service::Principal;
 use tribunal_types::{NamespaceId, Roles};
 
 const ID: &str = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a";
 const BODY: &str = r#"{"writes": [{"op": "put", "store": "kv", "key": "k", "value": 1}]}"#;
-/// What the double tells callers that are to come back.
+/// What the node tells callers that are to come back.
 const COME_BACK: Duration = Duration::from_millis(1500);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -27,13 +28,12 @@ async fn send(client: &mut Client, path: &str, body: &str) {
 
 #[tokio::test]
 async fn who_hangs_up_leaves_its_place_taken_while_its_commit_may_wait() {
-    let double = Double::slow(PATIENCE);
+    let node = FakeNode::slow(PATIENCE);
     let (namespace_name, name) = ("default".to_owned(), "engine".to_owned());
     let principal = Principal { namespace: NamespaceId(0), namespace_name, roles: Roles::ALL, name };
-    double.principals.lock().unwrap().insert("known".into(), Arc::new(principal));
+    node.principals.lock().unwrap().insert("known".into(), Arc::new(principal));
     let access = Some(TenantQuota { requests_max: 1, bytes_max: 1 << 20 });
-    let server =
-        start_with(double, ServerOptions::default(), RouterOptions { access, ..RouterOptions::default() }).await;
+    let server = start_with(node, ServerOptions::default(), RouterOptions { access, ..RouterOptions::default() }).await;
     let path = format!("/v1/txns/{ID}/commit");
     let mut waiting = Client::connect(server.address).await;
     send(&mut waiting, &path, BODY).await;

@@ -1,11 +1,11 @@
 //! Clients that are slow, silent, greedy or gone; and the end of the service.
 
-mod double;
+mod fake_node;
 
 use std::time::Duration;
 
-use double::client::{Client, post};
-use double::{Double, start, start_with};
+use fake_node::client::{Client, post};
+use fake_node::{FakeNode, start, start_with};
 use tokio::io::AsyncWriteExt;
 use tribunal_http::{RouterOptions, ServerOptions};
 
@@ -27,7 +27,7 @@ async fn is_cut(client: &mut Client) -> bool {
 
 #[tokio::test]
 async fn a_client_that_dribbles_its_head_is_cut() {
-    let server = start_with(Double::new(), impatient(), RouterOptions::default()).await;
+    let server = start_with(FakeNode::new(), impatient(), RouterOptions::default()).await;
     let mut client = Client::connect(server.address).await;
     let dribbled = tokio::time::timeout(PATIENCE, async {
         for byte in b"GET /healthz HTTP/1.1\r\nx-filler: ".iter().chain(std::iter::repeat(&b'x')) {
@@ -43,7 +43,7 @@ async fn a_client_that_dribbles_its_head_is_cut() {
 
 #[tokio::test]
 async fn a_client_that_says_nothing_is_cut_at_first_and_between_requests() {
-    let server = start_with(Double::new(), impatient(), RouterOptions::default()).await;
+    let server = start_with(FakeNode::new(), impatient(), RouterOptions::default()).await;
     let mut silent = Client::connect(server.address).await;
     assert!(is_cut(&mut silent).await);
     let mut idle = Client::connect(server.address).await;
@@ -59,7 +59,7 @@ async fn a_client_that_says_nothing_is_cut_at_first_and_between_requests() {
 #[tokio::test]
 async fn a_body_that_does_not_come_is_answered() {
     let router = RouterOptions { body_timeout: Duration::from_millis(100), ..RouterOptions::default() };
-    let server = start_with(Double::new(), ServerOptions::default(), router).await;
+    let server = start_with(FakeNode::new(), ServerOptions::default(), router).await;
     let mut client = Client::connect(server.address).await;
     let head = format!(
         "POST /v1/txns/{ID}/commit HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{{"
@@ -72,7 +72,7 @@ async fn a_body_that_does_not_come_is_answered() {
 
 #[tokio::test]
 async fn a_request_that_waits_is_not_idle() {
-    let server = start_with(Double::new(), impatient(), RouterOptions::default()).await;
+    let server = start_with(FakeNode::new(), impatient(), RouterOptions::default()).await;
     let mut client = Client::connect(server.address).await;
     let reply = client.get("/v1/log?store=kv&wait_ms=1500").await;
     assert_eq!(reply.status, 200);
@@ -97,7 +97,7 @@ async fn pipelined_requests_are_answered_in_order() {
 #[tokio::test]
 async fn connections_above_the_cap_wait_for_their_turn() {
     let options = ServerOptions { connections_max: 1, ..ServerOptions::default() };
-    let server = start_with(Double::new(), options, RouterOptions::default()).await;
+    let server = start_with(FakeNode::new(), options, RouterOptions::default()).await;
     let mut first = Client::connect(server.address).await;
     assert_eq!(first.get("/healthz").await.status, 200);
     let mut second = Client::connect(server.address).await;
@@ -111,13 +111,13 @@ async fn connections_above_the_cap_wait_for_their_turn() {
 
 #[tokio::test]
 async fn a_shutdown_lets_requests_end_and_closes_idle_connections() {
-    let double = Double::slow(Duration::from_millis(300));
-    let server = start_with(double, ServerOptions::default(), RouterOptions::default()).await;
+    let node = FakeNode::slow(Duration::from_millis(300));
+    let server = start_with(node, ServerOptions::default(), RouterOptions::default()).await;
     let address = server.address;
     let mut idle = Client::connect(address).await;
     assert_eq!(idle.get("/healthz").await.status, 200);
     let busy = tokio::spawn(async move { post(address, &format!("/v1/txns/{ID}/commit"), "{}").await });
-    while server.double.begun() == 0 {
+    while server.node.begun() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tokio::time::timeout(PATIENCE, server.stop()).await.unwrap().unwrap();
@@ -128,12 +128,12 @@ async fn a_shutdown_lets_requests_end_and_closes_idle_connections() {
 
 #[tokio::test]
 async fn a_shutdown_does_not_wait_for_ever() {
-    let double = Double::slow(Duration::from_secs(3600));
+    let node = FakeNode::slow(Duration::from_secs(3600));
     let options = ServerOptions { grace: Duration::from_millis(100), ..ServerOptions::default() };
-    let server = start_with(double, options, RouterOptions::default()).await;
+    let server = start_with(node, options, RouterOptions::default()).await;
     let mut client = Client::connect(server.address).await;
     client.send("POST", &format!("/v1/txns/{ID}/commit"), &[("content-type", "application/json")], b"{}").await;
-    while server.double.begun() == 0 {
+    while server.node.begun() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tokio::time::timeout(PATIENCE, server.stop()).await.unwrap().unwrap();

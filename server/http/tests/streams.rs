@@ -1,11 +1,11 @@
 //! LogPull as a stream, and the state to start over from: what stands on the wire.
 
-mod double;
+mod fake_node;
 
 use std::time::Duration;
 
-use double::client::{Client, Reply};
-use double::{Double, Running, start, start_with};
+use fake_node::client::{Client, Reply};
+use fake_node::{FakeNode, Running, start, start_with};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tribunal_http::{RouterOptions, ServerOptions};
@@ -16,7 +16,7 @@ const EVENTS: (&str, &str) = ("accept", "text/event-stream");
 async fn put(server: &Running, n: u8) {
     let path = format!("/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b{n:02x}/commit");
     let body = format!(r#"{{"writes":[{{"op":"put","store":"kv","key":"k{n}","value":{n}}}]}}"#);
-    let reply = double::client::post(server.address, &path, &body).await;
+    let reply = fake_node::client::post(server.address, &path, &body).await;
     assert_eq!(reply.json()["status"], "committed");
 }
 
@@ -81,7 +81,7 @@ async fn ndjson_is_a_record_a_line_and_says_why_it_ends() {
 #[tokio::test]
 async fn a_quiet_stream_shows_that_it_lives_and_goes_on_with_what_comes() {
     let router = RouterOptions { heartbeat: Duration::from_millis(100), ..RouterOptions::default() };
-    let server = start_with(Double::new(), ServerOptions::default(), router).await;
+    let server = start_with(FakeNode::new(), ServerOptions::default(), router).await;
     put(&server, 1).await;
     let (_, mut socket) = open(&server, "/v1/log?store=kv&after=1&heartbeat_ms=60000", &[NDJSON]).await;
     let beats = read(&mut socket, |text| text.lines().count() >= 3).await;

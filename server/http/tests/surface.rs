@@ -1,11 +1,11 @@
 //! What each endpoint says on the wire, beyond the commit and its conflict.
 
-mod double;
+mod fake_node;
 
-use double::client::Client;
-use double::{KV, start, toy_row};
+use fake_node::client::Client;
+use fake_node::{KV, start, toy_row};
 use serde_json::json;
-use tribunal_http::service::ServiceError;
+use tribunal_service::ServiceError;
 use tribunal_types::{Lsn, NamespaceId, Version};
 
 fn id(n: u8) -> String {
@@ -214,13 +214,13 @@ async fn versions_are_imported_whole_or_not_at_all() {
         (reply.status, pointers),
         (422, vec![json!("/1/key"), json!("/1/version"), json!("/2/key_b64"), json!("/2/version")])
     );
-    assert!(server.double.imported().is_empty());
+    assert!(server.node.imported().is_empty());
 
     let good = b"{\"key\":\"a\",\"version\":\"5\",\"integer\":true}\n\n{\"key_b64\":\"/w==\",\"version\":\"6\"}";
     let as_bytes = [("content-type", "application/octet-stream")];
     let reply = client.call("POST", path, &as_bytes, good).await;
     assert_eq!((reply.status, reply.json()), (200, json!({"accepted": "2"})));
-    let imported = server.double.imported();
+    let imported = server.node.imported();
     assert_eq!(imported[0].row, toy_row(NamespaceId(0), KV, b"a"));
     assert_eq!((imported[0].version, imported[0].integer), (Version::from_bits(5).unwrap(), true));
     assert_eq!(imported[1].row, toy_row(NamespaceId(0), KV, b"\xff"));
@@ -249,7 +249,7 @@ async fn what_the_node_says_becomes_a_status() {
         (ServiceError::NotFound { what: detail() }, 404, "not_found", false),
     ];
     for (error, status, code, retryable) in table {
-        *server.double.fail_next.lock().unwrap() = Some(error);
+        *server.node.fail_next.lock().unwrap() = Some(error);
         let reply = client.post(&commit(1), "{}").await;
         assert_eq!((reply.status, reply.json()["code"].as_str()), (status, Some(code)));
         assert_eq!(reply.json()["retryable"], retryable, "{code}");
@@ -372,7 +372,7 @@ async fn a_push_is_resumed_skipped_and_attached_by_name() {
     assert_eq!(client.post(attach, r#"{"loaded_lsn":null}"#).await.json()["code"], "wrong_type");
     let detail = "too far behind".to_owned();
     let refusal = ServiceError::ClientMistake { code: "storage_behind_log", pointer: String::new(), detail };
-    *server.double.fail_next.lock().unwrap() = Some(refusal);
+    *server.node.fail_next.lock().unwrap() = Some(refusal);
     let behind = client.post(attach, "{}").await;
     assert_eq!((behind.status, behind.json()["code"].as_str()), (422, Some("storage_behind_log")));
     server.stop().await.unwrap();

@@ -1,9 +1,9 @@
 //! Begin, commit, abort, status, log: words on the wire.
 
-mod double;
+mod fake_node;
 
-use double::client::Client;
-use double::start;
+use fake_node::client::Client;
+use fake_node::start;
 use serde_json::json;
 
 const ID: &str = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a";

@@ -11,9 +11,10 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Sender, unbounded};
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
-use tribunal_http::access::TenantQuota;
-use tribunal_http::{Carriers, Front, Lanes, RouterOptions, ServerOptions, Service};
+use tribunal_http::quota::TenantQuota;
+use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
 use tribunal_log::HoldBack;
+use tribunal_service::{NodeApi as _, Service};
 use tribunal_types::{ControlChange, Existence, NamespaceId, PluginSlot, StoreSpec};
 
 use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
@@ -96,7 +97,7 @@ impl Node {
             NodeError::Start(format!("cannot listen on {}: {error}; name another address", config.listen))
         })?;
         let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
-        let tls = config.tls.as_ref().map(|tls| tribunal_http::tls::acceptor(&tls.cert_file, &tls.key_file));
+        let tls = config.tls.as_ref().map(|tls| tribunal_http::listener::tls::acceptor(&tls.cert_file, &tls.key_file));
         let tls = tls.transpose().map_err(|error| NodeError::Start(format!("configuration: `tls`: {error}")))?;
         let loader = PluginLoader::open(config).map(Arc::new).map_err(NodeError::Start)?;
         let recovered = recover(config, Arc::clone(&loader)).map_err(NodeError::Start)?;
@@ -244,7 +245,7 @@ impl Node {
             images: crate::readers::image_permits::ImagePermits::default(),
             declaring: Arc::default(),
             keying: Arc::default(),
-            plugins: PluginAdmin::new(loader, slots, messages.clone(), runtime.handle().clone()),
+            plugins: Arc::new(PluginAdmin::new(loader, slots, messages.clone(), runtime.handle().clone())),
             access,
         });
         let mut node = Node {
@@ -286,7 +287,7 @@ impl Node {
         &mut self,
         config: &Config,
         listener: tokio::net::TcpListener,
-        tls: Option<tribunal_http::tls::TlsAcceptor>,
+        tls: Option<tribunal_http::listener::tls::TlsAcceptor>,
     ) {
         let (stop, stopped) = oneshot::channel::<()>();
         let millis = std::time::Duration::from_millis;
@@ -304,14 +305,23 @@ impl Node {
             heartbeat: millis((config.http.idle_timeout_ms / 3).min(15_000)),
             access: auth.required.then_some(quota),
         };
-        let front = Front::new(Arc::clone(&self.service) as Arc<dyn Service>, routes);
-        let front = front.with_shared(self.runtime.handle().clone());
+        let node = &self.service;
+        let service = Service {
+            txns: Arc::clone(node) as _,
+            stores: Arc::clone(node) as _,
+            log: Arc::clone(node) as _,
+            keys: Arc::clone(node) as _,
+            plugins: Arc::clone(&node.plugins) as _,
+            node: Arc::clone(node) as _,
+        };
+        let fast_path = FastPath::new(service, routes);
+        let fast_path = fast_path.with_shared(self.runtime.handle().clone());
         let carriers = Carriers { lanes: Some(Arc::clone(&self.lanes)), tls };
         let server = async move {
             let stopped = async {
                 let _ = stopped.await;
             };
-            if let Err(error) = tribunal_http::serve_on(carriers, listener, front, options, stopped).await {
+            if let Err(error) = tribunal_http::serve_on(carriers, listener, fast_path, options, stopped).await {
                 tracing::error!(%error, "the listener failed");
             }
         };

@@ -3,6 +3,8 @@
 //! Runs on the HTTP threads. Words (keys, versions, winners) are looked up here rather than on the sequencer, so that
 //! the one thread that everybody waits for does nothing that others can do.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,12 +13,10 @@ use crossbeam_channel::Sender;
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 use tokio::time::timeout_at;
 use tribunal_core::verdicts::item_verdict;
-use tribunal_http::access::Principal;
-use tribunal_http::plugin_service::Plugins;
-use tribunal_http::service::{
-    AckMode, Answer as Reply, Begin, Begun, Catalog, Decided, Declared, LogPage, LogQuery, NewKey, Phases, Readiness,
-    RowAnswer, RowsAnswer, RowsQuery, Service, ServiceError, SkipRequest, StatusQuery, StoreStatus, StoredRow,
-    TxnStatus, VersionInfo, Watermarks,
+use tribunal_service::{
+    AckMode, Begin, Begun, Catalog, Decided, Declared, KeyApi, Lane, NewKey, NodeApi, Phases, Principal, Readiness,
+    RowAnswer, RowsAnswer, RowsQuery, ServiceError, ServiceFuture as Reply, SkipRequest, Stats, StatusQuery, StoreApi,
+    StoreStatus, StoredRow, TxnApi, TxnStatus, VersionInfo, Watermarks,
 };
 use tribunal_types::{
     ApiKey, ControlChange, Epoch, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot,
@@ -81,7 +81,7 @@ pub struct NodeService {
     /// One key at a time, so that two new tenants get two numbers.
     pub keying: Arc<Mutex<()>>,
     /// Plugins.
-    pub plugins: PluginAdmin,
+    pub plugins: Arc<PluginAdmin>,
     /// Who is let in.
     pub access: Arc<Access>,
 }
@@ -221,7 +221,7 @@ impl NodeService {
     }
 
     async fn ask(&self, make: impl FnOnce(ReplyHandle) -> Message) -> Result<Answer, ServiceError> {
-        let (sender, answer) = ReplySender::here();
+        let (sender, answer) = ReplySender::on(None);
         self.send(make(ReplyHandle::Single(sender)))?;
         match tokio::time::timeout(DECISION_TIMEOUT, answer).await {
             Ok(Ok(answered)) => Ok(answered.answer),
@@ -241,13 +241,13 @@ impl NodeService {
         Ok(answer)
     }
 
-    async fn decide(&self, txn: TxnRequest, ack: AckMode) -> Result<Decided, ServiceError> {
+    async fn decide(&self, txn: TxnRequest, ack: AckMode, lane: Option<Lane>) -> Result<Decided, ServiceError> {
         if txn.is_read_only() {
             return self.judge(txn).await.map(judged);
         }
         let asked = Instant::now();
         self.admit(bytes_of(&txn))?;
-        let (sender, answer) = ReplySender::here();
+        let (sender, answer) = ReplySender::on(lane);
         let commit = Commit { txn: Box::new(began(txn)), handle: ReplyHandle::Single(sender) };
         self.queue.add(commit).map_err(|_| stopping())?;
         // The spent transaction is dropped here, where it was made.
@@ -441,11 +441,7 @@ impl NodeService {
     }
 }
 
-impl Service for NodeService {
-    fn catalog(&self) -> Arc<Catalog> {
-        self.stores.catalog()
-    }
-
+impl TxnApi for NodeService {
     fn begin(&self, begin: Begin) -> Reply<'_, Begun> {
         Box::pin(async move {
             let wait = Duration::from_millis(begin.wait_ms.min(limits::WAIT_MS_MAX));
@@ -467,10 +463,10 @@ impl Service for NodeService {
         })
     }
 
-    fn commit(&self, txn: TxnRequest, ack: AckMode) -> Reply<'_, Decided> {
+    fn commit(&self, txn: TxnRequest, ack: AckMode, lane: Option<Lane>) -> Reply<'_, Decided> {
         match &self.tracing {
-            None => Box::pin(self.decide(txn, ack)),
-            Some(tracing) => Box::pin(tracing.commit(txn, move |txn| self.decide(txn, ack))),
+            None => Box::pin(self.decide(txn, ack, lane)),
+            Some(tracing) => Box::pin(tracing.commit(txn, move |txn| self.decide(txn, ack, lane))),
         }
     }
 
@@ -497,8 +493,14 @@ impl Service for NodeService {
         Box::pin(self.status_of(query))
     }
 
-    fn log_page(&self, query: LogQuery) -> Reply<'_, LogPage> {
-        Box::pin(self.log_page_of(query))
+    fn retry_after_ms(&self) -> u64 {
+        self.retry_after()
+    }
+}
+
+impl StoreApi for NodeService {
+    fn catalog(&self) -> Arc<Catalog> {
+        self.stores.catalog()
     }
 
     fn declare_store(&self, spec: StoreSpec) -> Reply<'_, Declared> {
@@ -569,11 +571,9 @@ impl Service for NodeService {
             imported.await.map_err(|_| outcome_unknown())
         })
     }
+}
 
-    fn plugins(&self) -> &dyn Plugins {
-        &self.plugins
-    }
-
+impl KeyApi for NodeService {
     fn authenticate(&self, token: &str) -> Result<Arc<Principal>, String> {
         self.access.authenticate(token)
     }
@@ -589,9 +589,17 @@ impl Service for NodeService {
     fn revoke_key(&self, id: String) -> Reply<'_, ()> {
         Box::pin(self.control(ControlChange::RevokeKey { id }))
     }
+}
 
-    fn retry_after_ms(&self) -> u64 {
-        self.retry_after()
+impl NodeApi for NodeService {
+    fn stats(&self) -> Stats {
+        self.window.stats(self.shared.progress.last())
+    }
+
+    fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            let _ = self.shared.progress.ended().wait_for(|ended| *ended).await;
+        })
     }
 
     fn metrics(&self) -> String {

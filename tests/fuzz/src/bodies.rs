@@ -13,10 +13,10 @@ use tower::ServiceExt;
 use tribunal_api::{BatchCommitRequest, CommitRequest, Problem};
 use tribunal_http::RouterOptions;
 
-#[path = "../../../server/http/tests/double/mod.rs"]
-pub(crate) mod double;
+#[path = "../../../server/http/tests/fake_node/mod.rs"]
+pub(crate) mod fake_node;
 
-use double::Double;
+use fake_node::FakeNode;
 
 /// Requests that one node takes, before a new one stands in.
 const REQUESTS_MAX: usize = 256;
@@ -32,7 +32,8 @@ struct Stage {
 impl Stage {
     fn new() -> Stage {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let router = tribunal_http::router(Arc::new(Double::new()), RouterOptions::default());
+        let router =
+            tribunal_http::router(tribunal_service::Service::of(&Arc::new(FakeNode::new())), RouterOptions::default());
         Stage { runtime, router, requests: 0 }
     }
 }
@@ -81,7 +82,7 @@ pub fn run(data: &[u8]) -> bool {
 }
 
 fn check(uri: &Uri, body: &[u8], status: StatusCode, kind: &str, answer: &[u8]) {
-    // "Not now" is an answer: to a session of an epoch to come, for one. And the double of the node is never ready.
+    // "Not now" is an answer: to a session of an epoch to come, for one. And this node is never ready.
     let later = status == StatusCode::SERVICE_UNAVAILABLE;
     assert!(!status.is_server_error() || later, "{status}: {}", String::from_utf8_lossy(answer));
     if !status.is_success() {

@@ -1,5 +1,5 @@
 //! Single commits on their short way, from the bytes of a connection to those of the answer: through hyper and
-//! [`tribunal_http::Front`], with a key asked for, which no layer of the router would do here.
+//! [`tribunal_http::FastPath`], with a key asked for, which no layer of the router would do here.
 //!
 //! An input is the path, then headers, a line each, an empty line, and the body, whose length is said here: a request whose
 //! length is wrong is hyper's affair, and most mutations would be nothing else.
@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tribunal_http::access::{Principal, TenantQuota};
-use tribunal_http::{Front, RouterOptions};
+use tribunal_http::quota::TenantQuota;
+use tribunal_http::{FastPath, RouterOptions};
+use tribunal_service::{Principal, Service};
 use tribunal_types::{NamespaceId, Roles};
 
-use crate::bodies::double::Double;
+use crate::bodies::fake_node::FakeNode;
 
 /// Requests that one node takes, before a new one stands in.
 const REQUESTS_MAX: usize = 256;
@@ -29,19 +30,19 @@ const KEY: &str = "known";
 
 struct Stage {
     runtime: tokio::runtime::Runtime,
-    front: Front,
+    front: FastPath,
     requests: usize,
 }
 
 impl Stage {
     fn new() -> Stage {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let double = Double::new();
+        let node = FakeNode::new();
         let (namespace_name, name) = ("default".to_owned(), "fuzz".to_owned());
         let principal = Principal { namespace: NamespaceId(0), namespace_name, roles: Roles::ALL, name };
-        double.principals.lock().expect("not poisoned").insert(KEY.into(), Arc::new(principal));
+        node.principals.lock().expect("not poisoned").insert(KEY.into(), Arc::new(principal));
         let access = Some(TenantQuota { requests_max: 16, bytes_max: 1 << 30 });
-        let front = Front::new(Arc::new(double), RouterOptions { access, ..RouterOptions::default() });
+        let front = FastPath::new(Service::of(&Arc::new(node)), RouterOptions { access, ..RouterOptions::default() });
         Stage { runtime, front, requests: 0 }
     }
 }
@@ -87,11 +88,11 @@ fn gives_key(line: &[u8]) -> bool {
         && key == KEY.as_bytes()
 }
 
-async fn exchange(front: Front, request: Vec<u8>) -> Vec<u8> {
+async fn exchange(front: FastPath, request: Vec<u8>) -> Vec<u8> {
     let (mut client, server) = tokio::io::duplex(BUFFER_BYTES);
     let service = hyper::service::service_fn(move |request| {
         let front = front.clone();
-        async move { Ok::<_, std::convert::Infallible>(front.answer(request).await) }
+        async move { Ok::<_, std::convert::Infallible>(front.answer(request, None).await) }
     });
     // The client has nothing more to say while it waits, which is not to end what it waits for.
     let connection =

@@ -8,7 +8,7 @@ pub fn run(data: &[u8]) -> bool {
     let Ok(value) = HeaderValue::from_bytes(data) else { return false };
     let (mut parts, ()) = Request::new(()).into_parts();
     parts.headers.insert("traceparent", value);
-    let taken = tribunal_http::poster::poster(&parts).traceparent;
+    let taken = tribunal_http::request::caller::caller(&parts).traceparent;
     if let Some(text) = &taken {
         assert_eq!(text.as_bytes(), data, "it is gone on with as it came");
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
-use tribunal_http::access::Principal;
-use tribunal_http::service::{NewKey, ServiceError};
+use tribunal_service::Principal;
+use tribunal_service::{NewKey, ServiceError};
 use tribunal_types::{ApiKey, ControlChange, NamespaceId, Role};
 
 use crate::auth::jwt::JwtGate;

@@ -15,7 +15,7 @@ use ring::digest::{SHA256, digest};
 use ring::{hmac, signature};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tribunal_http::access::Principal;
+use tribunal_service::Principal;
 use tribunal_types::{NamespaceId, Role, Roles};
 
 use crate::auth::public_key::{Algorithm, public_key};

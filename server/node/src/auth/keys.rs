@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
-use tribunal_http::access::Principal;
+use tribunal_service::Principal;
 use tribunal_types::{ApiKey, ControlChange, NamespaceId, limits};
 
 /// Name of the tenant that is there from the start.

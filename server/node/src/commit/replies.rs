@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use tribunal_http::lanes;
+use tribunal_service::Lane;
 use tribunal_types::{TxnRequest, VerdictAt, Write};
 
 use crate::commit::epoch_cache::ResolvedEpoch;
@@ -114,15 +114,15 @@ impl Many {
 /// Who waits for one answer, and on which lane, if it is one.
 pub struct ReplySender {
     reply: oneshot::Sender<Answered>,
-    lane: Option<usize>,
+    lane: Option<Lane>,
 }
 
 impl ReplySender {
-    /// Makes a sender of this thread's lane, and what it waits for.
+    /// Makes a sender to `lane`, or to the threads that share, and the receiver.
     #[must_use]
-    pub fn here() -> (ReplySender, oneshot::Receiver<Answered>) {
+    pub fn on(lane: Option<Lane>) -> (ReplySender, oneshot::Receiver<Answered>) {
         let (reply, answer) = oneshot::channel();
-        (ReplySender { reply, lane: lanes::here() }, answer)
+        (ReplySender { reply, lane }, answer)
     }
 
     fn answer(self, answered: Answered) {
@@ -185,7 +185,7 @@ impl Dispatch {
         for (handle, answered) in answers {
             match handle {
                 ReplyHandle::Single(sender) => {
-                    let lane = sender.lane.filter(|lane| *lane < shared).unwrap_or(shared);
+                    let lane = sender.lane.map(|lane| lane.0).filter(|lane| *lane < shared).unwrap_or(shared);
                     lanes[lane].push((sender, answered));
                 }
                 ReplyHandle::Part(many, slot) => many.put(slot, answered.answer, answered.spent),

@@ -12,11 +12,11 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tribunal_http::plugin_service::digest as read_digest;
-use tribunal_http::plugin_service::{
-    Activate, Activation, Health, Measured, Overview, Plugin, Plugins, Slot, Upload, Uploaded, Version,
+use tribunal_service::plugins::digest as read_digest;
+use tribunal_service::plugins::{
+    Activate, Activation, Health, Measured, Overview, Plugin, PluginApi, Slot, Upload, Uploaded, Version,
 };
-use tribunal_http::service::{Answer, ServiceError};
+use tribunal_service::{ServiceError, ServiceFuture};
 use tribunal_types::{ControlChange, Epoch, Isolation, PluginChoice, PluginSlot};
 use tribunal_wasm::{BUILTINS, World};
 
@@ -98,20 +98,20 @@ impl PluginAdmin {
     }
 }
 
-impl Plugins for PluginAdmin {
-    fn upload(&self, upload: Upload) -> Answer<'_, Uploaded> {
+impl PluginApi for PluginAdmin {
+    fn upload(&self, upload: Upload) -> ServiceFuture<'_, Uploaded> {
         Box::pin(self.change(move |parts| parts.upload(&upload)))
     }
 
-    fn overview(&self) -> Answer<'_, Overview> {
+    fn overview(&self) -> ServiceFuture<'_, Overview> {
         Box::pin(std::future::ready(Ok(self.parts.overview())))
     }
 
-    fn activate(&self, wish: Activate) -> Answer<'_, Activation> {
+    fn activate(&self, wish: Activate) -> ServiceFuture<'_, Activation> {
         Box::pin(self.change(move |parts| parts.activate(&wish)))
     }
 
-    fn roll_back(&self, name: String, slot: Option<PluginSlot>) -> Answer<'_, Activation> {
+    fn roll_back(&self, name: String, slot: Option<PluginSlot>) -> ServiceFuture<'_, Activation> {
         Box::pin(self.change(move |parts| parts.roll_back(&name, slot)))
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use parking_lot::{Mutex, RwLock};
 use tribunal_core::native::NativeRule;
 use tribunal_core::policy::{ConflictRule, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns};
-use tribunal_http::plugin_service::Health;
+use tribunal_service::plugins::Health;
 use tribunal_types::{Isolation, PluginSlot};
 use tribunal_wasm::{Fault, FaultKind, WasmRule, WasmValidator};
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tribunal_http::plugin_service::digest as read_digest;
+use tribunal_service::plugins::digest as read_digest;
 use tribunal_types::limits::PLUGIN_VERSIONS_MAX;
 
 use crate::plugins::signatures::Signed;
@@ -176,7 +176,7 @@ impl PluginStore {
     }
 }
 
-/// Writes a digest or a signature in hexadecimal, as `tribunal_http::plugin_service` reads them.
+/// Writes a digest or a signature in hexadecimal, as `tribunal_service::plugins` reads them.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

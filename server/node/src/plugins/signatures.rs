@@ -186,7 +186,7 @@ fn pem(what: &str, der: &[u8]) -> String {
 
 /// Reads a signature in hexadecimal.
 fn signature_of(text: &str) -> Option<SignatureBytes> {
-    tribunal_http::plugin_service::signature(text)
+    tribunal_service::plugins::signature(text)
 }
 
 #[cfg(test)]

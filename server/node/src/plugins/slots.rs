@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tribunal_http::plugin_service::{Activation, FilledBy};
+use tribunal_service::plugins::{Activation, FilledBy};
 use tribunal_types::{ControlIndex, Epoch, PluginChoice, PluginSlot};
 
 /// What a slot remembers of what held before.

@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use tribunal_codec::{Checkpoint, Webhook as Registered};
-use tribunal_http::feeds::{ConsumerPosition, ConsumerStatus, Registration, WebhookStatus};
-use tribunal_http::service::ServiceError;
 use tribunal_push::TransportError;
+use tribunal_service::ServiceError;
+use tribunal_service::{ConsumerPosition, ConsumerStatus, Registration, WebhookStatus};
 use tribunal_types::{Epoch, Lsn, NamespaceId, StoreId};
 
 use crate::readers::consumer_state::{ConsumerState, Unsaved};

@@ -1,13 +1,12 @@
 //! What readers of logs get of the node: pages that wait for records, and states to start over from.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout_at;
-use tribunal_http::feeds::{ConsumerStatus, Feeds, Registration, StateRows, Stats, StoreState, WebhookStatus};
-use tribunal_http::service::{Answer, LogPage, LogQuery, ServiceError, StoredRow};
 use tribunal_push::{EmbeddedImage, EmbeddedStore};
+use tribunal_service::{ConsumerStatus, LogApi, Registration, StateRows, StoreState, WebhookStatus};
+use tribunal_service::{LogPage, LogQuery, ServiceError, ServiceFuture, StoredRow};
 use tribunal_types::{Lsn, NamespaceId, StoreId, limits};
 
 use crate::readers::image_permits::ImagePermit;
@@ -59,8 +58,12 @@ impl NodeService {
     }
 }
 
-impl Feeds for NodeService {
-    fn state(&self, store: StoreId) -> Answer<'_, StoreState> {
+impl LogApi for NodeService {
+    fn log_page(&self, query: LogQuery) -> ServiceFuture<'_, LogPage> {
+        Box::pin(self.log_page_of(query))
+    }
+
+    fn state(&self, store: StoreId) -> ServiceFuture<'_, StoreState> {
         Box::pin(async move {
             let spec = self.catalog_entry(store)?;
             if let Some(embedded) = self.pushes.embedded(store) {
@@ -83,19 +86,19 @@ impl Feeds for NodeService {
         name: String,
         store: StoreId,
         lsn: Lsn,
-    ) -> Answer<'_, ConsumerStatus> {
+    ) -> ServiceFuture<'_, ConsumerStatus> {
         Box::pin(self.set_checkpoint_of(namespace, name, store, lsn))
     }
 
-    fn consumers(&self, namespace: NamespaceId, name: Option<String>) -> Answer<'_, Vec<ConsumerStatus>> {
+    fn consumers(&self, namespace: NamespaceId, name: Option<String>) -> ServiceFuture<'_, Vec<ConsumerStatus>> {
         Box::pin(async move { Ok(self.consumers_of(namespace, name.as_deref())) })
     }
 
-    fn forget_consumer(&self, namespace: NamespaceId, name: String, store: Option<StoreId>) -> Answer<'_, bool> {
+    fn forget_consumer(&self, namespace: NamespaceId, name: String, store: Option<StoreId>) -> ServiceFuture<'_, bool> {
         Box::pin(async move { self.forget_consumer_of(namespace, &name, store).await })
     }
 
-    fn register_webhook(&self, store: StoreId, registration: Registration) -> Answer<'_, WebhookStatus> {
+    fn register_webhook(&self, store: StoreId, registration: Registration) -> ServiceFuture<'_, WebhookStatus> {
         Box::pin(self.register_webhook_of(store, registration))
     }
 
@@ -103,18 +106,8 @@ impl Feeds for NodeService {
         self.webhook_of(store)
     }
 
-    fn remove_webhook(&self, store: StoreId) -> Answer<'_, bool> {
+    fn remove_webhook(&self, store: StoreId) -> ServiceFuture<'_, bool> {
         Box::pin(self.remove_webhook_of(store))
-    }
-
-    fn stats(&self) -> Stats {
-        self.window.stats(self.shared.progress.last())
-    }
-
-    fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async {
-            let _ = self.shared.progress.ended().wait_for(|ended| *ended).await;
-        })
     }
 }
 
@@ -128,7 +121,7 @@ struct PermittedImage {
 struct Rows(Option<PermittedImage>);
 
 impl StateRows for Rows {
-    fn next(&mut self) -> Answer<'_, Vec<StoredRow>> {
+    fn next(&mut self) -> ServiceFuture<'_, Vec<StoredRow>> {
         Box::pin(async move {
             let Some(mut placed) = self.0.take() else { return Ok(Vec::new()) };
             let read = move || {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tribunal_http::service::ServiceError;
+use tribunal_service::ServiceError;
 use tribunal_types::NamespaceId;
 
 /// Of the service.

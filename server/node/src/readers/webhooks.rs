@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tribunal_codec::Webhook as Registered;
-use tribunal_http::webhooks::push_body;
+use tribunal_http::routes::webhooks::push_body;
 use tribunal_push::{
     AckSink, PushHandle, PushOptions, PushParts, PushStatus, PushWatch, Pusher, ReadLimit, WatermarkStore, Webhook,
     WebhookParts,

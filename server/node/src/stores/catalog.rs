@@ -7,9 +7,9 @@ use crossbeam_channel::Sender;
 use parking_lot::RwLock;
 use tribunal_core::records::records_of;
 use tribunal_core::row_key::RowKeyer;
-use tribunal_http::service::Catalog;
 use tribunal_log::{Located, LogReader};
 use tribunal_push::{AckSink, LogSource, Pending, PushWatch, ReadLimit, SourceError};
+use tribunal_service::Catalog;
 use tribunal_types::{ControlChange, ControlIndex, Detachment, Epoch, Lsn, RecordBatch, StoreId};
 
 use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tribunal_http::service::{PushState, ServiceError, SkipRequest, StoreStatus};
 use tribunal_push::AttachRefusal;
+use tribunal_service::{PushState, ServiceError, SkipRequest, StoreStatus};
 use tribunal_types::{ControlChange, Detachment, Lsn, Skip, StoreId};
 
 use crate::service::NodeService;

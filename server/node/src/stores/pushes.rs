@@ -15,11 +15,11 @@ use serde::Deserialize;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tribunal_http::service::PushState;
 use tribunal_push::{
     Adaptor, Attachment, EmbeddedStore, EmbeddedTransport, PushHandle, PushOptions, PushParts, Pusher, RespOptions,
     RespTransport, SqlTransport, StorageDurability, Transport,
 };
+use tribunal_service::PushState;
 use tribunal_types::{Lsn, StoreId, StoreSpec};
 
 use crate::commit::message::Message;

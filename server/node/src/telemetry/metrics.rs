@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use crate::plugins::compiled_files::Loads;
 use crate::telemetry::SpanCounts;
 use crate::telemetry::histogram::QuantileHistogram;
-use tribunal_http::plugin_service::Health;
+use tribunal_service::plugins::Health;
 use tribunal_types::{Decision, EpochOutcome, PluginSlot, Reason};
 
 /// Label of aborts.

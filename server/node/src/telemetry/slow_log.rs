@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use opentelemetry::TraceId;
-use tribunal_http::service::{Decided, ServiceError};
+use tribunal_service::{Decided, ServiceError};
 use tribunal_types::{TxnId, Verdict};
 use uuid::Uuid;
 

@@ -10,7 +10,7 @@ use opentelemetry::{InstrumentationScope, KeyValue, SpanId, TraceId};
 use opentelemetry_sdk::trace::{
     BatchSpanProcessor, IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks, SpanProcessor,
 };
-use tribunal_http::service::{Decided, Phases, ServiceError};
+use tribunal_service::{Decided, Phases, ServiceError};
 use tribunal_types::{Epoch, PluginSlot, TxnId, TxnRequest, Verdict};
 use uuid::Uuid;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tribunal_http::feeds::{Stats, Summary, Timed};
+use tribunal_service::{Stats, Summary, Timed};
 use tribunal_types::Epoch;
 
 use crate::telemetry::histogram::Counts;

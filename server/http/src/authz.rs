@@ -1,0 +1,234 @@
+//! Who may do what over HTTP: one layer before all handlers, and the same for commits on their short way, that knows
+//! the caller, looks whether its role may use the route, and whether its tenant has room for one more request.
+//!
+//! What a route asks for is told by its pattern as the router matched it, never by the path as it came: a trick that
+//! leads to a handler leads to that handler's rule. A pattern without a rule asks for an operator. The tenant of a
+//! request is the caller's and nothing that the request says ([`crate::request::caller::tenant`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::HttpBody;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tribunal_types::{NamespaceId, Role, Roles};
+
+use crate::app::App;
+use crate::quota::{Permit, body_bytes};
+use crate::response::admitted_body::admitted;
+use crate::response::problem::ProblemResponse;
+use tribunal_service::{Principal, Service, ServiceError};
+
+/// Until a larger answer is sent, it counts as in flight.
+const ANSWER_BYTES_SMALL: u64 = 64 * 1024;
+
+/// What a route asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// Nothing: it says nothing about anybody.
+    Nobody,
+    /// One of these roles.
+    AnyOf(Roles),
+    /// This role, for the service itself: what it does concerns all tenants.
+    OfService(Role),
+}
+
+fn need(method: &Method, pattern: &str) -> Need {
+    let any = |roles: &[Role]| Need::AnyOf(roles.iter().copied().collect());
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    match pattern {
+        "/healthz" | "/readyz" | "/version" | "/openapi.json" | "/openapi-3.0.json" | "/docs" => Need::Nobody,
+        "/metrics" => Need::OfService(Role::Operator),
+        path if path.starts_with("/v1/txns") => any(&[Role::Engine]),
+        "/v1/snapshot" => any(&[Role::Engine, Role::Store, Role::Operator]),
+        path if path == "/v1/log" || path.starts_with("/v1/log/") => any(&[Role::Engine, Role::Store, Role::Operator]),
+        path if path.starts_with("/v1/consumers") => any(&[Role::Engine, Role::Store, Role::Operator]),
+        "/v1/stores/{store}/versions" => any(&[Role::Store, Role::Operator]),
+        path if path.starts_with("/v1/stores/{store}/push") => any(&[Role::Operator]),
+        path if path.starts_with("/v1/stores") && reads => any(&[Role::Engine, Role::Store, Role::Operator]),
+        path if path.starts_with("/v1/admin/plugins") => Need::OfService(Role::PluginAdmin),
+        "/v1/admin/keys" | "/v1/admin/keys/{id}" => any(&[Role::Operator]),
+        path if path.starts_with("/v1/stores") => any(&[Role::Operator]),
+        _ => Need::OfService(Role::Operator),
+    }
+}
+
+/// Tells whether what a request asks for may wait on when its caller has gone: a transaction is decided all the same.
+/// Reads end with their request, and what operators change is little.
+fn waits_on(method: &Method, pattern: &str) -> bool {
+    *method == Method::POST && pattern.starts_with("/v1/txns")
+}
+
+/// Tells whether a route may be used without saying who calls.
+pub(crate) fn asks_nobody(method: &Method, pattern: &str) -> bool {
+    need(method, pattern) == Need::Nobody
+}
+
+/// The layer. Lets a request through with its [`Principal`] in the extensions, or answers it.
+pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let (need, waits_on) = match request.extensions().get::<MatchedPath>() {
+        Some(pattern) => {
+            let (method, pattern) = (request.method(), pattern.as_str());
+            (need(method, pattern), waits_on(method, pattern))
+        }
+        // There is no such route, and everybody may know that.
+        None => (Need::Nobody, false),
+    };
+    if need == Need::Nobody {
+        return next.run(request).await;
+    }
+    let (principal, permit) = match enter(
+        &app,
+        need,
+        request.headers(),
+        body_bytes(request.method(), request.version(), request.headers()),
+    ) {
+        Ok(entered) => entered,
+        Err(response) => return response,
+    };
+    request.extensions_mut().insert(principal);
+    // There is one, or `enter` had refused.
+    let token = bearer(request.headers()).unwrap_or_default().to_owned();
+    let answering = Answering { permit: Some(permit), waits_on: waits_on.then_some(&app.service) };
+    let response = next.run(request).await;
+    let Some(permit) = answering.answered() else { return response };
+    // A small answer is as good as sent.
+    if response.body().size_hint().exact().is_some_and(|bytes| bytes <= ANSWER_BYTES_SMALL) {
+        return response;
+    }
+    response.map(|body| admitted(body, permit, app.service, token))
+}
+
+/// The place of a request that is being answered. If it is given up before (its caller has gone, and hyper drops it), a
+/// transaction may wait on: its place is given back only when that is done as far as anybody can tell, which is when
+/// another request would be told to come back.
+pub(crate) struct Answering<'a> {
+    permit: Option<Permit>,
+    /// Who decides it, if it is a transaction.
+    waits_on: Option<&'a Arc<Service>>,
+}
+
+impl<'a> Answering<'a> {
+    /// Keeps a transaction's place.
+    pub(crate) fn new(permit: Permit, service: &'a Arc<Service>) -> Self {
+        Answering { permit: Some(permit), waits_on: Some(service) }
+    }
+
+    /// Its answer is there.
+    pub(crate) fn answered(mut self) -> Option<Permit> {
+        self.permit.take()
+    }
+}
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        let Some(service) = self.waits_on else { return };
+        if let (Some(permit), Ok(runtime)) = (self.permit.take(), tokio::runtime::Handle::try_current()) {
+            let wait = Duration::from_millis(service.txns.retry_after_ms());
+            runtime.spawn(async move {
+                tokio::time::sleep(wait).await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+/// Lets a single commit in, which does not come through the router: puts its [`Principal`] into the extensions.
+///
+/// # Errors
+/// The answer to one that is not let in.
+#[expect(clippy::result_large_err, reason = "the answer is what is sent, once a request")]
+pub fn enter_commit(app: &App, parts: &mut Parts) -> Result<Permit, Response> {
+    let need = need(&parts.method, "/v1/txns/{txn_id}/commit");
+    let (principal, permit) =
+        enter(app, need, &parts.headers, body_bytes(&parts.method, parts.version, &parts.headers))?;
+    parts.extensions.insert(principal);
+    Ok(permit)
+}
+
+#[expect(clippy::result_large_err, reason = "the answer is what is sent, once a request")]
+fn enter(app: &App, need: Need, headers: &HeaderMap, body_bytes: usize) -> Result<(Arc<Principal>, Permit), Response> {
+    let token = bearer(headers).map_err(|reason| unauthenticated(reason.to_owned()))?;
+    let principal = app.service.keys.authenticate(token).map_err(unauthenticated)?;
+    let allowed = match need {
+        Need::Nobody => true,
+        Need::AnyOf(roles) => principal.roles.has_any(roles),
+        Need::OfService(role) => principal.namespace == NamespaceId(0) && principal.roles.has(role),
+    };
+    if !allowed {
+        return Err(forbidden(need).into_response());
+    }
+    let Some(permit) = app.tenants.enter(principal.namespace, body_bytes) else {
+        let error = ServiceError::QuotaExceeded { retry_after_ms: app.service.txns.retry_after_ms() };
+        return Err(ProblemResponse::of_service(error, &app.service.stores.catalog()).into_response());
+    };
+    Ok((principal, permit))
+}
+
+fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (given.next(), given.next()) else {
+        return Err("one header `authorization: Bearer KEY` is needed, with an API key or a token");
+    };
+    let text = value.to_str().map_err(|_| "the header `authorization` is not ASCII")?;
+    match text.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() => Ok(token),
+        _ => Err("the header `authorization` is not of the form `Bearer KEY`"),
+    }
+}
+
+fn unauthenticated(reason: String) -> Response {
+    let mut response = ProblemResponse::new(StatusCode::UNAUTHORIZED, "unauthenticated", reason).into_response();
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
+}
+
+fn forbidden(need: Need) -> ProblemResponse {
+    let roles = match need {
+        Need::AnyOf(roles) => roles.names().collect::<Vec<_>>().join(" or "),
+        Need::OfService(role) => format!("{} in the namespace `default`", role.name()),
+        Need::Nobody => "of nobody".to_owned(),
+    };
+    ProblemResponse::new(StatusCode::FORBIDDEN, "forbidden", format!("this needs the role {roles}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_without_a_rule_asks_for_an_operator_of_the_service() {
+        assert_eq!(need(&Method::GET, "/v1/stats"), Need::OfService(Role::Operator));
+        assert_eq!(need(&Method::POST, "/v1/debug/constant"), Need::OfService(Role::Operator));
+        assert_eq!(need(&Method::PUT, "/v1/stores/{store}"), Need::AnyOf([Role::Operator].into_iter().collect()));
+        assert_eq!(need(&Method::GET, "/healthz"), Need::Nobody);
+    }
+
+    #[test]
+    fn only_transactions_wait_on() {
+        assert!(waits_on(&Method::POST, "/v1/txns/{txn_id}/commit"));
+        assert!(waits_on(&Method::POST, "/v1/txns/batch-commit"));
+        assert!(!waits_on(&Method::GET, "/v1/txns/{txn_id}"));
+        assert!(!waits_on(&Method::POST, "/v1/admin/keys"));
+    }
+
+    #[test]
+    fn a_credential_is_one_bearer() {
+        let of = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+            }
+            bearer(&headers).ok().map(str::to_owned)
+        };
+        assert_eq!(of(&["Bearer k"]).as_deref(), Some("k"));
+        assert_eq!(of(&["bearer k"]).as_deref(), Some("k"));
+        for bad in [&[][..], &["k"], &["Basic k"], &["Bearer "], &["Bearer a", "Bearer b"]] {
+            assert_eq!(of(bad), None, "{bad:?}");
+        }
+    }
+}

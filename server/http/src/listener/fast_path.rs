@@ -1,0 +1,149 @@
+//! The way of a request to its handler: single commits directly, everything else through the router.
+//!
+//! What is short runs where the connection lives; what may take long, or block, runs on the threads that share their work,
+//! if there are such (see [`crate::listener::lanes`]): handlers, and bodies that are made as they are sent.
+//!
+//! A commit is what the service is for, and finding its route among the others, with path parameters and boxed layers,
+//! took a seventh of the time that the HTTP threads spent on one. The routes themselves are all in `router.rs`, this one
+//! included: a commit whose path is spelled in another way is found there. Invariant: whatever guards requests (tenant,
+//! limits) is asked in handlers or before [`FastPath::answer`]; a layer of the router alone would not see commits.
+
+use axum::Router;
+use axum::body::{Body, HttpBody};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use hyper::{Method, Request};
+use tokio::runtime::Handle;
+use tower::ServiceExt;
+
+use crate::app::{App, RouterOptions};
+use crate::authz;
+use crate::response::body_relay::{AbortOnDrop, relayed};
+use crate::response::problem::ProblemResponse;
+use crate::router::router_of;
+use crate::routes::commit;
+use tribunal_service::{Lane, Service};
+
+/// The route that answers a constant.
+const CONSTANT: &str = "/v1/debug/constant";
+/// The route that decides many.
+const BATCH: &str = "/v1/txns/batch-commit";
+/// Bytes of a body that is parsed within a millisecond or so.
+const SHORT_BYTES: u64 = 128 * 1024;
+
+/// All routes, and the short way to the one that matters most.
+#[derive(Clone)]
+pub struct FastPath {
+    app: App,
+    router: Router,
+    /// Where requests run that take long.
+    shared: Option<Handle>,
+}
+
+impl FastPath {
+    /// Builds the routes.
+    #[must_use]
+    pub fn new(service: Service, options: RouterOptions) -> Self {
+        let app = App::new(service, options);
+        FastPath { router: router_of(app.clone()), app, shared: None }
+    }
+
+    /// Sends requests that take long to `shared`, which must be a runtime of several threads.
+    #[must_use]
+    pub fn with_shared(self, shared: Handle) -> Self {
+        FastPath { shared: Some(shared), ..self }
+    }
+
+    /// Answers a request that arrived on `lane`, if there are lanes.
+    pub async fn answer(&self, request: Request<Incoming>, lane: Option<Lane>) -> Response {
+        let short = self.shared.is_none() || is_short(request.body());
+        if request.method() == Method::POST && short && is_commit(request.uri().path()) {
+            let (mut parts, body) = request.into_parts();
+            // The place lasts until the commit is decided.
+            let answering = match self.app.options.access {
+                None => None,
+                Some(_) => match authz::enter_commit(&self.app, &mut parts) {
+                    Ok(permit) => Some(authz::Answering::new(permit, &self.app.service)),
+                    Err(response) => return response,
+                },
+            };
+            let decided = commit::decide(&self.app, &parts, body, lane).await;
+            drop(answering.and_then(authz::Answering::answered));
+            return decided.unwrap_or_else(IntoResponse::into_response);
+        }
+        // The yardstick of commits takes the same way as they do, or it would flatter them.
+        if self.app.options.debug_routes && self.app.options.access.is_none() && request.uri().path() == CONSTANT {
+            let (parts, body) = request.into_parts();
+            return match commit::constant(&self.app, &parts, body).await {
+                Ok(response) => response,
+                Err(problem) => problem.into_response(),
+            };
+        }
+        match &self.shared {
+            Some(shared) if !(short && is_batch(&request)) => self.elsewhere(shared, request).await,
+            // An answer that is compressed on its way is made elsewhere, too.
+            Some(shared) => self.routed(request).await.map(|body| relayed(body, shared)),
+            None => self.routed(request).await,
+        }
+    }
+
+    async fn routed(&self, request: Request<Incoming>) -> Response {
+        // In a box: it is many times as large as a commit's future, which would be moved about with it.
+        let Ok(response) = Box::pin(self.router.clone().oneshot(request.map(Body::new))).await;
+        response
+    }
+
+    async fn elsewhere(&self, shared: &Handle, request: Request<Incoming>) -> Response {
+        let (router, runtime) = (self.router.clone(), shared.clone());
+        let task = shared.spawn(async move {
+            let Ok(response) = router.oneshot(request.map(Body::new)).await;
+            response.map(|body| relayed(body, &runtime))
+        });
+        let _abort = AbortOnDrop(task.abort_handle());
+        task.await.unwrap_or_else(|ended| {
+            let problem = if ended.is_cancelled() {
+                let detail = "the node stopped meanwhile; look whether the request took effect, and ask again";
+                ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail).retryable(None)
+            } else {
+                let detail = "the request could not be carried out; please report this with the server's log";
+                ProblemResponse::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+            };
+            problem.into_response()
+        })
+    }
+}
+
+/// Tells whether a body is parsed soon. One of unknown length may be of any.
+fn is_short(body: &impl HttpBody) -> bool {
+    body.size_hint().upper().is_some_and(|bytes| bytes <= SHORT_BYTES)
+}
+
+fn is_batch<B>(request: &Request<B>) -> bool {
+    request.method() == Method::POST && request.uri().path() == BATCH
+}
+
+/// Tells `/v1/txns/{txn_id}/commit`; whether the id is one, its handler says.
+fn is_commit(path: &str) -> bool {
+    let id = path.strip_prefix("/v1/txns/").and_then(|rest| rest.strip_suffix("/commit"));
+    id.is_some_and(|id| id.len() == 36 && id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_commits_go_the_short_way() {
+        assert!(is_commit("/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a/commit"));
+        for path in [
+            "/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a/abort",
+            "/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5/commit",
+            "/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b%61/commit",
+            "/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c/5a/commit",
+            "/v1/txns/batch-commit",
+        ] {
+            assert!(!is_commit(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Threads that each drive connections of their own, with an event queue and a run queue that nobody else touches.
+//!
+//! A commit waits twice, for its body and for its verdict, and costs a few microseconds beside that. Among threads that
+//! share their work each of these waits ends on whichever thread is free: queues are locked, the other thread is woken to
+//! steal half of what came, and memory changes caches. On a lane a connection is read, parsed and answered by one thread.
+//! The price: a lane has no help. So whatever takes long must not run here; [`FastPath`](crate::listener::fast_path::FastPath) sends it to the
+//! threads that share.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tribunal_service::Lane;
+
+/// All lanes of a server. They end when this is dropped.
+#[derive(Debug)]
+pub struct Lanes(Vec<LaneThread>);
+
+#[derive(Debug)]
+struct LaneThread {
+    runtime: Handle,
+    connections: Arc<AtomicUsize>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A connection's place on a lane, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    /// The lane.
+    pub lane: Lane,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Lanes {
+    /// Starts `count` lanes.
+    ///
+    /// # Errors
+    /// If the system gives no threads or descriptors for them.
+    pub fn start(count: usize) -> io::Result<Lanes> {
+        let lanes = (0..count).map(|_| {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let handle = runtime.handle().clone();
+            let (stop, stopped) = oneshot::channel::<()>();
+            let run = move || {
+                // Ends by the word or by the end of whoever could say it.
+                let _ = runtime.block_on(stopped);
+            };
+            let thread = std::thread::Builder::new().name("http".to_owned()).spawn(run)?;
+            Ok(LaneThread { runtime: handle, connections: Arc::default(), stop: Some(stop), thread: Some(thread) })
+        });
+        lanes.collect::<io::Result<_>>().map(Lanes)
+    }
+
+    /// Returns where each lane runs tasks, by index.
+    #[must_use]
+    pub fn runtimes(&self) -> Vec<Handle> {
+        self.0.iter().map(|lane| lane.runtime.clone()).collect()
+    }
+
+    /// Takes a seat on the lane with the fewest connections; `None` if there are no lanes.
+    pub(crate) fn seat(&self) -> Option<(&Handle, Seat)> {
+        let load = |(_, lane): &(usize, &LaneThread)| lane.connections.load(Ordering::Relaxed);
+        let (index, lane) = self.0.iter().enumerate().min_by_key(load)?;
+        lane.connections.fetch_add(1, Ordering::Relaxed);
+        Some((&lane.runtime, Seat { lane: Lane(index), connections: Arc::clone(&lane.connections) }))
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        // All are told before the first is waited for.
+        self.0.iter_mut().for_each(|lane| drop(lane.stop.take()));
+        for thread in self.0.iter_mut().filter_map(|lane| lane.thread.take()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_spread_over_lanes_and_free_their_seats() {
+        let lanes = Lanes::start(2).unwrap();
+        let thread_of = |runtime: &Handle| {
+            let (told, here) = std::sync::mpsc::channel();
+            runtime.spawn(async move { told.send(std::thread::current().id()).unwrap() });
+            here.recv().unwrap()
+        };
+        let (runtime, first) = lanes.seat().unwrap();
+        let thread = thread_of(runtime);
+        let (runtime, second) = lanes.seat().unwrap();
+        assert_ne!((first.lane, thread), (second.lane, thread_of(runtime)));
+        let left = first.lane;
+        drop(first);
+        let (runtime, third) = lanes.seat().unwrap();
+        assert_eq!((third.lane, thread_of(runtime)), (left, thread), "the place that was left");
+        assert!(Lanes::start(0).unwrap().seat().is_none());
+    }
+}

@@ -1,0 +1,9 @@
+//! Sockets and what runs on them: accepting, TLS, lanes, time-outs, and the way of a request to its handler.
+//!
+//! Knows no endpoint but the one of the short way.
+
+pub mod connection;
+pub mod fast_path;
+pub mod lanes;
+pub mod server;
+pub mod tls;

@@ -1,0 +1,296 @@
+//! The listener and the server loop: HTTP/1.1 and HTTP/2 with prior knowledge.
+//!
+//! Everything that a client can hold is bounded: connections, the time to send a head, the time to idle, streams and
+//! header bytes. `axum::serve` sets none of these.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::Version;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tribunal_service::Lane;
+
+use crate::counters;
+use crate::listener::connection::{Activity, WatchedIo};
+use crate::listener::fast_path::FastPath;
+use crate::listener::lanes::{Lanes, Seat};
+use crate::listener::tls::Socket;
+
+/// Bytes of a request's head. A percent-encoded key of the largest size fits.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Concurrent streams of one HTTP/2 connection.
+const STREAMS_MAX: u32 = 256;
+/// How often an HTTP/2 peer is asked whether it is alive, and how long it may take to answer.
+const PING: Duration = Duration::from_secs(20);
+/// Connections that wait to be accepted; the kernel has a limit of its own, usually as high.
+const BACKLOG: u32 = 4096;
+/// How long to wait when the process has no descriptors left.
+const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
+
+/// Bounds of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// Time from the first byte of a head to its last.
+    pub header_timeout: Duration,
+    /// Time between requests.
+    pub idle_timeout: Duration,
+    /// Connections served at once; further ones wait in the listener's backlog.
+    pub connections_max: usize,
+    /// How long requests may go on after a shutdown began.
+    pub grace: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        ServerOptions {
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            connections_max: 16_384,
+            grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Stations of a shutdown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ShutdownState {
+    Open,
+    Draining,
+    Closed,
+}
+
+/// Listens, with room for the clients of a whole service that come at once after a restart: with the usual room for 128
+/// the others would wait a second each for the next try of their kernel.
+///
+/// # Errors
+/// If the address is taken or not ours.
+///
+/// # Panics
+/// Outside of a runtime.
+pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // As a listener of the standard library: a restart need not wait for what is left of old connections.
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
+}
+
+/// What connections are carried by, beside their sockets.
+#[derive(Default)]
+pub struct Carriers {
+    /// Threads with connections of their own; without them connections share the threads that accept.
+    pub lanes: Option<Arc<Lanes>>,
+    /// TLS, if connections are secured.
+    pub tls: Option<TlsAcceptor>,
+}
+
+/// Serves until `shutdown` completes, then lets requests in flight end within the grace period.
+///
+/// # Errors
+/// Only if the listener itself fails for good.
+pub async fn serve(
+    listener: TcpListener,
+    fast_path: FastPath,
+    options: ServerOptions,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    serve_on(Carriers::default(), listener, fast_path, options, shutdown).await
+}
+
+/// Serves like [`serve`], on lanes and under TLS if there are any. A handshake has the time of a head, too.
+///
+/// # Errors
+/// As for [`serve`].
+pub async fn serve_on(
+    carriers: Carriers,
+    listener: TcpListener,
+    fast_path: FastPath,
+    options: ServerOptions,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let permits = Arc::new(Semaphore::new(options.connections_max));
+    let (shutdown_state, watched) = watch::channel(ShutdownState::Open);
+    let builder = Arc::new(connection_builder());
+    let fast_path = Arc::new(fast_path);
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut shutdown => break,
+            accepted = accept(&listener, &permits) => accepted,
+        };
+        let (socket, permit) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if is_passing(&error) => continue,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept");
+                tokio::time::sleep(ACCEPT_BACK_OFF).await;
+                continue;
+            }
+        };
+        let (builder, fast_path, watched) = (Arc::clone(&builder), Arc::clone(&fast_path), watched.clone());
+        let tls = carriers.tls.clone();
+        let serve = move |socket: TcpStream, seat: Option<Seat>| async move {
+            counters::accepted();
+            let lane = seat.as_ref().map(|seat| seat.lane);
+            if let Some(socket) = secured(socket, tls, options.header_timeout, watched.clone()).await {
+                connection(socket, lane, &builder, fast_path, options, watched).await;
+            }
+            counters::ended();
+            drop((permit, seat));
+        };
+        match carriers.lanes.as_ref().and_then(|lanes| lanes.seat()) {
+            None => drop(tokio::spawn(serve(socket, None))),
+            Some((lane, seat)) => {
+                // Readiness is told to the lane that it is registered with.
+                let Ok(socket) = socket.into_std() else { continue };
+                lane.spawn(async move {
+                    if let Ok(socket) = TcpStream::from_std(socket) {
+                        serve(socket, Some(seat)).await;
+                    }
+                });
+            }
+        }
+    }
+    drop(listener);
+    // Only connections hold receivers and permits from here on.
+    drop(watched);
+    let _ = shutdown_state.send(ShutdownState::Draining);
+    let all = u32::try_from(options.connections_max).unwrap_or(u32::MAX);
+    if tokio::time::timeout(options.grace, permits.acquire_many(all)).await.is_err() {
+        let _ = shutdown_state.send(ShutdownState::Closed);
+        let _ = permits.acquire_many(all).await;
+    }
+    Ok(())
+}
+
+async fn accept(
+    listener: &TcpListener,
+    permits: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
+    let (socket, _) = listener.accept().await?;
+    socket.set_nodelay(true)?;
+    Ok((socket, permit))
+}
+
+/// Tells whether an error concerns one connection that was given up before it was accepted.
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | InvalidInput | NotConnected)
+}
+
+fn connection_builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .keep_alive(true)
+        // `Activity` bounds heads; see there.
+        .header_read_timeout(None)
+        .max_buf_size(HEAD_BYTES_MAX.max(256 * 1024))
+        .max_headers(100)
+        .pipeline_flush(true)
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20);
+    builder
+}
+
+/// Does the handshake, if there is one to do, within `bound` and not beyond a shutdown.
+async fn secured(
+    socket: TcpStream,
+    tls: Option<TlsAcceptor>,
+    bound: Duration,
+    mut shutdown_state: watch::Receiver<ShutdownState>,
+) -> Option<Socket> {
+    let Some(tls) = tls else { return Some(Socket::Plain(socket)) };
+    tokio::select! {
+        shaken = tokio::time::timeout(bound, tls.accept(socket)) => match shaken {
+            Ok(Ok(socket)) => Some(Socket::Tls(Box::new(socket))),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "no TLS");
+                None
+            }
+            Err(_) => {
+                counters::cut();
+                None
+            }
+        },
+        _ = shutdown_state.changed() => None,
+    }
+}
+
+async fn connection(
+    socket: Socket,
+    lane: Option<Lane>,
+    builder: &auto::Builder<TokioExecutor>,
+    fast_path: Arc<FastPath>,
+    options: ServerOptions,
+    mut shutdown_state: watch::Receiver<ShutdownState>,
+) {
+    let activity = Arc::new(Activity::new());
+    let io = TokioIo::new(WatchedIo { inner: socket, activity: Arc::clone(&activity) });
+    let requests = Arc::clone(&activity);
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let working = requests.request_began(request.version() == Version::HTTP_2);
+        let fast_path = Arc::clone(&fast_path);
+        async move {
+            let response = fast_path.answer(request, lane).await;
+            drop(working);
+            counters::answered(response.status().as_u16());
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let mut served = std::pin::pin!(builder.serve_connection(io, service));
+    let mut watchdog = std::pin::pin!(tokio::time::sleep(options.header_timeout));
+    let mut draining = false;
+    loop {
+        tokio::select! {
+            // Requests first, and without drawing lots each time.
+            biased;
+            ended = served.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "connection broke off");
+                }
+                return;
+            }
+            () = watchdog.as_mut() => {
+                let patience = activity.patience(options.header_timeout, options.idle_timeout);
+                if patience.is_some_and(|left| left.is_zero()) {
+                    counters::cut();
+                    return;
+                }
+                // A head may begin right now: look again before it could have taken too long.
+                let next = patience.unwrap_or(options.header_timeout).min(options.header_timeout / 2);
+                watchdog.as_mut().reset(tokio::time::Instant::now() + next.max(Duration::from_millis(1)));
+            }
+            changed = shutdown_state.changed(), if !draining || changed_may_come(&shutdown_state) => {
+                if changed.is_err() || *shutdown_state.borrow() == ShutdownState::Closed {
+                    return;
+                }
+                if !draining {
+                    draining = true;
+                    served.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+}
+
+/// Tells whether a further shutdown_state may follow.
+fn changed_may_come(shutdown_state: &watch::Receiver<ShutdownState>) -> bool {
+    *shutdown_state.borrow() != ShutdownState::Closed
+}

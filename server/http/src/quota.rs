@@ -1,0 +1,112 @@
+//! What each tenant has in flight, and how much of that it may have.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use axum::http::{HeaderMap, Method, Version};
+use tribunal_types::NamespaceId;
+use tribunal_types::limits::BODY_BYTES_MAX;
+
+/// What a tenant may have in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantQuota {
+    /// Requests.
+    pub requests_max: usize,
+    /// Bytes of their bodies, as announced; a body whose length is not known counts as the largest.
+    pub bytes_max: usize,
+}
+
+/// What every tenant has in flight.
+#[derive(Debug)]
+pub struct Tenants {
+    quota: TenantQuota,
+    tenants: Mutex<HashMap<NamespaceId, Arc<InFlight>>>,
+}
+
+#[derive(Debug, Default)]
+struct InFlight {
+    requests: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+/// A request's place, until this is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    tenant: Arc<InFlight>,
+    bytes: usize,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.tenant.requests.fetch_sub(1, Ordering::Relaxed);
+        self.tenant.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Tenants {
+    /// Starts with nothing in flight.
+    #[must_use]
+    pub fn new(quota: TenantQuota) -> Tenants {
+        Tenants { quota, tenants: Mutex::default() }
+    }
+
+    /// Takes a place; `None` if the tenant has used up what it may. One request always fits, however large.
+    pub fn enter(&self, namespace: NamespaceId, bytes: usize) -> Option<Permit> {
+        let tenant = {
+            let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(tenants.entry(namespace).or_default())
+        };
+        let requests = tenant.requests.fetch_add(1, Ordering::Relaxed);
+        let before = tenant.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let permit = Permit { tenant, bytes };
+        let fits = requests < self.quota.requests_max && (before == 0 || before + bytes <= self.quota.bytes_max);
+        fits.then_some(permit)
+    }
+}
+
+/// Returns how many bytes a body may have, by what is said of it.
+#[must_use]
+pub fn body_bytes(method: &Method, version: Version, headers: &HeaderMap) -> usize {
+    // In HTTP/1 a request that names neither a length nor an encoding has no body.
+    let says_nothing = !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING);
+    if matches!(*method, Method::GET | Method::HEAD | Method::DELETE) || says_nothing && version < Version::HTTP_2 {
+        return 0;
+    }
+    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    length.unwrap_or(BODY_BYTES_MAX).min(BODY_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_body_counts_by_what_is_said_of_it() {
+        let bytes = |method, version, header: Option<(_, &'static str)>| {
+            let headers = header.map(|(name, value)| (name, HeaderValue::from_static(value)));
+            body_bytes(&method, version, &headers.into_iter().collect())
+        };
+        assert_eq!(bytes(Method::POST, Version::HTTP_11, Some((CONTENT_LENGTH, "12"))), 12);
+        assert_eq!(bytes(Method::POST, Version::HTTP_11, None), 0, "as of `curl -X POST`");
+        assert_eq!(bytes(Method::POST, Version::HTTP_11, Some((TRANSFER_ENCODING, "chunked"))), BODY_BYTES_MAX);
+        assert_eq!(bytes(Method::POST, Version::HTTP_2, None), BODY_BYTES_MAX);
+        assert_eq!(bytes(Method::GET, Version::HTTP_2, None), 0);
+    }
+
+    #[test]
+    fn one_tenants_requests_leave_the_others_room() {
+        let tenants = Tenants::new(TenantQuota { requests_max: 2, bytes_max: 100 });
+        let (one, two) = (NamespaceId(1), NamespaceId(2));
+        let first = tenants.enter(one, 90).expect("the first fits");
+        assert!(tenants.enter(one, 20).is_none(), "too many bytes");
+        let second = tenants.enter(one, 10).expect("a refused one leaves nothing behind");
+        assert!(tenants.enter(one, 0).is_none(), "too many requests");
+        assert!(tenants.enter(two, 1000).is_some(), "alone, any size fits");
+        drop((first, second));
+        assert!(tenants.enter(one, 100).is_some());
+    }
+}

@@ -1,0 +1,100 @@
+//! Who sends a request: the one place where a tenant, a client's name and its trace are told from headers.
+
+use std::sync::Arc;
+
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use tribunal_types::{NamespaceId, Roles};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use tribunal_service::Principal;
+
+/// Header by which a client names itself to rules that are fair between clients.
+pub const CLIENT_HEADER: &str = "tribunal-client";
+
+/// Who sent a transaction, and how: everything about it that is not in its body.
+#[derive(Clone, Debug, Default)]
+pub struct CallerContext {
+    /// Tenant.
+    pub namespace: NamespaceId,
+    /// Hash of the client's name.
+    pub origin: u64,
+    /// W3C `traceparent`.
+    pub traceparent: Option<String>,
+}
+
+/// Returns the tenant of a request: the caller's. Where nobody has to say who it is, there is one tenant.
+#[must_use]
+pub fn tenant(parts: &Parts) -> NamespaceId {
+    parts.extensions.get::<Arc<Principal>>().map_or(NamespaceId(0), |principal| principal.namespace)
+}
+
+/// Returns who asks. Where nobody has to say who it is, everybody may do everything.
+#[must_use]
+pub fn principal(parts: &Parts) -> Arc<Principal> {
+    parts.extensions.get::<Arc<Principal>>().cloned().unwrap_or_else(|| {
+        let (namespace_name, name) = ("default".to_owned(), "anonymous".to_owned());
+        Arc::new(Principal { namespace: NamespaceId(0), namespace_name, roles: Roles::ALL, name })
+    })
+}
+
+/// Bytes of a name that is kept.
+const NAME_BYTES_MAX: usize = 128;
+
+/// Returns who asks, for people who read about it later.
+#[must_use]
+pub fn client_name(parts: &Parts) -> String {
+    if let Some(known) = parts.extensions.get::<Arc<Principal>>() {
+        return known.name.clone();
+    }
+    let name = parts.headers.get(CLIENT_HEADER).and_then(|name| name.to_str().ok());
+    name.map_or_else(|| "anonymous".to_owned(), |name| name.chars().take(NAME_BYTES_MAX).collect())
+}
+
+/// Returns everything about a transaction that is told outside of its body.
+#[must_use]
+pub fn caller(parts: &Parts) -> CallerContext {
+    CallerContext { namespace: tenant(parts), origin: origin(parts), traceparent: traceparent(&parts.headers) }
+}
+
+/// Returns what tells clients apart for rules that are fair between them.
+fn origin(parts: &Parts) -> u64 {
+    match (parts.headers.get(CLIENT_HEADER), parts.extensions.get::<Arc<Principal>>()) {
+        // Seeded by the tenant: nobody is another tenant's client by taking its name.
+        (Some(name), _) => xxh3_64_with_seed(name.as_bytes(), u64::from(tenant(parts).0)),
+        (None, Some(known)) => xxh3_64(known.name.as_bytes()),
+        (None, None) => 0,
+    }
+}
+
+/// Returns the W3C `traceparent`, if it is one: version, 16-byte trace id, 8-byte parent id and flags in hex.
+fn traceparent(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get("traceparent")?.to_str().ok()?;
+    let lengths = [2, 32, 16, 2];
+    let mut fields = text.split('-');
+    let well_formed = lengths.iter().all(|length| {
+        fields.next().is_some_and(|field| {
+            field.len() == *length && field.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        })
+    });
+    (well_formed && fields.next().is_none() && !text.starts_with("ff")).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_traceparents_count() {
+        let of = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("traceparent", text.parse().unwrap());
+            traceparent(&headers)
+        };
+        let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert_eq!(of(good).as_deref(), Some(good));
+        for bad in ["", "00", "00-xyz", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"] {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
+}

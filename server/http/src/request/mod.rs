@@ -1,0 +1,9 @@
+//! What comes in: bodies, paths, queries and headers become the domain's types, or field errors.
+
+pub mod body;
+pub mod body_hash;
+pub mod caller;
+pub mod content_negotiation;
+pub mod json;
+pub mod query;
+pub mod txn_body;

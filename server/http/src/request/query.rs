@@ -1,0 +1,229 @@
+//! Query strings and path segments: percent-decoding to bytes, and all errors at once.
+
+use std::borrow::Cow;
+use std::str;
+
+use percent_encoding::percent_decode_str;
+use tribunal_types::limits::{KEY_BYTES_MAX, WAIT_MS_MAX};
+use tribunal_types::{StoreId, TxnId};
+
+use crate::request::json::decimal;
+use crate::request::txn_body::{shown, txn_id};
+use crate::response::field_error::{Code, FieldErrors};
+use crate::response::problem::ProblemResponse;
+use tribunal_service::{Catalog, Session};
+
+/// A query string that is being read.
+pub struct Query<'a> {
+    pairs: Vec<(&'a str, Cow<'a, [u8]>)>,
+    errors: FieldErrors,
+}
+
+impl<'a> Query<'a> {
+    /// Splits a query string whose parameters may be `names`.
+    #[must_use]
+    pub fn new(query: Option<&'a str>, names: &[&str]) -> Self {
+        let mut read = Query { pairs: Vec::new(), errors: FieldErrors::default() };
+        for pair in query.unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let pointer = format!("?{}", shown(name));
+            if !names.contains(&name) {
+                read.errors.add(Code::UnknownParameter, pointer, format!("parameters here are {}", names.join(", ")));
+            } else if read.pairs.iter().any(|(known, _)| *known == name) {
+                read.errors.add(Code::BadParameter, pointer, "is there twice");
+            } else {
+                read.pairs.push((name, decoded(value)));
+            }
+        }
+        read
+    }
+
+    /// Notes a fault of a parameter.
+    pub fn error(&mut self, code: Code, name: &str, detail: impl Into<String>) {
+        self.errors.add(code, format_args!("?{name}"), detail);
+    }
+
+    /// Returns a parameter's bytes.
+    #[must_use]
+    pub fn bytes(&self, name: &str) -> Option<&[u8]> {
+        self.pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_ref())
+    }
+
+    /// Returns a parameter's text.
+    pub fn text(&mut self, name: &str) -> Option<String> {
+        match str::from_utf8(self.bytes(name)?) {
+            Ok(text) => Some(text.to_owned()),
+            Err(_) => {
+                self.error(Code::InvalidUtf8, name, "is not UTF-8");
+                None
+            }
+        }
+    }
+
+    /// Returns a number, `default` if it is not given.
+    pub fn number(&mut self, name: &str, default: u64, max: u64) -> u64 {
+        let Some(text) = self.text(name) else { return default };
+        match decimal(&text).filter(|number| *number <= max) {
+            Some(number) => number,
+            None => {
+                self.error(Code::BadNumber, name, format!("must be a decimal number up to {max}"));
+                default
+            }
+        }
+    }
+
+    /// Returns how many items a page may have, at least one; `default` if it is not given.
+    pub fn limit(&mut self, default: usize, max: usize) -> usize {
+        let number = self.number("limit", default as u64, max as u64);
+        if number == 0 {
+            self.error(Code::BadNumber, "limit", format!("must be a decimal number from 1 to {max}"));
+        }
+        usize::try_from(number).unwrap_or(max)
+    }
+
+    /// Returns how long to wait, milliseconds.
+    pub fn wait_ms(&mut self) -> u64 {
+        self.number("wait_ms", 0, WAIT_MS_MAX)
+    }
+
+    /// Returns a truth value; false if it is not given.
+    pub fn flag(&mut self, name: &str) -> bool {
+        match self.bytes(name) {
+            None | Some(b"false" | b"0") => false,
+            Some(b"" | b"true" | b"1") => true,
+            Some(_) => {
+                self.error(Code::BadParameter, name, "must be true or false");
+                false
+            }
+        }
+    }
+
+    /// Returns a key; empty if it is not given.
+    pub fn key(&mut self, name: &str) -> Vec<u8> {
+        let key = self.bytes(name).unwrap_or_default().to_vec();
+        if key.len() > KEY_BYTES_MAX {
+            self.error(Code::KeyTooLong, name, format!("{} bytes, {KEY_BYTES_MAX} is the limit", key.len()));
+        }
+        key
+    }
+
+    /// Returns the store that must be named.
+    pub fn store(&mut self, catalog: &Catalog, namespace: tribunal_types::NamespaceId) -> StoreId {
+        let Some(name) = self.text("store") else {
+            if self.bytes("store").is_none() {
+                self.error(Code::MissingField, "store", "names the store");
+            }
+            return StoreId::default();
+        };
+        match catalog.store(namespace, &name) {
+            Some(spec) => spec.id,
+            None => {
+                self.error(Code::UnknownStore, "store", format!("there is no store \"{}\"", shown(&name)));
+                StoreId::default()
+            }
+        }
+    }
+
+    /// Ends the reading.
+    ///
+    /// # Errors
+    /// If there was any fault.
+    pub fn finish(self) -> Result<(), ProblemResponse> {
+        if self.errors.is_empty() { Ok(()) } else { Err(ProblemResponse::of_errors(&self.errors)) }
+    }
+}
+
+fn decoded(text: &str) -> Cow<'_, [u8]> {
+    if text.contains('+') {
+        return Cow::Owned(percent_decode_str(&text.replace('+', " ")).collect());
+    }
+    percent_decode_str(text).into()
+}
+
+/// Returns the decoded segment `index` of a path.
+#[must_use]
+pub fn segment(path: &str, index: usize) -> Cow<'_, [u8]> {
+    percent_decode_str(path.split('/').nth(index + 1).unwrap_or("")).into()
+}
+
+/// Returns the transaction id in `/v1/txns/{txn_id}`.
+///
+/// # Errors
+/// 400 if it is no UUIDv7.
+pub fn path_txn_id(path: &str) -> Result<TxnId, ProblemResponse> {
+    let text = path.split('/').nth(3).unwrap_or("");
+    txn_id(text).ok_or_else(|| {
+        ProblemResponse::of_error(Code::BadTxnId, "?txn_id", format!("\"{}\" is no UUIDv7", shown(text)))
+    })
+}
+
+/// Returns the name in `/v1/stores/{store}`.
+///
+/// # Errors
+/// 400 if it is not UTF-8.
+pub fn path_store_name(path: &str) -> Result<String, ProblemResponse> {
+    String::from_utf8(segment(path, 2).into_owned())
+        .map_err(|_| ProblemResponse::of_error(Code::InvalidUtf8, "?store", "is not UTF-8"))
+}
+
+/// Returns the existing store in `/v1/stores/{store}`.
+///
+/// # Errors
+/// 404 if there is none of that name.
+pub fn path_store(
+    path: &str,
+    catalog: &Catalog,
+    namespace: tribunal_types::NamespaceId,
+) -> Result<std::sync::Arc<tribunal_types::StoreSpec>, ProblemResponse> {
+    let name = path_store_name(path)?;
+    catalog.store(namespace, &name).cloned().ok_or_else(|| {
+        ProblemResponse::of_error(Code::UnknownStore, "?store", format!("there is no store \"{}\"", shown(&name)))
+    })
+}
+
+/// Reads a session token.
+#[must_use]
+pub fn session(token: &str) -> Option<Session> {
+    let epoch = tribunal_types::Epoch(decimal(token.strip_prefix("v1-")?)?);
+    (epoch <= tribunal_types::Epoch::MAX).then_some(Session(epoch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_may_be_any_bytes() {
+        assert_eq!(segment("/v1/stores/kv/rows/a%2Fb%FF+", 4).as_ref(), b"a/b\xff+");
+        let mut query = Query::new(Some("start=a%20%00&end=b+c"), &["start", "end"]);
+        assert_eq!((query.key("start"), query.key("end")), (b"a \0".to_vec(), b"b c".to_vec()));
+        assert!(query.finish().is_ok());
+    }
+
+    #[test]
+    fn every_fault_of_a_query_is_told() {
+        let mut query = Query::new(Some("limit=-1&fence=maybe&nonsense=1&limit=2"), &["limit", "fence"]);
+        query.number("limit", 10, 100);
+        query.flag("fence");
+        let problem = query.finish().unwrap_err().body;
+        let pointers: Vec<_> = problem.errors.iter().map(|error| error.pointer.as_str()).collect();
+        assert_eq!(pointers, ["?nonsense", "?limit", "?limit", "?fence"]);
+    }
+
+    #[test]
+    fn a_page_has_at_least_one_item() {
+        for (given, expected) in [("limit=1", Some(1)), ("", Some(10)), ("limit=0", None), ("limit=101", None)] {
+            let mut query = Query::new(Some(given), &["limit"]);
+            let limit = query.limit(10, 100);
+            assert_eq!(query.finish().ok().map(|()| limit), expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn sessions_are_ours_or_nothing() {
+        assert_eq!(session("v1-17").map(|s| s.0.0), Some(17));
+        for bad in ["", "17", "v1-", "v1-x", "v1-9223372036854775808"] {
+            assert_eq!(session(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,626 @@
+//! A commit body, read straight into the flat columns of a [`TxnRequest`].
+//!
+//! One pass over the text; keys and values are copied once, into the arenas. Every fault is noted with its JSON
+//! pointer. A transaction with a fault never leaves this file.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess};
+use serde_json::value::RawValue;
+use tribunal_types::limits::{KEY_BYTES_MAX, OPS_PER_TXN_MAX, RANGES_PER_TXN_MAX, STORES_PER_TXN_MAX, VALUE_BYTES_MAX};
+use tribunal_types::{
+    Epoch, Existence, Isolation, OpKind, Range, Read, RowKey, Span, StoreId, StoreSnapshot, StoreSpec, TxnId,
+    TxnRequest, Version, Write, WriteKind,
+};
+
+use crate::binary::BASE64;
+use crate::request::body_hash::body_hash;
+use crate::request::caller::CallerContext;
+use crate::request::json::{
+    ArraySeed, Entries, EntriesSeed, Fields, Items, ObjectSeed, Scalar, decimal, depth_within_limit, is_integer, scalar,
+};
+use crate::response::field_error::{Code, FieldErrors, Path};
+use tribunal_service::{AckMode, Catalog};
+
+/// Weight of a transaction that names none.
+const PRIORITY_DEFAULT: u8 = 100;
+/// Store of an operation whose store is unknown: it is noted as a fault already.
+const NO_STORE: StoreId = StoreId(u32::MAX);
+/// Row of an operation without a readable key: likewise.
+const NO_ROW: RowKey = RowKey { hi: 0, lo: 0 };
+/// Levels above a value: the document, `writes`, the operation.
+const LEVELS_ABOVE_VALUE: usize = 3;
+/// Rows up to which comparing all pairs beats hashing.
+const PAIRWISE_ROWS_MAX: usize = 24;
+
+const BODY_FIELDS: &[&str] = &["isolation", "snapshots", "reads", "ranges", "writes", "priority", "ack", "epoch"];
+const ITEM_FIELDS: &[&str] =
+    &["isolation", "snapshots", "reads", "ranges", "writes", "priority", "ack", "epoch", "txn_id"];
+const READ_FIELDS: &[&str] = &["store", "key", "version", "key_b64"];
+const RANGE_FIELDS: &[&str] = &["store", "start", "end", "start_b64", "end_b64"];
+const WRITE_FIELDS: &[&str] = &["store", "key", "op", "key_b64", "value_b64", "value"];
+const WRITE_VALUE: usize = 5;
+
+/// A body that was read.
+#[derive(Debug)]
+pub struct ParsedCommit {
+    /// The transaction. To be used only if `errors` is empty.
+    pub txn: TxnRequest,
+    /// When to answer.
+    pub ack: AckMode,
+    /// Everything that is wrong with it.
+    pub errors: FieldErrors,
+}
+
+/// Reads one commit body.
+pub struct TxnSeed<'a> {
+    /// The stores.
+    pub catalog: &'a Catalog,
+    /// Who posts.
+    pub caller: &'a CallerContext,
+    /// The id, if the body has none of its own (`txn_id` belongs to batch items only).
+    pub id: Option<TxnId>,
+    /// Where the body is in its document.
+    pub at: Path<'a>,
+    /// Length of the text, or a guess: sizes the arenas.
+    pub bytes_hint: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for TxnSeed<'_> {
+    type Value = ParsedCommit;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<ParsedCommit, D::Error> {
+        let mut draft = Draft::new(&self);
+        let seen = ObjectSeed { fields: &mut draft, at: self.at }.deserialize(deserializer)?;
+        draft.finish(self.at, seen);
+        Ok(ParsedCommit { txn: draft.txn, ack: draft.ack, errors: draft.errors })
+    }
+}
+
+struct Draft<'c> {
+    catalog: &'c Catalog,
+    last_store: Option<&'c Arc<StoreSpec>>,
+    txn: TxnRequest,
+    ack: AckMode,
+    snapshots_given: bool,
+    id_in_body: bool,
+    declared_store: bool,
+    ops: usize,
+    errors: FieldErrors,
+}
+
+impl<'c> Draft<'c> {
+    fn new(seed: &TxnSeed<'c>) -> Self {
+        let txn = TxnRequest {
+            id: seed.id.unwrap_or_default(),
+            namespace: seed.caller.namespace,
+            priority: PRIORITY_DEFAULT,
+            origin: seed.caller.origin,
+            traceparent: seed.caller.traceparent.clone(),
+            reads: Vec::with_capacity(8),
+            writes: Vec::with_capacity(8),
+            keys: Vec::with_capacity(seed.bytes_hint / 4),
+            values: Vec::with_capacity(seed.bytes_hint / 2),
+            ..TxnRequest::default()
+        };
+        Draft {
+            catalog: seed.catalog,
+            last_store: None,
+            txn,
+            ack: AckMode::Durable,
+            snapshots_given: false,
+            id_in_body: seed.id.is_none(),
+            declared_store: false,
+            ops: 0,
+            errors: FieldErrors::default(),
+        }
+    }
+
+    fn store(&mut self, name: &str, at: Path<'_>) -> Option<&'c Arc<StoreSpec>> {
+        if let Some(last) = self.last_store
+            && last.name == name
+        {
+            return Some(last);
+        }
+        let found = self.catalog.store(self.txn.namespace, name);
+        match found {
+            Some(spec) => {
+                self.declared_store |= spec.existence == Existence::Declared;
+                self.last_store = found;
+            }
+            None => self.errors.add(Code::UnknownStore, at, format!("there is no store \"{}\"", shown(name))),
+        }
+        found
+    }
+
+    /// Copies a key into the arena. `plain` and `b64` are the two ways to post it.
+    fn key(&mut self, plain: Text<'_>, b64: Text<'_>, names: (&str, &str), at: Path<'_>) -> Option<Span> {
+        let span = match (plain, b64) {
+            (Text::Absent, Text::Absent) => {
+                self.errors.add(Code::MissingField, at.field(names.0), format!("{} or {}", names.0, names.1));
+                return None;
+            }
+            (Text::Absent, Text::Given(coded)) => {
+                let start = self.txn.keys.len();
+                if BASE64.decode_vec(coded.as_bytes(), &mut self.txn.keys).is_err() {
+                    self.txn.keys.truncate(start);
+                    self.errors.add(Code::BadBase64, at.field(names.1), "is not base64");
+                    return None;
+                }
+                let length = self.txn.keys.len() - start;
+                Span { at: u32::try_from(start).ok()?, len: u32::try_from(length).ok()? }
+            }
+            (Text::Given(key), Text::Absent) => Span::push(&mut self.txn.keys, key.as_bytes()),
+            (Text::Faulty, _) | (_, Text::Faulty) => return None,
+            (Text::Given(_), Text::Given(_)) => {
+                let detail = format!("{} excludes {}", names.0, names.1);
+                self.errors.add(Code::ExclusiveFields, at.field(names.1), detail);
+                return None;
+            }
+        };
+        if span.len as usize > KEY_BYTES_MAX {
+            let detail = format!("{} bytes, {KEY_BYTES_MAX} is the limit", span.len);
+            self.errors.add(Code::KeyTooLong, at.field(names.0), detail);
+            return None;
+        }
+        Some(span)
+    }
+
+    fn row_key(&mut self, op: &mut Slots<'_>, b64: usize, at: Path<'_>) -> Option<Span> {
+        let span = self.key(op.take(1), op.take(b64), ("key", "key_b64"), at)?;
+        if span.len == 0 {
+            self.errors.add(Code::EmptyKey, at.field("key"), "a key has at least one byte");
+            return None;
+        }
+        Some(span)
+    }
+
+    fn row(&self, store: StoreId, key: Option<Span>) -> RowKey {
+        match key {
+            Some(span) if store != NO_STORE => self.catalog.row(self.txn.namespace, store, span.of(&self.txn.keys)),
+            _ => NO_ROW,
+        }
+    }
+
+    fn add_read(&mut self, mut op: Slots<'_>, at: Path<'_>) {
+        let store = self.store_of(&mut op, at).map_or(NO_STORE, |spec| spec.id);
+        let key = self.row_key(&mut op, 3, at);
+        let seen = match op.take(2) {
+            Text::Given(text) => {
+                let version = decimal(&text).and_then(Version::from_bits);
+                if version.is_none() {
+                    let detail = "must be a version as served: a positive decimal number below 2^63";
+                    self.errors.add(Code::BadNumber, at.field("version"), detail);
+                }
+                version
+            }
+            Text::Absent | Text::Faulty => None,
+        };
+        let row = self.row(store, key);
+        self.txn.reads.push(Read { row, seen, store, key: key.unwrap_or_default() });
+    }
+
+    fn store_of(&mut self, op: &mut Slots<'_>, at: Path<'_>) -> Option<&'c Arc<StoreSpec>> {
+        match op.take(0) {
+            Text::Given(name) => self.store(&name, at.field("store")),
+            Text::Absent => {
+                self.errors.add(Code::MissingField, at.field("store"), "names the store");
+                None
+            }
+            Text::Faulty => None,
+        }
+    }
+
+    fn add_range(&mut self, mut op: Slots<'_>, at: Path<'_>) {
+        let store = self.store_of(&mut op, at).map_or(NO_STORE, |spec| spec.id);
+        let mut bound = |draft: &mut Self, plain: usize, b64: usize, names| {
+            let (plain, b64) = (op.take(plain), op.take(b64));
+            if matches!((&plain, &b64), (Text::Absent, Text::Absent)) {
+                return Some(Span::default());
+            }
+            draft.key(plain, b64, names, at)
+        };
+        let start = bound(self, 1, 3, ("start", "start_b64"));
+        let end = bound(self, 2, 4, ("end", "end_b64"));
+        let (Some(start), Some(end)) = (start, end) else {
+            self.txn.ranges.push(Range { store, start: Span::default(), end: Span::default() });
+            return;
+        };
+        if end.len > 0 && start.of(&self.txn.keys) >= end.of(&self.txn.keys) {
+            self.errors.add(Code::EmptyRange, at.field("end"), "must lie behind start");
+        }
+        self.txn.ranges.push(Range { store, start, end });
+    }
+
+    fn add_write(&mut self, mut op: Slots<'_>, at: Path<'_>) {
+        let spec = self.store_of(&mut op, at);
+        let store = spec.map_or(NO_STORE, |spec| spec.id);
+        let key = self.row_key(&mut op, 3, at);
+        let kind = match op.take(2) {
+            Text::Given(name) => {
+                let kind = WriteKind::ALL.into_iter().find(|kind| kind.name() == name);
+                if kind.is_none() {
+                    let detail = format!("\"{}\" is none of insert, update, put, delete, add", shown(&name));
+                    self.errors.add(Code::UnknownOp, at.field("op"), detail);
+                }
+                kind
+            }
+            Text::Absent => {
+                self.errors.add(Code::MissingField, at.field("op"), "insert, update, put, delete or add");
+                None
+            }
+            Text::Faulty => None,
+        };
+        let (value, integer) = match kind {
+            Some(kind) => self.value(kind, &mut op, at),
+            None => (Span::default(), false),
+        };
+        if kind == Some(WriteKind::Add) && spec.is_some_and(|spec| !spec.transactional) {
+            let detail = "this store does not apply records exactly once, so it takes no add";
+            self.errors.add(Code::AddUnsupported, at.field("op"), detail);
+        }
+        let row = self.row(store, key);
+        let kind = kind.unwrap_or(WriteKind::Put);
+        self.txn.writes.push(Write { row, store, key: key.unwrap_or_default(), value, kind, integer });
+    }
+
+    fn value(&mut self, kind: WriteKind, op: &mut Slots<'_>, at: Path<'_>) -> (Span, bool) {
+        let nothing = (Span::default(), false);
+        let coded = op.take(4);
+        match (kind, op.value, &coded) {
+            (WriteKind::Delete, None, Text::Absent) => nothing,
+            (WriteKind::Delete, ..) => {
+                self.errors.add(Code::ExclusiveFields, at.field("value"), "a delete has no value");
+                nothing
+            }
+            (_, None, Text::Absent) => {
+                self.errors.add(Code::MissingField, at.field("value"), format!("{} needs a value", kind.name()));
+                nothing
+            }
+            (_, Some(raw), Text::Absent) => self.json_value(kind, raw.get(), at),
+            (WriteKind::Add, None, Text::Given(_)) => {
+                self.errors.add(Code::NotAnInteger, at.field("value_b64"), "add needs an integer");
+                nothing
+            }
+            (_, None, Text::Given(coded)) => (self.binary_value(coded, at), false),
+            (_, None, Text::Faulty) => nothing,
+            (_, Some(_), _) => {
+                self.errors.add(Code::ExclusiveFields, at.field("value_b64"), "value excludes value_b64");
+                nothing
+            }
+        }
+    }
+
+    fn json_value(&mut self, kind: WriteKind, json: &str, at: Path<'_>) -> (Span, bool) {
+        if json.len() > VALUE_BYTES_MAX {
+            let detail = format!("{} bytes, {VALUE_BYTES_MAX} is the limit", json.len());
+            self.errors.add(Code::ValueTooLarge, at.field("value"), detail);
+        }
+        if !depth_within_limit(json, LEVELS_ABOVE_VALUE) {
+            self.errors.add(Code::TooDeep, at.field("value"), "nested deeper than 64 levels");
+        }
+        let integer = is_integer(json);
+        if kind == WriteKind::Add && !integer {
+            self.errors.add(Code::NotAnInteger, at.field("value"), "add needs an integer within 64 bits");
+        }
+        (Span::push(&mut self.txn.values, json.as_bytes()), integer)
+    }
+
+    /// Keeps binary as the JSON object `{"$b64":"..."}`, so that every value in the log is JSON.
+    fn binary_value(&mut self, coded: &str, at: Path<'_>) -> Span {
+        let Ok(bytes) = BASE64.decode(coded) else {
+            self.errors.add(Code::BadBase64, at.field("value_b64"), "is not base64");
+            return Span::default();
+        };
+        let json = format!("{{\"$b64\":\"{}\"}}", BASE64.encode(bytes));
+        if json.len() > VALUE_BYTES_MAX {
+            let detail = format!("{} bytes in base64, {VALUE_BYTES_MAX} is the limit", json.len());
+            self.errors.add(Code::ValueTooLarge, at.field("value_b64"), detail);
+        }
+        Span::push(&mut self.txn.values, json.as_bytes())
+    }
+
+    fn finish(&mut self, at: Path<'_>, seen: Option<u32>) {
+        let Some(seen) = seen else { return };
+        let id_bit = 1 << (ITEM_FIELDS.len() - 1);
+        if self.id_in_body && seen & id_bit == 0 {
+            self.errors.add(Code::MissingField, at.field("txn_id"), "a UUIDv7");
+        }
+        if self.ops > OPS_PER_TXN_MAX {
+            let detail = format!("{} operations, {OPS_PER_TXN_MAX} is the limit", self.ops);
+            self.errors.add(Code::TooMany, at, detail);
+        }
+        self.check_duplicates(at);
+        self.check_snapshots(at);
+        self.txn.snapshots.sort_unstable_by_key(|snapshot| snapshot.store);
+        if self.errors.is_empty() {
+            self.txn.body_hash = body_hash(&self.txn);
+        }
+    }
+
+    fn check_duplicates(&mut self, at: Path<'_>) {
+        let errors = &mut self.errors;
+        note_duplicates(self.txn.reads.iter().map(|read| read.row), at.field("reads"), errors);
+        note_duplicates(self.txn.writes.iter().map(|write| write.row), at.field("writes"), errors);
+    }
+
+    fn check_snapshots(&mut self, at: Path<'_>) {
+        if self.snapshots_given {
+            let txn = &self.txn;
+            let named = |store: StoreId| store == NO_STORE || txn.snapshots.iter().any(|s| s.store == store);
+            let mut unnamed = |list: &str, index: usize, store: StoreId| {
+                if !named(store) {
+                    let list = at.field(list);
+                    let op = list.item(index);
+                    let detail = "snapshots names other stores, but not this one";
+                    self.errors.add(Code::StoreNotNamed, op.field("store"), detail);
+                }
+            };
+            txn.reads.iter().enumerate().for_each(|(i, op)| unnamed("reads", i, op.store));
+            txn.ranges.iter().enumerate().for_each(|(i, op)| unnamed("ranges", i, op.store));
+            txn.writes.iter().enumerate().for_each(|(i, op)| unnamed("writes", i, op.store));
+            return;
+        }
+        let why = if !self.txn.ranges.is_empty() {
+            "a transaction with ranges must tell its snapshots"
+        } else if self.txn.isolation == Isolation::Snapshot && !self.txn.reads.is_empty() {
+            "reads at level snapshot must tell their snapshots"
+        } else if self.declared_store {
+            "a transaction on a declared store must tell its snapshots"
+        } else {
+            return;
+        };
+        self.errors.add(Code::SnapshotRequired, at.field("snapshots"), why);
+    }
+
+    fn word<T: Copy>(&mut self, found: Scalar<'_>, at: Path<'_>, choices: &[(&str, T)]) -> Option<T> {
+        let text = found.text(at, &mut self.errors)?;
+        let choice = choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice);
+        if choice.is_none() {
+            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+            let detail = format!("\"{}\" is none of {}", shown(&text), names.join(", "));
+            self.errors.add(Code::UnknownValue, at, detail);
+        }
+        choice
+    }
+
+    fn epoch(&mut self, found: Scalar<'_>, at: Path<'_>) -> Option<Epoch> {
+        let text = found.text(at, &mut self.errors)?;
+        let epoch = decimal(&text).map(Epoch).filter(|epoch| *epoch <= Epoch::MAX);
+        if epoch.is_none() {
+            self.errors.add(Code::BadNumber, at, "must be an epoch as served: a decimal number below 2^43");
+        }
+        epoch
+    }
+}
+
+impl<'de> Fields<'de> for Draft<'_> {
+    fn names(&self) -> &'static [&'static str] {
+        if self.id_in_body { ITEM_FIELDS } else { BODY_FIELDS }
+    }
+
+    fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
+        match index {
+            0 => {
+                let levels = Isolation::ALL.map(|level| (level.name(), level));
+                if let Some(level) = self.word(scalar(map)?, at, &levels) {
+                    self.txn.isolation = level;
+                }
+            }
+            1 => {
+                self.snapshots_given = true;
+                map.next_value_seed(EntriesSeed { entries: &mut Snapshots { draft: self }, at })?;
+            }
+            2..=4 => {
+                let kind = [OpKind::Read, OpKind::Range, OpKind::Write][index - 2];
+                map.next_value_seed(ArraySeed { items: &mut Ops { draft: self, kind }, at })?;
+            }
+            5 => {
+                let priority = scalar(map)?.small(255, at, &mut self.errors);
+                self.txn.priority = priority.and_then(|p| u8::try_from(p).ok()).unwrap_or(PRIORITY_DEFAULT);
+            }
+            6 => {
+                let modes = [("durable", AckMode::Durable), ("applied", AckMode::Applied)];
+                self.ack = self.word(scalar(map)?, at, &modes).unwrap_or_default();
+            }
+            7 => self.txn.start = self.epoch(scalar(map)?, at),
+            _ => {
+                if let Some(text) = scalar(map)?.text(at, &mut self.errors) {
+                    match txn_id(&text) {
+                        Some(id) => self.txn.id = id,
+                        None => self.errors.add(Code::BadTxnId, at, "must be a UUIDv7"),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        &mut self.errors
+    }
+}
+
+/// Parses a transaction id: a UUIDv7 in its 36-character form.
+#[must_use]
+pub fn txn_id(text: &str) -> Option<TxnId> {
+    if text.len() != 36 {
+        return None;
+    }
+    let id = TxnId(uuid::Uuid::try_parse_ascii(text.as_bytes()).ok()?.into_bytes());
+    id.is_v7().then_some(id)
+}
+
+/// Cuts what a client sent to a length that is good to show.
+#[must_use]
+pub fn shown(text: &str) -> String {
+    const SHOWN_CHARS_MAX: usize = 80;
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn note_duplicates(rows: impl ExactSizeIterator<Item = RowKey> + Clone, list: Path<'_>, errors: &mut FieldErrors) {
+    thread_local! {
+        static SEEN: RefCell<HashSet<RowKey>> = RefCell::default();
+    }
+    let mut note = |index: usize| {
+        let op = list.item(index);
+        errors.add(Code::DuplicateRow, op.field("key"), "this row is in the list already");
+    };
+    if rows.len() <= PAIRWISE_ROWS_MAX {
+        for (index, row) in rows.clone().enumerate() {
+            if row != NO_ROW && rows.clone().take(index).any(|earlier| earlier == row) {
+                note(index);
+            }
+        }
+        return;
+    }
+    SEEN.with_borrow_mut(|seen| {
+        seen.clear();
+        for (index, row) in rows.enumerate() {
+            if row != NO_ROW && !seen.insert(row) {
+                note(index);
+            }
+        }
+    });
+}
+
+/// A text field of an operation.
+#[derive(Debug, Default)]
+enum Text<'de> {
+    #[default]
+    Absent,
+    Given(Cow<'de, str>),
+    /// It is no string; noted already.
+    Faulty,
+}
+
+/// The fields of one operation as they come, in the order of its `*_FIELDS`.
+struct Slots<'de> {
+    texts: [Text<'de>; 5],
+    value: Option<&'de RawValue>,
+}
+
+impl<'de> Slots<'de> {
+    fn take(&mut self, index: usize) -> Text<'de> {
+        std::mem::take(&mut self.texts[index])
+    }
+}
+
+struct Op<'de, 'f> {
+    names: &'static [&'static str],
+    slots: Slots<'de>,
+    errors: &'f mut FieldErrors,
+}
+
+impl<'de> Fields<'de> for Op<'de, '_> {
+    fn names(&self) -> &'static [&'static str] {
+        self.names
+    }
+
+    fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
+        if index == WRITE_VALUE {
+            self.slots.value = Some(map.next_value()?);
+        } else {
+            self.slots.texts[index] = scalar(map)?.text(at, self.errors).map_or(Text::Faulty, Text::Given);
+        }
+        Ok(())
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        self.errors
+    }
+}
+
+struct OpSeed<'a> {
+    names: &'static [&'static str],
+    at: Path<'a>,
+    errors: &'a mut FieldErrors,
+}
+
+impl<'de> DeserializeSeed<'de> for OpSeed<'_> {
+    type Value = Option<Slots<'de>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        let slots = Slots { texts: Default::default(), value: None };
+        let mut op = Op { names: self.names, slots, errors: self.errors };
+        let seen = ObjectSeed { fields: &mut op, at: self.at }.deserialize(deserializer)?;
+        Ok(seen.map(|_| op.slots))
+    }
+}
+
+/// The operations of one list.
+struct Ops<'a, 'c> {
+    draft: &'a mut Draft<'c>,
+    kind: OpKind,
+}
+
+impl<'de> Items<'de> for Ops<'_, '_> {
+    fn item<A: SeqAccess<'de>>(&mut self, at: Path<'_>, index: usize, seq: &mut A) -> Result<bool, A::Error> {
+        let too_many = match self.kind {
+            OpKind::Range => index >= RANGES_PER_TXN_MAX,
+            OpKind::Read | OpKind::Write => self.draft.ops >= OPS_PER_TXN_MAX,
+        };
+        if too_many {
+            if seq.next_element::<IgnoredAny>()?.is_none() {
+                return Ok(false);
+            }
+            self.draft.ops += 1;
+            if self.kind == OpKind::Range && index == RANGES_PER_TXN_MAX {
+                let detail = format!("{RANGES_PER_TXN_MAX} ranges is the limit");
+                self.draft.errors.add(Code::TooMany, at, detail);
+            }
+            return Ok(true);
+        }
+        let names = match self.kind {
+            OpKind::Read => READ_FIELDS,
+            OpKind::Range => RANGE_FIELDS,
+            OpKind::Write => WRITE_FIELDS,
+        };
+        let Some(slots) = seq.next_element_seed(OpSeed { names, at, errors: &mut self.draft.errors })? else {
+            return Ok(false);
+        };
+        self.draft.ops += 1;
+        let slots = slots.unwrap_or(Slots { texts: [const { Text::Faulty }; 5], value: None });
+        match self.kind {
+            OpKind::Read => self.draft.add_read(slots, at),
+            OpKind::Range => self.draft.add_range(slots, at),
+            OpKind::Write => self.draft.add_write(slots, at),
+        }
+        Ok(true)
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        &mut self.draft.errors
+    }
+}
+
+/// The snapshots by store.
+struct Snapshots<'a, 'c> {
+    draft: &'a mut Draft<'c>,
+}
+
+impl<'de> Entries<'de> for Snapshots<'_, '_> {
+    fn entry<A: MapAccess<'de>>(&mut self, name: &str, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
+        let epoch = self.draft.epoch(scalar(map)?, at);
+        let Some(spec) = self.draft.store(name, at) else { return Ok(()) };
+        if self.draft.txn.snapshots.iter().any(|snapshot| snapshot.store == spec.id) {
+            self.draft.errors.add(Code::DuplicateField, at, "is there twice");
+        } else if self.draft.txn.snapshots.len() == STORES_PER_TXN_MAX {
+            self.draft.errors.add(Code::TooMany, at, format!("{STORES_PER_TXN_MAX} stores is the limit"));
+        } else {
+            self.draft.txn.snapshots.push(StoreSnapshot { store: spec.id, at: epoch.unwrap_or_default() });
+        }
+        Ok(())
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        &mut self.draft.errors
+    }
+}

@@ -1,0 +1,55 @@
+//! The body of an answer that is still being written when its handler is done, a followed log above all: it keeps its
+//! request's place among the tenant's, and it breaks off when its reader would not be let in any more.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::{Frame, SizeHint};
+
+use crate::quota::Permit;
+use tribunal_service::Service;
+
+/// How old the knowledge that the reader may read can be.
+const KNOWN_FOR: Duration = Duration::from_secs(1);
+
+struct AdmittedBody {
+    body: Body,
+    _permit: Permit,
+    service: Arc<Service>,
+    token: String,
+    known_at: Instant,
+}
+
+/// Makes the body of an answer to whoever has this token.
+pub fn admitted(body: Body, permit: Permit, service: Arc<Service>, token: String) -> Body {
+    Body::new(AdmittedBody { body, _permit: permit, service, token, known_at: Instant::now() })
+}
+
+impl HttpBody for AdmittedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        // Behind the wait for it: a key may have been revoked meanwhile.
+        if frame.is_some() && this.known_at.elapsed() >= KNOWN_FOR {
+            if let Err(reason) = this.service.keys.authenticate(&this.token) {
+                return Poll::Ready(Some(Err(axum::Error::new(reason))));
+            }
+            this.known_at = Instant::now();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,240 @@
+//! FieldErrors of a request, all of them: code, JSON pointer, words for people.
+//!
+//! Collecting never fails and is bounded: behind the hundredth fault only the number counts.
+
+use std::fmt;
+
+/// FieldErrors listed in one answer. More are counted, not listed.
+const LISTED_MAX: usize = 100;
+
+/// What is wrong, for programs. Each code has one HTTP status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// Not JSON.
+    MalformedJson,
+    /// Not UTF-8.
+    InvalidUtf8,
+    /// Another JSON type than this field has.
+    WrongType,
+    /// A field that does not exist here.
+    UnknownField,
+    /// A field that is there twice.
+    DuplicateField,
+    /// A field that must be there.
+    MissingField,
+    /// Two fields of which one must be chosen.
+    ExclusiveFields,
+    /// An operation that does not exist.
+    UnknownOp,
+    /// A word that is none of the choices.
+    UnknownValue,
+    /// Not the decimal number that it must be.
+    BadNumber,
+    /// Not base64.
+    BadBase64,
+    /// Not a UUIDv7.
+    BadTxnId,
+    /// A token that this service never gave.
+    BadSession,
+    /// A query parameter that cannot be read.
+    BadParameter,
+    /// A query parameter that does not exist here.
+    UnknownParameter,
+    /// A name that no store may have.
+    BadName,
+    /// Not the URL of a receiver.
+    BadUrl,
+    /// A secret that is too short or too long.
+    BadSecret,
+    /// Snapshots may not be left out here.
+    SnapshotRequired,
+    /// Nested too deep.
+    TooDeep,
+    /// No such store in the namespace.
+    UnknownStore,
+    /// Too many operations, ranges, stores or transactions.
+    TooMany,
+    /// A key above its limit.
+    KeyTooLong,
+    /// A value above its limit.
+    ValueTooLarge,
+    /// A key without a byte.
+    EmptyKey,
+    /// A row that is there twice.
+    DuplicateRow,
+    /// A value that must be an integer.
+    NotAnInteger,
+    /// The store takes no `add`.
+    AddUnsupported,
+    /// A range that contains nothing.
+    EmptyRange,
+    /// A store that `snapshots` does not name.
+    StoreNotNamed,
+}
+
+impl Code {
+    /// Returns the code's name and status.
+    #[must_use]
+    pub const fn parts(self) -> (&'static str, u16) {
+        match self {
+            Code::MalformedJson => ("malformed_json", 400),
+            Code::InvalidUtf8 => ("invalid_utf8", 400),
+            Code::WrongType => ("wrong_type", 400),
+            Code::UnknownField => ("unknown_field", 400),
+            Code::DuplicateField => ("duplicate_field", 400),
+            Code::MissingField => ("missing_field", 400),
+            Code::ExclusiveFields => ("exclusive_fields", 400),
+            Code::UnknownOp => ("unknown_op", 400),
+            Code::UnknownValue => ("unknown_value", 400),
+            Code::BadNumber => ("bad_number", 400),
+            Code::BadBase64 => ("bad_base64", 400),
+            Code::BadTxnId => ("bad_txn_id", 400),
+            Code::BadSession => ("bad_session", 400),
+            Code::BadParameter => ("bad_parameter", 400),
+            Code::UnknownParameter => ("unknown_parameter", 400),
+            Code::BadName => ("bad_name", 400),
+            Code::BadUrl => ("bad_url", 400),
+            Code::BadSecret => ("bad_secret", 400),
+            Code::SnapshotRequired => ("snapshot_required", 400),
+            Code::TooDeep => ("too_deep", 400),
+            Code::UnknownStore => ("unknown_store", 404),
+            Code::TooMany => ("too_many", 413),
+            Code::KeyTooLong => ("key_too_long", 413),
+            Code::ValueTooLarge => ("value_too_large", 413),
+            Code::EmptyKey => ("empty_key", 422),
+            Code::DuplicateRow => ("duplicate_row", 422),
+            Code::NotAnInteger => ("not_an_integer", 422),
+            Code::AddUnsupported => ("add_unsupported", 422),
+            Code::EmptyRange => ("empty_range", 422),
+            Code::StoreNotNamed => ("store_not_named", 422),
+        }
+    }
+}
+
+/// Where in a document something is. Lives on the stack of the parser and is written out only for a fault.
+#[derive(Clone, Copy, Debug)]
+pub enum Path<'a> {
+    /// The whole document.
+    Root,
+    /// A field of an object.
+    Field(&'a Path<'a>, &'a str),
+    /// An item of an array.
+    Item(&'a Path<'a>, usize),
+}
+
+impl Path<'_> {
+    /// Returns the place of a field of the object here.
+    #[must_use]
+    pub fn field<'b>(&'b self, name: &'b str) -> Path<'b> {
+        Path::Field(self, name)
+    }
+
+    /// Returns the place of an item of the array here.
+    #[must_use]
+    pub fn item(&self, index: usize) -> Path<'_> {
+        Path::Item(self, index)
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Root => Ok(()),
+            Path::Field(parent, name) => {
+                write!(f, "{parent}/")?;
+                if name.contains(['~', '/']) {
+                    f.write_str(&name.replace('~', "~0").replace('/', "~1"))
+                } else {
+                    f.write_str(name)
+                }
+            }
+            Path::Item(parent, index) => write!(f, "{parent}/{index}"),
+        }
+    }
+}
+
+/// One fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// What is wrong.
+    pub code: Code,
+    /// Where: a JSON pointer, or `?name` for a query parameter.
+    pub pointer: String,
+    /// For people.
+    pub detail: String,
+}
+
+/// The errors of one document.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldErrors {
+    list: Vec<FieldError>,
+    unlisted: usize,
+}
+
+impl FieldErrors {
+    /// Notes a fault.
+    pub fn add(&mut self, code: Code, pointer: impl fmt::Display, detail: impl Into<String>) {
+        if self.list.len() < LISTED_MAX {
+            self.list.push(FieldError { code, pointer: pointer.to_string(), detail: detail.into() });
+        } else {
+            self.unlisted += 1;
+        }
+    }
+
+    /// Tells whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Returns the listed ones, in the order in which they were found.
+    #[must_use]
+    pub fn list(&self) -> &[FieldError] {
+        &self.list
+    }
+
+    /// Returns how many were found.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.list.len() + self.unlisted
+    }
+}
+
+/// What broke the syntax, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyntaxError {
+    /// For people.
+    pub detail: String,
+    /// From 1.
+    pub line: usize,
+    /// From 1; 0 at the end of an empty line.
+    pub column: usize,
+}
+
+impl From<serde_json::Error> for SyntaxError {
+    fn from(error: serde_json::Error) -> Self {
+        SyntaxError { detail: error.to_string(), line: error.line(), column: error.column() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_escape_what_rfc_6901_escapes() {
+        let writes = Path::Root.field("wri~tes/x");
+        let item = writes.item(3);
+        assert_eq!(item.field("key").to_string(), "/wri~0tes~1x/3/key");
+        assert_eq!(Path::Root.to_string(), "");
+    }
+
+    #[test]
+    fn the_list_is_bounded_and_the_count_is_not() {
+        let mut errors = FieldErrors::default();
+        for index in 0..250 {
+            errors.add(Code::EmptyKey, Path::Root.item(index), "");
+        }
+        assert_eq!((errors.list().len(), errors.count()), (LISTED_MAX, 250));
+    }
+}

@@ -1,0 +1,7 @@
+//! What goes out: decisions and records as JSON, problems, and bodies that are sent as they are made.
+
+pub mod admitted_body;
+pub(crate) mod body_relay;
+pub mod field_error;
+pub mod problem;
+pub mod response_json;

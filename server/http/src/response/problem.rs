@@ -1,0 +1,172 @@
+//! Every answer that is not a decision: `application/problem+json`, made in one place.
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, LINK, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use tribunal_api::{Problem, ProblemError};
+
+use crate::response::field_error::SyntaxError;
+use crate::response::field_error::{Code, FieldErrors};
+use tribunal_service::{Catalog, ServiceError};
+
+/// A request that got no decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProblemResponse {
+    /// The wire form.
+    pub body: Box<Problem>,
+}
+
+impl ProblemResponse {
+    /// Builds a problem that the same request meets again.
+    #[must_use]
+    pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
+        let problem = Problem {
+            kind: "about:blank".to_owned(),
+            title: status.canonical_reason().unwrap_or("Error").to_owned(),
+            status: status.as_u16(),
+            detail: detail.into(),
+            code: code.to_owned(),
+            ..Problem::default()
+        };
+        ProblemResponse { body: Box::new(problem) }
+    }
+
+    /// Says that the same request may work later.
+    #[must_use]
+    pub fn retryable(mut self, retry_after_ms: Option<u64>) -> Self {
+        self.body.retryable = true;
+        self.body.retry_after_ms = retry_after_ms.map(|ms| u32::try_from(ms).unwrap_or(u32::MAX));
+        self
+    }
+
+    /// Builds the problem of a request with these errors. The first one gives the status; it gives the code, too,
+    /// if all agree.
+    #[must_use]
+    pub fn of_errors(errors: &FieldErrors) -> Self {
+        let list = errors.list();
+        let (name, status) = list.first().map_or(Code::MalformedJson, |fault| fault.code).parts();
+        let same = list.iter().all(|fault| fault.code.parts().0 == name);
+        let detail = match list {
+            [only] if only.pointer.is_empty() => only.detail.clone(),
+            [only] => format!("{}: {}", only.pointer, only.detail),
+            _ => format!("{} errors, see errors", errors.count()),
+        };
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+        let mut problem = ProblemResponse::new(status, if same { name } else { "invalid_request" }, detail);
+        problem.body.errors = list
+            .iter()
+            .map(|fault| ProblemError {
+                pointer: fault.pointer.clone(),
+                code: fault.code.parts().0.to_owned(),
+                detail: fault.detail.clone(),
+            })
+            .collect();
+        problem
+    }
+
+    /// Builds the problem of a request with one fault.
+    #[must_use]
+    pub fn of_error(code: Code, pointer: &str, detail: impl Into<String>) -> Self {
+        let mut errors = FieldErrors::default();
+        errors.add(code, pointer, detail);
+        ProblemResponse::of_errors(&errors)
+    }
+
+    /// Builds the problem of text that is no JSON.
+    #[must_use]
+    pub fn of_syntax(malformed: &SyntaxError) -> Self {
+        let mut problem = ProblemResponse::of_error(Code::MalformedJson, "", malformed.detail.clone());
+        problem.body.line = u32::try_from(malformed.line).ok();
+        problem.body.column = u32::try_from(malformed.column).ok();
+        problem
+    }
+
+    /// Builds the problem that says what the node said.
+    #[must_use]
+    pub fn of_service(error: ServiceError, catalog: &Catalog) -> Self {
+        match error {
+            ServiceError::ClientMistake { code, pointer, detail } => {
+                let mut problem = ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail.clone());
+                problem.body.errors = vec![ProblemError { pointer, code: code.to_owned(), detail }];
+                problem
+            }
+            ServiceError::Overloaded { retry_after_ms } => ProblemResponse::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "overloaded",
+                "the queues are full; nothing was taken in",
+            )
+            .retryable(Some(retry_after_ms)),
+            ServiceError::QuotaExceeded { retry_after_ms } => ProblemResponse::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "quota_exceeded",
+                "more is in flight than the quota allows",
+            )
+            .retryable(Some(retry_after_ms)),
+            ServiceError::Unavailable { detail } => {
+                ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).retryable(Some(1000))
+            }
+            ServiceError::OutcomeUnknown { detail } => {
+                ProblemResponse::new(StatusCode::GATEWAY_TIMEOUT, "outcome_unknown", detail).retryable(None)
+            }
+            ServiceError::InFlight => {
+                let detail = "this id waits for its verdict; ask for its status with wait_ms";
+                ProblemResponse::new(StatusCode::CONFLICT, "in_flight", detail).retryable(None)
+            }
+            ServiceError::BodyMismatch => {
+                let detail = "this id was used for another body; a new transaction needs a new id";
+                ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, "body_mismatch", detail)
+            }
+            ServiceError::TxnIdExpired => {
+                let detail = "the time in this id lies outside the window; it is never executed under it";
+                ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, "txn_id_expired", detail)
+            }
+            ServiceError::LogTruncated { oldest } => {
+                let detail = format!("the log starts at {oldest}");
+                let mut problem = ProblemResponse::new(StatusCode::GONE, "log_truncated", detail);
+                problem.body.oldest = Some(oldest.to_string());
+                problem
+            }
+            ServiceError::StateGone { oldest } => {
+                let detail = format!(
+                    "this store is only its log, which starts at {oldest} by now: the state before that is with those \
+                     who read it; a consumer with a checkpoint keeps the log from being truncated too early"
+                );
+                let mut problem = ProblemResponse::new(StatusCode::GONE, "state_gone", detail);
+                problem.body.oldest = Some(oldest.to_string());
+                problem
+            }
+            ServiceError::StoreLagging { store, retry_after_ms } => {
+                let name = catalog.by_id(store).map_or("a store", |spec| spec.name.as_str());
+                let detail = format!("{name} has not applied what this request must see");
+                ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "store_lagging", detail)
+                    .retryable(Some(retry_after_ms))
+            }
+            ServiceError::StoreDetached { store } => {
+                let name = catalog.by_id(store).map_or("a store", |spec| spec.name.as_str());
+                let detail = format!("{name} is detached: its storage held too much of the log back, see its status");
+                ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "store_detached", detail)
+            }
+            ServiceError::NotFound { what } => {
+                ProblemResponse::new(StatusCode::NOT_FOUND, "not_found", format!("there is no {what}"))
+            }
+        }
+    }
+}
+
+impl IntoResponse for ProblemResponse {
+    fn into_response(self) -> Response {
+        let json = serde_json::to_vec(&self.body).unwrap_or_default();
+        let mut response = Response::new(Body::from(json));
+        *response.status_mut() = StatusCode::from_u16(self.body.status).unwrap_or(StatusCode::BAD_REQUEST);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(ms) = self.body.retry_after_ms {
+            headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000)));
+        }
+        if let Some(link) = self.body.state_url.and_then(|url| format!("<{url}>; rel=\"alternate\"").parse().ok()) {
+            headers.insert(LINK, link);
+        }
+        response
+    }
+}

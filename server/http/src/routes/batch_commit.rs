@@ -1,0 +1,224 @@
+//! `POST /v1/txns/batch-commit`: many commits in one request, answers in their order.
+//!
+//! A bad item gets a problem of its own and the others are decided. Only what concerns the request as a whole (syntax
+//! of a JSON document, its size) refuses all.
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess};
+use tribunal_api::{BatchCommitRequest, BatchCommitResponse, Problem};
+use tribunal_types::limits::TXNS_PER_REQUEST_MAX;
+use tribunal_types::{TxnId, TxnRequest};
+
+use crate::app::{App, json_response, refuse, typed_response};
+use crate::request::body::{MediaType, utf8};
+use crate::request::caller::{CallerContext, caller};
+use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, document};
+use crate::request::txn_body::{ParsedCommit, TxnSeed};
+use crate::response::field_error::{Code, FieldErrors, Path};
+use crate::response::problem::ProblemResponse;
+use crate::response::response_json::{JsonWriter, decision, refused};
+use crate::routes::commit::{TRACEPARENT, traceparent_value};
+use tribunal_service::{AckMode, Catalog, Decided, ServiceError};
+
+/// Bytes of an answer that an item is expected to need.
+const ANSWER_BYTES: usize = 256;
+/// Bytes of text that an item of a JSON document is expected to have.
+const ITEM_BYTES: usize = 1024;
+
+/// Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered alike.
+#[utoipa::path(
+    post, path = "/v1/txns/batch-commit", operation_id = "batchCommit", tag = "transactions",
+    request_body(content(
+        (BatchCommitRequest = "application/json"),
+        (String = "application/x-ndjson"),
+    ), description = "The commits; as NDJSON one `BatchTxn` a line"),
+    responses(
+        (status = 200, description = "One answer per commit, in order; as NDJSON one `TxnOutcome` a line", content(
+            (BatchCommitResponse = "application/json"),
+            (String = "application/x-ndjson"),
+        ), headers(
+            ("traceparent" = String, description = "W3C trace context of the span that this request got, if it is traced"),
+        )),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 413, description = "Too large", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "Not taken in", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "No decision was made", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn batch_commit(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, body) = request.into_parts();
+    let (kind, bytes) = app.body(&parts, body, &[MediaType::Json, MediaType::NdJson]).await?;
+    let catalog = app.service.stores.catalog();
+    let text = utf8(&bytes)?;
+    let caller = caller(&parts);
+    let batch = match kind {
+        MediaType::Json => of_document(text, &catalog, &caller)?,
+        MediaType::NdJson | MediaType::Bytes => of_lines(text, &catalog, &caller)?,
+    };
+    let decided = if batch.txns.is_empty() {
+        Vec::new()
+    } else {
+        app.service.txns.commit_many(batch.txns, batch.ack).await.map_err(refuse(&catalog))?
+    };
+    let traceparent = decided.iter().flatten().find_map(traceparent_value);
+    let json = answers(kind, &batch.items, decided, &catalog);
+    let mut response = match kind {
+        MediaType::Json => json_response(StatusCode::OK, json),
+        MediaType::NdJson | MediaType::Bytes => typed_response(StatusCode::OK, "application/x-ndjson", json),
+    };
+    if let Some(traceparent) = traceparent {
+        response.headers_mut().insert(TRACEPARENT, traceparent);
+    }
+    Ok(response)
+}
+
+/// What was parsed: `txns` holds the readable items, `items` all of them.
+#[derive(Default)]
+struct Batch {
+    txns: Vec<TxnRequest>,
+    items: Vec<(TxnId, Option<ProblemResponse>)>,
+    ack: AckMode,
+}
+
+impl Batch {
+    fn add(&mut self, parsed: ParsedCommit) {
+        let id = parsed.txn.id;
+        if parsed.errors.is_empty() {
+            self.ack = self.ack.max(parsed.ack);
+            self.txns.push(parsed.txn);
+            self.items.push((id, None));
+        } else {
+            self.items.push((id, Some(ProblemResponse::of_errors(&parsed.errors))));
+        }
+    }
+}
+
+fn answers(
+    kind: MediaType,
+    items: &[(TxnId, Option<ProblemResponse>)],
+    decided: Vec<Result<Decided, ServiceError>>,
+    catalog: &Catalog,
+) -> Vec<u8> {
+    let mut json = JsonWriter::with_capacity(ANSWER_BYTES * items.len() + 32);
+    if kind == MediaType::Json {
+        json.open(b'{');
+        json.name("results");
+        json.open(b'[');
+    }
+    let mut decided = decided.into_iter();
+    for (id, problem) in items {
+        match problem {
+            Some(problem) => refused(&mut json, *id, problem),
+            None => match decided.next() {
+                Some(Ok(decided)) => decision(&mut json, *id, &decided, catalog),
+                Some(Err(error)) => refused(&mut json, *id, &ProblemResponse::of_service(error, catalog)),
+                // The node answered less than it was asked: the client asks for these by id.
+                None => {
+                    let detail = "no answer came for this item".to_owned();
+                    refused(
+                        &mut json,
+                        *id,
+                        &ProblemResponse::of_service(ServiceError::OutcomeUnknown { detail }, catalog),
+                    );
+                }
+            },
+        }
+        if kind == MediaType::NdJson {
+            json.end_line();
+        }
+    }
+    if kind == MediaType::Json {
+        json.close(b']');
+        json.close(b'}');
+    }
+    json.finish()
+}
+
+fn too_many() -> ProblemResponse {
+    ProblemResponse::of_error(
+        Code::TooMany,
+        "/txns",
+        format!("{TXNS_PER_REQUEST_MAX} transactions a request is the limit"),
+    )
+}
+
+fn of_lines(text: &str, catalog: &Catalog, caller: &CallerContext) -> Result<Batch, ProblemResponse> {
+    let mut batch = Batch::default();
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        if batch.items.len() == TXNS_PER_REQUEST_MAX {
+            return Err(too_many());
+        }
+        let seed = TxnSeed { catalog, caller, id: None, at: Path::Root, bytes_hint: line.len() };
+        match document(line, seed) {
+            Ok(parsed) => batch.add(parsed),
+            Err(mut malformed) => {
+                malformed.line = number + 1;
+                batch.items.push((TxnId::default(), Some(ProblemResponse::of_syntax(&malformed))));
+            }
+        }
+    }
+    Ok(batch)
+}
+
+fn of_document(text: &str, catalog: &Catalog, caller: &CallerContext) -> Result<Batch, ProblemResponse> {
+    let mut body = Body { catalog, caller, batch: Batch::default(), too_many: false, errors: FieldErrors::default() };
+    let seed = ObjectSeed { fields: &mut body, at: Path::Root };
+    let seen = document(text, seed).map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
+    if seen == Some(0) {
+        body.errors.add(Code::MissingField, "/txns", "the commits");
+    }
+    if body.too_many {
+        return Err(too_many());
+    }
+    if body.errors.is_empty() { Ok(body.batch) } else { Err(ProblemResponse::of_errors(&body.errors)) }
+}
+
+struct Body<'a> {
+    catalog: &'a Catalog,
+    caller: &'a CallerContext,
+    batch: Batch,
+    too_many: bool,
+    errors: FieldErrors,
+}
+
+impl<'de> Fields<'de> for Body<'_> {
+    fn names(&self) -> &'static [&'static str] {
+        &["txns"]
+    }
+
+    fn field<A: MapAccess<'de>>(&mut self, _: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
+        map.next_value_seed(ArraySeed { items: &mut Txns { body: self }, at })?;
+        Ok(())
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        &mut self.errors
+    }
+}
+
+struct Txns<'b, 'a> {
+    body: &'b mut Body<'a>,
+}
+
+impl<'de> Items<'de> for Txns<'_, '_> {
+    fn item<A: SeqAccess<'de>>(&mut self, at: Path<'_>, _: usize, seq: &mut A) -> Result<bool, A::Error> {
+        let body = &mut *self.body;
+        if body.batch.items.len() == TXNS_PER_REQUEST_MAX {
+            let another = seq.next_element::<IgnoredAny>()?.is_some();
+            body.too_many |= another;
+            return Ok(another);
+        }
+        let seed = TxnSeed { catalog: body.catalog, caller: body.caller, id: None, at, bytes_hint: ITEM_BYTES };
+        match seq.next_element_seed(seed)? {
+            Some(parsed) => body.batch.add(parsed),
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        &mut self.body.errors
+    }
+}

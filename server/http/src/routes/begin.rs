@@ -1,0 +1,220 @@
+//! `POST /v1/txns`: an id, and one snapshot per store to read at.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::de::{MapAccess, SeqAccess};
+use tribunal_api::{BeginRequest, BeginResponse, Problem};
+use tribunal_types::limits::{ID_WINDOW_MS, STORES_PER_TXN_MAX, WAIT_MS_MAX};
+use tribunal_types::{Epoch, NamespaceId, StoreId};
+
+use crate::app::{App, refuse, wire_response};
+use crate::request::body::{MediaType, utf8};
+use crate::request::caller::tenant;
+use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, ScalarSeed, document, scalar};
+use crate::request::query::session;
+use crate::request::txn_body::shown;
+use crate::response::field_error::{Code, FieldErrors, Path};
+use crate::response::problem::ProblemResponse;
+use crate::response::response_json::{session_token, store_name};
+use tribunal_service::{Begin, Catalog, PushState, Session};
+
+/// How long a Begin with a session waits if it does not say, milliseconds.
+const SESSION_WAIT_MS: u64 = 5_000;
+
+/// Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
+#[utoipa::path(
+    post, path = "/v1/txns", operation_id = "begin", tag = "transactions",
+    request_body(content = BeginRequest, description = "What the transaction will use"),
+    responses(
+        (status = 201, description = "The transaction has begun", body = BeginResponse),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "A store lags behind", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "No decision was made", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn begin(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, body) = request.into_parts();
+    let namespace = tenant(&parts);
+    let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
+    let catalog = app.service.stores.catalog();
+    let mut asked = read(utf8(&bytes)?, &catalog, namespace)?;
+    if !asked.stores_given {
+        // Nobody named these: one that was given up must not stand in the others' way.
+        let given_up =
+            |id: &StoreId| app.service.stores.store_status(*id).is_ok_and(|at| at.push == PushState::Detached);
+        let attached: Vec<_> = asked.begin.stores.iter().filter(|id| !given_up(id)).copied().collect();
+        if !attached.is_empty() {
+            asked.begin.stores = attached;
+        }
+    }
+    let begun = app.service.txns.begin(asked.begin).await.map_err(refuse(&catalog))?;
+
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let lifetime = Duration::from_millis(asked.ttl_ms.unwrap_or(ID_WINDOW_MS).min(ID_WINDOW_MS));
+    let visible = begun.snapshots.iter().map(|snapshot| snapshot.at).min().unwrap_or(Epoch(0));
+    let snapshots: BTreeMap<_, _> = begun
+        .snapshots
+        .iter()
+        .map(|snapshot| (store_name(&catalog, snapshot.store).to_owned(), snapshot.at.to_string()))
+        .collect();
+    let answer = BeginResponse {
+        txn_id: uuid::Uuid::now_v7().hyphenated().to_string(),
+        snapshots,
+        epoch: begun.epoch.to_string(),
+        expires_at: rfc3339(now + lifetime),
+        session: session_token(Session(visible)),
+    };
+    Ok(wire_response(StatusCode::CREATED, &answer))
+}
+
+struct Asked {
+    begin: Begin,
+    ttl_ms: Option<u64>,
+    stores_given: bool,
+}
+
+fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, ProblemResponse> {
+    let mut body = Body {
+        catalog,
+        asked: Asked {
+            begin: Begin { namespace, wait_ms: SESSION_WAIT_MS, ..Begin::default() },
+            ttl_ms: None,
+            stores_given: false,
+        },
+        errors: FieldErrors::default(),
+    };
+    document(text, ObjectSeed { fields: &mut body, at: Path::Root })
+        .map_err(|error| ProblemResponse::of_syntax(&error))?;
+    let stores_given = body.asked.stores_given;
+    let begin = &mut body.asked.begin;
+    if !stores_given {
+        begin.stores = catalog.list(namespace).iter().map(|spec| spec.id).collect();
+    }
+    begin.stores.sort_unstable();
+    begin.stores.dedup();
+    if begin.stores.len() > STORES_PER_TXN_MAX {
+        let detail = format!("{} stores, {STORES_PER_TXN_MAX} is the limit; name those used", begin.stores.len());
+        body.errors.add(Code::TooMany, "/stores", detail);
+    }
+    if begin.stores.is_empty() && body.errors.is_empty() {
+        body.errors.add(Code::MissingField, "/stores", "a transaction uses at least one store");
+    }
+    if body.errors.is_empty() { Ok(body.asked) } else { Err(ProblemResponse::of_errors(&body.errors)) }
+}
+
+struct Body<'c> {
+    catalog: &'c Catalog,
+    asked: Asked,
+    errors: FieldErrors,
+}
+
+impl<'de> Fields<'de> for Body<'_> {
+    fn names(&self) -> &'static [&'static str] {
+        &["stores", "isolation", "session", "wait_ms", "ttl_ms"]
+    }
+
+    fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
+        if index == 0 {
+            self.asked.stores_given = true;
+            map.next_value_seed(ArraySeed { items: &mut Stores { body: self }, at })?;
+            return Ok(());
+        }
+        let found = scalar(map)?;
+        let errors = &mut self.errors;
+        match index {
+            1 => {
+                if let Some(level) = found.text(at, errors)
+                    && !tribunal_types::Isolation::ALL.iter().any(|known| known.name() == level)
+                {
+                    let detail = format!("\"{}\" is no isolation level", shown(&level));
+                    errors.add(Code::UnknownValue, at, detail);
+                }
+            }
+            2 => {
+                if let Some(token) = found.text(at, errors) {
+                    self.asked.begin.session = session(&token);
+                    if self.asked.begin.session.is_none() {
+                        errors.add(Code::BadSession, at, "must be a session as a commit answered it");
+                    }
+                }
+            }
+            3 => {
+                let max = u32::try_from(WAIT_MS_MAX).unwrap_or(u32::MAX);
+                self.asked.begin.wait_ms = found.small(max, at, errors).map_or(0, u64::from);
+            }
+            _ => {
+                let max = u32::try_from(ID_WINDOW_MS).unwrap_or(u32::MAX);
+                self.asked.ttl_ms = found.small(max, at, errors).map(u64::from);
+            }
+        }
+        Ok(())
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        &mut self.errors
+    }
+}
+
+struct Stores<'a, 'c> {
+    body: &'a mut Body<'c>,
+}
+
+impl<'de> Items<'de> for Stores<'_, '_> {
+    fn item<A: SeqAccess<'de>>(&mut self, at: Path<'_>, _: usize, seq: &mut A) -> Result<bool, A::Error> {
+        let Some(found) = seq.next_element_seed(ScalarSeed)? else { return Ok(false) };
+        let body = &mut *self.body;
+        if let Some(name) = found.text(at, &mut body.errors) {
+            match body.catalog.store(body.asked.begin.namespace, &name) {
+                Some(spec) => {
+                    let id: StoreId = spec.id;
+                    body.asked.begin.stores.push(id);
+                }
+                None => {
+                    body.errors.add(Code::UnknownStore, at, format!("there is no store \"{}\"", shown(&name)));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        &mut self.body.errors
+    }
+}
+
+/// Formats a time since the Unix epoch as RFC 3339 in UTC (days to civil date: Howard Hinnant's algorithm).
+fn rfc3339(since_epoch: Duration) -> String {
+    let seconds = since_epoch.as_secs();
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second, ms) = (second / 3_600, second / 60 % 60, second % 60, since_epoch.subsec_millis());
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rfc_3339() {
+        for (ms, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_767_225_599_999, "2025-12-31T23:59:59.999Z"),
+        ] {
+            assert_eq!(rfc3339(Duration::from_millis(ms)), text);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! `/v1/consumers`: durable checkpoints of those who pull, and how far behind they are.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use serde::de::MapAccess;
+use tribunal_api::{CheckpointRequest, Consumer, ConsumerList, ConsumerPosition, Problem};
+use tribunal_types::limits::NAME_BYTES_MAX;
+use tribunal_types::{Lsn, StoreId};
+
+use crate::app::{App, refuse, wire_response};
+use crate::request::body::{MediaType, utf8};
+use crate::request::caller::tenant;
+use crate::request::json::{Fields, ObjectSeed, decimal, document, scalar};
+use crate::request::query::{Query, segment};
+use crate::request::txn_body::shown;
+use crate::response::field_error::{Code, FieldErrors, Path};
+use crate::response::problem::ProblemResponse;
+use crate::response::response_json::store_name;
+use tribunal_service::Catalog;
+use tribunal_service::ConsumerStatus;
+
+/// Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+///
+/// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
+/// size.
+#[utoipa::path(
+    put, path = "/v1/consumers/{name}", operation_id = "putConsumer", tag = "log",
+    params(("name" = String, Path, description = "Name: letters, digits, `.`, `_`, `-`; at most 64 bytes")),
+    request_body(content = CheckpointRequest, description = "How far it is"),
+    responses(
+        (status = 200, description = "Its checkpoints are these now", body = Consumer),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The position lies behind the end of the log, or there are too many consumers", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Nothing was changed for sure", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn put_consumer(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, body) = request.into_parts();
+    let name = consumer_name(&parts)?;
+    let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
+    let catalog = app.service.stores.catalog();
+    let mut body = CheckpointBody { store: None, lsn: None, errors: FieldErrors::default() };
+    document(utf8(&bytes)?, ObjectSeed { fields: &mut body, at: Path::Root })
+        .map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
+    let (store, lsn) = body.checked(&catalog, tenant(&parts))?;
+    let status = app.service.log.set_checkpoint(tenant(&parts), name, store, lsn).await.map_err(refuse(&catalog))?;
+    Ok(wire_response(StatusCode::OK, &wire(status, &catalog)))
+}
+
+/// Shows a consumer's checkpoints and its lag.
+#[utoipa::path(
+    get, path = "/v1/consumers/{name}", operation_id = "getConsumer", tag = "log",
+    params(("name" = String, Path, description = "Name of the consumer")),
+    responses(
+        (status = 200, description = "The consumer", body = Consumer),
+        (status = 404, description = "No such consumer", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn get_consumer(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let name = consumer_name(&parts)?;
+    let catalog = app.service.stores.catalog();
+    let found = app.service.log.consumers(tenant(&parts), Some(name)).await.map_err(refuse(&catalog))?;
+    match found.into_iter().next() {
+        Some(status) => Ok(wire_response(StatusCode::OK, &wire(status, &catalog))),
+        None => Err(unknown()),
+    }
+}
+
+/// Lists the consumers with their lag.
+#[utoipa::path(
+    get, path = "/v1/consumers", operation_id = "listConsumers", tag = "log",
+    responses(
+        (status = 200, description = "All consumers, by name", body = ConsumerList),
+        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn list_consumers(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let catalog = app.service.stores.catalog();
+    let found = app.service.log.consumers(tenant(&parts), None).await.map_err(refuse(&catalog))?;
+    let consumers = found.into_iter().map(|status| wire(status, &catalog)).collect();
+    Ok(wire_response(StatusCode::OK, &ConsumerList { consumers }))
+}
+
+/// Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
+#[utoipa::path(
+    delete, path = "/v1/consumers/{name}", operation_id = "deleteConsumer", tag = "log",
+    params(
+        ("name" = String, Path, description = "Name of the consumer"),
+        ("store" = Option<String>, Query, nullable = false, description = "Forget its checkpoint in this store only"),
+    ),
+    responses(
+        (status = 204, description = "It is forgotten"),
+        (status = 404, description = "No such consumer or store", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Nothing was changed for sure", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn delete_consumer(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let name = consumer_name(&parts)?;
+    let catalog = app.service.stores.catalog();
+    let mut query = Query::new(parts.uri.query(), &["store"]);
+    let store = query.bytes("store").is_some().then(|| query.store(&catalog, tenant(&parts)));
+    query.finish()?;
+    if app.service.log.forget_consumer(tenant(&parts), name, store).await.map_err(refuse(&catalog))? {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        return Ok(response);
+    }
+    Err(unknown())
+}
+
+fn unknown() -> ProblemResponse {
+    ProblemResponse::new(
+        StatusCode::NOT_FOUND,
+        "unknown_consumer",
+        "there is no such consumer, or it has no checkpoint there",
+    )
+}
+
+/// Returns the name in `/v1/consumers/{name}`.
+fn consumer_name(parts: &Parts) -> Result<String, ProblemResponse> {
+    let bytes = segment(parts.uri.path(), 2);
+    let name = String::from_utf8_lossy(&bytes);
+    let fits = name.len() <= NAME_BYTES_MAX
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
+    if fits {
+        return Ok(name.into_owned());
+    }
+    let detail = format!(
+        "\"{}\" must be letters, digits, '.', '_' and '-', begin with a letter or digit, and have at most \
+         {NAME_BYTES_MAX} bytes",
+        shown(&name)
+    );
+    Err(ProblemResponse::of_error(Code::BadName, "?name", detail))
+}
+
+/// Makes the wire form of a consumer.
+#[must_use]
+pub fn wire(status: ConsumerStatus, catalog: &Catalog) -> Consumer {
+    let position = |at: &tribunal_service::ConsumerPosition| ConsumerPosition {
+        store: store_name(catalog, at.store).to_owned(),
+        lsn: at.lsn.to_string(),
+        head_lsn: at.head.to_string(),
+        lag_records: at.head.0.saturating_sub(at.lsn.0).to_string(),
+        lag_ms: at.lag_ms.to_string(),
+        updated_at_ms: at.updated_at_ms.to_string(),
+    };
+    let mut checkpoints: Vec<_> = status.positions.iter().map(position).collect();
+    checkpoints.sort_by(|a, b| a.store.cmp(&b.store));
+    Consumer { name: status.name, checkpoints }
+}
+
+struct CheckpointBody {
+    store: Option<String>,
+    lsn: Option<String>,
+    errors: FieldErrors,
+}
+
+impl CheckpointBody {
+    fn checked(
+        mut self,
+        catalog: &Catalog,
+        namespace: tribunal_types::NamespaceId,
+    ) -> Result<(StoreId, Lsn), ProblemResponse> {
+        for (name, given) in [("store", &self.store), ("lsn", &self.lsn)] {
+            if given.is_none() && self.errors.is_empty() {
+                self.errors.add(Code::MissingField, Path::Root.field(name), "must be there");
+            }
+        }
+        let name = self.store.unwrap_or_default();
+        let lsn = self.lsn.as_deref().map(decimal);
+        if lsn == Some(None) {
+            self.errors.add(Code::BadNumber, "/lsn", "must be a decimal string");
+        }
+        let spec = catalog.store(namespace, &name);
+        if spec.is_none() && self.errors.is_empty() {
+            self.errors.add(Code::UnknownStore, "/store", format!("there is no store \"{}\"", shown(&name)));
+        }
+        match (spec, lsn.flatten()) {
+            (Some(spec), Some(lsn)) if self.errors.is_empty() => Ok((spec.id, Lsn(lsn))),
+            _ => Err(ProblemResponse::of_errors(&self.errors)),
+        }
+    }
+}
+
+impl<'de> Fields<'de> for CheckpointBody {
+    fn names(&self) -> &'static [&'static str] {
+        &["store", "lsn"]
+    }
+
+    fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
+        let text = scalar(map)?.text(at, &mut self.errors).map(std::borrow::Cow::into_owned);
+        *(if index == 0 { &mut self.store } else { &mut self.lsn }) = text;
+        Ok(())
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        &mut self.errors
+    }
+}

@@ -1,0 +1,183 @@
+//! `/v1/admin/keys`: give keys out, list them, take them back. The secret is shown once, by the answer that makes it.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use serde::de::{MapAccess, SeqAccess};
+use tribunal_api::{KeyCreated, KeyInfo, KeyList, KeyRequest, Problem};
+use tribunal_types::limits::NAME_BYTES_MAX;
+use tribunal_types::{ApiKey, Role, Roles};
+
+use crate::app::{App, refuse, wire_response};
+use crate::request::body::{MediaType, utf8};
+use crate::request::caller::principal;
+use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, ScalarSeed, document, scalar};
+use crate::request::query::segment;
+use crate::request::txn_body::shown;
+use crate::response::field_error::{Code, FieldErrors, Path};
+use crate::response::problem::ProblemResponse;
+use tribunal_service::Principal;
+use tribunal_service::{NewKey, ServiceError};
+
+/// Gives a key out. An operator of the namespace `default` may do so for every namespace, and makes one by naming it;
+/// any other for its own only.
+#[utoipa::path(
+    post, path = "/v1/admin/keys", operation_id = "createKey", tag = "access",
+    request_body(content = KeyRequest, description = "Whose key, and what it may do"),
+    responses(
+        (status = 201, description = "The key; its secret is not shown again", body = KeyCreated),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "Not in this namespace", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "No key was made", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn create_key(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, body) = request.into_parts();
+    let by = principal(&parts);
+    let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
+    let new = read(utf8(&bytes)?, &by)?;
+    if new.namespace != by.namespace_name && !by.runs_the_service() {
+        let detail = format!("only keys of the namespace {} may be given out by this one", by.namespace_name);
+        return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "forbidden", detail));
+    }
+    let catalog = app.service.stores.catalog();
+    let (key, secret) = app.service.keys.create_key(new).await.map_err(refuse(&catalog))?;
+    let KeyInfo { id, name, namespace, roles, created_ms } = info(&key);
+    Ok(wire_response(StatusCode::CREATED, &KeyCreated { key: secret, id, name, namespace, roles, created_ms }))
+}
+
+/// Lists the keys: all of them for an operator of the namespace `default`, else those of the caller's namespace.
+#[utoipa::path(
+    get, path = "/v1/admin/keys", operation_id = "listKeys", tag = "access",
+    responses(
+        (status = 200, description = "The keys, without their secrets", body = KeyList),
+        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn list_keys(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let keys = visible(&app, &parts).iter().map(info).collect();
+    Ok(wire_response(StatusCode::OK, &KeyList { keys }))
+}
+
+/// Takes a key back. Requests under way end; no new one is let in.
+#[utoipa::path(
+    delete, path = "/v1/admin/keys/{id}", operation_id = "revokeKey", tag = "access",
+    params(("id" = String, Path, description = "Public part of the key")),
+    responses(
+        (status = 204, description = "It is revoked"),
+        (status = 404, description = "No such key", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn revoke_key(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let id = segment(parts.uri.path(), 3);
+    let catalog = app.service.stores.catalog();
+    let Some(key) = visible(&app, &parts).into_iter().find(|key| key.id.as_bytes() == &*id) else {
+        return Err(refuse(&catalog)(ServiceError::NotFound { what: "such key".into() }));
+    };
+    app.service.keys.revoke_key(key.id).await.map_err(refuse(&catalog))?;
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    Ok(response)
+}
+
+fn visible(app: &App, parts: &Parts) -> Vec<ApiKey> {
+    let by = principal(parts);
+    let mut keys = app.service.keys.keys();
+    keys.retain(|key| by.runs_the_service() || key.namespace == by.namespace);
+    keys
+}
+
+fn info(key: &ApiKey) -> KeyInfo {
+    KeyInfo {
+        id: key.id.clone(),
+        name: key.name.clone(),
+        namespace: key.namespace_name.clone(),
+        roles: key.roles.names().map(str::to_owned).collect(),
+        created_ms: key.created_ms.to_string(),
+    }
+}
+
+fn read(text: &str, by: &Principal) -> Result<NewKey, ProblemResponse> {
+    let mut body = KeyBody { name: None, namespace: None, roles: Roles::default(), errors: FieldErrors::default() };
+    document(text, ObjectSeed { fields: &mut body, at: Path::Root })
+        .map_err(|error| ProblemResponse::of_syntax(&error))?;
+    if body.name.is_none() && body.errors.is_empty() {
+        body.errors.add(Code::MissingField, "/name", "what its owner calls the key");
+    }
+    if body.roles == Roles::default() && body.errors.is_empty() {
+        body.errors.add(Code::MissingField, "/roles", "a key has at least one role");
+    }
+    if !body.errors.is_empty() {
+        return Err(ProblemResponse::of_errors(&body.errors));
+    }
+    let namespace = body.namespace.unwrap_or_else(|| by.namespace_name.clone());
+    Ok(NewKey { name: body.name.unwrap_or_default(), namespace, roles: body.roles })
+}
+
+struct KeyBody {
+    name: Option<String>,
+    namespace: Option<String>,
+    roles: Roles,
+    errors: FieldErrors,
+}
+
+impl<'de> Fields<'de> for KeyBody {
+    fn names(&self) -> &'static [&'static str] {
+        &["name", "namespace", "roles"]
+    }
+
+    fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
+        if index == 2 {
+            map.next_value_seed(ArraySeed { items: &mut RoleItems { body: self }, at })?;
+            return Ok(());
+        }
+        let Some(text) = scalar(map)?.text(at, &mut self.errors) else { return Ok(()) };
+        let fits = !text.is_empty()
+            && text.len() <= NAME_BYTES_MAX
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
+        if !fits {
+            let detail = format!("must be 1 to {NAME_BYTES_MAX} letters, digits, '.', '_' and '-'");
+            self.errors.add(Code::BadName, at, detail);
+        } else if index == 0 {
+            self.name = Some(text.into_owned());
+        } else {
+            self.namespace = Some(text.into_owned());
+        }
+        Ok(())
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        &mut self.errors
+    }
+}
+
+struct RoleItems<'a> {
+    body: &'a mut KeyBody,
+}
+
+impl<'de> Items<'de> for RoleItems<'_> {
+    fn item<A: SeqAccess<'de>>(&mut self, at: Path<'_>, _: usize, seq: &mut A) -> Result<bool, A::Error> {
+        let Some(found) = seq.next_element_seed(ScalarSeed)? else { return Ok(false) };
+        let body = &mut *self.body;
+        if let Some(name) = found.text(at, &mut body.errors) {
+            match Role::by_name(&name) {
+                Some(role) => body.roles = Role::ALL.into_iter().filter(|r| *r == role || body.roles.has(*r)).collect(),
+                None => {
+                    let names: Vec<_> = Roles::ALL.names().collect();
+                    let detail = format!("\"{}\" is none of {}", shown(&name), names.join(", "));
+                    body.errors.add(Code::UnknownValue, at, detail);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        &mut self.body.errors
+    }
+}

@@ -1,0 +1,133 @@
+//! `GET /v1/log`: LogPull, a page at a time with long poll, or as a stream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tribunal_api::{LogPage, Problem};
+use tribunal_types::Lsn;
+use tribunal_types::limits::LOG_PAGE_RECORDS_MAX;
+
+use crate::app::{App, json_response};
+use crate::request::caller::tenant;
+use crate::request::content_negotiation::{Form, accepted};
+use crate::request::json::decimal;
+use crate::request::query::Query;
+use crate::request::txn_body::shown;
+use crate::response::field_error::Code;
+use crate::response::problem::ProblemResponse;
+use crate::response::response_json::{JsonWriter, log_page, store_name};
+use crate::routes::log_stream::{StreamQuery, open};
+use tribunal_service::{Catalog, LogQuery, ServiceError};
+
+/// Records of a page that does not say how many.
+const LIMIT_DEFAULT: u64 = 1_000;
+/// Bytes of keys and values of a page.
+const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Shortest time between two heartbeats, milliseconds.
+const HEARTBEAT_MS_MIN: u64 = 100;
+/// Header by which a browser says, when it connects again, what it had seen.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// LogPull: reads a store's committed log, dense in `lsn`.
+///
+/// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
+/// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
+/// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the reason of its end.
+#[utoipa::path(
+    get, path = "/v1/log", operation_id = "logPull", tag = "log",
+    params(
+        ("store" = String, Query, description = "Whose log"),
+        ("after" = Option<String>, Query, nullable = false, description = "Position behind which to start; 0 if absent"),
+        ("limit" = Option<u32>, Query, nullable = false, minimum = 1, maximum = 10000, description = "Most records to return: of a page, 1000 if absent; of a stream, no limit if absent"),
+        ("wait_ms" = Option<u32>, Query, nullable = false, minimum = 0, maximum = 60000, description = "How long to wait for the first record of a page; a stream ends when none came for so long, and goes on if it is absent"),
+        ("heartbeat_ms" = Option<u32>, Query, nullable = false, minimum = 100, maximum = 60000, description = "Streams only: how often a quiet one shows that it lives; as long as the server's idle time-out allows if absent"),
+        ("last-event-id" = Option<String>, Header, nullable = false, description = "Server-sent events only: overrides `after`"),
+    ),
+    responses(
+        (status = 200, description = "A page, empty if there is nothing new; or a stream", content(
+            (LogPage = "application/json"),
+            (String = "application/x-ndjson"),
+            (String = "text/event-stream"),
+        )),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = 406, description = "None of the forms is accepted", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "The log no longer reaches back that far; `state_url` says where to start over", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The position lies behind the end of the log", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "No page", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn log_pull(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let catalog = app.service.stores.catalog();
+    let form = accepted(&parts.headers, &[Form::Json, Form::NdJson, Form::Events])?;
+    let mut query = Query::new(parts.uri.query(), &["store", "after", "limit", "wait_ms", "heartbeat_ms"]);
+    let records_max = LOG_PAGE_RECORDS_MAX as u64;
+    let limit = query.bytes("limit").is_some().then(|| query.number("limit", LIMIT_DEFAULT, records_max).max(1));
+    let idle = query.bytes("wait_ms").is_some().then(|| query.wait_ms());
+    let heartbeat = heartbeat(&mut query, app.options.heartbeat);
+    let asked = LogQuery {
+        store: query.store(&catalog, tenant(&parts)),
+        after: Lsn(query.number("after", 0, u64::MAX)),
+        limit: usize::try_from(limit.unwrap_or(LIMIT_DEFAULT)).unwrap_or(usize::MAX),
+        bytes_max: PAGE_BYTES_MAX,
+        wait_ms: idle.unwrap_or(0),
+    };
+    let last_event = if form == Form::Events { last_event_id(&parts, &mut query) } else { None };
+    query.finish()?;
+    let name = store_name(&catalog, asked.store).to_owned();
+    if form != Form::Json {
+        let from = LogQuery { after: last_event.unwrap_or(asked.after), ..asked };
+        let stream =
+            StreamQuery { from, name, form, records_max: limit, idle: idle.map(Duration::from_millis), heartbeat };
+        let told = stream.name.clone();
+        return open(Arc::clone(&app.service), stream).await.map_err(|error| refused(error, &catalog, &told));
+    }
+    let page = app.service.log.log_page(asked).await.map_err(|error| refused(error, &catalog, &name))?;
+    let mut json = JsonWriter::with_capacity(256 + 200 * page.records.records.len() + 2 * page.records.bytes.len());
+    log_page(&mut json, &page, &name);
+    Ok(json_response(StatusCode::OK, json.finish()))
+}
+
+fn heartbeat(query: &mut Query<'_>, max: Duration) -> Duration {
+    let max_ms = u64::try_from(max.as_millis()).unwrap_or(u64::MAX).max(HEARTBEAT_MS_MIN);
+    // A longer one than the server can keep is taken for the longest.
+    let asked = query.number("heartbeat_ms", max_ms, tribunal_types::limits::WAIT_MS_MAX);
+    if asked < HEARTBEAT_MS_MIN {
+        query.error(Code::BadNumber, "heartbeat_ms", format!("must be {HEARTBEAT_MS_MIN} or more"));
+    }
+    Duration::from_millis(asked.min(max_ms))
+}
+
+fn last_event_id(parts: &Parts, query: &mut Query<'_>) -> Option<Lsn> {
+    let value = parts.headers.get(LAST_EVENT_ID)?;
+    let text = value.to_str().unwrap_or("?");
+    let lsn = decimal(text).map(Lsn);
+    // An empty one is what a browser sends that had seen no event.
+    if lsn.is_none() && !text.is_empty() {
+        let detail = format!("the header Last-Event-ID is \"{}\", no LSN of this service", shown(text));
+        query.error(Code::BadParameter, LAST_EVENT_ID, detail);
+    }
+    lsn
+}
+
+fn refused(error: ServiceError, catalog: &Catalog, store: &str) -> ProblemResponse {
+    truncated_at(ProblemResponse::of_service(error, catalog), store)
+}
+
+/// Adds to the problem of a truncated log where a reader can start over.
+#[must_use]
+pub fn truncated_at(mut problem: ProblemResponse, store: &str) -> ProblemResponse {
+    if problem.body.code == "log_truncated" {
+        let url = format!("/v1/stores/{}/state", utf8_percent_encode(store, NON_ALPHANUMERIC));
+        problem.body.detail.push_str("; start over from the state at `state_url`");
+        problem.body.state_url = Some(url);
+    }
+    problem
+}

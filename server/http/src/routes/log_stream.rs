@@ -1,0 +1,219 @@
+//! A store's log as a stream: NDJSON, or server-sent events.
+//!
+//! The stream holds a position, never a queue: it reads the log again when the connection has taken what it wrote
+//! before, so a slow reader costs one page of memory and lags in the log. Heartbeats show that it lives, and where the
+//! head is. It ends with an event that says why: the limit is reached, nothing came for as long as was asked, the log
+//! was truncated under the reader, or the node stops.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::Response;
+use futures_util::stream::unfold;
+use tokio::time::Instant;
+use tribunal_types::Lsn;
+
+use crate::app::Streamed;
+use crate::request::content_negotiation::Form;
+use crate::response::problem::ProblemResponse;
+use crate::response::response_json::{JsonWriter, record};
+use crate::routes::log_pull::truncated_at;
+use tribunal_service::{LogPage, LogQuery, Service, ServiceError};
+
+/// Bytes of keys and values that are read at once.
+const PAGE_BYTES_MAX: usize = 256 * 1024;
+/// Records that are read at once.
+const PAGE_RECORDS_MAX: usize = 1_000;
+/// After how long a browser connects again by itself, milliseconds.
+const RECONNECT_MS: u64 = 1_000;
+/// Tells proxies to hand on what comes as it comes.
+const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// What a client asks of a stream.
+#[derive(Clone, Debug)]
+pub struct StreamQuery {
+    /// Where to start.
+    pub from: LogQuery,
+    /// The store's name.
+    pub name: String,
+    /// How it is written.
+    pub form: Form,
+    /// Records after which it ends; `None` goes on.
+    pub records_max: Option<u64>,
+    /// It ends when nothing came for this long; `None` goes on.
+    pub idle: Option<Duration>,
+    /// How often a quiet stream shows that it lives.
+    pub heartbeat: Duration,
+}
+
+struct LogStream {
+    service: Arc<Service>,
+    query: StreamQuery,
+    after: Lsn,
+    left: u64,
+    /// When nothing had come since.
+    quiet_since: Instant,
+    /// What was read already, before the answer began.
+    first: Option<LogPage>,
+    ended: bool,
+}
+
+/// Opens the stream.
+///
+/// # Errors
+/// Whatever a first look at the log says.
+pub async fn open(service: Arc<Service>, query: StreamQuery) -> Result<Response, ServiceError> {
+    let left = query.records_max.unwrap_or(u64::MAX);
+    let (form, after) = (query.form, query.from.after);
+    let mut stream = LogStream { service, query, after, left, quiet_since: Instant::now(), first: None, ended: false };
+    stream.first = Some(stream.read(Duration::ZERO).await?);
+    let chunks = unfold(stream, |mut stream| async {
+        let chunk = stream.next().await?;
+        Some((Ok::<_, std::convert::Infallible>(chunk), stream))
+    });
+    Ok(streamed(form, Body::from_stream(chunks)))
+}
+
+/// Answers with a body that is written as it comes.
+#[must_use]
+pub fn streamed(form: Form, body: Body) -> Response {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(form.media_type()));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().insert(UNBUFFERED, HeaderValue::from_static("no"));
+    response.extensions_mut().insert(Streamed);
+    response
+}
+
+impl LogStream {
+    async fn read(&self, wait: Duration) -> Result<LogPage, ServiceError> {
+        let records = usize::try_from(self.left).unwrap_or(usize::MAX).min(PAGE_RECORDS_MAX);
+        let query = LogQuery {
+            after: self.after,
+            limit: records,
+            bytes_max: PAGE_BYTES_MAX,
+            wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            ..self.query.from
+        };
+        self.service.log.log_page(query).await
+    }
+
+    /// Returns what to write next; `None` at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        let mut out = Out { form: self.query.form, json: JsonWriter::with_capacity(4096) };
+        if let Some(page) = self.first.take() {
+            if self.query.form == Form::Events {
+                out.json.raw_line(format!("retry: {RECONNECT_MS}\n").as_bytes());
+            }
+            if page.records.records.is_empty() && !page.ending {
+                out.event("heartbeat", &page, None);
+            }
+            self.write(&mut out, &page);
+        } else {
+            let idle_left = self.query.idle.map(|idle| (self.quiet_since + idle).duration_since(Instant::now()));
+            let wait = idle_left.unwrap_or(self.query.heartbeat).min(self.query.heartbeat);
+            match self.read(wait).await {
+                Ok(page) => {
+                    if page.records.records.is_empty() && !page.ending && !self.is_idle() {
+                        out.event("heartbeat", &page, None);
+                    }
+                    self.write(&mut out, &page);
+                }
+                Err(error) => self.fail(&mut out, error),
+            }
+        }
+        Some(Bytes::from(out.json.finish()))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.query.idle.is_some_and(|idle| self.quiet_since.elapsed() >= idle)
+    }
+
+    fn write(&mut self, out: &mut Out, page: &LogPage) {
+        for index in 0..page.records.records.len() {
+            out.record(page, index, &self.query.name);
+        }
+        let count = page.records.records.len();
+        self.after = page.next;
+        self.left -= count as u64;
+        if count > 0 {
+            self.quiet_since = Instant::now();
+        }
+        let reason = match () {
+            () if self.left == 0 => "limit",
+            () if page.ending => "stopping",
+            () if count == 0 && self.is_idle() => "idle",
+            () => return,
+        };
+        self.ended = true;
+        out.event("end", page, Some(reason));
+    }
+
+    fn fail(&mut self, out: &mut Out, error: ServiceError) {
+        self.ended = true;
+        let catalog = self.service.stores.catalog();
+        let problem = truncated_at(ProblemResponse::of_service(error, &catalog), &self.query.name);
+        out.failure(self.after, &problem);
+    }
+}
+
+struct Out {
+    form: Form,
+    json: JsonWriter,
+}
+
+impl Out {
+    fn record(&mut self, page: &LogPage, index: usize, store: &str) {
+        if self.form == Form::Events {
+            let lsn = page.records.records[index].lsn;
+            self.json.raw_line(format!("id: {lsn}\ndata: ").as_bytes());
+        }
+        record(&mut self.json, &page.records, index, store);
+        self.end();
+    }
+
+    /// Writes what is no record. Without an id: it does not move a reader's position.
+    fn event(&mut self, event: &str, page: &LogPage, reason: Option<&str>) {
+        self.begin(event);
+        self.json.decimal_field("next", page.next.0);
+        self.json.decimal_field("head_lsn", page.head.0);
+        self.json.decimal_field("durable_upto", page.durable_upto.0);
+        self.json.decimal_field("oldest", page.oldest.0);
+        if let Some(reason) = reason {
+            self.json.text_field("reason", reason);
+        }
+        self.json.close(b'}');
+        self.end();
+    }
+
+    fn failure(&mut self, next: Lsn, problem: &ProblemResponse) {
+        self.begin("end");
+        self.json.decimal_field("next", next.0);
+        self.json.text_field("reason", &problem.body.code);
+        self.json.name("problem");
+        self.json.raw(&serde_json::to_vec(&problem.body).unwrap_or_default());
+        self.json.close(b'}');
+        self.end();
+    }
+
+    fn begin(&mut self, event: &str) {
+        if self.form == Form::Events {
+            self.json.raw_line(format!("event: {event}\ndata: ").as_bytes());
+        }
+        self.json.open(b'{');
+        self.json.text_field("event", event);
+    }
+
+    fn end(&mut self) {
+        self.json.end_line();
+        if self.form == Form::Events {
+            self.json.end_line();
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Answers about the service itself.
+
+use axum::extract::State;
+use axum::http::header::CONTENT_SECURITY_POLICY;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use tribunal_api::{Health, Readiness, VersionInfo};
+
+use crate::app::{App, typed_response, wire_response};
+use crate::counters;
+
+/// Type of the Prometheus text format.
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Type of OpenMetrics, the same with an explicit end.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The explicit end.
+const OPENMETRICS_END: &str = "# EOF\n";
+/// The page that shows the OpenAPI document; it loads nothing from elsewhere.
+const DOCS: &str = include_str!("docs.html");
+
+/// Tells that the process is alive.
+#[utoipa::path(
+    get, path = "/healthz", operation_id = "health", tag = "service",
+    responses((status = 200, description = "Alive", body = Health))
+)]
+pub async fn health() -> Response {
+    wire_response(StatusCode::OK, &Health { status: "ok".to_owned() })
+}
+
+/// Tells whether new transactions are taken.
+#[utoipa::path(
+    get, path = "/readyz", operation_id = "readiness", tag = "service",
+    responses(
+        (status = 200, description = "Ready", body = Readiness),
+        (status = 503, description = "Not ready; the reasons say why", body = Readiness),
+    )
+)]
+pub async fn ready(State(app): State<App>) -> Response {
+    let readiness = app.service.node.readiness();
+    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    wire_response(status, &Readiness { ready: readiness.ready, reasons: readiness.reasons })
+}
+
+/// Metrics in the Prometheus text format.
+#[utoipa::path(
+    get, path = "/metrics", operation_id = "metrics", tag = "service",
+    responses((status = 200, description = "Metrics", body = String, content_type = "application/openmetrics-text"))
+)]
+pub async fn metrics(State(app): State<App>) -> Response {
+    let mut text = app.service.node.metrics();
+    let ended = text.ends_with(OPENMETRICS_END);
+    if ended {
+        text.truncate(text.len() - OPENMETRICS_END.len());
+    }
+    counters::write(&mut text);
+    if ended {
+        text.push_str(OPENMETRICS_END);
+    }
+    typed_response(StatusCode::OK, if ended { OPENMETRICS } else { PROMETHEUS }, text)
+}
+
+/// Tells what runs here.
+#[utoipa::path(
+    get, path = "/version", operation_id = "version", tag = "service",
+    responses((status = 200, description = "What runs here", body = VersionInfo))
+)]
+pub async fn version(State(app): State<App>) -> Response {
+    let identity = app.service.node.identity();
+    let wire = VersionInfo {
+        version: identity.version,
+        node: identity.group.node.0,
+        incarnation: identity.group.incarnation.0,
+        epoch: identity.epoch.to_string(),
+        epoch_mode: identity.epoch_mode,
+    };
+    wire_response(StatusCode::OK, &wire)
+}
+
+/// The OpenAPI 3.1 document.
+pub async fn openapi_3_1() -> Response {
+    typed_response(StatusCode::OK, "application/json", tribunal_api::OPENAPI_3_1)
+}
+
+/// Its OpenAPI 3.0.3 twin.
+pub async fn openapi_3_0() -> Response {
+    typed_response(StatusCode::OK, "application/json", tribunal_api::OPENAPI_3_0)
+}
+
+/// The document as a page.
+pub async fn docs() -> Response {
+    let mut response = typed_response(StatusCode::OK, "text/html; charset=utf-8", DOCS);
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
+    response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    response
+}

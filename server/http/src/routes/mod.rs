@@ -1,0 +1,19 @@
+//! The endpoints, a file for each resource. Handlers map, call the service, and map back; they decide nothing.
+
+pub mod batch_commit;
+pub mod begin;
+pub mod commit;
+pub mod consumers;
+pub mod keys;
+pub mod log_pull;
+pub mod log_stream;
+pub mod meta;
+pub mod plugins;
+pub mod rows;
+pub mod stats;
+pub mod store_push;
+pub mod store_state;
+pub mod stores;
+pub mod txn_status;
+pub mod versions;
+pub mod webhooks;

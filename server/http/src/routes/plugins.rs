@@ -1,0 +1,352 @@
+//! `/v1/admin/plugins`: upload, show, activate and roll back plugins.
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use serde::de::MapAccess;
+use serde_json::value::RawValue;
+use tribunal_api::{
+    PluginActivate, PluginActivation, PluginCheck, PluginComponent, PluginFaults, PluginHealth, PluginInfo, PluginList,
+    PluginMiss, PluginRollback, PluginUpload, PluginVersion, Problem,
+};
+use tribunal_types::limits::{NAME_BYTES_MAX, PLUGIN_BYTES_MAX, PLUGIN_CONFIG_BYTES_MAX};
+use tribunal_types::{Epoch, PluginSlot};
+
+use crate::app::{App, refuse, wire_response};
+use crate::request::body::{MediaType, collect_within, utf8, wasm_type};
+use crate::request::json::{Fields, ObjectSeed, decimal, depth_within_limit, document, scalar};
+use crate::request::query::{Query, segment};
+use crate::request::txn_body::shown;
+use crate::response::field_error::{Code, FieldErrors, Path};
+use crate::response::problem::ProblemResponse;
+use tribunal_service::plugins::{self, Activate, Activation, Measured, Overview, Plugin, Slot, Upload, Version};
+
+/// Uploads a version of a plugin: a component, which is checked and kept, not activated.
+///
+/// It must be of one of the worlds of `tribunal:plugin@1.0.0`, import nothing, keep the limits and pass the conformance
+/// kit. The same bytes again change nothing.
+#[utoipa::path(
+    put, path = "/v1/admin/plugins/{name}", operation_id = "putPlugin", tag = "plugins",
+    params(
+        ("name" = String, Path, description = "Name: lower-case letters, digits and `-`; at most 64 bytes"),
+        ("world" = Option<String>, Query, nullable = false, description = "The world that it is of; a component of another one is refused"),
+        ("config" = Option<String>, Query, nullable = false, description = "Configuration to check it with, a JSON object"),
+        ("signature" = Option<String>, Query, nullable = false, min_length = 128, max_length = 128, pattern = "^[0-9a-f]{128}$", description = "Ed25519 signature, hexadecimal, of the lines `tribunal plugin signature 1`, the name and the component's SHA-256 in hexadecimal, each ended by a line feed"),
+    ),
+    request_body(content(
+        (inline(PluginComponent) = "application/wasm"),
+        (inline(PluginComponent) = "application/octet-stream"),
+    ), description = "The component"),
+    responses(
+        (status = 200, description = "It was there already", body = PluginUpload),
+        (status = 201, description = "It was checked and is kept", body = PluginUpload),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 413, description = "Too large", body = Problem, content_type = "application/problem+json"),
+        (status = 415, description = "Not application/wasm", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "Refused; `detail` says why", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn put_plugin(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, body) = request.into_parts();
+    let name = path_name(&parts)?;
+    let mut query = Query::new(parts.uri.query(), &["world", "config", "signature"]);
+    let (world, config) = (query.text("world"), query.text("config").unwrap_or_default());
+    if !config.is_empty() && !is_object(&config) {
+        query.error(
+            Code::WrongType,
+            "config",
+            format!("must be a JSON object of at most {PLUGIN_CONFIG_BYTES_MAX} bytes"),
+        );
+    }
+    let signature = query.text("signature").and_then(|text| {
+        let read = plugins::signature(&text);
+        if read.is_none() {
+            query.error(Code::BadParameter, "signature", "must be a signature of Ed25519 as 128 hexadecimal digits");
+        }
+        read
+    });
+    query.finish()?;
+    wasm_type(&parts.headers)?;
+    let bytes = collect_within(&parts.headers, body, app.options.body_timeout, PLUGIN_BYTES_MAX).await?;
+    let upload = Upload { name: name.clone(), bytes: bytes.to_vec(), world, config, signature };
+    let catalog = app.service.stores.catalog();
+    let done = app.service.plugins.upload(upload).await.map_err(refuse(&catalog))?;
+    let status = if done.created { StatusCode::CREATED } else { StatusCode::OK };
+    let checks = done.checks.into_iter().map(|(name, cases)| PluginCheck { name, cases }).collect();
+    Ok(wire_response(status, &PluginUpload { name, world: done.world, version: version(done.version), checks }))
+}
+
+/// Lists plugins, built-in ones included, and what fills each slot.
+#[utoipa::path(
+    get, path = "/v1/admin/plugins", operation_id = "listPlugins", tag = "plugins",
+    responses(
+        (status = 200, description = "All plugins and slots", body = PluginList),
+        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn list_plugins(State(app): State<App>) -> Result<Response, ProblemResponse> {
+    let catalog = app.service.stores.catalog();
+    let Overview { plugins, slots } = app.service.plugins.overview().await.map_err(refuse(&catalog))?;
+    let plugins = plugins.into_iter().map(|plugin| info(plugin, &slots)).collect();
+    Ok(wire_response(StatusCode::OK, &PluginList { plugins, slots: slots.iter().map(slot).collect() }))
+}
+
+/// Shows a plugin: its versions, the slots that it fills, and how it does there.
+#[utoipa::path(
+    get, path = "/v1/admin/plugins/{name}", operation_id = "getPlugin", tag = "plugins",
+    params(("name" = String, Path, description = "Name of the plugin")),
+    responses(
+        (status = 200, description = "The plugin", body = PluginInfo),
+        (status = 404, description = "No such plugin", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn get_plugin(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let name = path_name(&parts)?;
+    let catalog = app.service.stores.catalog();
+    let Overview { plugins, slots } = app.service.plugins.overview().await.map_err(refuse(&catalog))?;
+    match plugins.into_iter().find(|plugin| plugin.name == name) {
+        Some(plugin) => Ok(wire_response(StatusCode::OK, &info(plugin, &slots))),
+        None => Err(ProblemResponse::new(StatusCode::NOT_FOUND, "not_found", format!("there is no plugin \"{name}\""))),
+    }
+}
+
+/// Fills a slot with a version of a plugin, from an epoch on.
+///
+/// Epochs before it are decided by what was there, all later ones by this; the control log records it. Whoever waits for
+/// its epoch gives way to the next activation of the slot.
+#[utoipa::path(
+    post, path = "/v1/admin/plugins/{name}/activate", operation_id = "activatePlugin", tag = "plugins",
+    params(("name" = String, Path, description = "Name of the plugin")),
+    request_body(content = PluginActivate, description = "Which version, where, from when on"),
+    responses(
+        (status = 200, description = "The entry is durable", body = PluginActivation),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "No such plugin or version", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "It does not fit the slot, or refuses the configuration", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn activate_plugin(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, body) = request.into_parts();
+    let name = path_name(&parts)?;
+    let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
+    let wish = Wish::read(utf8(&bytes)?, &["slot", "digest", "at_epoch", "config"])?;
+    let catalog = app.service.stores.catalog();
+    let activation = app.service.plugins.activate(Activate { name, ..wish }).await.map_err(refuse(&catalog))?;
+    Ok(wire_response(StatusCode::OK, &activation_wire(&activation)))
+}
+
+/// Takes the last activation of a slot back.
+///
+/// One that still waits for its epoch is dropped; otherwise the slot goes back to what filled it before.
+#[utoipa::path(
+    post, path = "/v1/admin/plugins/{name}/rollback", operation_id = "rollBackPlugin", tag = "plugins",
+    params(("name" = String, Path, description = "Name of the plugin that fills, or will fill, the slot")),
+    request_body(content = PluginRollback, description = "Which slot"),
+    responses(
+        (status = 200, description = "The entry is durable: what fills the slot now", body = PluginActivation),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "No such plugin", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "It fills no slot, or there is nothing to go back to", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn roll_back_plugin(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, body) = request.into_parts();
+    let name = path_name(&parts)?;
+    let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
+    let wish = Wish::read(utf8(&bytes)?, &["slot"])?;
+    let catalog = app.service.stores.catalog();
+    let activation = app.service.plugins.roll_back(name, wish.slot).await.map_err(refuse(&catalog))?;
+    Ok(wire_response(StatusCode::OK, &activation_wire(&activation)))
+}
+
+/// Returns the name in `/v1/admin/plugins/{name}`.
+fn path_name(parts: &Parts) -> Result<String, ProblemResponse> {
+    let bytes = segment(parts.uri.path(), 3);
+    let name = String::from_utf8_lossy(&bytes);
+    let fits = (1..=NAME_BYTES_MAX).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    if fits {
+        return Ok(name.into_owned());
+    }
+    let detail = format!(
+        "\"{}\" must be lower-case letters, digits and '-', begin with a letter, and have at most {NAME_BYTES_MAX} bytes",
+        shown(&name)
+    );
+    Err(ProblemResponse::of_error(Code::BadName, "?name", detail))
+}
+
+fn is_object(text: &str) -> bool {
+    text.len() <= PLUGIN_CONFIG_BYTES_MAX
+        && depth_within_limit(text, 1)
+        && serde_json::from_str::<&RawValue>(text).is_ok_and(|raw| raw.get().starts_with('{'))
+}
+
+/// The body of an activation or a rollback.
+struct Wish {
+    wish: Activate,
+    names: &'static [&'static str],
+    errors: FieldErrors,
+}
+
+impl Wish {
+    fn read(text: &str, names: &'static [&'static str]) -> Result<Activate, ProblemResponse> {
+        let mut body = Wish { wish: Activate::default(), names, errors: FieldErrors::default() };
+        document(text, ObjectSeed { fields: &mut body, at: Path::Root })
+            .map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
+        if body.errors.is_empty() { Ok(body.wish) } else { Err(ProblemResponse::of_errors(&body.errors)) }
+    }
+}
+
+impl<'de> Fields<'de> for Wish {
+    fn names(&self) -> &'static [&'static str] {
+        self.names
+    }
+
+    fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
+        if index == 3 {
+            let config = map.next_value::<&'de RawValue>()?.get();
+            if is_object(config) {
+                config.clone_into(&mut self.wish.config);
+            } else {
+                let detail = format!("must be an object of at most {PLUGIN_CONFIG_BYTES_MAX} bytes and 64 levels");
+                self.errors.add(Code::WrongType, at, detail);
+            }
+            return Ok(());
+        }
+        let found = scalar(map)?;
+        let Some(text) = found.text(at, &mut self.errors) else { return Ok(()) };
+        match index {
+            0 => match PluginSlot::from_name(&text) {
+                Some(slot) => self.wish.slot = Some(slot),
+                None => {
+                    let detail = format!(
+                        "\"{}\" is none of rule, validator:<level> and adaptor:<name>, with a level of read-committed, \
+                         repeatable-read, snapshot, serializable",
+                        shown(&text)
+                    );
+                    self.errors.add(Code::UnknownValue, at, detail);
+                }
+            },
+            1 => match plugins::digest(&text) {
+                Some(digest) => self.wish.digest = Some(digest),
+                None => self.errors.add(Code::UnknownValue, at, "must be a SHA-256 as 64 hexadecimal digits"),
+            },
+            _ => match decimal(&text).map(Epoch).filter(|epoch| *epoch <= Epoch::MAX) {
+                Some(epoch) => self.wish.from = Some(epoch),
+                None => self.errors.add(Code::BadNumber, at, format!("must be a decimal number up to {}", Epoch::MAX)),
+            },
+        }
+        Ok(())
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        &mut self.errors
+    }
+}
+
+fn hex(digest: &[u8; 32]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn version(version: Version) -> PluginVersion {
+    let Version { digest, version, about, bytes, uploaded_ms, signed, measured } = version;
+    let (signer, signature) = signed.unzip();
+    let mut wire = PluginVersion {
+        digest: hex(&digest),
+        version,
+        about,
+        bytes: bytes.to_string(),
+        uploaded_ms: uploaded_ms.map(|ms| ms.to_string()),
+        signer,
+        signature,
+        fuel_per_call: None,
+        fuel_per_item: None,
+        budget_per_item: None,
+        behaviour: None,
+        levels: Vec::new(),
+        misses: Vec::new(),
+    };
+    if let Some(measured) = measured {
+        let Measured { fuel_per_call, fuel_per_item, budget_per_item, behaviour, levels, misses } = measured;
+        wire.fuel_per_call = Some(fuel_per_call.to_string());
+        wire.fuel_per_item = Some(fuel_per_item.to_string());
+        wire.budget_per_item = Some(budget_per_item.to_string());
+        wire.behaviour = Some(hex(&behaviour));
+        wire.levels = levels.into_iter().map(|level| level.name().to_owned()).collect();
+        let miss = |(level, anomaly): (tribunal_types::Isolation, String)| PluginMiss {
+            level: level.name().to_owned(),
+            anomaly,
+        };
+        wire.misses = misses.into_iter().map(miss).collect();
+    }
+    wire
+}
+
+fn info(plugin: Plugin, slots: &[Slot]) -> PluginInfo {
+    let fills = |found: &&Slot| {
+        found.active.name == plugin.name || found.pending.as_ref().is_some_and(|pending| pending.name == plugin.name)
+    };
+    let slots = slots.iter().filter(fills).filter(|found| world_of(&found.active.slot) == plugin.world).map(slot);
+    PluginInfo {
+        slots: slots.collect(),
+        name: plugin.name,
+        world: plugin.world,
+        builtin: plugin.builtin,
+        versions: plugin.versions.into_iter().map(version).collect(),
+    }
+}
+
+fn world_of(slot: &PluginSlot) -> &'static str {
+    match slot {
+        PluginSlot::Rule => "conflict-rule",
+        PluginSlot::Validator(_) => "isolation-validator",
+        PluginSlot::Adaptor(_) => "log-adaptor",
+    }
+}
+
+/// Makes the wire form of a slot.
+#[must_use]
+pub fn slot(slot: &Slot) -> tribunal_api::PluginSlot {
+    let health = &slot.health;
+    let per_item = |sum: u64| sum.checked_div(health.items).unwrap_or(0).to_string();
+    tribunal_api::PluginSlot {
+        slot: slot.active.slot.to_string(),
+        active: activation_wire(&slot.active),
+        since_epoch: slot.since.map(|epoch| epoch.to_string()),
+        pending: slot.pending.as_ref().map(activation_wire),
+        history: slot.history.iter().map(activation_wire).collect(),
+        health: PluginHealth {
+            calls: health.calls.to_string(),
+            items: health.items.to_string(),
+            fallbacks: health.fallbacks.to_string(),
+            faults: health
+                .faults
+                .iter()
+                .map(|(kind, count)| PluginFaults { kind: (*kind).to_owned(), count: count.to_string() })
+                .collect(),
+            last_fault: health.last_fault.clone(),
+            fuel_per_item: per_item(health.fuel),
+            ns_per_item: per_item(health.nanos),
+        },
+    }
+}
+
+fn activation_wire(activation: &Activation) -> PluginActivation {
+    PluginActivation {
+        control: activation.control.0.to_string(),
+        slot: activation.slot.to_string(),
+        name: activation.name.clone(),
+        digest: hex(&activation.digest),
+        config_digest: hex(&activation.config_digest),
+        config: RawValue::from_string(activation.config.clone()).ok(),
+        by: activation.by.name().to_owned(),
+        from_epoch: activation.from.to_string(),
+    }
+}

@@ -1,0 +1,156 @@
+//! `/v1/stores/{store}/push/*`: what an operator does with a push that does not come on by itself.
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use serde::de::MapAccess;
+use tribunal_api::{AttachRequest, Problem, SkipList, SkipRequest as WireSkip, SkippedRecord, StoreInfo};
+use tribunal_types::{Lsn, StoreSpec};
+
+use crate::app::{App, refuse, wire_response};
+use crate::request::body::{MediaType, utf8};
+use crate::request::caller::{client_name, tenant};
+use crate::request::json::{Fields, ObjectSeed, decimal, document, scalar};
+use crate::request::query::path_store;
+use crate::response::field_error::{Code, FieldErrors, Path};
+use crate::response::problem::ProblemResponse;
+use crate::routes::stores::info;
+use tribunal_service::SkipRequest;
+
+/// Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/push/resume", operation_id = "resumePush", tag = "stores",
+    params(("store" = String, Path, description = "Name of the store")),
+    responses(
+        (status = 200, description = "It is tried again; where it stands now", body = StoreInfo),
+        (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The store is detached", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "It was not tried", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn resume_push(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let spec = store_of(&app, &parts)?;
+    let catalog = app.service.stores.catalog();
+    app.service.stores.resume_push(spec.id).await.map_err(refuse(&catalog))?;
+    standing(&app, &spec)
+}
+
+/// Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
+/// it stays in the log, and the decision is kept.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/push/skip", operation_id = "skipRecord", tag = "stores",
+    params(("store" = String, Path, description = "Name of the store")),
+    request_body(content = WireSkip, description = "Which record"),
+    responses(
+        (status = 200, description = "It is skipped; where the push stands now", body = StoreInfo),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The push did not stop at this record", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Nothing was skipped", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn skip_record(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, body) = request.into_parts();
+    let spec = store_of(&app, &parts)?;
+    let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
+    let Some(lsn) = position(utf8(&bytes)?, "lsn")? else {
+        return Err(ProblemResponse::of_error(Code::MissingField, "/lsn", "names the record that the push stopped at"));
+    };
+    let skip = SkipRequest { store: spec.id, lsn, by: client_name(&parts) };
+    let catalog = app.service.stores.catalog();
+    app.service.stores.skip_record(skip).await.map_err(refuse(&catalog))?;
+    standing(&app, &spec)
+}
+
+/// Lists the records of a store that its storages never got.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/push/skips", operation_id = "listSkips", tag = "stores",
+    params(("store" = String, Path, description = "Name of the store")),
+    responses(
+        (status = 200, description = "Oldest decision first", body = SkipList),
+        (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn list_skips(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let spec = store_of(&app, &parts)?;
+    let skips = app.service.stores.skips(spec.id).into_iter().map(|skip| SkippedRecord {
+        lsn: skip.lsn.to_string(),
+        at_ms: skip.at_ms.to_string(),
+        by: skip.by,
+        reason: skip.reason,
+    });
+    Ok(wire_response(StatusCode::OK, &SkipList { skips: skips.collect() }))
+}
+
+/// Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
+/// own watermark or because it was loaded from elsewhere.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/push/attach", operation_id = "attachPush", tag = "stores",
+    params(("store" = String, Path, description = "Name of the store")),
+    request_body(content = AttachRequest, description = "What the storage holds"),
+    responses(
+        (status = 200, description = "It is attached; where it stands now", body = StoreInfo),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "It is not detached, or the log does not go on from what the storage holds", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "The storage does not answer", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "It is detached as before", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn attach_push(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, body) = request.into_parts();
+    let spec = store_of(&app, &parts)?;
+    let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
+    let loaded = position(utf8(&bytes)?, "loaded_lsn")?;
+    let catalog = app.service.stores.catalog();
+    app.service.stores.attach_push(spec.id, loaded).await.map_err(refuse(&catalog))?;
+    standing(&app, &spec)
+}
+
+fn store_of(app: &App, parts: &Parts) -> Result<std::sync::Arc<StoreSpec>, ProblemResponse> {
+    path_store(parts.uri.path(), &app.service.stores.catalog(), tenant(parts))
+}
+
+fn standing(app: &App, spec: &StoreSpec) -> Result<Response, ProblemResponse> {
+    let catalog = app.service.stores.catalog();
+    Ok(wire_response(StatusCode::OK, &info(&app.service, spec).map_err(refuse(&catalog))?))
+}
+
+/// Reads an object that may have one field, a position.
+fn position(text: &str, name: &'static str) -> Result<Option<Lsn>, ProblemResponse> {
+    let names: &'static [&'static str] = if name == "lsn" { &["lsn"] } else { &["loaded_lsn"] };
+    let mut body = Body { names, lsn: None, errors: FieldErrors::default() };
+    document(text, ObjectSeed { fields: &mut body, at: Path::Root })
+        .map_err(|error| ProblemResponse::of_syntax(&error))?;
+    if body.errors.is_empty() { Ok(body.lsn) } else { Err(ProblemResponse::of_errors(&body.errors)) }
+}
+
+struct Body {
+    names: &'static [&'static str],
+    lsn: Option<Lsn>,
+    errors: FieldErrors,
+}
+
+impl<'de> Fields<'de> for Body {
+    fn names(&self) -> &'static [&'static str] {
+        self.names
+    }
+
+    fn field<A: MapAccess<'de>>(&mut self, _: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
+        if let Some(text) = scalar(map)?.text(at, &mut self.errors) {
+            self.lsn = decimal(&text).map(Lsn);
+            if self.lsn.is_none() {
+                self.errors.add(Code::BadNumber, at, "must be a decimal number");
+            }
+        }
+        Ok(())
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        &mut self.errors
+    }
+}

@@ -1,0 +1,128 @@
+//! `GET /v1/stores/{store}/state`: where a reader starts over whose position the log no longer keeps.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::response::Response;
+use futures_util::stream::unfold;
+use tribunal_api::Problem;
+
+use crate::app::{App, refuse};
+use crate::request::caller::tenant;
+use crate::request::content_negotiation::{Form, accepted};
+use crate::request::query::path_store;
+use crate::response::problem::ProblemResponse;
+use crate::response::response_json::JsonWriter;
+use crate::routes::log_stream::streamed;
+use tribunal_service::{Catalog, StoredRow};
+use tribunal_service::{StateRows, StoreState};
+
+/// The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
+///
+/// An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store with a storage of
+/// its own says how far that is: read it there. Of a store that is only its log there is no other state: as long as
+/// the log is whole, `lsn` is 0; after that, 410.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/state", operation_id = "getState", tag = "log",
+    params(("store" = String, Path, description = "Name of the store")),
+    responses(
+        (status = 200, description = "The state", body = String, content_type = "application/x-ndjson"),
+        (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = 406, description = "NDJSON is not accepted", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "The store was only its log, and that is truncated", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "Too many of these are under way", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn get_state(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let form = accepted(&parts.headers, &[Form::NdJson])?;
+    let catalog = app.service.stores.catalog();
+    let spec = path_store(parts.uri.path(), &catalog, tenant(&parts))?;
+    let image = app.service.log.state(spec.id).await.map_err(refuse(&catalog))?;
+    let (kind, lsn, detail, rows) = match image {
+        StoreState::Rows { lsn, rows } => ("rows", lsn.0, "the rows follow; then pull the log behind lsn", Some(rows)),
+        StoreState::Storage { lsn } => (
+            "storage",
+            lsn.0,
+            "read the store's own storage, which is here or further; then pull the log behind lsn",
+            None,
+        ),
+        StoreState::Log => ("log", 0, "the log is whole: pull it from the start", None),
+    };
+    let mut head = JsonWriter::with_capacity(256);
+    head.open(b'{');
+    head.text_field("event", "state");
+    head.text_field("store", &spec.name);
+    head.text_field("kind", kind);
+    head.decimal_field("lsn", lsn);
+    head.text_field("detail", detail);
+    head.close(b'}');
+    head.end_line();
+    let image = Image { catalog, head: Some(head.finish()), rows, count: 0, ended: false };
+    let chunks = unfold(image, |mut image| async {
+        let chunk = image.next().await?;
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(chunk)), image))
+    });
+    Ok(streamed(form, Body::from_stream(chunks)))
+}
+
+struct Image {
+    catalog: Arc<Catalog>,
+    head: Option<Vec<u8>>,
+    rows: Option<Box<dyn StateRows>>,
+    count: u64,
+    ended: bool,
+}
+
+impl Image {
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        if self.ended {
+            return None;
+        }
+        if let Some(head) = self.head.take() {
+            return Some(head);
+        }
+        let page = match &mut self.rows {
+            Some(rows) => rows.next().await,
+            None => Ok(Vec::new()),
+        };
+        let bytes = page.as_ref().map_or(0, |rows| rows.iter().map(|row| 64 + row.key.len() + row.value.len()).sum());
+        let mut json = JsonWriter::with_capacity(256 + bytes);
+        match page {
+            Ok(rows) if !rows.is_empty() => {
+                self.count += rows.len() as u64;
+                rows.iter().for_each(|row| write_row(&mut json, row));
+            }
+            Ok(_) => {
+                self.ended = true;
+                json.open(b'{');
+                json.text_field("event", "end");
+                json.decimal_field("rows", self.count);
+                json.close(b'}');
+                json.end_line();
+            }
+            Err(error) => {
+                self.ended = true;
+                let problem = ProblemResponse::of_service(error, &self.catalog);
+                json.open(b'{');
+                json.text_field("event", "failed");
+                json.name("problem");
+                json.raw(&serde_json::to_vec(&problem.body).unwrap_or_default());
+                json.close(b'}');
+                json.end_line();
+            }
+        }
+        Some(json.finish())
+    }
+}
+
+fn write_row(json: &mut JsonWriter, row: &StoredRow) {
+    json.open(b'{');
+    json.key_field("key", "key_b64", &row.key);
+    json.value_field(&row.value);
+    json.decimal_field("version", row.version.bits());
+    json.close(b'}');
+    json.end_line();
+}

@@ -1,0 +1,214 @@
+//! `/v1/stores`: declare, show and list stores; `/v1/snapshot`: how far one is.
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use serde::de::MapAccess;
+use serde_json::value::RawValue;
+use tribunal_api::{Problem, Snapshot, StoreDeclaration, StoreExistence, StoreInfo, StoreList, StorePush};
+use tribunal_types::limits::NAME_BYTES_MAX;
+use tribunal_types::{Existence, StoreSpec};
+
+use crate::app::{App, refuse, wire_response};
+use crate::request::body::{MediaType, utf8};
+use crate::request::caller::tenant;
+use crate::request::json::{Fields, ObjectSeed, depth_within_limit, document, scalar};
+use crate::request::query::{Query, path_store, path_store_name};
+use crate::request::txn_body::shown;
+use crate::response::field_error::{Code, FieldErrors, Path};
+use crate::response::problem::ProblemResponse;
+use tribunal_service::{Service, ServiceError};
+
+/// Bytes of an adaptor's configuration.
+const ADAPTOR_CONFIG_BYTES_MAX: usize = 64 * 1024;
+
+/// Declares a store, or changes one of the same name.
+#[utoipa::path(
+    put, path = "/v1/stores/{store}", operation_id = "putStore", tag = "stores",
+    params(("store" = String, Path, description = "Name: letters, digits, `.`, `_`, `-`; at most 64 bytes")),
+    request_body(content = StoreDeclaration, description = "What it is"),
+    responses(
+        (status = 200, description = "It existed and is like this now", body = StoreInfo),
+        (status = 201, description = "It exists now", body = StoreInfo),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "No such adaptor, or this cannot be changed", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn put_store(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, body) = request.into_parts();
+    let name = new_name(&parts)?;
+    let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
+    let mut spec = declaration(utf8(&bytes)?)?;
+    spec.name = name;
+    spec.namespace = tenant(&parts);
+    let catalog = app.service.stores.catalog();
+    let declared = app.service.stores.declare_store(spec).await.map_err(refuse(&catalog))?;
+    let status = if declared.created { StatusCode::CREATED } else { StatusCode::OK };
+    let info = info(&app.service, &declared.spec).map_err(refuse(&catalog))?;
+    Ok(wire_response(status, &info))
+}
+
+/// Shows a store and where it stands.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}", operation_id = "getStore", tag = "stores",
+    params(("store" = String, Path, description = "Name of the store")),
+    responses(
+        (status = 200, description = "The store", body = StoreInfo),
+        (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn get_store(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let catalog = app.service.stores.catalog();
+    let spec = path_store(parts.uri.path(), &catalog, tenant(&parts))?;
+    Ok(wire_response(StatusCode::OK, &info(&app.service, &spec).map_err(refuse(&catalog))?))
+}
+
+/// Lists the stores.
+#[utoipa::path(
+    get, path = "/v1/stores", operation_id = "listStores", tag = "stores",
+    responses(
+        (status = 200, description = "All stores, by name", body = StoreList),
+        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn list_stores(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let catalog = app.service.stores.catalog();
+    let stores: Result<Vec<_>, _> = catalog.list(tenant(&parts)).iter().map(|spec| info(&app.service, spec)).collect();
+    Ok(wire_response(StatusCode::OK, &StoreList { stores: stores.map_err(refuse(&catalog))? }))
+}
+
+/// Tells how far a store is: committed, durable, applied.
+#[utoipa::path(
+    get, path = "/v1/snapshot", operation_id = "getSnapshot", tag = "stores",
+    params(("store" = String, Query, description = "Name of the store")),
+    responses(
+        (status = 200, description = "Its watermarks", body = Snapshot),
+        (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn get_snapshot(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let catalog = app.service.stores.catalog();
+    let mut query = Query::new(parts.uri.query(), &["store"]);
+    let store = query.store(&catalog, tenant(&parts));
+    query.finish()?;
+    let watermarks = app.service.stores.watermarks(store).map_err(refuse(&catalog))?;
+    let wire = Snapshot {
+        store: crate::response::response_json::store_name(&catalog, store).to_owned(),
+        committed: watermarks.committed.to_string(),
+        durable: watermarks.durable.to_string(),
+        applied: watermarks.applied.to_string(),
+    };
+    Ok(wire_response(StatusCode::OK, &wire))
+}
+
+pub(crate) fn info(service: &Service, spec: &StoreSpec) -> Result<StoreInfo, ServiceError> {
+    let status = service.stores.store_status(spec.id)?;
+    Ok(StoreInfo {
+        store: spec.name.clone(),
+        existence: match spec.existence {
+            Existence::Tracked => StoreExistence::Tracked,
+            Existence::Declared => StoreExistence::Declared,
+        },
+        multi_version: spec.multi_version,
+        transactional: spec.transactional,
+        adaptor: spec.adaptor.clone(),
+        adaptor_config: RawValue::from_string(spec.adaptor_config.clone()).ok(),
+        head_lsn: status.head.to_string(),
+        acked_lsn: status.acked.to_string(),
+        committed: status.watermarks.committed.to_string(),
+        durable: status.watermarks.durable.to_string(),
+        applied: status.watermarks.applied.to_string(),
+        push: StorePush {
+            state: status.push.name().to_owned(),
+            lag_ms: status.lag_ms.to_string(),
+            last_error: status.last_error,
+            stopped_at_lsn: status.stopped_at.map(|lsn| lsn.to_string()),
+            durability: status.durability.map(str::to_owned),
+        },
+    })
+}
+
+fn new_name(parts: &Parts) -> Result<String, ProblemResponse> {
+    let name = path_store_name(parts.uri.path())?;
+    let fits = name.len() <= NAME_BYTES_MAX
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
+    if fits {
+        return Ok(name);
+    }
+    let detail = format!(
+        "\"{}\" must be letters, digits, '.', '_' and '-', begin with a letter or digit, and have at most \
+         {NAME_BYTES_MAX} bytes",
+        shown(&name)
+    );
+    Err(ProblemResponse::of_error(Code::BadName, "?store", detail))
+}
+
+fn declaration(text: &str) -> Result<StoreSpec, ProblemResponse> {
+    let mut body = Body { spec: StoreSpec::default(), errors: FieldErrors::default() };
+    document(text, ObjectSeed { fields: &mut body, at: Path::Root })
+        .map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
+    if body.spec.adaptor.is_none() && !body.spec.adaptor_config.is_empty() && body.errors.is_empty() {
+        body.errors.add(Code::MissingField, "/adaptor", "adaptor_config is nothing without its adaptor");
+    }
+    if body.errors.is_empty() { Ok(body.spec) } else { Err(ProblemResponse::of_errors(&body.errors)) }
+}
+
+struct Body {
+    spec: StoreSpec,
+    errors: FieldErrors,
+}
+
+impl<'de> Fields<'de> for Body {
+    fn names(&self) -> &'static [&'static str] {
+        &["existence", "multi_version", "transactional", "adaptor", "adaptor_config"]
+    }
+
+    fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
+        if index == 4 {
+            let config = map.next_value::<&'de RawValue>()?.get();
+            if !config.starts_with('{') {
+                self.errors.add(Code::WrongType, at, "must be an object");
+            } else if config.len() > ADAPTOR_CONFIG_BYTES_MAX {
+                self.errors.add(Code::ValueTooLarge, at, format!("{ADAPTOR_CONFIG_BYTES_MAX} bytes is the limit"));
+            } else if !depth_within_limit(config, 1) {
+                self.errors.add(Code::TooDeep, at, "nested deeper than 64 levels");
+            }
+            config.clone_into(&mut self.spec.adaptor_config);
+            return Ok(());
+        }
+        let found = scalar(map)?;
+        let errors = &mut self.errors;
+        match index {
+            0 => match found.text(at, errors).as_deref() {
+                Some("tracked") => self.spec.existence = Existence::Tracked,
+                Some("declared") => self.spec.existence = Existence::Declared,
+                Some(other) => {
+                    let detail = format!("\"{}\" is none of tracked, declared", shown(other));
+                    errors.add(Code::UnknownValue, at, detail);
+                }
+                None => {}
+            },
+            1 => self.spec.multi_version = found.boolean(at, errors).unwrap_or(false),
+            2 => self.spec.transactional = found.boolean(at, errors).unwrap_or(false),
+            _ => {
+                self.spec.adaptor = found.text(at, errors).map(std::borrow::Cow::into_owned);
+                if self.spec.adaptor.as_ref().is_some_and(|name| name.is_empty() || name.len() > NAME_BYTES_MAX) {
+                    errors.add(Code::BadName, at, format!("must have 1 to {NAME_BYTES_MAX} bytes"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        &mut self.errors
+    }
+}

@@ -1,0 +1,45 @@
+//! `GET /v1/txns/{txn_id}`: what became of a transaction whose answer was lost.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use tribunal_api::{Problem, TxnOutcome};
+
+use crate::app::{App, json_response, refuse};
+use crate::request::caller::tenant;
+use crate::request::query::{Query, path_txn_id};
+use crate::response::problem::ProblemResponse;
+use crate::response::response_json::{JsonWriter, status, status_word};
+use crate::routes::commit::TXN_STATUS;
+use tribunal_service::StatusQuery;
+
+/// Tells what became of a transaction. With `fence` an id that never arrived can never commit later.
+#[utoipa::path(
+    get, path = "/v1/txns/{txn_id}", operation_id = "txnStatus", tag = "transactions",
+    params(
+        ("txn_id" = String, Path, pattern = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$", description = "The transaction, a UUIDv7"),
+        ("wait_ms" = Option<u32>, Query, nullable = false, minimum = 0, maximum = 60000, description = "How long to wait for an outcome"),
+        ("fence" = Option<bool>, Query, nullable = false, description = "Make sure that an id that never arrived can never commit; it is then aborted with reason `fenced`"),
+    ),
+    responses(
+        (status = 200, description = "What became of it; `unknown` if it never arrived", body = TxnOutcome, headers(
+            ("txn-status" = String, description = "Same as `status`"),
+        )),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn txn_status(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let id = path_txn_id(parts.uri.path())?;
+    let mut query = Query::new(parts.uri.query(), &["wait_ms", "fence"]);
+    let asked = StatusQuery { namespace: tenant(&parts), id, wait_ms: query.wait_ms(), fence: query.flag("fence") };
+    query.finish()?;
+    let catalog = app.service.stores.catalog();
+    let answer = app.service.txns.status(asked).await.map_err(refuse(&catalog))?;
+    let mut json = JsonWriter::with_capacity(256);
+    status(&mut json, id, &answer, &catalog);
+    let mut response = json_response(StatusCode::OK, json.finish());
+    response.headers_mut().insert(TXN_STATUS, HeaderValue::from_static(status_word(&answer)));
+    Ok(response)
+}

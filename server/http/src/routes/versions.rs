@@ -1,0 +1,134 @@
+//! `POST /v1/stores/{store}/versions`: bulk import of the versions of rows that exist already. All lines or none.
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use base64::Engine as _;
+use serde::de::MapAccess;
+use tribunal_api::{ImportResult, Problem};
+use tribunal_types::limits::KEY_BYTES_MAX;
+use tribunal_types::{ImportedVersion, StoreSpec, Version};
+
+use crate::app::{App, refuse, wire_response};
+use crate::binary::BASE64;
+use crate::request::body::{MediaType, utf8};
+use crate::request::caller::tenant;
+use crate::request::json::{Fields, ObjectSeed, decimal, document, scalar};
+use crate::request::query::path_store;
+use crate::response::field_error::{Code, FieldErrors, Path};
+use crate::response::problem::ProblemResponse;
+use tribunal_service::Catalog;
+
+/// Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows are never
+/// overwritten. A pointer of a fault begins with the line's number, from 0.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/versions", operation_id = "importVersions", tag = "stores",
+    params(("store" = String, Path, description = "Name of the store")),
+    request_body(content(
+        (String = "application/x-ndjson"),
+        (inline(tribunal_api::ImportLines) = "application/octet-stream"),
+    ), description = "One `ImportLine` a line"),
+    responses(
+        (status = 200, description = "All of them are taken in, durably", body = ImportResult),
+        (status = 400, description = "A line cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Nothing was taken in", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn import_versions(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, body) = request.into_parts();
+    let catalog = app.service.stores.catalog();
+    let namespace = tenant(&parts);
+    let spec = path_store(parts.uri.path(), &catalog, namespace)?;
+    let (_, bytes) = app.body(&parts, body, &[MediaType::NdJson, MediaType::Bytes]).await?;
+    let versions = read(utf8(&bytes)?, &spec, &catalog)?;
+    let accepted = if versions.is_empty() {
+        0
+    } else {
+        app.service.stores.import(namespace, versions).await.map_err(refuse(&catalog))?
+    };
+    Ok(wire_response(StatusCode::OK, &ImportResult { accepted: accepted.to_string() }))
+}
+
+fn read(text: &str, spec: &StoreSpec, catalog: &Catalog) -> Result<Vec<ImportedVersion>, ProblemResponse> {
+    let mut versions = Vec::with_capacity(text.len() / 64);
+    let mut errors = FieldErrors::default();
+    for (number, text) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let at = Path::Root.item(number);
+        let mut line = Line { key: None, version: None, integer: false, errors: &mut errors };
+        let seen = match document(text, ObjectSeed { fields: &mut line, at }) {
+            Ok(Some(seen)) => seen,
+            Ok(None) => continue,
+            Err(mut malformed) => {
+                malformed.line = number + 1;
+                return Err(ProblemResponse::of_syntax(&malformed));
+            }
+        };
+        let Line { key, version, integer, .. } = line;
+        match seen & 0b11 {
+            0 => errors.add(Code::MissingField, at.field("key"), "key or key_b64"),
+            0b11 => errors.add(Code::ExclusiveFields, at.field("key_b64"), "key excludes key_b64"),
+            _ => {}
+        }
+        if seen & 0b100 == 0 {
+            errors.add(Code::MissingField, at.field("version"), "the row's version");
+        }
+        if let (Some(key), Some(version)) = (key, version) {
+            let row = catalog.row(spec.namespace, spec.id, &key);
+            versions.push(ImportedVersion { row, store: spec.id, version, integer });
+        }
+    }
+    if errors.is_empty() { Ok(versions) } else { Err(ProblemResponse::of_errors(&errors)) }
+}
+
+struct Line<'f> {
+    key: Option<Vec<u8>>,
+    version: Option<Version>,
+    integer: bool,
+    errors: &'f mut FieldErrors,
+}
+
+impl Line<'_> {
+    fn keep(&mut self, key: Vec<u8>, at: Path<'_>) {
+        if key.is_empty() {
+            self.errors.add(Code::EmptyKey, at, "a key has at least one byte");
+        } else if key.len() > KEY_BYTES_MAX {
+            self.errors.add(Code::KeyTooLong, at, format!("{} bytes, {KEY_BYTES_MAX} is the limit", key.len()));
+        } else {
+            self.key = Some(key);
+        }
+    }
+}
+
+impl<'de> Fields<'de> for Line<'_> {
+    fn names(&self) -> &'static [&'static str] {
+        &["key", "key_b64", "version", "integer"]
+    }
+
+    fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
+        let found = scalar(map)?;
+        if index == 3 {
+            self.integer = found.boolean(at, self.errors).unwrap_or(false);
+            return Ok(());
+        }
+        let Some(text) = found.text(at, self.errors) else { return Ok(()) };
+        match index {
+            0 => self.keep(text.into_owned().into_bytes(), at),
+            1 => match BASE64.decode(text.as_bytes()) {
+                Ok(key) => self.keep(key, at),
+                Err(_) => self.errors.add(Code::BadBase64, at, "is not base64"),
+            },
+            _ => {
+                self.version = decimal(&text).and_then(Version::from_bits);
+                if self.version.is_none() {
+                    self.errors.add(Code::BadNumber, at, "must be a positive decimal number below 2^63");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        self.errors
+    }
+}

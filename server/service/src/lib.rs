@@ -1,0 +1,63 @@
+//! The boundary between the HTTP surface and the node: one trait for each area, and the plain types that they exchange.
+//!
+//! Knows no protocol: no JSON, no HTTP, no WebAssembly. Owns no behaviour. The binary implements the traits; the tests of
+//! the HTTP surface implement them with a double that serves to check the mapping alone.
+
+use std::sync::Arc;
+
+mod catalog;
+mod error;
+mod keys;
+mod log;
+mod node;
+pub mod plugins;
+mod stores;
+mod txns;
+
+pub use catalog::{Catalog, RowNamer};
+pub use error::{ServiceError, ServiceFuture};
+pub use keys::{KeyApi, NewKey, Principal};
+pub use log::{
+    ConsumerPosition, ConsumerStatus, LogApi, LogPage, LogQuery, Registration, StateRows, StoreState, WebhookStatus,
+};
+pub use node::{NodeApi, Readiness, Stats, Summary, Timed, VersionInfo};
+pub use plugins::PluginApi;
+pub use stores::{
+    Declared, PushState, RowAnswer, RowsAnswer, RowsQuery, SkipRequest, StoreApi, StoreStatus, StoredRow, Watermarks,
+};
+pub use txns::{AckMode, Begin, Begun, Decided, Lane, Phases, Session, StatusQuery, TxnApi, TxnStatus};
+
+/// Everything that a request can ask of a node, by area.
+#[derive(Clone)]
+pub struct Service {
+    /// Transactions.
+    pub txns: Arc<dyn TxnApi>,
+    /// Stores.
+    pub stores: Arc<dyn StoreApi>,
+    /// Logs and their readers.
+    pub log: Arc<dyn LogApi>,
+    /// Keys and tokens.
+    pub keys: Arc<dyn KeyApi>,
+    /// Plugins.
+    pub plugins: Arc<dyn PluginApi>,
+    /// The node itself.
+    pub node: Arc<dyn NodeApi>,
+}
+
+impl Service {
+    /// Builds a service of one thing that implements all areas.
+    #[must_use]
+    pub fn of<S>(one: &Arc<S>) -> Service
+    where
+        S: TxnApi + StoreApi + LogApi + KeyApi + PluginApi + NodeApi + 'static,
+    {
+        Service {
+            txns: Arc::clone(one) as _,
+            stores: Arc::clone(one) as _,
+            log: Arc::clone(one) as _,
+            keys: Arc::clone(one) as _,
+            plugins: Arc::clone(one) as _,
+            node: Arc::clone(one) as _,
+        }
+    }
+}
