@@ -103,7 +103,7 @@ mod tests {
     use tribunal_types::TxnRequest;
 
     fn commit() -> (Commit, oneshot::Receiver<Answered>) {
-        let (sender, answer) = ReplySender::here();
+        let (sender, answer) = ReplySender::on(None);
         (Commit { txn: Box::new(TxnRequest::default()), handle: ReplyHandle::Single(sender) }, answer)
     }
 
