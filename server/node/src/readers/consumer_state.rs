@@ -1,9 +1,12 @@
-//! What the node remembers of those who read its logs, durably: checkpoints of consumers and registered webhooks.
+//! Durable state of the readers of logs: offsets of consumers and registered webhooks.
 //!
-//! One small file beside the log, replaced as a whole: written aside, synced, renamed, its directory synced. It holds
+//! One small file beside the log, replaced as a whole: written aside, synced, renamed, its directory synced. It contains
 //! secrets, so only its owner may read it. A change that somebody waits for is written at once, together with all that
 //! came meanwhile; watermarks of webhooks follow within a second, since a receiver may see records again.
 //! Never on the commit path, and at most fifty times a second.
+//!
+//! Invariant: what is shown, and what lets the log be truncated, is durable. A write that fails takes back every change
+//! that was not durable before it, and each of these is refused; the next change is written as if nothing had happened.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 use tribunal_codec::{Checkpoint, Readers as Remembered, Webhook, decode_readers, encode_readers};
 use tribunal_types::{Lsn, NamespaceId, StoreId};
 
@@ -24,19 +27,22 @@ const CHECKPOINTS_MAX: usize = 4_096;
 const CHECKPOINTS_PER_TENANT_MAX: usize = 256;
 /// Shortest time between two writes.
 const PACE: Duration = Duration::from_millis(20);
-/// How long a watermark may wait for its write.
+/// How long a watermark may wait for its write, and a failed write for its retry.
 const WATERMARK_WAIT: Duration = Duration::from_secs(1);
 
-/// What is remembered. Cheap to share by `Arc`.
+/// The state. Cheap to share by `Arc`.
 pub struct ConsumerState {
     state: Mutex<State>,
     changed: Condvar,
-    /// Number of the last change that is durable, and why the write of later ones failed.
-    saved: watch::Sender<(u64, Option<String>)>,
 }
 
 struct State {
+    /// With changes that are not durable yet.
     remembered: Remembered,
+    /// As it is in the file.
+    durable: Remembered,
+    /// Requests that wait for a write, each with the number of its change.
+    waiting: Vec<(u64, oneshot::Sender<Result<(), String>>)>,
     /// Number of the last change.
     change: u64,
     /// When the next write is due.
@@ -68,9 +74,15 @@ impl ConsumerState {
         let path = dir.join("readers");
         let remembered = load(&path)?;
         let readers = Arc::new(ConsumerState {
-            state: Mutex::new(State { remembered, change: 0, due: None, stop: false }),
+            state: Mutex::new(State {
+                durable: remembered.clone(),
+                remembered,
+                waiting: Vec::new(),
+                change: 0,
+                due: None,
+                stop: false,
+            }),
             changed: Condvar::new(),
-            saved: watch::Sender::new((0, None)),
         });
         let writer = Arc::clone(&readers);
         let thread = std::thread::Builder::new()
@@ -80,23 +92,37 @@ impl ConsumerState {
         Ok((Arc::clone(&readers), Saver { readers, thread: Some(thread) }))
     }
 
-    /// Makes a change that is written within `wait`; returns its number.
-    fn change<T>(&self, wait: Duration, make: impl FnOnce(&mut Remembered) -> T) -> (u64, T) {
+    /// Makes a change that is written within `wait`.
+    fn change<T>(&self, wait: Duration, make: impl FnOnce(&mut Remembered) -> T) -> T {
         let mut state = self.state.lock();
+        self.change_in(&mut state, wait, make)
+    }
+
+    fn change_in<T>(&self, state: &mut State, wait: Duration, make: impl FnOnce(&mut Remembered) -> T) -> T {
         let made = make(&mut state.remembered);
         state.change += 1;
         let due = Instant::now() + wait;
         state.due = Some(state.due.map_or(due, |known| known.min(due)));
         self.changed.notify_one();
-        (state.change, made)
+        made
     }
 
-    async fn durable(&self, change: u64) -> Result<(), Unsaved> {
-        let mut saved = self.saved.subscribe();
-        let done = saved.wait_for(|(upto, failure)| *upto >= change || failure.is_some()).await;
-        match done.as_deref() {
-            Ok((upto, _)) if *upto >= change => Ok(()),
-            Ok((_, failure)) => Err(Unsaved::NotDurable(failure.clone().unwrap_or_default())),
+    /// Makes a change and waits until it is durable, or refused.
+    async fn change_durably<T>(&self, make: impl FnOnce(&mut Remembered) -> T) -> Result<T, Unsaved> {
+        let (reply, written) = oneshot::channel();
+        let made = {
+            let mut state = self.state.lock();
+            let made = self.change_in(&mut state, Duration::ZERO, make);
+            let change = state.change;
+            // Once the last write is under way, there will be none for this one: its reply is dropped.
+            if !state.stop {
+                state.waiting.push((change, reply));
+            }
+            made
+        };
+        match written.await {
+            Ok(Ok(())) => Ok(made),
+            Ok(Err(reason)) => Err(Unsaved::NotDurable(reason)),
             Err(_) => Err(Unsaved::NotDurable("the node is stopping".into())),
         }
     }
@@ -106,7 +132,7 @@ impl ConsumerState {
     /// # Errors
     /// See [`Unsaved`].
     pub async fn set(&self, checkpoint: Checkpoint) -> Result<(), Unsaved> {
-        let (change, full) = self.change(Duration::ZERO, |remembered| {
+        let full = self.change_durably(|remembered| {
             let namespace = checkpoint.namespace;
             let full = full(&remembered.checkpoints, namespace);
             let known = remembered.checkpoints.iter_mut().find(|known| {
@@ -120,8 +146,8 @@ impl ConsumerState {
             }
             None
         });
-        match full {
-            None => self.durable(change).await,
+        match full.await? {
+            None => Ok(()),
             Some(max) => Err(Unsaved::TooMany(max)),
         }
     }
@@ -131,19 +157,19 @@ impl ConsumerState {
     /// # Errors
     /// [`Unsaved::NotDurable`].
     pub async fn forget(&self, namespace: NamespaceId, name: &str, store: Option<StoreId>) -> Result<bool, Unsaved> {
-        let (change, found) = self.change(Duration::ZERO, |remembered| {
+        let found = self.change_durably(|remembered| {
             let before = remembered.checkpoints.len();
             remembered.checkpoints.retain(|known| {
                 known.namespace != namespace || known.name != name || store.is_some_and(|store| known.store != store)
             });
             remembered.checkpoints.len() < before
         });
-        self.durable(change).await.map(|()| found)
+        found.await
     }
 
     /// Returns the checkpoints of all consumers, by namespace and name.
     pub fn checkpoints(&self) -> Vec<Checkpoint> {
-        let mut checkpoints = self.state.lock().remembered.checkpoints.clone();
+        let mut checkpoints = self.state.lock().durable.checkpoints.clone();
         checkpoints.sort_by(|a, b| (a.namespace, &a.name, a.store).cmp(&(b.namespace, &b.name, b.store)));
         checkpoints
     }
@@ -153,11 +179,11 @@ impl ConsumerState {
     /// # Errors
     /// [`Unsaved::NotDurable`].
     pub async fn register(&self, webhook: Webhook) -> Result<(), Unsaved> {
-        let (change, ()) = self.change(Duration::ZERO, |remembered| {
+        let registered = self.change_durably(|remembered| {
             remembered.webhooks.retain(|known| known.store != webhook.store);
             remembered.webhooks.push(webhook);
         });
-        self.durable(change).await
+        registered.await
     }
 
     /// Forgets a store's webhook; tells whether there was one.
@@ -165,22 +191,27 @@ impl ConsumerState {
     /// # Errors
     /// [`Unsaved::NotDurable`].
     pub async fn unregister(&self, store: StoreId) -> Result<bool, Unsaved> {
-        let (change, found) = self.change(Duration::ZERO, |remembered| {
+        let found = self.change_durably(|remembered| {
             let before = remembered.webhooks.len();
             remembered.webhooks.retain(|known| known.store != store);
             remembered.webhooks.len() < before
         });
-        self.durable(change).await.map(|()| found)
+        found.await
     }
 
     /// Returns the registered webhooks.
     pub fn webhooks(&self) -> Vec<Webhook> {
-        self.state.lock().remembered.webhooks.clone()
+        self.state.lock().durable.webhooks.clone()
     }
 
     /// Returns a store's webhook.
     pub fn webhook(&self, store: StoreId) -> Option<Webhook> {
-        self.state.lock().remembered.webhooks.iter().find(|known| known.store == store).cloned()
+        let state = self.state.lock();
+        let mut found = state.durable.webhooks.iter().find(|known| known.store == store).cloned()?;
+        // It moves with every acknowledgement; the file follows.
+        let moved = state.remembered.webhooks.iter().find(|known| known.store == store);
+        found.watermark = moved.map_or(found.watermark, |moved| moved.watermark.max(found.watermark));
+        Some(found)
     }
 
     /// Moves a webhook's watermark. It becomes durable before long.
@@ -195,8 +226,8 @@ impl ConsumerState {
     /// Returns how far the slowest reader of every store is that has one.
     pub fn slowest(&self) -> Vec<(StoreId, Lsn)> {
         let state = self.state.lock();
-        let checkpoints = state.remembered.checkpoints.iter().map(|known| (known.store, known.lsn));
-        let webhooks = state.remembered.webhooks.iter().map(|known| (known.store, known.watermark));
+        let checkpoints = state.durable.checkpoints.iter().map(|known| (known.store, known.lsn));
+        let webhooks = state.durable.webhooks.iter().map(|known| (known.store, known.watermark));
         let mut all: Vec<_> = checkpoints.chain(webhooks).collect();
         all.sort_unstable();
         all.dedup_by_key(|(store, _)| *store);
@@ -205,7 +236,7 @@ impl ConsumerState {
 
     fn write_changes(&self, path: &Path) {
         loop {
-            let (bytes, change) = {
+            let (written, change) = {
                 let mut state = self.state.lock();
                 loop {
                     match state.due {
@@ -216,18 +247,48 @@ impl ConsumerState {
                     }
                 }
                 state.due = None;
-                (encode_readers(&state.remembered), state.change)
+                (state.remembered.clone(), state.change)
             };
-            let failure =
-                replace(path, &bytes).err().map(|error| format!("{} cannot be written: {error}", path.display()));
-            if let Some(text) = &failure {
-                tracing::error!(reason = %text, "checkpoints are not durable");
+            match replace(path, &encode_readers(&written)) {
+                Ok(()) => {
+                    let mut state = self.state.lock();
+                    state.durable = written;
+                    state.answer(change, &Ok(()));
+                }
+                Err(error) => {
+                    let reason = format!("{} cannot be written: {error}", path.display());
+                    tracing::error!(reason, "offsets of consumers are not durable");
+                    let mut state = self.state.lock();
+                    state.take_back();
+                    // What came during the write is taken back with it.
+                    let last = state.change;
+                    state.answer(last, &Err(reason));
+                }
             }
-            self.saved.send_modify(|saved| {
-                let upto = if failure.is_none() { change } else { saved.0 };
-                *saved = (upto, failure);
-            });
             std::thread::sleep(PACE);
+        }
+    }
+}
+
+impl State {
+    /// Takes back what is not durable, but for watermarks of webhooks, which nobody waits for: they are written later.
+    fn take_back(&mut self) {
+        let refused = std::mem::replace(&mut self.remembered, self.durable.clone());
+        for known in &mut self.remembered.webhooks {
+            let moved = refused.webhooks.iter().find(|moved| (moved.store, &moved.url) == (known.store, &known.url));
+            let watermark = moved.map_or(known.watermark, |moved| moved.watermark.max(known.watermark));
+            if watermark > known.watermark && !self.stop {
+                self.due = Some(Instant::now() + WATERMARK_WAIT);
+            }
+            known.watermark = watermark;
+        }
+    }
+
+    /// Answers the requests whose changes are `upto` or below.
+    fn answer(&mut self, upto: u64, result: &Result<(), String>) {
+        for (_, reply) in self.waiting.extract_if(.., |(change, _)| *change <= upto) {
+            // The client may have gone.
+            let _ = reply.send(result.clone());
         }
     }
 }
@@ -321,18 +382,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_disk_that_refuses_is_told_to_whoever_waits_and_may_recover() {
+    async fn a_failed_write_refuses_its_changes_only_and_shows_none_of_them() {
         let dir = tempfile::tempdir().unwrap();
         let inner = dir.path().join("data");
         fs::create_dir(&inner).unwrap();
         let (readers, _saver) = ConsumerState::open(&inner).unwrap();
-        fs::remove_dir(&inner).unwrap();
-        let refused = readers.set(checkpoint("a", 1, 1)).await;
-        assert!(matches!(&refused, Err(Unsaved::NotDurable(text)) if text.contains("readers")), "{refused:?}");
-        fs::create_dir(&inner).unwrap();
-        // The failure stands until a write succeeds.
-        while readers.set(checkpoint("a", 1, 2)).await.is_err() {}
-        assert!(inner.join("readers").exists());
+        let hook = Webhook { store: StoreId(2), url: "https://a".into(), watermark: Lsn(3), ..Webhook::default() };
+        readers.set(checkpoint("a", 1, 1)).await.unwrap();
+        readers.register(hook.clone()).await.unwrap();
+        fs::rename(&inner, dir.path().join("away")).unwrap();
+        for lsn in 2..5 {
+            let refused = readers.set(checkpoint("a", 1, lsn)).await;
+            assert!(matches!(&refused, Err(Unsaved::NotDurable(text)) if text.contains("readers")), "{refused:?}");
+            assert_eq!(readers.checkpoints(), [checkpoint("a", 1, 1)], "what was refused is not shown");
+        }
+        assert!(readers.forget(NamespaceId(0), "a", None).await.is_err());
+        assert_eq!(readers.slowest(), [(StoreId(1), Lsn(1)), (StoreId(2), Lsn(3))]);
+        readers.acknowledged(StoreId(2), Lsn(7));
+        fs::rename(dir.path().join("away"), &inner).unwrap();
+        // The first change after the disk is well is taken.
+        readers.set(checkpoint("a", 1, 5)).await.unwrap();
+        assert_eq!(readers.checkpoints(), [checkpoint("a", 1, 5)]);
+        assert_eq!(readers.webhook(StoreId(2)), Some(Webhook { watermark: Lsn(7), ..hook }));
     }
 
     #[test]
