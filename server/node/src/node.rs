@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crossbeam_channel::{Sender, unbounded};
 use tokio::runtime::Runtime;
@@ -21,6 +22,7 @@ use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
 use crate::auth::jwt::JwtGate;
 use crate::commit::commit_queue::CommitQueue;
 use crate::commit::epoch_cache::EpochCache;
+use crate::commit::epoch_clock::EpochClock;
 use crate::commit::log_thread;
 use crate::commit::message::{Ended, Message};
 use crate::commit::progress::Progress;
@@ -45,6 +47,13 @@ use crate::telemetry::stats::Window;
 /// Bytes of recent epochs kept in memory.
 const EPOCH_CACHE_BYTES: usize = 128 << 20;
 
+/// How long connections may take to end when the node stops.
+const HTTP_STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a stop may take, what is dropped at its end included.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Number of the signal for a file that exceeds `RLIMIT_FSIZE`. Without a handler it ends the process silently.
+const SIGXFSZ: i32 = 25;
+
 /// Why a node cannot start, or had to end.
 #[derive(Debug)]
 pub enum NodeError {
@@ -61,7 +70,8 @@ impl std::fmt::Display for NodeError {
             NodeError::LogFailed(reason) => write!(
                 f,
                 "durability is in doubt, so the node stopped: {reason}. Nothing acknowledged is lost. Repair the disk \
-                 (space, quota, hardware) and start again: the node continues after the last acknowledged epoch."
+                 (space, quota, file size limit, hardware) and start again: the node continues after the last \
+                 acknowledged epoch."
             ),
         }
     }
@@ -93,6 +103,7 @@ impl Node {
     /// If anything of that fails; nothing runs then.
     pub fn start(config: &Config, with_kv: bool) -> Result<Node, NodeError> {
         let runtime = runtime().map_err(NodeError::Start)?;
+        survive_file_size_limit(&runtime).map_err(NodeError::Start)?;
         let listener = runtime.block_on(async { tribunal_http::listen(config.listen) }).map_err(|error| {
             NodeError::Start(format!("cannot listen on {}: {error}; name another address", config.listen))
         })?;
@@ -124,8 +135,13 @@ impl Node {
         recovered: Recovered,
         loader: Arc<PluginLoader>,
     ) -> Result<Node, NodeError> {
+        // The sequencer and the log thread send to each other, so a bound could stop both. What bounds the first queue:
+        // commits and dry runs by `WAITING_BYTES_MAX`, other questions by requests in flight, control changes by their
+        // turns, pushes by one report each, the log thread by one batch and one entry for each control change.
         let (messages, inbox) = unbounded();
         let (queue, intake) = CommitQueue::new(messages.clone());
+        // And the second: one batch, the outcomes of this epoch and the one before, an image, a truncation for each image
+        // and each store that is detached, the control changes above.
         let (jobs, log_jobs) = unbounded();
         let (ended_sender, ended) = watch::channel(None);
         let shared = Shared {
@@ -160,7 +176,9 @@ impl Node {
         let webhooks = Webhooks::new(egress_by_tenant, records.clone(), Arc::clone(&readers), handle, tracing);
         let quota =
             HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes };
+        let clock = Arc::new(EpochClock::start(recovered.resolver.epoch_time_ms()));
         let state = SequencerState {
+            clock: Arc::clone(&clock),
             group: recovered.group,
             resolver: recovered.resolver,
             epochs: recovered.epochs,
@@ -221,11 +239,14 @@ impl Node {
             let _ = ended_sender.send(Some(sequencer.run(&inbox)));
         })?;
         let window = Arc::new(Window::new(Arc::clone(&shared.metrics)));
-        let sampled = Arc::clone(&window);
+        let (sampled, watched) = (Arc::clone(&window), Arc::clone(&clock));
+        let metrics = Arc::clone(&shared.metrics);
         runtime.spawn(async move {
             loop {
                 tokio::time::sleep(crate::telemetry::stats::SAMPLE_EVERY).await;
                 sampled.sample();
+                // Also while nothing is committed: a jump is to be noticed when it happens.
+                metrics.set_clock(watched.check());
             }
         });
         let service = Arc::new(NodeService {
@@ -242,6 +263,7 @@ impl Node {
             webhooks: Arc::new(webhooks),
             record_times: RecordTimes::default(),
             window,
+            clock,
             images: crate::readers::image_permits::ImagePermits::default(),
             declaring: Arc::default(),
             keying: Arc::default(),
@@ -272,6 +294,7 @@ impl Node {
         for store in &declared {
             node.runtime.block_on(node.service.pushes.settled(store.spec.id));
         }
+        node.runtime.block_on(node.service.embedded_reported());
         node.service.start_webhooks();
         Ok(node)
     }
@@ -290,7 +313,7 @@ impl Node {
         tls: Option<tribunal_http::listener::tls::TlsAcceptor>,
     ) {
         let (stop, stopped) = oneshot::channel::<()>();
-        let millis = std::time::Duration::from_millis;
+        let millis = Duration::from_millis;
         let options = ServerOptions {
             connections_max: config.http.connections_max,
             header_timeout: millis(config.http.header_timeout_ms),
@@ -387,6 +410,8 @@ impl Node {
                 }),
             }
         });
+        // Never cancelled: what is dropped after the stop may hang as well.
+        std::mem::forget(StopDeadline::start());
         match signalled {
             Ok(()) => {
                 tracing::info!("stopping");
@@ -418,8 +443,7 @@ impl Node {
             let _ = stop.send(());
         }
         if let Some(done) = self.http_done.take() {
-            let patience = std::time::Duration::from_secs(5);
-            let _ = self.runtime.block_on(async { tokio::time::timeout(patience, done).await });
+            let _ = self.runtime.block_on(async { tokio::time::timeout(HTTP_STOP_TIMEOUT, done).await });
         }
         self.runtime.block_on(self.service.pushes.stop());
         self.runtime.block_on(self.service.webhooks.stop());
@@ -427,12 +451,46 @@ impl Node {
         if let Some(telemetry) = self.telemetry.take() {
             telemetry.stop();
         }
-        self.runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+        self.runtime.shutdown_timeout(Duration::from_secs(2));
         match ended {
             Ended::Stopped => Ok(()),
             Ended::LogFailed(reason) => Err(NodeError::LogFailed(reason)),
         }
     }
+}
+
+/// Ends the process if a stop takes longer than [`STOP_TIMEOUT`], unless it is dropped before: a disk that hangs keeps
+/// threads in the kernel, and a data directory that is gone keeps a store's own threads waiting.
+struct StopDeadline {
+    _cancelled_when_dropped: Sender<()>,
+}
+
+impl StopDeadline {
+    fn start() -> StopDeadline {
+        let (sender, cancelled) = crossbeam_channel::bounded::<()>(0);
+        let watch = move || {
+            if cancelled.recv_timeout(STOP_TIMEOUT) == Err(crossbeam_channel::RecvTimeoutError::Timeout) {
+                let seconds = STOP_TIMEOUT.as_secs();
+                eprintln!(
+                    "tribunal: the stop did not end within {seconds} s, so the process ends without it. Nothing \
+                     acknowledged is lost. Check the disk of the data directory before you start again"
+                );
+                std::process::exit(1);
+            }
+        };
+        if let Err(error) = spawn("stop-deadline", watch) {
+            tracing::warn!(%error, "the stop has no deadline");
+        }
+        StopDeadline { _cancelled_when_dropped: sender }
+    }
+}
+
+/// Makes writes beyond `RLIMIT_FSIZE` fail with an error, which stops the node with its reason.
+fn survive_file_size_limit(runtime: &Runtime) -> Result<(), String> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let _entered = runtime.enter();
+    // The handler stays when the stream of signals is dropped.
+    signal(SignalKind::from_raw(SIGXFSZ)).map(drop).map_err(|error| format!("cannot handle SIGXFSZ: {error}"))
 }
 
 /// Carries out what a control entry means for catalog and pushes. Does not wait for anything.

@@ -14,9 +14,9 @@ use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 use tokio::time::timeout_at;
 use tribunal_core::verdicts::item_verdict;
 use tribunal_service::{
-    AckMode, Begin, Begun, Catalog, Decided, Declared, KeyApi, Lane, NewKey, NodeApi, Phases, Principal, Readiness,
-    RowAnswer, RowsAnswer, RowsQuery, ServiceError, ServiceFuture as Reply, SkipRequest, Stats, StatusQuery, StoreApi,
-    StoreStatus, StoredRow, TxnApi, TxnStatus, VersionInfo, Watermarks,
+    AckMode, Begin, Begun, Catalog, Decided, Declared, KeyApi, Lane, NewKey, NodeApi, Phases, Principal, PushState,
+    Readiness, RowAnswer, RowsAnswer, RowsQuery, ServiceError, ServiceFuture as Reply, SkipRequest, Stats, StatusQuery,
+    StoreApi, StoreStatus, StoredRow, TxnApi, TxnStatus, VersionInfo, Watermarks,
 };
 use tribunal_types::{
     ApiKey, ControlChange, Epoch, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot,
@@ -24,7 +24,9 @@ use tribunal_types::{
 };
 
 use crate::auth::access::Access;
+use crate::commit::abort_report::ReportedTxn;
 use crate::commit::commit_queue::CommitQueue;
+use crate::commit::epoch_clock::EpochClock;
 use crate::commit::message::{KnownNow, Message};
 use crate::commit::replies::{Answer, Answered, AnsweredMany, Commit, Many, ReplyHandle, ReplySender, bytes_of};
 use crate::commit::sequencer_state::Shared;
@@ -43,6 +45,10 @@ use crate::telemetry::stats::Window;
 const DECISION_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long `ack: applied` waits for the stores.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(30);
+/// When to come back if a storage has not reported its watermark yet, milliseconds.
+const UNREPORTED_RETRY_MS: u64 = 20;
+/// How long a start waits for the watermarks of embedded stores.
+const EMBEDDED_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// When to come back at the latest if there is no room, milliseconds.
 const RETRY_AFTER_MS_MAX: u64 = 30_000;
 
@@ -74,6 +80,8 @@ pub struct NodeService {
     pub record_times: RecordTimes,
     /// Rates and percentiles.
     pub window: Arc<Window>,
+    /// The time that ids are made of.
+    pub clock: Arc<EpochClock>,
     /// State images under way.
     pub images: ImagePermits,
     /// One declaration at a time, so that two of one name get one id and two names get two.
@@ -242,8 +250,11 @@ impl NodeService {
     }
 
     async fn decide(&self, txn: TxnRequest, ack: AckMode, lane: Option<Lane>) -> Result<Decided, ServiceError> {
+        let reported = ReportedTxn::of(&txn);
         if txn.is_read_only() {
-            return self.judge(txn).await.map(judged);
+            let decided = self.judge(txn).await.map(judged)?;
+            self.report_abort(reported, &decided);
+            return Ok(decided);
         }
         let asked = Instant::now();
         self.admit(bytes_of(&txn))?;
@@ -255,6 +266,7 @@ impl NodeService {
             return Err(outcome_unknown());
         };
         let decided = self.words(answer, asked).await?;
+        self.report_abort(reported, &decided);
         let decided = self.until_applied(decided, ack, Instant::now() + APPLY_TIMEOUT).await;
         self.answered(ack, asked, 1);
         Ok(decided)
@@ -267,6 +279,7 @@ impl NodeService {
     ) -> Result<Vec<Result<Decided, ServiceError>>, ServiceError> {
         let asked = Instant::now();
         let mut results: Vec<Option<Result<Decided, ServiceError>>> = txns.iter().map(|_| None).collect();
+        let reported: Vec<ReportedTxn> = txns.iter().map(ReportedTxn::of).collect();
         let (reads, writes): (Vec<_>, Vec<_>) = txns.into_iter().enumerate().partition(|(_, t)| t.is_read_only());
         self.admit(writes.iter().map(|(_, txn)| bytes_of(txn)).sum())?;
         let places: Vec<usize> = writes.iter().map(|(place, _)| *place).collect();
@@ -305,7 +318,12 @@ impl NodeService {
                 Err(error) => Err(error),
             });
         }
-        Ok(results.into_iter().map(|result| result.unwrap_or_else(|| Err(outcome_unknown()))).collect())
+        let results: Vec<_> =
+            results.into_iter().map(|result| result.unwrap_or_else(|| Err(outcome_unknown()))).collect();
+        for (txn, result) in reported.into_iter().zip(&results) {
+            result.iter().for_each(|decided| self.report_abort(txn, decided));
+        }
+        Ok(results)
     }
 
     async fn status_of(&self, query: StatusQuery) -> Result<TxnStatus, ServiceError> {
@@ -429,8 +447,41 @@ impl NodeService {
         ServiceError::StoreLagging { store, retry_after_ms }
     }
 
-    fn applied(&self, store: StoreId) -> Epoch {
-        self.shared.progress.store(store).map_or(Epoch(0), |progress| progress.applied)
+    /// Returns what a store has applied, if that is known: after a start it is when the storage has reported it. Until
+    /// then nothing can be claimed, and 0 would be a step back.
+    fn reported(&self, store: StoreId) -> Result<Epoch, ServiceError> {
+        match self.shared.progress.store(store) {
+            Some(progress) if !progress.reported => Err(self.lagging(store, UNREPORTED_RETRY_MS)),
+            Some(progress) => Ok(progress.applied),
+            None => Ok(Epoch(0)),
+        }
+    }
+
+    /// Returns the stores whose storages have not reported a watermark since the start, each with whether its push is
+    /// still trying for the first time.
+    fn unreported(&self) -> Vec<(String, bool)> {
+        let unknown = |store: &StoreId| self.shared.progress.store(*store).is_some_and(|progress| !progress.reported);
+        let stores = self.stores.all().into_iter().map(|store| store.spec).filter(|spec| unknown(&spec.id));
+        stores.map(|spec| (spec.name.clone(), self.pushes.status(spec.id).state == PushState::Running)).collect()
+    }
+
+    /// Waits until the embedded stores have reported their watermarks, which takes them milliseconds, or cannot.
+    pub(crate) async fn embedded_reported(&self) {
+        let deadline = Instant::now() + EMBEDDED_REPORT_TIMEOUT;
+        let mut changes = self.shared.progress.subscribe();
+        loop {
+            changes.borrow_and_update();
+            let waiting = self.stores.all().into_iter().any(|store| {
+                store.spec.adaptor.as_deref() == Some("kv")
+                    && self.reported(store.spec.id).is_err()
+                    && self.pushes.status(store.spec.id).state == PushState::Running
+            });
+            if !waiting || Instant::now() >= deadline {
+                return;
+            }
+            // A push that stops changes no progress, so it is looked at again soon.
+            let _ = tokio::time::timeout(Duration::from_millis(UNREPORTED_RETRY_MS), changes.changed()).await;
+        }
     }
 
     pub(crate) fn watermarks_of(&self, store: StoreId) -> Result<Watermarks, ServiceError> {
@@ -451,7 +502,7 @@ impl TxnApi for NodeService {
             }
             let floor = self.shared.progress.floor();
             let snapshot = |&store: &StoreId| {
-                let at = self.applied(store);
+                let at = self.reported(store)?;
                 if at < floor || self.is_detached(store) {
                     Err(self.lagging(store, 1000))
                 } else {
@@ -459,7 +510,7 @@ impl TxnApi for NodeService {
                 }
             };
             let snapshots = begin.stores.iter().map(snapshot).collect::<Result<_, _>>()?;
-            Ok(Begun { snapshots, epoch: self.shared.progress.last().next() })
+            Ok(Begun { snapshots, epoch: self.shared.progress.last().next(), time_ms: self.clock.now_ms() })
         })
     }
 
@@ -481,7 +532,9 @@ impl TxnApi for NodeService {
         Box::pin(async move {
             let asked = Instant::now();
             let answer = self.ask(|handle| Message::Abort(namespace, id, handle)).await?;
-            self.words(answer, asked).await
+            let decided = self.words(answer, asked).await?;
+            self.report_abort(ReportedTxn::given_up(namespace, id), &decided);
+            Ok(decided)
         })
     }
 
@@ -531,7 +584,7 @@ impl StoreApi for NodeService {
         Box::pin(async move {
             let embedded = self.embedded(store)?;
             // The watermark first: the rows may be newer than what is claimed, never older.
-            let applied = self.applied(store);
+            let applied = self.reported(store)?;
             let (row, _) = embedded.get(&key).map_err(unreadable)?;
             let row = row.map(|row| StoredRow { key, value: row.value, version: row.version });
             Ok(RowAnswer { applied, row })
@@ -541,7 +594,7 @@ impl StoreApi for NodeService {
     fn rows(&self, query: RowsQuery) -> Reply<'_, RowsAnswer> {
         Box::pin(async move {
             let embedded = self.embedded(query.store)?;
-            let applied = self.applied(query.store);
+            let applied = self.reported(query.store)?;
             let scan = || embedded.scan(&query.start, &query.end, query.limit);
             let page = tokio::task::block_in_place(scan).map_err(unreadable)?;
             let more = page.next.is_some();
@@ -552,6 +605,7 @@ impl StoreApi for NodeService {
     }
 
     fn watermarks(&self, store: StoreId) -> Result<Watermarks, ServiceError> {
+        self.reported(store)?;
         self.watermarks_of(store)
     }
 
@@ -623,7 +677,15 @@ impl NodeApi for NodeService {
         if self.stopping.load(Ordering::Relaxed) {
             return Readiness { ready: false, reasons: vec!["the node is stopping".into()] };
         }
-        Readiness { ready: true, reasons: Vec::new() }
+        // Commits go on under a wrong clock and without a storage: such reasons do not make the node unready.
+        let mut reasons: Vec<String> = self.clock.check().problem().into_iter().collect();
+        let unreported = self.unreported();
+        let starting = unreported.iter().any(|(_, trying)| *trying);
+        reasons.extend(unreported.into_iter().map(|(name, trying)| match trying {
+            true => format!("the storage of store `{name}` has not reported its watermark yet"),
+            false => format!("the storage of store `{name}` cannot be asked for its watermark; see the store's status"),
+        }));
+        Readiness { ready: !starting, reasons }
     }
 
     fn identity(&self) -> VersionInfo {

@@ -87,6 +87,8 @@ pub struct Begun {
     pub snapshots: Vec<StoreSnapshot>,
     /// The epoch that is open now.
     pub epoch: Epoch,
+    /// The node's time, of which the id is to be made: not the system's clock, which may be wrong. Unix milliseconds.
+    pub time_ms: u64,
 }
 
 /// Where a decision's time went, microseconds. Shown as `Server-Timing`.

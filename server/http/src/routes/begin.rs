@@ -1,7 +1,7 @@
 //! `POST /v1/txns`: an id, and one snapshot per store to read at.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -54,7 +54,7 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
     }
     let begun = app.service.txns.begin(asked.begin).await.map_err(refuse(&catalog))?;
 
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Duration::from_millis(begun.time_ms);
     let lifetime = Duration::from_millis(asked.ttl_ms.unwrap_or(ID_WINDOW_MS).min(ID_WINDOW_MS));
     let visible = begun.snapshots.iter().map(|snapshot| snapshot.at).min().unwrap_or(Epoch(0));
     let snapshots: BTreeMap<_, _> = begun
@@ -62,8 +62,9 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
         .iter()
         .map(|snapshot| (store_name(&catalog, snapshot.store).to_owned(), snapshot.at.to_string()))
         .collect();
+    let timestamp = uuid::Timestamp::from_unix(uuid::NoContext, now.as_secs(), now.subsec_nanos());
     let answer = BeginResponse {
-        txn_id: uuid::Uuid::now_v7().hyphenated().to_string(),
+        txn_id: uuid::Uuid::new_v7(timestamp).hyphenated().to_string(),
         snapshots,
         epoch: begun.epoch.to_string(),
         expires_at: rfc3339(now + lifetime),

@@ -167,7 +167,8 @@ impl TxnApi for FakeNode {
             return soon(Err(ServiceError::StoreLagging { store: begin.stores[0], retry_after_ms: 1500 }));
         }
         let snapshots = begin.stores.iter().map(|store| StoreSnapshot { store: *store, at: epoch }).collect();
-        soon(Ok(Begun { snapshots, epoch: epoch.next() }))
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        soon(Ok(Begun { snapshots, epoch: epoch.next(), time_ms: since.as_millis() as u64 }))
     }
 
     fn commit(&self, txn: TxnRequest, ack: AckMode, _: Option<Lane>) -> ServiceFuture<'_, Decided> {

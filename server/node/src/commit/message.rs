@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use tribunal_types::{
-    Batch, ControlChange, ControlIndex, Epoch, ImportedVersion, Lsn, NamespaceId, StoreId, TxnId, TxnRequest, Verdict,
+    Batch, ControlChange, ControlIndex, Epoch, ImportedVersion, NamespaceId, StoreId, TxnId, TxnRequest, Verdict,
     VerdictAt,
 };
 
 use crate::commit::replies::{Commit, ReplyHandle};
+use crate::stores::catalog::PushReports;
 
 /// What the sequencer is asked to do, or told, beside the commits in its queue.
 pub enum Message {
@@ -36,10 +37,8 @@ pub enum Message {
     ControlDurable(ControlIndex, ControlChange),
     /// The log failed: durability is in doubt.
     LogFailed(String),
-    /// A storage acknowledged records up to this one, to the push that this control entry started.
-    Acked(StoreId, ControlIndex, Lsn),
-    /// A storage came back with this watermark.
-    Rewound(StoreId, ControlIndex, Lsn),
+    /// The push that this control entry started has reports.
+    PushReported(StoreId, ControlIndex, Arc<PushReports>),
     /// Without this store, the log could be truncated below this epoch and its quota be kept.
     OverQuota(StoreId, Epoch),
     /// Finish what is under way and end.

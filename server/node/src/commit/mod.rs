@@ -1,7 +1,9 @@
 //! The way of a commit: from the queue to the sequencer, the log and the reply, and back to it after a restart.
 
+pub(crate) mod abort_report;
 pub mod commit_queue;
 pub mod epoch_cache;
+pub mod epoch_clock;
 pub mod image_capture;
 pub mod log_thread;
 pub mod message;

@@ -17,6 +17,9 @@ pub struct StoreProgress {
     pub acked: Lsn,
     /// Snapshot that the storage holds.
     pub applied: Epoch,
+    /// `acked` and `applied` are what the storage has reported since the push was started. Until it has, both are 0
+    /// and mean nothing.
+    pub reported: bool,
     /// Nothing is pushed to the storage any more, so nothing more will be applied.
     pub detached: bool,
 }

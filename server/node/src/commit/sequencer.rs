@@ -9,12 +9,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tokio::sync::oneshot;
 use tribunal_core::id_table::Known;
-use tribunal_core::visibility::{Delivery, Visibility};
+use tribunal_core::visibility::Delivery;
 use tribunal_types::{
     Batch, ControlChange, ControlIndex, Detachment, EarlyAbort, Epoch, EpochInput, FenceItem, ImportedVersion, Lsn,
     NamespaceId, Reason, StoreId, TxnId,
@@ -32,6 +32,7 @@ use crate::commit::shards::BySize;
 use crate::commit::store_watch::{StoreWatches, delivery};
 use crate::commit::watchers::Watchers;
 use crate::config::EpochLength;
+use crate::stores::catalog::{NewestReport, PushReports};
 
 /// The sequencer's state.
 pub struct Sequencer {
@@ -68,7 +69,7 @@ impl Sequencer {
     #[must_use]
     pub fn new(state: SequencerState, shared: Shared, log: Sender<Job>) -> Sequencer {
         let mut watches = StoreWatches::default();
-        state.registry.stores().for_each(|store| watches.start(store.spec.id));
+        state.registry.stores().for_each(|store| watches.start(store.spec.id, state.resolver.head_lsn(store.spec.id)));
         let sequencer = Sequencer {
             control_next: ControlIndex(state.control.0 + 1),
             image_at: state.resolver.last(),
@@ -187,25 +188,22 @@ impl Sequencer {
                     self.apply_controls(index);
                 }
             }
-            Message::Acked(store, generation, lsn) => {
-                self.push_reported(store, generation, |seen| seen.acked(store, lsn))
-            }
-            Message::Rewound(store, generation, lsn) => {
-                self.push_reported(store, generation, |seen| seen.rewound(store, lsn))
-            }
+            Message::PushReported(store, generation, reports) => self.push_reported(store, generation, &reports),
             Message::OverQuota(store, bound) => self.over_quota(store, bound),
             Message::LogFailed(_) | Message::Stop => unreachable!("handled by run"),
         }
     }
 
-    /// Takes over a push's report, unless that push is not the store's any more.
-    fn push_reported(&mut self, store: StoreId, generation: ControlIndex, note: impl FnOnce(&mut Visibility)) {
+    /// Takes over what a push has reported, unless that push is not the store's any more.
+    fn push_reported(&mut self, store: StoreId, generation: ControlIndex, reports: &PushReports) {
+        let NewestReport { rewound, acked } = reports.take();
         let Some(declared) = self.state.registry.store(store) else { return };
         if declared.generation != generation || declared.detached.is_some() {
             return;
         }
         self.watches.reported(store);
-        note(&mut self.state.visibility);
+        rewound.into_iter().for_each(|lsn| self.state.visibility.rewound(store, lsn));
+        acked.into_iter().for_each(|lsn| self.state.visibility.acked(store, lsn));
         self.publish_stores();
         self.shared.progress.wake();
     }
@@ -276,7 +274,7 @@ impl Sequencer {
 
     /// Takes transactions in; leaves `commits` empty.
     fn commit(&mut self, commits: &mut Vec<Commit>) {
-        let now_us = unix_micros();
+        let now_us = self.state.clock.now_us();
         let mut left = commits.drain(..);
         while let Some(commit) = left.next() {
             if let Some(commit) = self.offer(commit, now_us) {
@@ -378,7 +376,7 @@ impl Sequencer {
             }
         }
         let epoch = self.state.epochs.next_of(self.state.group);
-        let clock_ms = unix_micros() / 1000;
+        let clock_ms = self.state.clock.now_ms();
         let batch = Arc::new(self.state.batcher.seal(epoch, epoch, self.state.control, clock_ms));
         self.image_bytes += (batch.keys.len() + batch.values.len() + 64 * batch.txns.len()) as u64;
         self.sealed.push_back((std::mem::take(&mut self.open), Instant::now()));
@@ -486,9 +484,10 @@ impl Sequencer {
     /// what it holds.
     fn restart_push(&mut self, store: StoreId) {
         let Some(declared) = self.state.registry.store(store) else { return };
-        self.state.visibility.track(store, delivery(&declared.spec), self.state.resolver.head_lsn(store));
+        let head = self.state.resolver.head_lsn(store);
+        self.state.visibility.track(store, delivery(&declared.spec), head);
         self.state.visibility.rewound(store, Lsn(0));
-        self.watches.start(store);
+        self.watches.start(store, head);
     }
 
     /// Returns what the stores that the log waits for have applied.
@@ -501,8 +500,11 @@ impl Sequencer {
         let visibility = &self.state.visibility;
         self.shared.progress.set_stores(self.state.registry.stores().map(|declared| {
             let store = declared.spec.id;
+            let head = self.state.resolver.head_lsn(store);
+            let pushed = declared.spec.adaptor.is_some() && declared.detached.is_none();
             let progress = StoreProgress {
-                head: self.state.resolver.head_lsn(store),
+                head,
+                reported: !pushed || self.watches.is_known(store),
                 acked: visibility.acked_lsn(store),
                 applied: visibility.applied(store),
                 detached: declared.detached.is_some(),
@@ -595,9 +597,4 @@ impl Sequencer {
         }
         Ended::LogFailed(reason)
     }
-}
-
-/// Reads the clock for arrival stamps and `epoch_time`, which tolerate any error in it.
-fn unix_micros() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }

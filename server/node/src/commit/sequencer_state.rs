@@ -12,6 +12,7 @@ use tribunal_types::{ControlChange, ControlIndex, GroupId, PluginSlot, StoreId};
 
 use crate::commit::commit_queue::CommitIntake;
 use crate::commit::epoch_cache::EpochCache;
+use crate::commit::epoch_clock::EpochClock;
 use crate::commit::progress::Progress;
 use crate::commit::replies::Dispatch;
 use crate::commit::shards::Workers;
@@ -54,6 +55,8 @@ pub struct SequencerState {
     pub control: ControlIndex,
     /// Policies in force.
     pub policies: PolicySet,
+    /// The time that batches carry.
+    pub clock: Arc<EpochClock>,
     /// When epochs are sealed.
     pub epoch_length: EpochLength,
     /// Threads for the shards.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tribunal_core::visibility::Delivery;
-use tribunal_types::{StoreId, StoreSpec};
+use tribunal_types::{Lsn, StoreId, StoreSpec};
 
 /// How long a storage may take to report its watermark before what it has applied counts as nothing.
 const WATERMARK_TIMEOUT: Duration = Duration::from_secs(60);
@@ -14,6 +14,8 @@ const WATERMARK_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 struct StoreWatch {
     since: Instant,
+    /// The log was empty when the push was started, so nothing of it can be in doubt.
+    empty: bool,
     /// The storage has reported its watermark.
     watermark: bool,
     /// Its detachment is on its way through the log.
@@ -25,9 +27,10 @@ struct StoreWatch {
 pub struct StoreWatches(BTreeMap<StoreId, StoreWatch>);
 
 impl StoreWatches {
-    /// Starts to watch a store whose push starts now.
-    pub fn start(&mut self, store: StoreId) {
-        self.0.insert(store, StoreWatch { since: Instant::now(), watermark: false, detaching: false });
+    /// Starts to watch a store whose push starts now, with its log at `head`.
+    pub fn start(&mut self, store: StoreId, head: Lsn) {
+        let watch = StoreWatch { since: Instant::now(), empty: head == Lsn(0), watermark: false, detaching: false };
+        self.0.insert(store, watch);
     }
 
     /// Notes that a store's storage has reported its watermark.
@@ -35,6 +38,12 @@ impl StoreWatches {
         if let Some(watch) = self.0.get_mut(&store) {
             watch.watermark = true;
         }
+    }
+
+    /// Tells whether what a store has applied is known: its storage has reported its watermark, or had nothing to report.
+    #[must_use]
+    pub fn is_known(&self, store: StoreId) -> bool {
+        self.0.get(&store).is_some_and(|watch| watch.watermark || watch.empty)
     }
 
     /// Tells whether a store that exceeds its quota may be detached. A storage that was only just asked for its

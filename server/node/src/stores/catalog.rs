@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tribunal_core::records::records_of;
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{Located, LogReader};
@@ -226,24 +226,64 @@ impl LogSource for Records {
     }
 }
 
-/// Tells the sequencer how far one store's storage is. One for each push, so that what an old one still says is known
+/// Reports of one push that the sequencer has not taken yet: only the newest counts, so at most one message for each
+/// push is in the sequencer's queue.
+#[derive(Debug, Default)]
+pub struct PushReports(Mutex<NewestReport>);
+
+/// What a push has reported since the last look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NewestReport {
+    /// The storage came back with this watermark; before `acked`.
+    pub rewound: Option<Lsn>,
+    /// The storage acknowledged records up to this one.
+    pub acked: Option<Lsn>,
+}
+
+impl PushReports {
+    /// Adds a report; tells whether the sequencer has to be told, because it does not know of an earlier one.
+    fn add(&self, add: impl FnOnce(&mut NewestReport)) -> bool {
+        let mut newest = self.0.lock();
+        let first = *newest == NewestReport::default();
+        add(&mut newest);
+        first
+    }
+
+    /// Takes what was reported.
+    #[must_use]
+    pub fn take(&self) -> NewestReport {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+/// Tells the sequencer how far one store's storage is. One for each push, so that what an old one still reports is known
 /// to be old.
 pub struct Acks {
     /// The sequencer's queue.
     pub messages: Sender<Message>,
     /// What the push was started by.
     pub generation: ControlIndex,
+    /// What the sequencer has not taken yet.
+    pub reports: Arc<PushReports>,
     /// What makes spans, and the store's name in them; if traces are on.
     pub traces: Option<(Arc<Tracing>, String)>,
 }
 
+impl Acks {
+    fn report(&self, store: StoreId, add: impl FnOnce(&mut NewestReport)) {
+        if self.reports.add(add) {
+            let _ = self.messages.send(Message::PushReported(store, self.generation, Arc::clone(&self.reports)));
+        }
+    }
+}
+
 impl AckSink for Acks {
     fn acked(&self, store: StoreId, lsn: Lsn) {
-        let _ = self.messages.send(Message::Acked(store, self.generation, lsn));
+        self.report(store, |newest| newest.acked = Some(lsn));
     }
 
     fn rewound(&self, store: StoreId, lsn: Lsn) {
-        let _ = self.messages.send(Message::Rewound(store, self.generation, lsn));
+        self.report(store, |newest| *newest = NewestReport { rewound: Some(lsn), acked: None });
     }
 
     fn failed(&self, store: StoreId, text: &str) {
@@ -252,5 +292,29 @@ impl AckSink for Acks {
 
     fn watch(&self, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
         self.traces.as_ref().and_then(|(tracing, store)| PushTraces::of(tracing, store, batch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_has_one_message_in_the_queue_and_a_fall_back_outweighs_what_was_acknowledged_before() {
+        let (messages, queue) = crossbeam_channel::unbounded();
+        let acks = Acks { messages, generation: ControlIndex(3), reports: Arc::default(), traces: None };
+        let taken = || match queue.try_recv() {
+            Ok(Message::PushReported(store, generation, reports)) => Some((store, generation, reports.take())),
+            _ => None,
+        };
+        acks.rewound(StoreId(1), Lsn(2));
+        (3..=9).for_each(|lsn| acks.acked(StoreId(1), Lsn(lsn)));
+        let report = NewestReport { rewound: Some(Lsn(2)), acked: Some(Lsn(9)) };
+        assert_eq!(taken(), Some((StoreId(1), ControlIndex(3), report)));
+        assert_eq!(taken(), None, "one message for all of them");
+        acks.acked(StoreId(1), Lsn(10));
+        acks.rewound(StoreId(1), Lsn(4));
+        let report = NewestReport { rewound: Some(Lsn(4)), acked: None };
+        assert_eq!(taken(), Some((StoreId(1), ControlIndex(3), report)));
     }
 }

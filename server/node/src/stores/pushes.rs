@@ -210,6 +210,7 @@ impl Pushes {
             sink: Arc::new(Acks {
                 messages: self.messages.clone(),
                 generation: store.generation,
+                reports: Arc::default(),
                 traces: self.tracing.clone().map(|tracing| (tracing, store.spec.name.clone())),
             }),
             options: PushOptions::default(),

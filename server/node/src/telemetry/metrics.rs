@@ -1,7 +1,7 @@
 //! Counters and histograms, and their exposition for `/metrics`.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,17 +12,26 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::commit::epoch_clock::ClockState;
 use crate::plugins::compiled_files::Loads;
 use crate::telemetry::SpanCounts;
 use crate::telemetry::histogram::QuantileHistogram;
 use tribunal_service::plugins::Health;
-use tribunal_types::{Decision, EpochOutcome, PluginSlot, Reason};
+use tribunal_types::{Decision, EpochOutcome, PluginSlot};
 
-/// Label of aborts.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ReasonLabel {
+/// Label of aborts. What an abort does not have is empty: a transaction that its client gave up has no level.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct AbortLabel {
     /// The reason's name in the API.
     pub reason: String,
+    /// The stage that found it.
+    pub stage: String,
+    /// The isolation level.
+    pub level: String,
+    /// The tenant's name.
+    pub namespace: String,
+    /// The store of the row that caused it.
+    pub store: String,
 }
 
 /// Label of per-store figures.
@@ -136,10 +145,14 @@ pub struct Metrics {
     registry: Registry,
     /// Transactions committed.
     pub committed: Counter,
-    /// Transactions aborted, by reason.
-    pub aborted: Family<ReasonLabel, Counter>,
+    /// Aborts that clients got, those at admission included.
+    pub aborted: Family<AbortLabel, Counter>,
     /// Answers from the id table.
     pub replayed: Counter,
+    /// The system clock minus the node's time, milliseconds.
+    pub clock_offset_ms: Gauge<i64, AtomicI64>,
+    /// Jumps of the system clock.
+    pub clock_jumps: Counter,
     /// Epochs resolved.
     pub epochs: Counter,
     /// Transactions in an epoch.
@@ -218,6 +231,8 @@ impl Metrics {
             committed: Counter::default(),
             aborted: Family::default(),
             replayed: Counter::default(),
+            clock_offset_ms: Gauge::default(),
+            clock_jumps: Counter::default(),
             epochs: Counter::default(),
             epoch_txns: Histogram::new(exponential_buckets(1.0, 2.0, 17)),
             append_seconds: seconds(),
@@ -254,7 +269,10 @@ impl Metrics {
             registry: Registry::default(),
         };
         registry.register("txns_committed", "Transactions committed", metrics.committed.clone());
-        registry.register("txns_aborted", "Transactions aborted, by reason", metrics.aborted.clone());
+        let aborted = metrics.aborted.clone();
+        registry.register("txns_aborted", "Aborts that clients got, those at admission included", aborted);
+        registry.register("clock_offset_ms", "The system clock minus the node's time", metrics.clock_offset_ms.clone());
+        registry.register("clock_jumps", "Jumps of the system clock", metrics.clock_jumps.clone());
         registry.register("txns_replayed", "Answers from the id table", metrics.replayed.clone());
         registry.register("epochs", "Epochs resolved", metrics.epochs.clone());
         registry.register("epoch_txns", "Transactions in an epoch", metrics.epoch_txns.clone());
@@ -265,7 +283,7 @@ impl Metrics {
         registry.register("log_appended_bytes", "Bytes of log records", metrics.log_appended_bytes.clone());
         registry.register("log_file_bytes", "Bytes of the log's files", metrics.log_file_bytes.clone());
         registry.register("resolve_seconds", "Time to resolve an epoch", metrics.resolve_seconds.clone());
-        registry.register("plugin_faults", "Epochs that fell back to a native twin", metrics.plugin_faults.clone());
+        registry.register("plugin_faults", "Epochs that fell back to native code", metrics.plugin_faults.clone());
         registry.register("plugin_calls", "Calls of the plugin in a slot", metrics.plugin_calls.clone());
         registry.register("plugin_items", "Transactions or records in calls", metrics.plugin_items.clone());
         registry.register("plugin_fuel", "Fuel of calls", metrics.plugin_fuel.clone());
@@ -304,25 +322,29 @@ impl Metrics {
         self.phases.resolve.add(micros(resolve), txns);
         self.resolve_seconds.observe(resolve.as_secs_f64());
         self.committed.inc_by(outcome.order.len() as u64);
-        let mut aborts: HashMap<Reason, u64> = HashMap::new();
-        for decision in &outcome.decisions {
-            match decision {
-                Decision::Aborted { reason, .. } => *aborts.entry(*reason).or_default() += 1,
-                Decision::Replayed { .. } => {
-                    self.replayed.inc();
-                }
-                _ => {}
-            }
-        }
-        for (reason, count) in aborts {
-            *self.aborts.lock().entry(reason.to_string()).or_default() += count;
-            self.aborted.get_or_create(&ReasonLabel { reason: reason.to_string() }).inc_by(count);
-        }
+        let replayed = outcome.decisions.iter().filter(|decision| matches!(decision, Decision::Replayed { .. }));
+        self.replayed.inc_by(replayed.count() as u64);
         for fallback in &outcome.fallbacks {
             let slot = fallback.level.map_or("rule", |level| level.name());
             self.plugin_faults.get_or_create(&SlotLabel { slot: slot.to_owned() }).inc();
-            tracing::error!(slot, epoch = outcome.epoch.0, fault = %fallback.fault, "a plugin failed; its native twin decided this epoch");
+            tracing::error!(slot, epoch = outcome.epoch.0, fault = %fallback.fault, "a plugin failed; its native fallback decided this epoch");
         }
+    }
+
+    /// Counts an abort that a client got.
+    pub fn count_abort(&self, abort: &AbortLabel) {
+        self.aborted.get_or_create(abort).inc();
+        let mut by_reason = self.aborts.lock();
+        match by_reason.get_mut(&abort.reason) {
+            Some(count) => *count += 1,
+            None => drop(by_reason.insert(abort.reason.clone(), 1)),
+        }
+    }
+
+    /// Takes over how the system clock differs from the node's time.
+    pub fn set_clock(&self, clock: ClockState) {
+        self.clock_offset_ms.set(clock.offset_ms);
+        self.clock_jumps.inner().store(clock.jumps, Ordering::Relaxed);
     }
 
     /// Takes over the log's own counters.

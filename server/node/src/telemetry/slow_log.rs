@@ -23,8 +23,9 @@ pub fn note(id: TxnId, trace: Option<TraceId>, began: Instant, answer: &Result<D
         let phases = answer.as_ref().map(|decided| decided.phases).unwrap_or_default();
         tracing::warn!(%txn, trace_id = trace_id(), ms, ?phases, "a transaction was slow");
     }
-    if let Ok(Decided { verdict: Verdict::Aborted { epoch, reason, .. }, .. }) = answer {
+    // Why it aborted is in a line of its own; this one has the trace.
+    if trace.is_some() && matches!(answer, Ok(Decided { verdict: Verdict::Aborted { .. }, .. })) {
         let txn = Uuid::from_bytes(id.0);
-        tracing::debug!(%txn, trace_id = trace_id(), epoch = epoch.0, %reason, "a transaction aborted");
+        tracing::debug!(%txn, trace_id = trace_id(), "the trace of an aborted transaction");
     }
 }

@@ -1,0 +1,64 @@
+//! Reports every abort that a client gets, whichever stage found it: a count by tenant, store, level, stage and reason,
+//! and at debug level a line with the row and the winner.
+//!
+//! An abort that is answered again from the id table is not counted again.
+
+use tribunal_service::Decided;
+use tribunal_types::{Isolation, NamespaceId, Reason, Stage, TxnId, TxnRequest, Verdict};
+use uuid::Uuid;
+
+use crate::service::NodeService;
+use crate::telemetry::metrics::AbortLabel;
+
+/// A transaction, as far as a report of its abort needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReportedTxn {
+    id: TxnId,
+    namespace: NamespaceId,
+    /// `None` if its client gave it up before it was committed.
+    level: Option<Isolation>,
+}
+
+impl ReportedTxn {
+    /// Returns what a report of `txn` needs.
+    pub(crate) fn of(txn: &TxnRequest) -> ReportedTxn {
+        ReportedTxn { id: txn.id, namespace: txn.namespace, level: Some(txn.isolation) }
+    }
+
+    /// Returns what a report of a transaction needs that its client gives up.
+    pub(crate) fn given_up(namespace: NamespaceId, id: TxnId) -> ReportedTxn {
+        ReportedTxn { id, namespace, level: None }
+    }
+}
+
+impl NodeService {
+    /// Reports `decided` if it is an abort.
+    pub(crate) fn report_abort(&self, txn: ReportedTxn, decided: &Decided) {
+        let Decided { verdict: Verdict::Aborted { epoch, reason, conflicts }, replayed: false, .. } = decided else {
+            return;
+        };
+        let conflict = conflicts.first();
+        let stage = match reason {
+            Reason::ClientAbort => Stage::Admission.name(),
+            Reason::Fenced => Stage::Identity.name(),
+            _ => conflict.map_or("", |conflict| conflict.stage.name()),
+        };
+        let store = conflict.and_then(|conflict| self.stores.catalog().by_id(conflict.store).cloned());
+        let label = AbortLabel {
+            reason: reason.to_string(),
+            stage: stage.to_owned(),
+            level: txn.level.map_or("", Isolation::name).to_owned(),
+            namespace: self.tenant_name(txn.namespace),
+            store: store.map_or(String::new(), |spec| spec.name.clone()),
+        };
+        self.shared.metrics.count_abort(&label);
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let AbortLabel { reason, stage, level, namespace, store } = &label;
+            let row = conflict.map(|conflict| conflict.key.escape_ascii().to_string());
+            let by_txn = conflict.and_then(|conflict| conflict.by_txn).map(|winner| Uuid::from_bytes(winner.0));
+            let current = conflict.and_then(|conflict| conflict.current_version).map(tribunal_types::Version::bits);
+            let (txn, epoch) = (Uuid::from_bytes(txn.id.0), epoch.0);
+            tracing::debug!(%txn, epoch, reason, stage, level, namespace, store, row, by_txn = ?by_txn, current_version = current, "aborted");
+        }
+    }
+}

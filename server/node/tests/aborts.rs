@@ -1,0 +1,50 @@
+//! Every abort that a client got is counted, with the tenant, store, level and stage, and logged with its row.
+
+mod support;
+
+use std::process::Command;
+
+use serde_json::json;
+use support::Node;
+
+#[test]
+fn aborts_are_counted_by_stage_level_and_store_those_at_admission_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new("env");
+    command.args(["TRIBUNAL_LOG=debug", env!("CARGO_BIN_EXE_tribunal"), "dev", "--listen", "127.0.0.1:0", "--data"]);
+    command.arg(dir.path());
+    let node = Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"));
+    let put = |value: u64| json!({"writes": [{"op": "put", "store": "kv", "key": "row-7", "value": value}]});
+    let first = node.commit(&put(1)).body["version"].clone();
+    assert_eq!(node.commit(&put(2)).status, 200);
+    let stale = json!({
+        "isolation": "serializable",
+        "reads": [{"store": "kv", "key": "row-7", "version": first}],
+        "writes": [{"op": "put", "store": "kv", "key": "other", "value": 3}],
+    });
+    for _ in 0..3 {
+        let aborted = node.commit(&stale);
+        assert_eq!(aborted.body["reason"], "read_conflict", "{}", aborted.body);
+        assert_eq!(aborted.body["conflicts"][0]["stage"], "admission", "{}", aborted.body);
+    }
+    let id = support::new_id();
+    assert_eq!(node.post(&format!("/v1/txns/{id}/abort"), &json!({})).body["reason"], "client_abort");
+    // Asked again, it is the same abort.
+    node.post(&format!("/v1/txns/{id}/abort"), &json!({}));
+    let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
+    let line = |reason, stage, level, store| {
+        format!(
+            "tribunal_txns_aborted_total{{reason=\"{reason}\",stage=\"{stage}\",level=\"{level}\",\
+             namespace=\"default\",store=\"{store}\"}}"
+        )
+    };
+    let admission = line("read_conflict", "admission", "serializable", "kv");
+    assert!(metrics.contains(&format!("{admission} 3\n")), "{metrics}");
+    let given_up = line("client_abort", "admission", "", "");
+    assert!(metrics.contains(&format!("{given_up} 1\n")), "{metrics}");
+    node.signal("TERM");
+    let (status, log) = node.ended();
+    assert!(status.success());
+    let logged = log.lines().filter(|line| line.contains("aborted") && line.contains("row-7"));
+    assert_eq!(logged.count(), 3, "{log}");
+}

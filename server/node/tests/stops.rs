@@ -1,0 +1,69 @@
+//! Stops that something is in the way of: each ends within its bound, and the next start has everything.
+
+mod support;
+
+use std::fs;
+
+use serde_json::json;
+use support::Node;
+
+#[test]
+fn a_stop_ends_although_the_data_directory_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let node = Node::start(&data);
+    for n in 0..100 {
+        let body = json!({"writes": [{"op": "put", "store": "kv", "key": format!("k{n}"), "value": n}]});
+        assert_eq!(node.commit(&body).status, 200);
+    }
+    fs::remove_dir_all(&data).unwrap();
+    // What it returns depends on how much it had to write. That it returns is what counts.
+    let _ = node.stop();
+}
+
+#[test]
+fn applied_is_never_shown_lower_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let mut version = 0;
+    for n in 0..200 {
+        let body =
+            json!({"ack": "applied", "writes": [{"op": "put", "store": "kv", "key": format!("k{n}"), "value": n}]});
+        let answer = node.commit(&body);
+        assert_eq!((answer.status, &answer.body["applied"]), (200, &json!(true)), "{}", answer.body);
+        version = decimal(&answer.body["epoch"]);
+    }
+    node.kill();
+    let node = Node::start(dir.path());
+    assert_eq!(node.get("/readyz").status, 200);
+    for _ in 0..50 {
+        let row = node.get("/v1/stores/kv/rows/k199");
+        assert!(row.status == 503 || decimal(&row.body["applied"]) >= version, "{}", row.body);
+        let begun = node.post("/v1/txns", &json!({"stores": ["kv"]}));
+        assert!(begun.status == 503 || decimal(&begun.body["snapshots"]["kv"]) >= version, "{}", begun.body);
+    }
+    assert!(node.stop().success());
+}
+
+#[test]
+fn a_storage_that_has_not_reported_its_watermark_has_no_snapshot() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    // Nothing listens there.
+    let redis = json!({"adaptor": "redis", "adaptor_config": {"endpoint": "127.0.0.1:9"}});
+    let declared = node.put("/v1/stores/away", &redis);
+    assert!(declared.status == 200 || declared.status == 201, "{}", declared.body);
+    let begin = json!({"stores": ["away"]});
+    assert!(node.post("/v1/txns", &begin).status < 300, "its log is empty, so nothing is in doubt");
+    assert_eq!(node.commit(&json!({"writes": [{"op": "put", "store": "away", "key": "a", "value": 1}]})).status, 200);
+    node.kill();
+    let node = Node::start(dir.path());
+    let begun = node.post("/v1/txns", &begin);
+    assert_eq!(begun.status, 503, "{}", begun.body);
+    assert_eq!(node.commit(&json!({"writes": [{"op": "put", "store": "kv", "key": "b", "value": 1}]})).status, 200);
+    assert!(node.stop().success());
+}
+
+fn decimal(value: &serde_json::Value) -> u64 {
+    value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{value} is no number"))
+}
