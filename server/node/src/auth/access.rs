@@ -98,7 +98,7 @@ pub fn write_operator_key(data: &Path, token: &str) -> Result<(), String> {
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         writeln!(file, "{token}")?;
         file.sync_all()?;
-        // The key becomes durable next: its token must not be lost behind it.
+        // The key becomes durable next: its token must not be lost after that.
         std::fs::File::open(data)?.sync_all()
     })();
     written.map_err(|error| format!("cannot write `{}`: {error}", path.display()))

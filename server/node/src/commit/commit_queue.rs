@@ -3,7 +3,7 @@
 //! A message for each commit would switch threads once a commit, and the disk takes none of them before it is free. So
 //! the sequencer says how many it wants to be woken for: one while nothing is on its way to the disk, else enough to be
 //! worth it; whatever is there when the disk is free goes into the next batch. Bounded by the admission of bytes in
-//! `service.rs`. Once the sequencer has ended nothing is taken in, and whoever still waits hears of it.
+//! `service.rs`. Once the sequencer has ended nothing is taken in, and every sender that still waits is told.
 
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;

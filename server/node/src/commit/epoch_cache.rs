@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_epoch_behind_a_position() {
+    fn finds_the_epoch_after_a_position() {
         let cache = EpochCache::new(1 << 20);
         cache.publish(epoch(5, &[(1, 10), (1, 11)]));
         cache.publish(epoch(6, &[(2, 1)]));
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(at(1, 9), Some(5));
         assert_eq!(at(1, 10), Some(5));
         assert_eq!(at(1, 11), Some(7));
-        assert_eq!(at(1, 13), None, "nothing behind the head");
+        assert_eq!(at(1, 13), None, "nothing after the head");
         assert_eq!(at(1, 8), None, "record 9 is in the log only");
         assert_eq!(at(2, 0), Some(6));
         assert_eq!(cache.epoch(Epoch(6)).map(|e| e.outcome.epoch), Some(Epoch(6)));

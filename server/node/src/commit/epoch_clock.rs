@@ -72,13 +72,13 @@ impl ClockState {
     #[must_use]
     pub fn problem(&self) -> Option<String> {
         let (side, effect) = if self.offset_ms > 0 {
-            ("ahead of", "it is followed at a bounded rate if it stays there")
+            ("is ahead of", "it is followed at a bounded rate if it stays there")
         } else {
-            ("behind", "time does not rise until it has caught up")
+            ("is behind", "time does not rise until it has caught up")
         };
         self.distrusted.then(|| {
             format!(
-                "the system clock is {:.1} s {side} the node's time: {effect}. Transaction ids from Begin stay valid; ids \
+                "the system clock {side} the node's time by {:.1} s: {effect}. Transaction ids from Begin stay valid; ids \
                  that clients make are refused if they are more than 10 minutes off the node's time. Check the \
                  system's clock synchronisation",
                 self.offset_ms.unsigned_abs() as f64 / 1000.0
@@ -350,7 +350,7 @@ mod tests {
             assert!(within_window(id_ms, log.seal(clock.now_ms())));
         }
         let state = clock.check();
-        assert!(state.distrusted && state.problem().is_some_and(|text| text.contains("behind the node's time")));
+        assert!(state.distrusted && state.problem().is_some_and(|text| text.contains("is behind the node's time")));
         // It stood still but for the first seconds, so that the difference becomes smaller.
         assert!(clock.now_ms() - log_time_ms <= (HOLD_MS + 1000) as u64);
     }

@@ -34,7 +34,7 @@ pub struct CapturedImage {
 }
 
 impl ImageCapture {
-    /// Begins an image of the state behind the resolver's last epoch, which includes control entries up to `control`.
+    /// Begins an image of the state after the resolver's last epoch, which includes control entries up to `control`.
     /// One that was under way is given up.
     pub fn begin(resolver: &mut Resolver, control: ControlIndex, slots: Vec<u64>) -> ImageCapture {
         resolver.begin_image();
@@ -54,7 +54,7 @@ impl ImageCapture {
 }
 
 impl CapturedImage {
-    /// Returns the epoch behind which it was taken.
+    /// Returns the epoch after which it was taken.
     pub fn epoch(&self) -> Epoch {
         self.state.epoch()
     }

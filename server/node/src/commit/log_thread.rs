@@ -82,7 +82,7 @@ pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, context: &LogThreadContext) {
     let _report = ReportPanic(events);
     let mut image: Option<JoinHandle<()>> = None;
     let failed = |error: LogError| {
-        // Whoever waits learns that the outcome is unknown; the process then ends with this reason.
+        // Requests that wait learn that the outcome is unknown; the process then ends with this reason.
         let _ = events.send(Message::LogFailed(error.to_string()));
     };
     let mut mark_is_behind = false;

@@ -73,7 +73,7 @@ impl Progress {
         self.epoch_us.store(smoothed, Ordering::Relaxed);
     }
 
-    /// Returns how long an epoch takes, as of late.
+    /// Returns how long an epoch takes, smoothed over the recent ones.
     pub fn epoch_takes(&self) -> Duration {
         Duration::from_micros(self.epoch_us.load(Ordering::Relaxed))
     }
@@ -88,7 +88,7 @@ impl Progress {
         self.stores.read().get(&store).map(|store| store.head.subscribe())
     }
 
-    /// Says that nothing will change any more: whoever waits shall answer.
+    /// Announces that nothing will change any more, so that waiting requests are answered.
     pub fn end(&self) {
         self.ended.send_replace(true);
     }

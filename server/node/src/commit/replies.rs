@@ -155,7 +155,7 @@ const SINGLY_MAX: usize = 2;
 /// One answer on its way.
 type Reply = (ReplySender, Answered);
 
-/// Hands the answers of an epoch to whoever waits. Holds no more answers than there are requests in flight.
+/// Hands the answers of an epoch to the requests that wait. Holds no more answers than there are requests in flight.
 #[derive(Clone)]
 pub struct Dispatch {
     /// One for each lane, and one for the threads that share.

@@ -341,7 +341,7 @@ impl Sequencer {
         match self.known(namespace, id) {
             KnownNow::At(at) => return handle.answer(Answer::Stored(at), None),
             KnownNow::Expired => return handle.answer(Answer::Expired, None),
-            // A fence of an id in flight is decided behind it, in the same epoch or a later one.
+            // A fence of an id in flight is decided after it, in the same epoch or a later one.
             KnownNow::InFlight | KnownNow::Unknown => {}
         }
         if self.state.batcher.fence(FenceItem { id, namespace }).is_err() {

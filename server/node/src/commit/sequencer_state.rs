@@ -74,6 +74,6 @@ pub struct SequencerState {
     pub complaint: Box<dyn Fn(StoreId) -> Option<String> + Send>,
     /// How much of the log a store may hold back.
     pub quota: HoldBack,
-    /// Hears of every slot that another plugin fills from now on. Must not wait for anything.
+    /// Is called for every slot that another plugin fills from now on. Must not wait for anything.
     pub on_slot: Box<dyn FnMut(&PluginSlot) + Send>,
 }

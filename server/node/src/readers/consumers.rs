@@ -24,7 +24,7 @@ const TIMES_MAX: usize = 16_384;
 pub struct RecordTimes(Mutex<HashMap<(StoreId, Lsn), u64>>);
 
 impl RecordTimes {
-    /// Returns how long ago the first record behind `lsn` was committed, milliseconds; 0 if there is none.
+    /// Returns how long ago the first record after `lsn` was committed, milliseconds; 0 if there is none.
     fn age_behind(&self, records: &Records, store: StoreId, lsn: Lsn) -> u64 {
         let known = self.0.lock().get(&(store, lsn)).copied();
         let time = known.or_else(|| {
@@ -137,7 +137,7 @@ impl NodeService {
     pub(crate) fn start_webhooks(&self) {
         let catalog = self.stores.catalog();
         for registered in self.webhooks.readers.webhooks() {
-            // A store that is not there any more, for example behind a salvaged log, has nothing to push.
+            // A store that is not there any more, for example after a salvage of the log, has nothing to push.
             let Some(spec) = catalog.by_id(registered.store) else { continue };
             match self.webhooks.receiver(&registered, spec) {
                 Ok(receiver) => self.webhooks.start(&registered, spec, receiver),

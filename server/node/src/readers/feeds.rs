@@ -27,7 +27,7 @@ impl NodeService {
         let mut ended = progress.ended();
         loop {
             heads.borrow_and_update();
-            // Before the read: then there is nothing behind what is read.
+            // Before the read: then there is nothing after what is read.
             let ending = *ended.borrow();
             let head = progress.store(query.store).ok_or_else(unknown)?.head;
             let read = || self.records.page(query.store, query.after, limit, query.bytes_max);
@@ -148,7 +148,7 @@ pub(crate) fn beyond_head(pointer: &str, after: Lsn, head: Lsn) -> ServiceError 
         code: "position_beyond_head",
         pointer: pointer.into(),
         detail: format!(
-            "the log ends at {head}, and {after} lies behind that: the position is of another log, or of another store"
+            "the log ends at {head}, and {after} is past that: the position is of another log, or of another store"
         ),
     }
 }

@@ -75,7 +75,7 @@ impl Stores {
     }
 }
 
-/// Committed records, from memory near the head and from the log behind it.
+/// Committed records, from memory near the head and from the log before that.
 #[derive(Clone)]
 pub struct Records {
     /// Recent epochs.
@@ -96,7 +96,7 @@ pub enum NoRecords {
 }
 
 impl Records {
-    /// Returns records behind `after`, as many as there are within the bounds, none if there are none. May read the
+    /// Returns records after `after`, as many as there are within the bounds, none if there are none. May read the
     /// disk.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl Records {
         }
     }
 
-    /// Returns the epoch of the first record behind `after`; `None` if there is none, or it is gone. May read the disk.
+    /// Returns the epoch of the first record after `after`; `None` if there is none, or it is gone. May read the disk.
     #[must_use]
     pub fn epoch_behind(&self, store: StoreId, after: Lsn) -> Option<Epoch> {
         if let Some(epoch) = self.cache.following(store, after) {
@@ -149,7 +149,7 @@ impl Records {
         }
     }
 
-    /// Returns when the first record behind `after` that is kept was committed, milliseconds of replicated time. May read
+    /// Returns when the first record after `after` that is kept was committed, milliseconds of replicated time. May read
     /// the disk.
     #[must_use]
     pub fn time_behind(&self, store: StoreId, after: Lsn) -> Option<u64> {

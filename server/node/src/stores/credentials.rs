@@ -44,7 +44,7 @@ pub struct Credential {
     /// Its password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
-    /// File that holds the password, read once at startup; a line end behind it is ignored.
+    /// File that holds the password, read once at startup; a line end after it is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_file: Option<PathBuf>,
 }

@@ -40,11 +40,11 @@ impl NodeService {
         let Detachment { store, at, acked, reason, .. } = detachment;
         let oldest = self.records.oldest(*store);
         let go_on = if acked.next() >= oldest {
-            "mend the storage and attach the store: nothing that it needs is gone from the log yet".to_owned()
+            "repair the storage and attach the store: nothing that it needs is gone from the log yet".to_owned()
         } else {
             format!(
                 "load the storage from elsewhere with everything up to some LSN n >= {}, then attach the store with \
-                 loaded_lsn n; or declare the store anew with another storage",
+                 loaded_lsn n; or declare the store again with another storage",
                 oldest.0.saturating_sub(1)
             )
         };
@@ -74,7 +74,7 @@ impl NodeService {
             return Err(ServiceError::ClientMistake { code: "not_stopped_there", pointer: "/lsn".into(), detail });
         }
         if self.stores.declared(store).is_some_and(|store| store.skips.len() >= SKIPS_PER_STORE_MAX) {
-            let detail = format!("{SKIPS_PER_STORE_MAX} records of this store are skipped already; declare it anew");
+            let detail = format!("{SKIPS_PER_STORE_MAX} records of this store are skipped already; declare it again");
             return Err(mistake("too_many_skips", detail));
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -101,7 +101,7 @@ impl NodeService {
                 let from = oldest.0.saturating_sub(1);
                 let detail = format!(
                     "{error}: what lies between is gone. Load the storage from elsewhere with everything up to some \
-                     LSN n >= {from}, and say so by loaded_lsn; the log itself goes on from there"
+                     LSN n >= {from}, and say so by loaded_lsn; the log itself continues there"
                 );
                 return Err(mistake("storage_behind_log", detail));
             }

@@ -31,7 +31,7 @@ use crate::stores::store_registry::DeclaredStore;
 use crate::stores::tenant_egress::{EgressByTenant, TenantEgress};
 use crate::telemetry::Tracing;
 
-/// How long to wait for readers of an embedded store that is to be opened anew.
+/// How long to wait for readers of an embedded store that is to be opened again.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the configuration of an adaptor that speaks RESP says to the host; the adaptor reads the rest.
@@ -89,7 +89,7 @@ pub struct Pushes {
     messages: Sender<Message>,
     runtime: Handle,
     slots: Mutex<HashMap<StoreId, Slot>>,
-    /// Wakes whoever waits for a push to be made.
+    /// Wakes the tasks that wait for a push to be made.
     settled: watch::Sender<()>,
     embedded: Mutex<HashMap<StoreId, Arc<EmbeddedStore>>>,
     embedded_memory: Mutex<EmbeddedMemory>,
@@ -167,7 +167,7 @@ impl Pushes {
         }
     }
 
-    /// Begins the pushes anew whose adaptor is another one now. Those of detached stores rest.
+    /// Restarts the pushes whose adaptor has changed, but for those of detached stores.
     pub fn adaptor_changed(self: &Arc<Self>, name: &str) {
         let concerned: Vec<DeclaredStore> = {
             let slots = self.slots.lock();
@@ -263,7 +263,7 @@ impl Pushes {
         Ok(open)
     }
 
-    /// Closes an embedded store, so that it is read from the disk again: something may have been mended there.
+    /// Closes an embedded store, so that it is read from the disk again: something may have been repaired there.
     async fn close_embedded(&self, store: StoreId) -> Result<(), String> {
         let Some(mut open) = self.embedded.lock().remove(&store) else { return Ok(()) };
         let begun = tokio::time::Instant::now();
@@ -321,8 +321,8 @@ impl Pushes {
         }
     }
 
-    /// Tries a push again that stopped or waits. One whose parts could not be made is made anew; so is an embedded
-    /// store's, because what broke it may have been mended on the disk.
+    /// Tries a push again that stopped or waits. One whose parts could not be made is made again; so is an embedded
+    /// store's, because what broke it may have been repaired on the disk.
     ///
     /// # Errors
     /// If it cannot be tried now.

@@ -1,6 +1,6 @@
 //! Where the stores of each tenant may be, and how to log in there: the operator's networks and credentials, by tenant.
 //!
-//! Invariant: what the configuration opens for one tenant is closed to all others. Otherwise whoever may declare a store
+//! Invariant: what the configuration opens for one tenant is closed to all others. Otherwise a client that may declare a store
 //! could write into another tenant's storage by naming its address. A tenant that the configuration does not name
 //! reaches public addresses only, and logs in nowhere.
 

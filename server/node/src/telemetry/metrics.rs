@@ -363,7 +363,7 @@ impl Metrics {
         }
     }
 
-    /// Takes over the counters of what fills the slots. They begin anew when another plugin does.
+    /// Takes over the counters of what fills the slots. They start at 0 when another plugin does.
     pub fn set_plugins(&self, slots: &[(PluginSlot, Health)]) {
         for (slot, health) in slots {
             let label = SlotLabel { slot: slot.to_string() };
