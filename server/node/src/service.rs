@@ -681,9 +681,12 @@ impl NodeApi for NodeService {
         let mut reasons: Vec<String> = self.clock.check().problem().into_iter().collect();
         let unreported = self.unreported();
         let starting = unreported.iter().any(|(_, trying)| *trying);
-        reasons.extend(unreported.into_iter().map(|(name, trying)| match trying {
-            true => format!("the storage of store `{name}` has not reported its watermark yet"),
-            false => format!("the storage of store `{name}` cannot be asked for its watermark; see the store's status"),
+        reasons.extend(unreported.into_iter().map(|(name, trying)| {
+            if trying {
+                format!("the storage of store `{name}` has not reported its watermark yet")
+            } else {
+                format!("the storage of store `{name}` cannot be asked for its watermark; see the store's status")
+            }
         }));
         Readiness { ready: !starting, reasons }
     }

@@ -440,9 +440,7 @@ impl Sequencer {
         for batch in &input.batches {
             let txns = batch.txns.iter().map(|txn| (txn.namespace, txn.id));
             let early_aborts = batch.early_aborts.iter().map(|abort| (abort.namespace, abort.id));
-            for key in txns.chain(early_aborts) {
-                self.in_flight.remove(&key);
-            }
+            txns.chain(early_aborts).for_each(|key| drop(self.in_flight.remove(&key)));
         }
     }
 
