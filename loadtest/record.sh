@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures everything that is measured, and writes table and charts into loadtest/RESULTS.md between its markers.
 #
-#   bash loadtest/record.sh --minutes 14       the whole set within so many minutes behind the builds
+#   bash loadtest/record.sh --minutes 14       the whole set within so many minutes after the builds
 #   bash loadtest/record.sh --only sweep-      only what has such a name; --list shows the names
 #   bash loadtest/record.sh --benches          the core's own benchmark too, about three minutes more
 #   bash loadtest/record.sh --report           only writes what has been measured so far
@@ -132,7 +132,7 @@ all() {
 # Prints what stands between the markers.
 markdown() {
   echo "Measured $(date -u '+%Y-%m-%d %H:%M') UTC at commit $commit with \`bash loadtest/record.sh --minutes $minutes\`:" \
-    "turns of $seconds s behind $warmup s of warm-up. Server and client share the machine's cores."
+    "turns of $seconds s after $warmup s of warm-up. Server and client share the machine's cores."
   echo "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores," \
     "$(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) / 1024)) MiB, Linux $(uname -r), $(rustc --version)."
   echo

@@ -132,7 +132,7 @@ export function observed(seen) {
   return read;
 }
 
-// Pulls one page of the log behind `after`, waiting up to `waitMs` for its first record.
+// Pulls one page of the log after `after`, waiting up to `waitMs` for its first record.
 export function pull(after, limit, waitMs) {
   const reply = http.get(`${url}/log?store=kv&after=${after}&limit=${limit}&wait_ms=${waitMs}`, {
     tags: { name: 'log' },
@@ -157,7 +157,7 @@ export function settle() {
   return false;
 }
 
-// Waits until all is applied, then calls `visit` with each log record behind `after`.
+// Waits until all is applied, then calls `visit` with each log record after `after`.
 export function replay(after, visit) {
   must(settle(), 'the store applies the whole log within 30 s');
   const end = BigInt(head());

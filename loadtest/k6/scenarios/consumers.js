@@ -15,8 +15,8 @@ export function consume({ after, endsAt }) {
     if (!page) return;
     for (const record of page.records) {
       const [lsn, prev, made] = [BigInt(record.lsn), BigInt(record.prev_lsn), BigInt(record.version)];
-      if (!must(lsn === next + 1n && prev === next, `record ${next + 1n} behind ${next}, not ${lsn} behind ${prev}`)) return;
-      if (!must(made >= version, `version ${made} behind ${version} at record ${lsn}`)) return;
+      if (!must(lsn === next + 1n && prev === next, `record ${next + 1n} after ${next}, not ${lsn} after ${prev}`)) return;
+      if (!must(made >= version, `version ${made} after ${version} at record ${lsn}`)) return;
       [next, version] = [lsn, made];
     }
     records.add(page.records.length);
