@@ -185,7 +185,8 @@ pub struct Row {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "17")]
     pub version: Option<String>,
-    /// Snapshot that this reflects. Absent within [`RowPage`], which says it once.
+    /// Snapshot that this reflects at least: the row may be newer, as its version tells. Absent within [`RowPage`], which
+    /// has it once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8841")]
     pub applied: Option<String>,
@@ -194,7 +195,7 @@ pub struct Row {
 /// Rows in key order.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RowPage {
-    /// Snapshot that this reflects.
+    /// Snapshot that this reflects at least: single rows may be newer, as their versions tell.
     #[schema(example = "8841")]
     pub applied: String,
     /// The rows.
@@ -222,7 +223,8 @@ pub struct ImportLine {
     /// The row's version; below the current epoch's.
     #[schema(example = "17")]
     pub version: String,
-    /// The value is an integer, so that `add` may follow.
+    /// The value is an integer of at most 16 characters, so that `add` may follow. Of a longer one leave it out, and put
+    /// the row again before adding to it: a sum that leaves 64 bits could not be refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub integer: Option<bool>,
@@ -231,7 +233,7 @@ pub struct ImportLine {
 /// Answer to an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImportResult {
-    /// Versions that were taken in, durably.
+    /// Versions that were taken in, durably. Rows that the server knew already are left as they are and do not count.
     #[schema(example = "1000")]
     pub accepted: String,
 }

@@ -14,9 +14,9 @@ use crate::problem::Problem;
 pub enum IsolationLevel {
     /// Sees committed rows only; the read set is not checked.
     ReadCommitted,
-    /// Every row read must be unchanged at commit.
+    /// Every row read must be unchanged at commit, in the serial order of its own epoch too; ranges are not checked.
     RepeatableRead,
-    /// Reads form one snapshot; first committer wins on writes.
+    /// Reads form one snapshot; first committer wins on writes; ranges are unchanged since the snapshot.
     Snapshot,
     /// Strict serializability; the default.
     #[default]
@@ -38,15 +38,17 @@ pub enum Ack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteOp {
-    /// Creates the row; aborts if it exists.
+    /// Creates the row; aborts with `row_exists` if it exists.
     Insert,
-    /// Replaces the value; aborts if the row is missing.
+    /// Replaces the value; aborts with `row_missing` if the row is missing.
     Update,
-    /// Creates or replaces.
+    /// Creates the row or replaces its value; requires nothing.
     Put,
-    /// Removes the row; aborts if it is missing.
+    /// Removes the row; aborts with `row_missing` if it is missing.
     Delete,
-    /// Adds to an integer row; two adds never conflict.
+    /// Adds to an integer. Two adds never conflict. Aborts with `row_missing` if the row is missing (insert it to start
+    /// at 0), with `not_a_number` if its value is no integer or its store is declared, and with `add_overflow` if the sum
+    /// could leave 64 bits. The server knows a sum to within 16 digits, or exactly if the row was last written with more.
     Add,
 }
 
@@ -295,7 +297,8 @@ pub struct TxnOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub csn: Option<String>,
-    /// Version of every row that it wrote.
+    /// Version of every row that it wrote. Versions of one row rise and are never equal; two transactions of one epoch that
+    /// share no row may have the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub version: Option<String>,
@@ -307,7 +310,7 @@ pub struct TxnOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub session: Option<String>,
-    /// It wrote nothing, and nothing was stored.
+    /// It wrote nothing, and nothing was stored: asked for by id later, it is `unknown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub read_only: Option<bool>,
@@ -316,8 +319,8 @@ pub struct TxnOutcome {
     #[schema(nullable = false)]
     pub applied: Option<bool>,
     /// Why it aborted: `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing`,
-    /// `not_a_number`, `snapshot_too_old`, `snapshot_from_the_future`, `order_conflict`, `lock_lost`, `deadlock`,
-    /// `client_abort`, `fenced` or `plugin:<code>`.
+    /// `not_a_number`, `add_overflow`, `snapshot_too_old`, `snapshot_from_the_future`, `snapshots_differ`, `order_conflict`,
+    /// `lock_lost`, `deadlock`, `client_abort`, `fenced` or `plugin:<code>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "read_conflict")]
     pub reason: Option<String>,
@@ -375,7 +378,8 @@ pub struct Conflict {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "19")]
     pub current_version: Option<String>,
-    /// The winner, if it is of the same epoch.
+    /// The transaction that won: always if it is of the same epoch, else as long as its epoch is in the server's memory.
+    /// Never for a range that had changed before the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub by_txn: Option<String>,

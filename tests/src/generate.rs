@@ -204,13 +204,25 @@ fn txn(age_max: u8) -> impl Strategy<Value = TxnChoice> {
 }
 
 fn action() -> impl Strategy<Value = Action> {
-    let value = || prop_oneof![9 => (0..9_i64).prop_map(Value::Int), 1 => Just(Value::Text("text".to_owned()))];
+    let far = || {
+        let edges = [i64::MAX, i64::MAX - 3, i64::MIN, i64::MIN + 3, 9_999_999_999_999_999, 10_000_000_000_000_000];
+        prop::sample::select(edges.to_vec())
+    };
+    let value = || {
+        prop_oneof![
+            9 => (0..9_i64).prop_map(Value::Int),
+            1 => far().prop_map(Value::Int),
+            1 => Just(Value::Text("text".to_owned()))
+        ]
+    };
+    let delta =
+        prop_oneof![12 => 1..9_i64, 2 => -9..0_i64, 1 => far(), 1 => Just(i64::MAX / 2), 1 => Just(i64::MIN / 2)];
     prop_oneof![
         2 => value().prop_map(Action::Insert),
         3 => value().prop_map(Action::Update),
         4 => value().prop_map(Action::Put),
         2 => Just(Action::Delete),
-        3 => (1..9_i64).prop_map(Action::Add),
+        3 => delta.prop_map(Action::Add),
     ]
 }
 
@@ -274,9 +286,7 @@ impl World {
         for (row, action) in &choice.writes {
             let row = self.row(*row);
             if !txn.writes.iter().any(|(written, _)| *written == row) {
-                let action =
-                    if self.kind(row.store) == StoreKind::Declared { in_integers(action) } else { action.clone() };
-                txn.writes.push((row, action));
+                txn.writes.push((row, action.clone()));
             }
         }
         self.reads(&mut txn, choice, oracle);
@@ -305,9 +315,12 @@ impl World {
             && (txn.level != Isolation::Snapshot || rows.is_empty())
             && stores.iter().all(|&store| self.kind(store) != StoreKind::Declared);
         if !(choice.no_snapshots && may_omit) {
+            let multi_version = |store: &StoreId| self.kind(*store) == StoreKind::MultiVersion;
+            let one_cut = stores.iter().any(multi_version) && !choice.stamp.is_multiple_of(8);
             let at = |i: usize| match choice.snapshot_age {
                 255 => Epoch(oracle.last.0 + 9),
-                // The second store may lag behind the first.
+                // The second store may lag behind the first; Begin gives stores that keep versions one snapshot.
+                age if one_cut => Epoch(oracle.last.0.saturating_sub(u64::from(age))),
                 age => Epoch(oracle.last.0.saturating_sub(u64::from(age) * (i as u64 % 2 + 1) / 2)),
             };
             txn.snapshots = stores.iter().enumerate().map(|(i, &store)| (store, at(i))).collect();
@@ -318,16 +331,6 @@ impl World {
             let seen = if honest { oracle.version_at(&row, at) } else { chosen(seen, &row, oracle) };
             txn.reads.push((row, seen));
         }
-    }
-}
-
-/// A declared store forgets what its rows hold, and an engine does not add to what is no integer: so all are.
-fn in_integers(action: &Action) -> Action {
-    match action {
-        Action::Insert(Value::Text(_)) => Action::Insert(Value::Int(0)),
-        Action::Update(Value::Text(_)) => Action::Update(Value::Int(0)),
-        Action::Put(Value::Text(_)) => Action::Put(Value::Int(0)),
-        other => other.clone(),
     }
 }
 

@@ -295,7 +295,9 @@ fn logs_give_the_state(story: &Story) -> Checked {
                     let (Some(Value::Int(n)), Value::Int(delta)) = (state.get(&row), Value::of_json(value)) else {
                         return Err(format!("the log adds to {row:?}, which is no number"));
                     };
-                    let sum = n.wrapping_add(delta);
+                    let Some(sum) = n.checked_add(delta) else {
+                        return Err(format!("the log adds beyond 64 bits to {row:?}"));
+                    };
                     state.insert(row, Value::Int(sum));
                 }
                 WriteKind::Insert | WriteKind::Update | WriteKind::Put => {

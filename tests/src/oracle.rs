@@ -36,6 +36,26 @@ pub struct Change {
     pub version: Version,
     /// The value it left.
     pub value: Option<Value>,
+    /// Where the resolver may take an integer to be: at its value, or anywhere within 16 digits of where adds have moved
+    /// it.
+    pub within: (i128, i128),
+}
+
+/// Where the resolver may take a value to be that was just written.
+fn within(value: Option<&Value>) -> (i128, i128) {
+    match value {
+        Some(Value::Int(n)) if n.to_string().len() > 16 => (i128::from(*n), i128::from(*n)),
+        _ => (-9_999_999_999_999_999, 9_999_999_999_999_999),
+    }
+}
+
+/// Whether adds of so much in all, up and down, can leave 64 bits in some order.
+fn leaves_64_bits((least, most): (i128, i128), deltas: impl Iterator<Item = i64>) -> bool {
+    let (mut up, mut down) = (0, 0);
+    for delta in deltas {
+        *if delta < 0 { &mut down } else { &mut up } += i128::from(delta);
+    }
+    most + up > i128::from(i64::MAX) || least + down < i128::from(i64::MIN)
 }
 
 /// All that ever happened.
@@ -146,11 +166,23 @@ impl Oracle {
                 reasons.insert(Reason::SnapshotFromTheFuture);
             }
         }
+        if txn.level == Isolation::Snapshot && self.cut(txn).is_some_and(|cut| cut.is_none()) {
+            reasons.insert(Reason::SnapshotsDiffer);
+        }
         if !reasons.is_empty() {
             return reasons;
         }
         for (row, action) in &txn.writes {
-            match (action, self.presence(row, txn)) {
+            let presence = self.presence(row, txn);
+            if let (Action::Add(delta), Presence::Present(_)) = (action, presence)
+                && self.past(row).last().is_some_and(|change| leaves_64_bits(change.within, [*delta].into_iter()))
+            {
+                reasons.insert(Reason::AddOverflow);
+            }
+            if matches!(action, Action::Add(_)) && self.is_declared(row.store) && presence != Presence::Absent {
+                reasons.insert(Reason::NotANumber);
+            }
+            match (action, presence) {
                 (Action::Insert(_), Presence::Present(_)) => reasons.insert(Reason::RowExists),
                 (Action::Update(_) | Action::Delete | Action::Add(_), Presence::Absent) => {
                     reasons.insert(Reason::RowMissing)
@@ -168,7 +200,9 @@ impl Oracle {
         let stale = txn.reads.iter().any(|(row, seen)| !self.is_current(row, *seen, epoch.prev()));
         let range_changed = txn.scans.iter().any(|scan| {
             let snapshot = txn.snapshot_of(scan.store).unwrap_or(epoch.prev());
-            self.rows.keys().any(|row| scan.holds(row) && self.changed_since(row, snapshot))
+            // Its engine scans its snapshot, and nobody else's write can show there.
+            let at_snapshot = txn.level == Isolation::Snapshot && self.stores[&scan.store].multi_version;
+            !at_snapshot && self.rows.keys().any(|row| scan.holds(row) && self.changed_since(row, snapshot))
         });
         match txn.level {
             Isolation::ReadCommitted => {}
@@ -186,10 +220,12 @@ impl Oracle {
                 }
             }
             Isolation::Snapshot => {
-                if !self.one_state_fits(txn, epoch) {
+                let states = self.states_that_fit(txn, epoch);
+                if states.is_empty() {
                     reasons.insert(Reason::ReadConflict);
                 }
-                if txn.writes.iter().any(|(row, action)| self.is_foreign(txn, row, action, epoch)) {
+                let foreign = txn.writes.iter().any(|(row, action)| self.is_foreign(txn, row, action, epoch));
+                if foreign || !states.is_empty() && states.iter().all(|&at| self.reappeared_since(txn, at)) {
                     reasons.insert(Reason::WriteConflict);
                 }
                 if range_changed {
@@ -200,14 +236,30 @@ impl Oracle {
         reasons
     }
 
-    /// Rule (i): a state from the newest snapshot on at which every read is current.
-    fn one_state_fits(&self, txn: &TxnSpec, epoch: Epoch) -> bool {
-        let multi_version = |store: &StoreId| self.stores[store].multi_version;
-        if !txn.snapshots.is_empty() && txn.snapshots.iter().all(|(store, _)| multi_version(store)) {
-            return true;
-        }
+    /// The snapshot of the stores that keep versions themselves: `None` if the transaction names no such store,
+    /// `Some(None)` if theirs is not the newest snapshot, alone.
+    fn cut(&self, txn: &TxnSpec) -> Option<Option<Epoch>> {
+        let newest = txn.snapshots.iter().map(|&(_, at)| at).max()?;
+        let own = || txn.snapshots.iter().filter(|(store, _)| self.stores[store].multi_version);
+        own().next()?;
+        Some(own().all(|&(_, at)| at == newest).then_some(newest))
+    }
+
+    /// Rule (i): the states from the newest snapshot on at which every read is current.
+    fn states_that_fit(&self, txn: &TxnSpec, epoch: Epoch) -> Vec<Epoch> {
         let newest = txn.snapshots.iter().map(|&(_, at)| at).max().unwrap_or(epoch.prev());
-        (newest.0..epoch.0).any(|at| txn.reads.iter().all(|(row, seen)| self.is_current(row, *seen, Epoch(at))))
+        let cut = self.cut(txn);
+        let last = if cut.is_some() { newest } else { epoch.prev() };
+        let fits = |row: &Row, seen: Option<Version>, at: Epoch| {
+            cut.is_some() && self.stores[&row.store].multi_version || self.is_current(row, seen, at)
+        };
+        let states = (newest.0..=last.0).map(Epoch);
+        states.filter(|&at| txn.reads.iter().all(|(row, seen)| fits(row, *seen, at))).collect()
+    }
+
+    /// Rule (ii) for rows read as absent: one that the transaction writes was written by others after the state `at`.
+    fn reappeared_since(&self, txn: &TxnSpec, at: Epoch) -> bool {
+        txn.writes.iter().any(|(row, _)| txn.seen(row) == Some(None) && self.changed_since(row, at))
     }
 
     /// Rule (ii): another one committed a write of the row first.
@@ -255,7 +307,11 @@ impl Oracle {
         let mut committed: Vec<Access> = Vec::new();
         for t in order {
             let access = self.access(&plan.txns[t]);
-            match place(&access, &committed) {
+            let placed = place(&access, &committed);
+            let placed = placed.and_then(|place| {
+                if self.overflows(&access, &committed) { Err(BTreeSet::from([Reason::AddOverflow])) } else { Ok(place) }
+            });
+            match placed {
                 Ok(Place::Back) => queue.back.push(t),
                 Ok(Place::Front) => queue.front.insert(0, t),
                 Err(reasons) => {
@@ -308,7 +364,21 @@ impl Oracle {
         Access { txn, changes_existence: txn.writes.iter().filter_map(changes).collect() }
     }
 
-    /// Executes the committed transactions one after the other, in the order given, and checks each serializable one
+    /// Whether adds of the transaction, together with those committed before it, could leave 64 bits.
+    fn overflows(&self, access: &Access, committed: &[Access]) -> bool {
+        let delta = |txn: &TxnSpec, row: &Row| {
+            txn.writes.iter().find_map(|(written, action)| match action {
+                Action::Add(delta) if written == row => Some(*delta),
+                _ => None,
+            })
+        };
+        access.txn.writes.iter().filter(|(_, action)| matches!(action, Action::Add(_))).any(|(row, _)| {
+            let all = committed.iter().chain([access]).filter_map(|other| delta(other.txn, row));
+            self.past(row).last().is_some_and(|change| leaves_64_bits(change.within, all))
+        })
+    }
+
+    /// Executes the committed transactions one after the other, in the order given, and checks each ordered one
     /// against what it read, every one against the existence it relied on, and that nothing is written over unseen.
     ///
     /// # Errors
@@ -320,10 +390,10 @@ impl Oracle {
             for (row, seen) in &txn.reads {
                 let in_place = newest(row) == *seen;
                 let writes_it = txn.writes.iter().any(|(written, _)| written == row);
-                if txn.level == Isolation::Serializable && !in_place {
+                if is_ordered(txn) && !in_place {
                     return wrong("read another version at its place in the order:", row);
                 }
-                if matches!(txn.level, Isolation::RepeatableRead | Isolation::Snapshot) && writes_it && !in_place {
+                if txn.level == Isolation::Snapshot && writes_it && !in_place {
                     return wrong("overwrites what it has not seen:", row);
                 }
             }
@@ -345,14 +415,22 @@ impl Oracle {
                     }
                     (Action::Insert(value) | Action::Update(value) | Action::Put(value), _) => Some(value.clone()),
                     (Action::Delete, Some(_)) => None,
-                    (Action::Add(delta), Some(Value::Int(n))) => Some(Value::Int(n.wrapping_add(*delta))),
+                    (Action::Add(delta), Some(Value::Int(n))) => match n.checked_add(*delta) {
+                        Some(sum) => Some(Value::Int(sum)),
+                        None => return wrong("adds beyond 64 bits:", row),
+                    },
                     (Action::Add(_), Some(Value::Text(_))) => return wrong("adds to a text:", row),
                 };
                 let past = self.rows.entry(row.clone()).or_default();
                 if version.epoch() != epoch || past.last().is_some_and(|change| change.version >= version) {
                     return Err(format!("version {version:?} of {}/{} does not rise", row.store, row.key));
                 }
-                past.push(Change { version, value: after });
+                let moved = |by: i64| {
+                    let (least, most) = past.last().map_or((0, 0), |change| change.within);
+                    (least + i128::from(by), most + i128::from(by))
+                };
+                let within = if let Action::Add(delta) = action { moved(*delta) } else { within(after.as_ref()) };
+                past.push(Change { version, value: after, within });
             }
         }
         self.last = epoch;
@@ -376,19 +454,24 @@ enum Place {
 
 /// Step 5: one transaction against all committed before it in rank order.
 fn place(access: &Access, committed: &[Access]) -> Result<Place, BTreeSet<Reason>> {
-    let serializable = |a: &Access| a.txn.level == Isolation::Serializable;
-    let both = serializable(access);
-    let lost = committed.iter().any(|other| writes_with(access, other) && !(both && serializable(other)));
+    let ordered = |a: &Access| is_ordered(a.txn);
+    let both = ordered(access);
+    let lost = committed.iter().any(|other| writes_with(access, other) && !(both && ordered(other)));
     if lost {
         return Err(BTreeSet::from([Reason::WriteConflict]));
     }
     if !both || !committed.iter().any(|other| reads_from(access, other)) {
         return Ok(Place::Back);
     }
-    if !committed.iter().any(|other| serializable(other) && reads_from(other, access)) {
+    if !committed.iter().any(|other| ordered(other) && reads_from(other, access)) {
         return Ok(Place::Front);
     }
     Err(BTreeSet::from([Reason::OrderConflict, Reason::ReadConflict, Reason::RangeConflict, Reason::WriteConflict]))
+}
+
+/// Whether the transaction has a place in the epoch's serial order.
+fn is_ordered(txn: &TxnSpec) -> bool {
+    matches!(txn.level, Isolation::Serializable | Isolation::RepeatableRead)
 }
 
 /// WW: both write one row, and not both only add to it.
@@ -400,23 +483,23 @@ fn writes_with(one: &Access, two: &Access) -> bool {
     })
 }
 
-/// Whether `reader` reads a row, a range or an existence that `writer` writes or changes.
+/// Whether `reader` reads a row, a range, an existence or a value to add to that `writer` writes or changes.
 fn reads_from(reader: &Access, writer: &Access) -> bool {
     let writes = &writer.txn.writes;
     let row = writes.iter().any(|(row, _)| reader.txn.seen(row).is_some());
-    let range = writes.iter().any(|(row, _)| reader.txn.scans.iter().any(|scan| scan.holds(row)));
+    let ranges = reader.txn.level == Isolation::Serializable;
+    let range = ranges && writes.iter().any(|(row, _)| reader.txn.scans.iter().any(|scan| scan.holds(row)));
     let existence = reader
         .txn
         .writes
         .iter()
         .any(|(row, action)| !matches!(action, Action::Put(_)) && writer.changes_existence.contains(&row));
-    let number = reader.txn.writes.iter().any(|(row, action)| {
-        let spoils = |(written, other): &(Row, Action)| {
-            written == row && !matches!(other, Action::Delete) && !other.leaves_integer()
-        };
-        matches!(action, Action::Add(_)) && writes.iter().any(spoils)
+    let base = reader.txn.writes.iter().any(|(row, action)| {
+        let replaces =
+            |(written, other): &(Row, Action)| written == row && matches!(other, Action::Update(_) | Action::Put(_));
+        matches!(action, Action::Add(_)) && writes.iter().any(replaces)
     });
-    row || range || existence || number
+    row || range || existence || base
 }
 
 /// The built-in rules once more: lower wins.

@@ -48,7 +48,7 @@ fn g0_dirty_writes_are_never_mixed() {
          dry-run R rr read x@{3} read y@{3}         => {4}",
         |level, next| match (level, next) {
             ("si", true) => vec!["write_conflict validate: write x now T1", FIRST, "T1", "read_only 3"],
-            ("rc" | "rr" | "si", false) => vec!["write_conflict merge: write x by T1", FIRST, "T1", "read_only 2"],
+            ("rc" | "si", false) => vec!["write_conflict merge: write x by T1", FIRST, "T1", "read_only 2"],
             (_, true) => vec!["ok", BOTH, "T2", "read_only 3"],
             (_, false) => vec!["ok", BOTH, "T2", "read_only 2"],
         },
@@ -88,7 +88,7 @@ fn g1c_circular_information_flow() {
          {T2} {L} @1 read x@T0 put y=22             => {1}",
         |level, next| match (level, next) {
             ("rr" | "ser", true) => vec!["read_conflict validate: read x seen T0 now T1"],
-            ("ser", false) => vec!["order_conflict merge: read x seen T0 by T1; merge: write y by T1"],
+            ("rr" | "ser", false) => vec!["order_conflict merge: read x seen T0 by T1; merge: write y by T1"],
             _ => vec!["ok"],
         },
     );
@@ -156,7 +156,7 @@ fn p4_lost_update() {
             ("rc", true) => vec!["ok"],
             ("si", true) => vec!["write_conflict validate: write x now T1"],
             (_, true) => vec!["read_conflict validate: read x seen T0 now T1"],
-            ("ser", false) => vec!["order_conflict merge: read x seen T0 by T1; merge: write x by T1"],
+            ("rr" | "ser", false) => vec!["order_conflict merge: read x seen T0 by T1; merge: write x by T1"],
             (_, false) => vec!["write_conflict merge: write x by T1"],
         },
     );
@@ -192,7 +192,7 @@ fn g2_item_write_skew() {
          {T2} {L} @1 read x@T0 read y@T0 upd y=21   => {1}",
         |level, next| match (level, next) {
             ("rr" | "ser", true) => vec!["read_conflict validate: read x seen T0 now T1"],
-            ("ser", false) => vec!["order_conflict merge: read x seen T0 by T1; merge: write y by T1"],
+            ("rr" | "ser", false) => vec!["order_conflict merge: read x seen T0 by T1; merge: write y by T1"],
             _ => vec!["ok"],
         },
     );

@@ -31,6 +31,8 @@ fn busy_cluster() -> Cluster {
             txn.writes.push((row.clone(), Action::Put(Value::Int(epoch as i64))));
             if epoch % 5 == 4 {
                 txn.writes[0].1 = Action::Delete;
+            } else if epoch % 3 == 2 {
+                txn.writes[0].1 = Action::Add(i64::MAX / 9);
             }
             txn
         });

@@ -11,16 +11,19 @@ use tribunal_tests::model::{Tally, check};
 const CASES_DEFAULT: u32 = 10_000;
 
 /// What must have happened at least once in so many worlds, or the worlds are too tame to prove anything.
-const MUST_HAPPEN: [&str; 17] = [
+const MUST_HAPPEN: [&str; 20] = [
     "body mismatch",
     "early abort",
     "committed",
     "fenced",
+    "join add_overflow",
     "join not_a_number",
     "join row_exists",
     "join row_missing",
     "join snapshot_from_the_future",
     "join snapshot_too_old",
+    "join snapshots_differ",
+    "merge add_overflow",
     "merge order_conflict",
     "merge write_conflict",
     "placed at the front",

@@ -91,6 +91,45 @@ fn story(bug: Bug) -> &'static str {
              epoch
              T2 ser put x=1 id=T1 body=7    => replayed 1.0"
         }
+        Bug::AbsenceNeverDated => {
+            "epoch
+             T1 ser put p=1                 => ok
+             epoch
+             T2 ser put p=2 ins k=1         => ok
+             epoch
+             T3 ser del k                   => ok
+             epoch
+             T4 si @1 read p@T1 read k@- ins k=2 => write_conflict validate: write k"
+        }
+        Bug::AddsNeverOverflow => {
+            "epoch
+             T1 ser put x=9223372036854775807 => ok
+             epoch
+             T2 rc add x+1                  => add_overflow join: write x now T1"
+        }
+        Bug::AddsOverflowTogether => {
+            "epoch
+             T1 ser put x=9223372036854775806 => ok
+             epoch
+             T2 rc add x+1                  => ok
+             T3 rc add x+1                  => add_overflow merge: write x by T2"
+        }
+        Bug::UnorderedRepeatableRead => {
+            "epoch
+             T1 ser put x=1 put y=1         => ok
+             epoch
+             T2 rr read x@T1 put y=2        => ok
+             T3 rr read y@T1 put x=2        => order_conflict merge: read y seen T1 by T2; merge: write x by T2"
+        }
+        Bug::SplitSnapshots => {
+            "stores kv:mv sql:mv
+             epoch
+             T1 ser put x=1 put sql/y=1     => ok
+             epoch
+             T2 ser put x=2 put sql/y=2     => ok
+             epoch
+             T3 si @kv:1,sql:2 read x@T1 read sql/y@T2 put a=1 => snapshots_differ join: read x seen T1 now T2"
+        }
     }
 }
 

@@ -39,9 +39,10 @@ fn is_defeated(kind: u8, flags: u8) -> bool {
 
 fn judge(evidence: &Evidence, t: usize, rows: &Rows) -> Option<(u8, u32)> {
     let (snapshots, reads) = (&evidence.snapshots, &evidence.reads);
-    let first = snapshots.named[t].max(snapshots.current_from[t]);
-    let last = snapshots.current_until[t].min(evidence.epoch - 1);
-    if first > last && snapshots.multi_version[t] == 0 {
+    let snapshot = snapshots.named[t];
+    let first = snapshot.max(snapshots.current_from[t]);
+    let last = if snapshots.multi_version[t] == 0 { evidence.epoch - 1 } else { snapshot };
+    if first > last.min(snapshots.current_until[t]) {
         let mut pairs = reads.seen[rows.reads.clone()].iter().zip(&reads.latest[rows.reads.clone()]);
         let witness = pairs.position(|(seen, latest)| seen != latest).map_or(NO_WITNESS, |i| i as u32);
         return Some((READ_CONFLICT, witness));

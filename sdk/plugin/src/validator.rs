@@ -24,7 +24,8 @@ pub mod write_flag {
     pub const EXISTS: u8 = 1;
     /// The row is in the transaction's own read set.
     pub const WAS_READ: u8 = 2;
-    /// That read is still current. Meaningless without `WAS_READ`.
+    /// That read is still current; at the snapshot level, if it saw no row, also that nobody has written and deleted one
+    /// since the reads held. Meaningless without `WAS_READ`.
     pub const READ_CURRENT: u8 = 4;
     /// The row changed after the transaction's snapshot.
     pub const CHANGED_SINCE_SNAPSHOT: u8 = 8;

@@ -28,11 +28,21 @@ pub enum Bug {
     LsnGap = 10,
     /// A known id is executed again.
     ReplayExecutes = 11,
+    /// A row read as absent and then written may have been written and deleted since.
+    AbsenceNeverDated = 12,
+    /// Snapshots of stores that keep versions need not be one state.
+    SplitSnapshots = 13,
+    /// An add never leaves 64 bits.
+    AddsNeverOverflow = 14,
+    /// Adds of one epoch are each checked alone.
+    AddsOverflowTogether = 15,
+    /// Reads at repeatable read are not checked against writes of the same epoch.
+    UnorderedRepeatableRead = 16,
 }
 
 impl Bug {
     /// All faults.
-    pub const ALL: [Bug; 11] = [
+    pub const ALL: [Bug; 16] = [
         Bug::IgnoreReadSet,
         Bug::IgnoreWriteSet,
         Bug::SkipRanges,
@@ -44,6 +54,11 @@ impl Bug {
         Bug::AddsNeverConflict,
         Bug::LsnGap,
         Bug::ReplayExecutes,
+        Bug::AbsenceNeverDated,
+        Bug::SplitSnapshots,
+        Bug::AddsNeverOverflow,
+        Bug::AddsOverflowTogether,
+        Bug::UnorderedRepeatableRead,
     ];
 }
 

@@ -5,8 +5,8 @@
 use alloc::vec::Vec;
 
 use tribunal_types::{
-    Conflict, Decision, EpochInput, EpochOutcome, FenceResult, Lsn, OpKind, Reason, StoreId, TxnIx, Verdict, VerdictAt,
-    Witness,
+    Batch, Conflict, Decision, EpochInput, EpochOutcome, FenceResult, Lsn, OpKind, Reason, StoreId, TxnId, TxnIx,
+    Verdict, VerdictAt, Witness,
 };
 
 /// Returns the verdict of one transaction; `None` for `Replayed`, `BodyMismatch` and `Expired`, whose answer is
@@ -131,6 +131,25 @@ pub fn conflict_of(input: &EpochInput, ix: TxnIx, witness: &Witness) -> Option<C
     })
 }
 
+/// Returns the transaction of this epoch that gave the conflict's row its current version: the winner, where the conflict
+/// was found against the state before the loser's epoch.
+#[must_use]
+pub fn winner_of(input: &EpochInput, outcome: &EpochOutcome, conflict: &Conflict) -> Option<TxnId> {
+    let wrote = |batch: &Batch, t: usize| {
+        let mut writes = batch.writes[batch.writes_of(t)].iter();
+        writes.any(|write| write.store == conflict.store && write.key.of(&batch.keys) == conflict.key)
+    };
+    let txns = input.batches.iter().flat_map(|batch| (0..batch.txns.len()).map(move |t| (batch, t)));
+    let (batch, t) = txns.zip(&outcome.decisions).find_map(|((batch, t), decision)| match *decision {
+        // Transactions that share no row may share a version.
+        Decision::Committed { version } if Some(version) == conflict.current_version && wrote(batch, t) => {
+            Some((batch, t))
+        }
+        _ => None,
+    })?;
+    Some(batch.txns[t].id)
+}
+
 #[cfg(test)]
 mod tests {
     use alloc::sync::Arc;
@@ -221,6 +240,28 @@ mod tests {
             lsns: alloc::vec![(S, Lsn(1)), (StoreId(2), Lsn(8))],
         };
         assert_eq!(verdict_of(&input, &outcome, TxnIx(0)), Some(expected));
+    }
+
+    #[test]
+    fn the_winner_of_an_earlier_epoch_is_found_by_version_and_row() {
+        let (input, outcome) = epoch();
+        let lost = Conflict {
+            store: S,
+            key: b"won".to_vec(),
+            end: None,
+            op: OpKind::Read,
+            read_version: version(3),
+            current_version: version(9),
+            by_txn: None,
+            stage: Stage::Admission,
+        };
+        assert_eq!(winner_of(&input, &outcome, &lost), Some(TxnId([1; 16])));
+        let other_version = Conflict { current_version: version(8), ..lost.clone() };
+        let other_row = Conflict { key: b"x".to_vec(), ..lost.clone() };
+        let absent = Conflict { current_version: None, ..lost };
+        for conflict in [other_version, other_row, absent] {
+            assert_eq!(winner_of(&input, &outcome, &conflict), None, "{conflict:?}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use tribunal_types::{Epoch, Lsn, StoreId};
+use tribunal_types::{Epoch, Lsn, StoreId, StoreSnapshot};
 
 /// Acknowledged epochs kept per store, for rewinding.
 const ACKED_EPOCHS_MAX: usize = 1 << 14;
@@ -100,6 +100,18 @@ impl StoreEpochs {
             self.forgotten = self.forgotten.max(end.last);
         }
     }
+}
+
+/// Makes the snapshots of one transaction one state of the database if one of its stores keeps versions itself: all get the
+/// oldest. Such a store is read at its snapshot exactly, so two of them at different ones could show half of a transaction;
+/// and what was read elsewhere has to hold at that same moment. Others may be read later than their snapshot, and are
+/// checked by version.
+pub fn make_one_cut(snapshots: &mut [StoreSnapshot], keeps_versions: impl Fn(StoreId) -> bool) {
+    if !snapshots.iter().any(|s| keeps_versions(s.store)) {
+        return;
+    }
+    let oldest = snapshots.iter().map(|s| s.at).min().unwrap_or_default();
+    snapshots.iter_mut().for_each(|s| s.at = oldest);
 }
 
 /// Applied snapshots of all stores.
@@ -295,6 +307,20 @@ mod tests {
         seen.acked(S, Lsn(4));
         assert_eq!(seen.applied(S), Epoch(4));
         assert!(seen.stores[&S].ends.is_empty(), "a store that nobody pushes to costs nothing");
+    }
+
+    #[test]
+    fn stores_that_keep_versions_are_begun_at_one_state() {
+        let begun = |keeps_versions: fn(StoreId) -> bool| {
+            let mut snapshots =
+                [StoreSnapshot { store: S, at: Epoch(7) }, StoreSnapshot { store: OTHER, at: Epoch(9) }];
+            make_one_cut(&mut snapshots, keeps_versions);
+            snapshots.map(|s| s.at.0)
+        };
+        assert_eq!(begun(|_| true), [7, 7]);
+        assert_eq!(begun(|store| store == S), [7, 7]);
+        assert_eq!(begun(|store| store == OTHER), [7, 7], "the others' reads have to hold at its snapshot");
+        assert_eq!(begun(|_| false), [7, 9]);
     }
 
     #[test]

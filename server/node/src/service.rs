@@ -12,15 +12,16 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 use tokio::time::timeout_at;
-use tribunal_core::verdicts::item_verdict;
+use tribunal_core::verdicts::{item_verdict, winner_of};
+use tribunal_core::visibility::make_one_cut;
 use tribunal_service::{
     AckMode, Begin, Begun, Catalog, Decided, Declared, KeyApi, Lane, NewKey, NodeApi, Phases, Principal, PushState,
     Readiness, RowAnswer, RowsAnswer, RowsQuery, ServiceError, ServiceFuture as Reply, SkipRequest, Stats, StatusQuery,
     StoreApi, StoreStatus, StoredRow, TxnApi, TxnStatus, VersionInfo, Watermarks,
 };
 use tribunal_types::{
-    ApiKey, ControlChange, Epoch, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot,
-    StoreSpec, TxnId, TxnRequest, Verdict, VerdictAt, limits,
+    ApiKey, ControlChange, Epoch, Existence, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId,
+    StoreSnapshot, StoreSpec, TxnId, TxnRequest, Verdict, VerdictAt, limits,
 };
 
 use crate::auth::access::Access;
@@ -128,9 +129,10 @@ impl NodeService {
     async fn words(&self, answer: Answer, asked: Instant) -> Result<Decided, ServiceError> {
         match answer {
             Answer::Decided { epoch, item } => {
-                let verdict = epoch
+                let mut verdict = epoch
                     .verdict(item)
                     .ok_or_else(|| ServiceError::Unavailable { detail: "the epoch has no such item".into() })?;
+                self.name_winners(&mut verdict);
                 let timing = &epoch.timing;
                 let phases = Phases {
                     queue_us: micros(timing.sealed_at.saturating_duration_since(asked)),
@@ -175,6 +177,8 @@ impl NodeService {
                 epoch.and_then(|epoch| item_verdict(&epoch.0, &epoch.1, at.item))
             }
         };
+        let mut verdict = verdict;
+        verdict.iter_mut().for_each(|verdict| self.name_winners(verdict));
         // Not "not found": it was decided, and must not be done again under another id.
         let verdict = verdict.ok_or_else(|| ServiceError::ClientMistake {
             code: "verdict_truncated",
@@ -189,6 +193,15 @@ impl NodeService {
             _ => None,
         };
         Ok(Decided { verdict, csn, replayed: true, applied: None, phases: Phases::default(), traceparent: None })
+    }
+
+    /// Names the winners of earlier epochs that are still in memory.
+    fn name_winners(&self, verdict: &mut Verdict) {
+        let Verdict::Aborted { conflicts, .. } = verdict else { return };
+        for conflict in conflicts.iter_mut().filter(|conflict| conflict.by_txn.is_none()) {
+            let epoch = conflict.current_version.and_then(|version| self.shared.cache.epoch(version.epoch()));
+            conflict.by_txn = epoch.and_then(|epoch| winner_of(&epoch.input, &epoch.outcome, conflict));
+        }
     }
 
     /// Under `ack: applied`, waits until every store that a commit wrote has applied it.
@@ -509,7 +522,9 @@ impl TxnApi for NodeService {
                     Ok(StoreSnapshot { store, at })
                 }
             };
-            let snapshots = begin.stores.iter().map(snapshot).collect::<Result<_, _>>()?;
+            let mut snapshots = begin.stores.iter().map(snapshot).collect::<Result<Vec<_>, _>>()?;
+            let catalog = self.stores.catalog();
+            make_one_cut(&mut snapshots, |store| catalog.by_id(store).is_some_and(|spec| spec.multi_version));
             Ok(Begun { snapshots, epoch: self.shared.progress.last().next(), time_ms: self.clock.now_ms() })
         })
     }
@@ -611,6 +626,20 @@ impl StoreApi for NodeService {
 
     fn import(&self, _namespace: NamespaceId, versions: Vec<ImportedVersion>) -> Reply<'_, u64> {
         Box::pin(async move {
+            let catalog = self.stores.catalog();
+            // All are of one store.
+            let spec = versions.first().and_then(|version| catalog.by_id(version.store));
+            if let Some(declared) = spec.filter(|spec| spec.existence == Existence::Declared) {
+                return Err(ServiceError::ClientMistake {
+                    code: "store_declared",
+                    pointer: String::new(),
+                    detail: format!(
+                        "store '{}' is declared, so the read sets of its engine tell which rows exist; \
+                         only tracked stores take imported versions",
+                        declared.name
+                    ),
+                });
+            }
             let last = self.shared.progress.last();
             if let Some(at) = versions.iter().position(|v| v.version.epoch() > last) {
                 return Err(ServiceError::ClientMistake {

@@ -24,7 +24,8 @@ pub enum Reason {
     SnapshotTooOld,
     /// The snapshot lies above everything that is complete: it cannot have been read.
     SnapshotFromTheFuture,
-    /// No serial order of this epoch has room for the transaction.
+    /// The transaction fits neither before nor after the serializable transactions of its epoch that committed. (A
+    /// cleverer order might have room: the search for one ends at the queue's two ends.)
     OrderConflict,
     /// A lock that the transaction relied on is no longer held.
     LockLost,
@@ -34,12 +35,16 @@ pub enum Reason {
     ClientAbort,
     /// A fence says that the id can never commit.
     Fenced,
+    /// The stores that keep versions themselves were read at snapshots that are not one state of the database.
+    SnapshotsDiffer,
+    /// An add whose sum could leave 64 bits.
+    AddOverflow,
     /// The isolation validator rejected it with a code of its own (1-127 are free to plugins).
     Plugin(u8),
 }
 
 impl Reason {
-    const TABLE: [(Reason, u8, &'static str); 13] = [
+    const TABLE: [(Reason, u8, &'static str); 15] = [
         (Reason::ReadConflict, 128, "read_conflict"),
         (Reason::WriteConflict, 129, "write_conflict"),
         (Reason::RangeConflict, 130, "range_conflict"),
@@ -53,6 +58,8 @@ impl Reason {
         (Reason::Deadlock, 138, "deadlock"),
         (Reason::ClientAbort, 139, "client_abort"),
         (Reason::Fenced, 140, "fenced"),
+        (Reason::SnapshotsDiffer, 141, "snapshots_differ"),
+        (Reason::AddOverflow, 142, "add_overflow"),
     ];
 
     /// Returns the reason's code in log records and in validators' answers: 1-127 are `Plugin`, 0 is no reason.
@@ -77,7 +84,7 @@ impl Reason {
     /// Tells whether the same work, done again on fresh reads, may commit.
     #[must_use]
     pub fn is_retryable(self) -> bool {
-        !matches!(self, Reason::ClientAbort | Reason::Fenced | Reason::NotANumber)
+        !matches!(self, Reason::ClientAbort | Reason::Fenced | Reason::NotANumber | Reason::AddOverflow)
     }
 }
 
@@ -150,7 +157,8 @@ pub struct Conflict {
     pub read_version: Option<Version>,
     /// Version that is there now; `None` if the row is absent or the winner is of the same epoch.
     pub current_version: Option<Version>,
-    /// The winner, if it is of the same epoch.
+    /// The winner: always if it is of the same epoch, else as long as its epoch is in memory. Never for a range that had
+    /// changed before the epoch.
     pub by_txn: Option<TxnId>,
     /// Where it was found.
     pub stage: Stage,

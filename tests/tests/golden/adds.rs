@@ -40,7 +40,8 @@ fn an_add_of_a_row_read_counts_as_update() {
          epoch
          T1 rr @1 read x@T0 add x+1                 => ok kv#2
          T2 rc add x+2                              => write_conflict merge: write x by T1
-         T3 rr @1 read x@T0 add x+3                 => write_conflict merge: write x by T1",
+         T3 rr @1 read x@T0 add x+3                 => order_conflict merge: read x seen T0 by T1; merge: write x by T1
+         T4 si @1 read x@T0 add x+4                 => write_conflict merge: write x by T1",
     );
 }
 
@@ -99,5 +100,104 @@ fn a_text_written_in_the_same_epoch_cannot_come_before_an_add() {
          T2 ser add x+1                             => ok kv#2
          order => T2 T1
          log kv => #1 put x=1; #2 add x=1; #3 put x=\"text\"",
+    );
+}
+
+#[test]
+fn an_add_comes_before_whatever_replaces_its_row() {
+    check(
+        "epoch
+         T0 ser put x=1 put y=1                     => ok kv#1
+         epoch
+         T1 ser put x=9223372036854775807           => ok kv#4
+         T2 ser add x+1                             => ok kv#3
+         T3 ser @1 read x@T0 add y+1                => ok kv#2
+         T4 rr put y=5                              => ok kv#5
+         log kv => #1 put x=1,put y=1; #2 add y=1; #3 add x=1; #4 put x=9223372036854775807; #5 put y=5",
+    );
+}
+
+#[test]
+fn a_sum_that_leaves_64_bits_aborts() {
+    check(
+        "epoch
+         T0 ser put x=9223372036854775807 put y=-9223372036854775808 put z=9223372036854775800 => ok kv#1
+         epoch
+         T1 rc add x+1                              => add_overflow join: write x now T0
+         T2 ser add y-1                             => add_overflow join: write y now T0
+         T3 si @1 read x@T0 add x+1                 => add_overflow join: write x now T0
+         T4 rr add x-1                              => ok kv#2
+         T5 rc put q=1 add z+8                      => add_overflow join: write z now T0
+         T6 rc add z+7                              => ok kv#3
+         dry-run D rc add y-1                       => add_overflow join: write y now T0
+         epoch
+         T7 rc add x+1                              => ok kv#4
+         T8 rc add z+1                              => add_overflow join: write z now T6
+         epoch
+         T9 rc add x+1                              => add_overflow join: write x now T7
+         TA rc put z=0                              => ok kv#5
+         epoch
+         TB rc add z+9                              => ok kv#6",
+    );
+}
+
+#[test]
+fn adds_of_one_epoch_that_leave_64_bits_only_together_do_not_all_commit() {
+    for shards in [1, 3] {
+        for level in ["rc", "rr", "si", "ser"] {
+            check(&format!(
+                "shards {shards}
+                 epoch
+                 T0 ser put x=9223372036854775805 put y=0 => ok kv#1
+                 epoch
+                 T1 {level} add x+1                 => ok kv#2
+                 T2 {level} add x+1                 => ok kv#3
+                 T3 {level} add x+1                 => add_overflow merge: write x by T2
+                 T4 {level} add y+1 add x+1         => add_overflow merge: write x by T2
+                 T5 {level} add x-3                 => ok kv#4
+                 T6 {level} add x+1                 => add_overflow merge: write x by T5
+                 log kv => #1 put x=9223372036854775805,put y=0; #2 add x=1; #3 add x=1; #4 add x=-3
+                 epoch
+                 T7 rc add x+3                      => ok kv#5
+                 epoch
+                 T8 rc add x+1                      => add_overflow join: write x now T7"
+            ));
+        }
+    }
+}
+
+#[test]
+fn an_add_that_loses_leaves_room_for_others() {
+    check(
+        "epoch
+         T0 ser put x=9223372036854775806 put y=0   => ok kv#1
+         epoch
+         T1 rc put y=1                              => ok kv#2
+         T2 rc add x+1 put y=2                      => write_conflict merge: write y by T1
+         T3 rc add x+1                              => ok kv#3",
+    );
+}
+
+#[test]
+fn of_a_short_integer_only_its_digits_are_known() {
+    check(
+        "epoch
+         T0 ser put x=9999999999999999 put y=-999999999999999 put z=0 => ok kv#1
+         epoch
+         T1 rc add x+9213372036854775808            => ok kv#2
+         T2 rc add y-9213372036854775809            => ok kv#3
+         T3 rc add z+9213372036854775809            => add_overflow join: write z now T0
+         T4 rc add z+9213372036854775808            => ok kv#4
+         epoch
+         T5 rc add x+1                              => add_overflow join: write x now T1
+         T6 rc add y-1                              => add_overflow join: write y now T2
+         T7 rc add z-5                              => ok kv#5
+         epoch
+         T8 rc add z+5                              => ok kv#6
+         T9 rc del x                                => ok kv#7
+         epoch
+         TA rc ins x=1                              => ok kv#8
+         epoch
+         TB rc add x+1                              => ok kv#9",
     );
 }

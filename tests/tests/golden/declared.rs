@@ -85,15 +85,14 @@ fn a_put_of_a_row_that_nobody_knows_may_create_it() {
 }
 
 #[test]
-fn an_add_to_a_row_without_history_takes_the_engines_word_that_it_is_a_number() {
+fn nothing_is_added_in_a_declared_store() {
     check(
         "stores kv:declared
          epoch
-         T1 rc @0 read x@0.7 add x+1                    => ok kv#1
+         T1 rc @0 read x@0.7 add x+1                    => not_a_number join: write x
          T2 rc @0 read y@- add y+1                      => row_missing join: write y
+         T3 rc @0 put z=1                               => ok kv#1
          epoch
-         T3 rc @1 read x@T1 put x=text                  => ok kv#2
-         epoch
-         T4 rc @2 read x@T3 add x+1                     => not_a_number join: write x now T3",
+         T4 rc @1 add z+1                               => not_a_number join: write z now T3",
     );
 }

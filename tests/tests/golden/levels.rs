@@ -119,3 +119,29 @@ fn read_only_transactions_are_judged_on_the_last_complete_epoch() {
          dry-run R9 ser @5 read x@T2 upd x=3        => read_only 5",
     );
 }
+
+#[test]
+fn repeatable_read_allows_no_write_skew_of_rows_in_one_epoch() {
+    check(
+        "epoch
+         T1 ser put x=1 put y=1                     => ok kv#1
+         epoch
+         A rr @1 read x@T1 read y@T1 put x=2        => ok kv#2
+         B rr @1 read x@T1 read y@T1 put y=2        => order_conflict merge: read x seen T1 by A; merge: write y by A
+         C ser @1 read x@T1 read y@T1 put y=3       => order_conflict merge: read x seen T1 by A; merge: write y by A
+         D si @1 read x@T1 read y@T1 put y=4        => ok kv#3",
+    );
+}
+
+#[test]
+fn repeatable_read_is_ordered_by_rows_and_not_by_ranges() {
+    check(
+        "epoch
+         T1 ser put a=1 put c=1                     => ok kv#1
+         epoch
+         A rr @1 scan a..z ins m=1                  => ok kv#2
+         B rr @1 scan a..z ins n=1                  => ok kv#3
+         C rr put c=2                               => ok kv#4
+         D rr put c=3                               => ok kv#5",
+    );
+}

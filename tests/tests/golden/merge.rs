@@ -84,8 +84,8 @@ fn the_uncontended_stand_in_the_middle() {
 }
 
 #[test]
-fn writes_below_serializable_never_share_a_row() {
-    for level in ["rc", "rr", "si"] {
+fn writes_of_unordered_transactions_never_share_a_row() {
+    for level in ["rc", "si"] {
         check(&format!(
             "epoch
              T1 {level} put x=1                     => ok kv#1
@@ -99,8 +99,19 @@ fn writes_below_serializable_never_share_a_row() {
 }
 
 #[test]
-fn below_serializable_reads_do_not_order() {
-    for level in ["rc", "rr", "si"] {
+fn blind_writes_of_ordered_transactions_share_a_row() {
+    check(
+        "epoch
+         T1 rr put x=1                              => ok kv#1
+         T2 ser put x=2                             => ok kv#2
+         T3 rr put x=3                              => ok kv#3
+         log kv => #1 put x=1; #2 put x=2; #3 put x=3",
+    );
+}
+
+#[test]
+fn reads_of_unordered_transactions_do_not_order() {
+    for level in ["rc", "si"] {
         check(&format!(
             "epoch
              T0 ser put x=0 put y=0                 => ok kv#1

@@ -132,7 +132,7 @@ fn an_overwritten_version_of_the_same_epoch_was_never_current() {
 }
 
 #[test]
-fn a_multi_version_store_keeps_rule_one_itself() {
+fn a_multi_version_store_is_read_at_its_snapshot() {
     check(
         "stores kv:mv sql
          epoch
@@ -143,8 +143,99 @@ fn a_multi_version_store_keeps_rule_one_itself() {
          A si @2 read x@T1 put a=1                  => ok kv#3
          B si @2 read x@T1 put x=3                  => write_conflict validate: write x now T2
          C si @1 put x=3                            => write_conflict validate: write x now T2
-         D si @1 scan w..z put d=1                  => range_conflict validate: scan w..z
-         E si @2 read x@T1 read sql/y@T2 put e=1    => read_conflict validate: read x seen T1 now T2",
+         D si @1 scan w..z put d=1                  => ok kv#4
+         E si @1 scan sql/w..z put e=1              => range_conflict validate: scan sql/w..z
+         F si @2 read x@T1 read sql/y@T2 put f=1    => ok kv#5
+         G si @1 read x@T1 read sql/y@T1 put g=1    => ok kv#6
+         H si @1 read x@T1 read sql/y@T2 put h=1    => read_conflict validate: read x seen T1 now T2",
+    );
+}
+
+#[test]
+fn snapshots_of_multi_version_stores_are_one_state() {
+    check(
+        "stores kv:mv sql:mv log
+         epoch
+         T1 ser put x=1 put sql/y=1                 => ok kv#1 sql#1
+         epoch
+         T2 ser put x=2 put sql/y=2                 => ok kv#2 sql#2
+         epoch
+         A si @kv:1,sql:2 read x@T1 read sql/y@T2 put a=1 => snapshots_differ join: read x seen T1 now T2
+         B si @kv:2,sql:1 read x@T2 read sql/y@T1 put b=1 => snapshots_differ join: read sql/y seen T1 now T2
+         C si @kv:1,log:2 read x@T1 put log/c=1     => snapshots_differ join: read x seen T1 now T2
+         D si @kv:1,sql:1 read x@T1 read sql/y@T1 put d=1 => ok kv#3
+         E si @kv:2,log:1 read x@T2 put log/e=1     => ok log#1
+         F rc @kv:1,sql:2 put f=1                   => ok kv#4
+         G ser @kv:2,sql:1 read x@T2 put g=1        => ok kv#5
+         dry-run H si @kv:1,sql:2 read x@T1 read sql/y@T2 => snapshots_differ join: read x seen T1 now T2",
+    );
+}
+
+#[test]
+fn a_row_read_as_absent_may_not_have_been_written_since() {
+    check(
+        "epoch
+         T1 ser put p=1                             => ok kv#1
+         epoch
+         T2 ser put p=2                             => ok kv#2
+         epoch
+         T3 ser ins k=1                             => ok kv#3
+         epoch
+         T4 ser del k                               => ok kv#4
+         dry-run A si @1 read p@T1 read k@- ins k=2 => write_conflict validate: write k
+         dry-run B si @1 read p@T2 read k@- ins k=2 => read_only 4
+         dry-run C si @1 read p@T1 read k@-         => read_only 4
+         dry-run D si @1 read p@T1 ins k=2          => write_conflict validate: write k
+         epoch
+         E si @1 read p@T1 read k@- ins k=2         => write_conflict validate: write k
+         F si @1 read p@T1 read k@- put k=2         => write_conflict validate: write k
+         G si @4 read p@T2 read k@- ins k=3         => ok kv#5",
+    );
+}
+
+#[test]
+fn the_moment_of_the_reads_is_no_earlier_than_the_deletion() {
+    for shards in 1..=4 {
+        check(&format!(
+            "shards {shards}
+             apart
+             epoch
+             T1 ser put w=1                         => ok kv#1
+             epoch
+             T2 ser ins a=1 ins k=1                 => ok kv#2
+             epoch
+             T3 ser del a                           => ok kv#3
+             epoch
+             T4 ser ins a=2                         => ok kv#4
+             epoch
+             T5 ser del k                           => ok kv#5
+             epoch
+             T6 ser del a                           => ok kv#6
+             epoch
+             T7 ser put w=2                         => ok kv#7
+             epoch
+             A si @1 read w@T1 read a@- read k@- ins k=2 => ok kv#9
+             B si @1 read w@T1 read a@T4 read k@- ins k=2 => write_conflict merge: write k by A
+             C si @1 read w@T1 read a@T2 put c=1    => ok kv#8
+             D si @3 read w@T1 read a@T4 read k@- ins k=2 => write_conflict merge: write k by A"
+        ));
+    }
+}
+
+#[test]
+fn a_row_of_a_multi_version_store_was_absent_at_the_snapshot() {
+    check(
+        "stores kv:mv
+         epoch
+         T1 ser put p=1                             => ok kv#1
+         epoch
+         T2 ser ins k=1                             => ok kv#2
+         epoch
+         T3 ser del k                               => ok kv#3
+         epoch
+         A si @1 read k@- ins k=2                   => write_conflict validate: write k
+         B si @2 read k@- ins k=2                   => write_conflict validate: write k
+         C si @3 read k@- ins k=2                   => ok kv#4",
     );
 }
 

@@ -1,6 +1,6 @@
 //! The state behind one epoch, held still while later epochs are resolved: what images are made of.
 //!
-//! [`Resolver::begin_image`] shares what never changes again (history and window of closed epochs), copies what is small,
+//! [`Resolver::begin_image`] shares what never changes again (history and window of closed epochs) or is copied when it does (sums), copies what is small,
 //! and notes which rows and ids are still to be copied. [`Resolver::step_image`] copies a slice of those, between two
 //! epochs; whatever an epoch changes before its slice comes is kept as it was. So no single step takes longer than a
 //! segment of the version map, however large the state is.
@@ -13,6 +13,7 @@ use crate::resolve::resolver::Resolver;
 use crate::state::history::History;
 use crate::state::id_bucket::IdEntry;
 use crate::state::map::Entry;
+use crate::state::sums::RowSums;
 use crate::state::window::RangeWindow;
 
 /// Replicated state behind an epoch. Independent of the resolver: it may be made an image on any thread.
@@ -28,6 +29,7 @@ pub struct Frozen {
     pub(crate) marks: Vec<u64>,
     pub(crate) histories: Vec<History>,
     pub(crate) windows: Vec<RangeWindow>,
+    pub(crate) sums: Vec<RowSums>,
     /// By shard; while the state is being copied, those of finished shards.
     pub(crate) rows: Vec<Vec<Entry>>,
     pub(crate) ids: Vec<IdEntry>,
@@ -71,6 +73,7 @@ impl Resolver {
             head: [self.last.0, self.epoch_time_ms, floor.0, self.digest.0, self.ids.floor_ms()],
             marks: self.floor.marks().flat_map(|m| [m.epoch.0, m.time_ms, m.bytes]).collect(),
             histories: self.shards.iter().map(|s| s.state.history.shared()).collect(),
+            sums: self.shards.iter().map(|s| s.state.sums.clone()).collect(),
             windows: self.shards.iter().map(|s| s.state.window.shared()).collect(),
             ..Frozen::default()
         };

@@ -16,10 +16,12 @@ use tribunal_types::{
 
 use crate::image::frozen::Frozen;
 use crate::resolve::resolver::{Resolver, ResolverConfig};
+use crate::resolve::shard::Shard;
 use crate::resolve::shard_place::ShardPlace;
 use crate::state::floor::EpochMark;
 use crate::state::history::{History, RowState};
 use crate::state::map::{Entry, row_flag};
+use crate::state::sums::{RowSums, Sum};
 
 /// Columns of numbers.
 mod words {
@@ -31,6 +33,7 @@ mod words {
     pub(super) const WINDOW: u16 = 5;
     pub(super) const MARKS: u16 = 6;
     pub(super) const IDS: u16 = 7;
+    pub(super) const SUMS: u16 = 8;
 }
 
 /// Columns of bytes.
@@ -40,7 +43,7 @@ mod bytes {
 }
 
 /// What the columns mean; another layout is another number.
-const LAYOUT: u64 = 1;
+const LAYOUT: u64 = 2;
 
 /// More history than one epoch can hold, bytes.
 const MARK_BYTES_MAX: u64 = 1 << 40;
@@ -68,7 +71,7 @@ impl Frozen {
     /// Makes an image of the state.
     #[must_use]
     pub fn into_image(self) -> StateImage {
-        let Frozen { epoch, floor, head, stores, store_texts, marks, histories, windows, rows, ids } = self;
+        let Frozen { epoch, floor, head, stores, store_texts, marks, histories, windows, sums, rows, ids } = self;
         let mut image = StateImage { epoch, ..StateImage::default() };
         image.push_words(words::META, [&[LAYOUT], &head[..]].concat());
         image.push_words(words::STORES, stores);
@@ -91,6 +94,9 @@ impl Frozen {
         let ids = ids.iter();
         let ids = ids.flat_map(|e| [e.id[0], e.id[1], e.body_hash, e.epoch, u64::from(e.item), e.namespace_body]);
         image.push_words(words::IDS, ids.collect());
+        let sums = sums.iter().flat_map(RowSums::entries);
+        let sums = sums.flat_map(|(key, sum)| [key.hi, key.lo, sum.center.cast_unsigned(), u64::from(sum.exact)]);
+        image.push_words(words::SUMS, sums.collect());
         image
     }
 }
@@ -124,6 +130,7 @@ impl Resolver {
         resolver.digest = Digest(digest);
         resolver.restore_stores(image)?;
         resolver.restore_rows(image)?;
+        resolver.restore_sums(image)?;
         resolver.restore_history(image)?;
         resolver.restore_window(image)?;
         let mut marked = 0;
@@ -189,6 +196,22 @@ impl Resolver {
         Ok(())
     }
 
+    fn restore_sums(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
+        for &[hi, lo, center, exact] in rows_of(image, words::SUMS)? {
+            let key = RowKey { hi, lo };
+            let state = &mut self.shard_mut(key).state;
+            if !state.map.find(key).is_some_and(|(_, entry)| entry.flags() & row_flag::SUMMED != 0) || exact > 1 {
+                return Err(mismatch("a sum is of no row that has one"));
+            }
+            state.sums.set(key, Sum { center: center.cast_signed(), exact: exact == 1 });
+        }
+        let summed = |s: &Shard| s.state.map.entries().filter(|e| e.flags() & row_flag::SUMMED != 0).count();
+        if self.shards.iter().any(|shard| summed(shard) != shard.state.sums.rows()) {
+            return Err(mismatch("a row's sum is missing"));
+        }
+        Ok(())
+    }
+
     fn restore_history(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
         let mut epochs: BTreeMap<u64, PastOfEpoch> = BTreeMap::new();
         for &[epoch, hi, lo, state] in rows_of(image, words::SUPERSEDED)? {
@@ -240,7 +263,7 @@ impl Resolver {
         Ok(())
     }
 
-    fn shard_mut(&mut self, row: RowKey) -> &mut crate::resolve::shard::Shard {
+    fn shard_mut(&mut self, row: RowKey) -> &mut Shard {
         let count = self.shards.len() as u32;
         &mut self.shards[ShardPlace { index: 0, count }.of(row) as usize]
     }

@@ -60,7 +60,8 @@ pub mod write_flag {
     pub const EXISTS: u8 = 1;
     /// The row is in the transaction's own read set.
     pub const WAS_READ: u8 = 2;
-    /// That read is still current. Meaningless without `WAS_READ`.
+    /// That read is still current; at the snapshot level, if it saw no row, also that nobody wrote and deleted the row
+    /// since the moment at which all reads hold. Meaningless without `WAS_READ`.
     pub const READ_CURRENT: u8 = 4;
     /// The row changed after the transaction's snapshot of its store (with no snapshot: never).
     pub const CHANGED_SINCE_SNAPSHOT: u8 = 8;
@@ -105,7 +106,8 @@ pub struct ValidatorColumns {
     /// Last epoch at which every row read was current; `u64::MAX` while all still are, and at every level but
     /// snapshot. Length `n`.
     pub current_until: Vec<u64>,
-    /// 1 if rule (i) of the snapshot level is for the engine to keep (all its stores are multi-version), else 0.
+    /// 1 if a store of the transaction keeps versions itself, so that all its reads must hold at `snapshot` exactly (its
+    /// reads of such stores are left out of `current_from` and `current_until`), else 0.
     pub multi_version: Vec<u8>,
     /// Reads of this shard.
     pub reads: ReadColumns,

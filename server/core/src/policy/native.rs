@@ -119,9 +119,10 @@ fn first_changed_range(columns: &ValidatorColumns, t: usize) -> Rejection {
 
 /// Rules (i) to (iii) of the snapshot level.
 fn judge_snapshot(columns: &ValidatorColumns, t: usize) -> Rejection {
-    let newest = columns.snapshot[t].max(columns.current_from[t]);
-    let last = columns.current_until[t].min(columns.txns.epoch - 1);
-    if columns.multi_version[t] == 0 && newest > last {
+    let snapshot = columns.snapshot[t];
+    let first = snapshot.max(columns.current_from[t]);
+    let last = if columns.multi_version[t] == 0 { columns.txns.epoch - 1 } else { snapshot };
+    if first > last.min(columns.current_until[t]) {
         let blamed = first_stale_read(columns, t).map_or(NO_WITNESS, |(_, witness)| witness);
         return Some((Reason::ReadConflict, blamed));
     }

@@ -6,67 +6,67 @@ use crate::planted::{Bug, planted};
 
 /// Access classes of an operation, a bit each.
 pub(crate) mod class {
-    /// Reads the value. Only serializable reads take part.
+    /// Reads the value. Only reads of ordered transactions take part.
     pub(crate) const READ_VALUE: u8 = 1;
     /// Relies on whether the row exists: `insert`, `update`, `delete`, `add`.
     pub(crate) const READ_EXISTENCE: u8 = 2;
-    /// Relies on the value being an integer: `add`.
-    pub(crate) const READ_KIND: u8 = 4;
+    /// Relies on the value before the epoch being the one that it adds to, an integer with room for it: `add`.
+    pub(crate) const READ_BASE: u8 = 4;
     /// Replaces the value.
     pub(crate) const WRITE: u8 = 8;
     /// Adds to the value.
     pub(crate) const ADD: u8 = 16;
     /// Creates or removes the row: `insert`, `delete`, `put` of an absent row.
     pub(crate) const CHANGE_EXISTENCE: u8 = 32;
-    /// Leaves a value that is not an integer.
-    pub(crate) const CHANGE_KIND: u8 = 64;
+    /// Replaces the value that others may add to.
+    pub(crate) const CHANGE_BASE: u8 = 64;
     /// Any write.
     pub(crate) const WRITES: u8 = WRITE | ADD;
 }
 
 /// What the committed of this epoch have done to a row so far, a bit each.
 pub(crate) mod held {
-    /// Written by one below serializable.
-    pub(crate) const WRITE_LOW: u16 = 1;
-    /// Added to by one below serializable.
-    pub(crate) const ADD_LOW: u16 = 2;
-    /// Written by a serializable one.
-    pub(crate) const WRITE_SER: u16 = 4;
-    /// Added to by a serializable one.
-    pub(crate) const ADD_SER: u16 = 8;
+    /// Written by an unordered one.
+    pub(crate) const WRITE_UNORDERED: u16 = 1;
+    /// Added to by an unordered one.
+    pub(crate) const ADD_UNORDERED: u16 = 2;
+    /// Written by an ordered one.
+    pub(crate) const WRITE_ORDERED: u16 = 4;
+    /// Added to by an ordered one.
+    pub(crate) const ADD_ORDERED: u16 = 8;
     /// Created or removed.
     pub(crate) const EXISTENCE_CHANGED: u16 = 16;
-    /// Left without an integer.
-    pub(crate) const KIND_CHANGED: u16 = 32;
-    /// Value read by a serializable one.
+    /// Replaced, so that adds no longer add to the value before the epoch.
+    pub(crate) const BASE_CHANGED: u16 = 32;
+    /// Value read by an ordered one.
     pub(crate) const VALUE_READ: u16 = 64;
-    /// Existence relied on by a serializable one.
+    /// Existence relied on by an ordered one.
     pub(crate) const EXISTENCE_READ: u16 = 128;
-    /// Kind relied on by a serializable one.
-    pub(crate) const KIND_READ: u16 = 256;
+    /// Base of an add relied on by an ordered one.
+    pub(crate) const BASE_READ: u16 = 256;
     /// Written in any way.
-    pub(crate) const WRITTEN: u16 = WRITE_LOW | ADD_LOW | WRITE_SER | ADD_SER;
-    /// Written in any way by one below serializable.
-    pub(crate) const WRITTEN_LOW: u16 = WRITE_LOW | ADD_LOW;
+    pub(crate) const WRITTEN: u16 = WRITE_UNORDERED | ADD_UNORDERED | WRITE_ORDERED | ADD_ORDERED;
+    /// Written in any way by an unordered one.
+    pub(crate) const WRITTEN_UNORDERED: u16 = WRITE_UNORDERED | ADD_UNORDERED;
 }
 
 /// Returns a write's access classes. `exists` is the state before the epoch; an `add` of a row that the transaction
 /// also reads is an update.
 #[inline(always)]
-pub(crate) fn of_write(kind: WriteKind, integer: bool, exists: bool, was_read: bool) -> u8 {
+pub(crate) fn of_write(kind: WriteKind, exists: bool, was_read: bool) -> u8 {
     let exists = exists || kind == WriteKind::Put && planted(Bug::SkipPutExistence);
-    CLASSES[kind as usize][usize::from(integer) << 2 | usize::from(exists) << 1 | usize::from(was_read)]
+    CLASSES[kind as usize][usize::from(exists) << 1 | usize::from(was_read)]
 }
 
-/// Access classes by kind, then by whether the value is an integer, the row exists, and it was read, a bit each: what a
+/// Access classes by kind, then by whether the row exists and whether it was read, a bit each: what a
 /// branch cannot foretell is cheaper looked up.
-static CLASSES: [[u8; 8]; WriteKind::ALL.len()] = {
-    let mut classes = [[0; 8]; WriteKind::ALL.len()];
+static CLASSES: [[u8; 4]; WriteKind::ALL.len()] = {
+    let mut classes = [[0; 4]; WriteKind::ALL.len()];
     let mut kind = 0;
     while kind < classes.len() {
         let mut bits = 0;
-        while bits < 8 {
-            classes[kind][bits] = classes_of(WriteKind::ALL[kind], bits & 4 != 0, bits & 2 != 0, bits & 1 != 0);
+        while bits < 4 {
+            classes[kind][bits] = classes_of(WriteKind::ALL[kind], bits & 2 != 0, bits & 1 != 0);
             bits += 1;
         }
         kind += 1;
@@ -74,17 +74,17 @@ static CLASSES: [[u8; 8]; WriteKind::ALL.len()] = {
     classes
 };
 
-const fn classes_of(kind: WriteKind, integer: bool, exists: bool, was_read: bool) -> u8 {
+const fn classes_of(kind: WriteKind, exists: bool, was_read: bool) -> u8 {
     use class::*;
-    let spoils = if integer { 0 } else { CHANGE_KIND };
     match kind {
         WriteKind::Insert => WRITE | READ_EXISTENCE | CHANGE_EXISTENCE,
-        WriteKind::Update => WRITE | READ_EXISTENCE | spoils,
-        WriteKind::Put if exists => WRITE | spoils,
-        WriteKind::Put => WRITE | CHANGE_EXISTENCE | spoils,
+        WriteKind::Update => WRITE | READ_EXISTENCE | CHANGE_BASE,
+        WriteKind::Put if exists => WRITE | CHANGE_BASE,
+        WriteKind::Put => WRITE | CHANGE_EXISTENCE | CHANGE_BASE,
         WriteKind::Delete => WRITE | READ_EXISTENCE | CHANGE_EXISTENCE,
-        WriteKind::Add if was_read => WRITE | READ_EXISTENCE | READ_KIND,
-        WriteKind::Add => ADD | READ_EXISTENCE | READ_KIND,
+        // It writes as an update does, and its sum counts as an add's does.
+        WriteKind::Add if was_read => WRITE | ADD | READ_EXISTENCE | READ_BASE,
+        WriteKind::Add => ADD | READ_EXISTENCE | READ_BASE,
     }
 }
 
@@ -95,7 +95,7 @@ struct Masks {
     write_write: u16,
     read_after_write: u16,
     write_after_read: u16,
-    /// Below serializable, and at it.
+    /// Of an unordered transaction, and of an ordered one.
     holds: [u16; 2],
 }
 
@@ -118,24 +118,24 @@ const fn masks_of(class: u8) -> Masks {
         if holds { then } else { 0 }
     }
     let changed = when(class & CHANGE_EXISTENCE != 0, held::EXISTENCE_CHANGED)
-        | when(class & CHANGE_KIND != 0, held::KIND_CHANGED);
-    let low = when(class & WRITE != 0, held::WRITE_LOW) | when(class & ADD != 0, held::ADD_LOW);
-    let serializable = when(class & WRITE != 0, held::WRITE_SER)
-        | when(class & ADD != 0, held::ADD_SER)
+        | when(class & CHANGE_BASE != 0, held::BASE_CHANGED);
+    let unordered = when(class & WRITE != 0, held::WRITE_UNORDERED) | when(class & ADD != 0, held::ADD_UNORDERED);
+    let ordered = when(class & WRITE != 0, held::WRITE_ORDERED)
+        | when(class & ADD != 0, held::ADD_ORDERED)
         | when(class & READ_VALUE != 0, held::VALUE_READ)
         | when(class & READ_EXISTENCE != 0, held::EXISTENCE_READ)
-        | when(class & READ_KIND != 0, held::KIND_READ);
+        | when(class & READ_BASE != 0, held::BASE_READ);
     Masks {
         // Two adds do not meet.
         write_write: when(class & WRITE != 0, held::WRITTEN)
-            | when(class & ADD != 0, held::WRITE_LOW | held::WRITE_SER),
+            | when(class & ADD != 0, held::WRITE_UNORDERED | held::WRITE_ORDERED),
         read_after_write: when(class & READ_VALUE != 0, held::WRITTEN)
             | when(class & READ_EXISTENCE != 0, held::EXISTENCE_CHANGED)
-            | when(class & READ_KIND != 0, held::KIND_CHANGED),
+            | when(class & READ_BASE != 0, held::BASE_CHANGED),
         write_after_read: when(class & WRITES != 0, held::VALUE_READ)
             | when(class & CHANGE_EXISTENCE != 0, held::EXISTENCE_READ)
-            | when(class & CHANGE_KIND != 0, held::KIND_READ),
-        holds: [low | changed, serializable | changed],
+            | when(class & CHANGE_BASE != 0, held::BASE_READ),
+        holds: [unordered | changed, ordered | changed],
     }
 }
 
@@ -157,11 +157,11 @@ pub(crate) fn write_write(class: u8) -> u16 {
 /// `RAW`: what is held that the access relies on not being changed.
 #[inline(always)]
 pub(crate) fn read_after_write(class: u8) -> u16 {
-    let class = if planted(Bug::AddsNeverConflict) { class & !class::READ_KIND } else { class };
+    let class = if planted(Bug::AddsNeverConflict) { class & !class::READ_BASE } else { class };
     masks(class).read_after_write
 }
 
-/// `WAR`: what serializable ones hold that relies on the access not happening before.
+/// `WAR`: what ordered ones hold that relies on the access not happening before.
 #[inline(always)]
 pub(crate) fn write_after_read(class: u8) -> u16 {
     masks(class).write_after_read
@@ -169,8 +169,8 @@ pub(crate) fn write_after_read(class: u8) -> u16 {
 
 /// What a committed access holds from then on.
 #[inline(always)]
-pub(crate) fn holds(class: u8, serializable: bool) -> u16 {
-    masks(class).holds[usize::from(serializable)]
+pub(crate) fn holds(class: u8, ordered: bool) -> u16 {
+    masks(class).holds[usize::from(ordered)]
 }
 
 #[cfg(test)]
@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn two_adds_commute_and_an_add_after_a_read_does_not() {
-        let add = of_write(WriteKind::Add, true, true, false);
-        let update = of_write(WriteKind::Add, true, true, true);
+        let add = of_write(WriteKind::Add, true, false);
+        let update = of_write(WriteKind::Add, true, true);
         let held = holds(add, true);
         assert_eq!(held & (write_write(add) | read_after_write(add) | write_after_read(add)), 0);
         assert_ne!(held & write_write(update), 0);
@@ -188,21 +188,21 @@ mod tests {
 
     #[test]
     fn a_put_changes_existence_only_of_an_absent_row() {
-        let insert = holds(of_write(WriteKind::Insert, true, false, false), true);
-        let over = of_write(WriteKind::Put, true, true, false);
-        let fresh = of_write(WriteKind::Put, true, false, false);
+        let insert = holds(of_write(WriteKind::Insert, false, false), true);
+        let over = of_write(WriteKind::Put, true, false);
+        let fresh = of_write(WriteKind::Put, false, false);
         assert_eq!(insert & write_after_read(over), 0);
         assert_eq!(insert & write_after_read(fresh), held::EXISTENCE_READ);
     }
 
     #[test]
-    fn an_add_relies_on_an_integer() {
-        let add = of_write(WriteKind::Add, true, true, false);
-        let text = of_write(WriteKind::Update, false, true, false);
-        let number = of_write(WriteKind::Update, true, true, false);
-        assert_ne!(holds(text, true) & read_after_write(add), 0);
-        assert_eq!(holds(number, true) & read_after_write(add), 0);
-        assert_ne!(holds(add, true) & write_after_read(text), 0);
-        assert_eq!(holds(add, true) & write_after_read(number), 0);
+    fn an_add_comes_before_whatever_replaces_its_row() {
+        let add = of_write(WriteKind::Add, true, false);
+        for kind in [WriteKind::Update, WriteKind::Put] {
+            let replaced = of_write(kind, true, false);
+            assert_ne!(holds(replaced, true) & read_after_write(add), 0);
+            assert_eq!(holds(add, true) & read_after_write(replaced), 0);
+        }
+        assert_eq!(holds(add, true) & read_after_write(add), 0);
     }
 }

@@ -14,6 +14,7 @@ use crate::resolve::txns::TxnTable;
 use crate::state::history::{OpenRun, RowState};
 use crate::state::map::{NO_SLOT, VersionMap, row_flag};
 use crate::state::stores::Stores;
+use crate::state::sums::{RowSums, SMALL_TEXT_BYTES, Sum, integer_of};
 
 /// What an epoch changes.
 #[derive(Clone, Copy)]
@@ -61,7 +62,7 @@ fn apply_batch(
     (versions, slots): (&[u64], &[u32]),
     changes: Changes<'_>,
 ) {
-    let ShardState { map, history, window } = state;
+    let ShardState { map, history, window, sums } = state;
     window.share(changes.input.epoch, &batch.keys);
     let mut keys = window.open_run();
     let mut past = history.open_run();
@@ -81,7 +82,9 @@ fn apply_batch(
         asked = soon;
         for (write, &slot) in own(writes) {
             keys.note(write.store, write.key);
-            put(map, &mut past, write, slot, version, rules.is_declared(write.store));
+            let declared = rules.is_declared(write.store);
+            let change = Change { write, version, declared, values: &batch.values };
+            put(map, sums, &mut past, slot, change);
         }
     }
 }
@@ -106,33 +109,82 @@ impl StoreRules<'_> {
     }
 }
 
+/// A committed write.
+#[derive(Clone, Copy)]
+struct Change<'a> {
+    write: &'a Write,
+    version: Version,
+    declared: bool,
+    values: &'a [u8],
+}
+
+impl Change<'_> {
+    /// The integer that the write adds or leaves; `None` if its text, which no resolver has checked, is no integer.
+    fn integer(&self) -> Option<i64> {
+        integer_of(self.write.value.of(self.values))
+    }
+
+    /// The flags of the row that the write leaves.
+    #[inline(always)]
+    fn flags(&self) -> u8 {
+        match self.write.kind {
+            WriteKind::Delete => row_flag::TOMBSTONE,
+            // Only an integer can be added to, and stays one.
+            WriteKind::Add => row_flag::INTEGER | row_flag::SUMMED | row_flag::ADDED,
+            _ if !self.write.integer => 0,
+            _ if self.write.value.len <= SMALL_TEXT_BYTES => row_flag::INTEGER,
+            _ => self.integer().map_or(0, |_| row_flag::INTEGER | row_flag::SUMMED),
+        }
+    }
+}
+
 /// Writes one row's newest state.
 #[inline(always)]
-fn put(map: &mut VersionMap, past: &mut OpenRun<'_>, write: &Write, slot: u32, version: Version, declared: bool) {
-    let flags = match write.kind {
-        WriteKind::Delete => row_flag::TOMBSTONE,
-        // Only an integer can be added to, and stays one.
-        WriteKind::Add => row_flag::INTEGER,
-        _ if write.integer => row_flag::INTEGER,
-        _ => 0,
-    };
+fn put(map: &mut VersionMap, sums: &mut RowSums, past: &mut OpenRun<'_>, slot: u32, change: Change<'_>) {
+    let Change { write, version, declared, .. } = change;
+    let flags = change.flags();
     if flags == row_flag::TOMBSTONE || declared {
         past.expire(write.row, declared);
     }
     let Some(entry) = map.at_mut(write.row, slot) else {
         map.insert_new(write.row, version, flags);
+        if flags & row_flag::SUMMED != 0 {
+            sum(sums, change, 0);
+        }
         return;
     };
     let before = *entry;
     if before.version > version.bits() {
+        // Adds of one epoch commute; what replaces a row comes after all of them.
+        if write.kind == WriteKind::Add && before.flags() & row_flag::ADDED != 0 {
+            sum(sums, change, before.flags());
+        }
         return;
     }
     entry.set(version, flags);
     map.changed(&before);
+    if (before.flags() | flags) & row_flag::SUMMED != 0 {
+        sum(sums, change, before.flags());
+    }
     if before.version >> Version::POSITION_BITS != version.epoch().0
         && let Some(replaced) = Version::from_bits(before.version)
     {
         past.supersede(write.row, RowState { version: replaced, tombstone: before.flags() & row_flag::TOMBSTONE != 0 });
+    }
+}
+
+/// Notes what is known of the row's value after a write, where that is more than that it is small. `before` are the row's
+/// flags so far.
+#[cold]
+fn sum(sums: &mut RowSums, change: Change<'_>, before: u8) {
+    let row = change.write.row;
+    let (adds, long) = (change.write.kind == WriteKind::Add, change.flags() & row_flag::SUMMED != 0);
+    match change.integer() {
+        Some(delta) if adds => sums.add(row, delta),
+        Some(center) if long => sums.set(row, Sum { center, exact: true }),
+        _ if adds => sums.add(row, 0),
+        _ if before & row_flag::SUMMED != 0 => sums.remove(row),
+        _ => {}
     }
 }
 
@@ -161,12 +213,15 @@ pub(crate) fn arena_bytes(changes: Changes<'_>) -> u64 {
 
 /// Drops what lies at or below the floor.
 pub(crate) fn drop_below(shard: &mut Shard, floor: Epoch) {
-    let ShardState { map, history, window } = &mut shard.state;
+    let ShardState { map, history, window, sums } = &mut shard.state;
     window.drop_below(floor);
     history.drop_below(floor, |key, declared| {
-        map.remove_if(key, |entry| {
+        let gone = map.remove_if(key, |entry| {
             let forgettable = declared || entry.flags() & row_flag::TOMBSTONE != 0;
             forgettable && entry.version >> Version::POSITION_BITS <= floor.0
         });
+        if gone.is_some_and(|entry| entry.flags() & row_flag::SUMMED != 0) {
+            sums.remove(key);
+        }
     });
 }

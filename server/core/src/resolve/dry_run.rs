@@ -38,7 +38,7 @@ impl Resolver {
         let input = pretend(self, txn);
         let mut txns = TxnTable::default();
         txns.reset(&input);
-        txns.judge_snapshots(&input, self.floor.at());
+        txns.judge_snapshots(&input, &self.stores, self.floor.at());
         let mut fates = txns.fates.clone();
         if fates[0].is_live() {
             self.judge_rows(&input, &mut txns, policies, &mut fates);

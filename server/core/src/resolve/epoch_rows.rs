@@ -53,10 +53,23 @@ impl EpochRow {
         self.entry.flags() & row_flag::KNOWN != 0
     }
 
+    /// The row was deleted above the floor, and not created since.
+    #[inline(always)]
+    pub(crate) fn is_deleted(&self) -> bool {
+        const BOTH: u8 = row_flag::KNOWN | row_flag::TOMBSTONE;
+        self.entry.flags() & BOTH == BOTH
+    }
+
     /// The row's value is an integer, if it is live.
     #[inline(always)]
     pub(crate) fn is_integer(&self) -> bool {
         self.entry.flags() & row_flag::INTEGER != 0
+    }
+
+    /// More is known of the row's value than that it is an integer.
+    #[inline(always)]
+    pub(crate) fn is_summed(&self) -> bool {
+        self.entry.flags() & row_flag::SUMMED != 0
     }
 
     /// The last write, a deletion's included; `None` if the row is not known.

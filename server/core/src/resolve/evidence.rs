@@ -31,6 +31,17 @@ pub(crate) struct Absences {
     pub(crate) intervals: Vec<Interval>,
 }
 
+/// A row that a transaction read as absent and writes, and that was deleted above the floor: what it read must have held
+/// after that deletion.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnAbsence {
+    pub(crate) txn: u32,
+    /// The write's row in the level's columns.
+    pub(crate) write: u32,
+    /// Epoch of the deletion.
+    pub(crate) deleted: u64,
+}
+
 /// One level's evidence in one shard.
 #[derive(Debug, Default)]
 pub(crate) struct LevelEvidence {

@@ -3,18 +3,19 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Batch, Epoch, Isolation, OpKind, Read, Reason, Txn, Write, WriteKind};
+use tribunal_types::{Batch, Isolation, OpKind, Read, Reason, StoreSnapshot, Txn, Version, Write, WriteKind};
 
 use crate::planted::{Bug, planted};
 use crate::policy::write_flag;
 use crate::resolve::access_class;
 use crate::resolve::epoch_rows::{EpochRow, NONE, OwnRead};
-use crate::resolve::evidence::{Absences, Interval, LevelEvidence, Past, RowNow, Unplaced};
+use crate::resolve::evidence::{Absences, Interval, LevelEvidence, OwnAbsence, Past, RowNow, Unplaced};
 use crate::resolve::scratch::ShardScratch;
 use crate::resolve::shard::{Shard, ShardState};
 use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{BatchBase, EpochView, Fate, is_multi_version, snapshot_of};
 use crate::state::history::RowState;
+use crate::state::sums::{Sum, integer_of};
 use crate::state::window::KeyRange;
 
 /// Transactions that are looked up at a time: their rows are still in the nearest cache when they are judged.
@@ -45,7 +46,7 @@ pub(crate) fn join(place: ShardPlace, state: &ShardState, scratch: &mut ShardScr
             scratch.rows.look_up(&state.map, rows);
             for (i, txn) in (n * CHUNK..).zip(chunk) {
                 if view.txns.fates[base.txn + i].is_live() {
-                    let one = OneTxn { batch, base: *base, txn, i, t: base.txn + i, start };
+                    let one = OneTxn { batch, base: *base, txn, t: base.txn + i, start };
                     one.join(state, scratch, view);
                 }
                 start = Starts::behind(txn);
@@ -92,6 +93,8 @@ fn open(place: ShardPlace, scratch: &mut ShardScratch, view: EpochView<'_>) {
     scratch.rejected.clear();
     scratch.absences.clear();
     scratch.unplaced.clear();
+    scratch.own_absences.clear();
+    scratch.adds = false;
 }
 
 /// Where a transaction's operations begin in its batch's columns.
@@ -120,7 +123,6 @@ struct OneTxn<'a> {
     batch: &'a Batch,
     base: BatchBase,
     txn: &'a Txn,
-    i: usize,
     t: usize,
     start: Starts,
 }
@@ -129,18 +131,24 @@ impl OneTxn<'_> {
     #[inline(always)]
     fn join(&self, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
         let at_snapshot = self.txn.isolation == Isolation::Snapshot;
+        let multi_version = at_snapshot && is_multi_version(self.snapshots(), view.stores);
         self.join_reads(scratch, view);
-        let current_from = if at_snapshot && !planted(Bug::IgnoreReadSet) { self.date_reads(scratch, view) } else { 0 };
-        self.join_writes(scratch, view);
+        let dated = at_snapshot && !planted(Bug::IgnoreReadSet);
+        let current_from = if dated { self.date_reads(scratch, view, multi_version) } else { 0 };
+        self.join_writes(state, scratch, view, multi_version);
         let level = &mut scratch.levels[self.txn.isolation as usize];
         if self.start.ranges < self.txn.ranges_end as usize {
-            self.join_ranges(state, &mut level.columns.ranges.changed, view.floor);
+            self.join_ranges(state, &mut level.columns.ranges.changed, view, multi_version);
         }
         level.end_txn(self.t as u32);
         if at_snapshot && level.columns.current_from.len() < level.txns.len() {
             level.columns.current_from.push(current_from);
-            level.columns.multi_version.push(u8::from(is_multi_version(self.batch, self.i, view.stores)));
+            level.columns.multi_version.push(u8::from(multi_version));
         }
+    }
+
+    fn snapshots(&self) -> &[StoreSnapshot] {
+        &self.batch.snapshots[self.start.snapshots..self.txn.snapshots_end as usize]
     }
 
     fn join_reads(&self, scratch: &mut ShardScratch, view: EpochView<'_>) {
@@ -166,7 +174,7 @@ impl OneTxn<'_> {
 
     /// Returns the first epoch at which all reads that are current now were current, and notes the others: at the
     /// snapshot level those have a place in time as well.
-    fn date_reads(&self, scratch: &mut ShardScratch, view: EpochView<'_>) -> u64 {
+    fn date_reads(&self, scratch: &mut ShardScratch, view: EpochView<'_>, multi_version: bool) -> u64 {
         let ShardScratch { rows, read_rows, levels, unplaced, .. } = scratch;
         let at = levels[self.txn.isolation as usize].txns.len() as u32;
         let mut from = 0;
@@ -174,6 +182,10 @@ impl OneTxn<'_> {
         let positions = &read_rows[self.base.read + start..self.base.read + end];
         for (read, &position) in self.batch.reads[start..end].iter().zip(positions) {
             let Some(row) = rows.rows.get(position as usize) else { continue };
+            // A store that keeps versions was read at its snapshot by its engine.
+            if multi_version && view.stores.is_multi_version(read.store) {
+                continue;
+            }
             match read.seen {
                 Some(version) if version.bits() == latest_of(read, row, view) => from = from.max(version.epoch().0),
                 None if !row.is_known() => {}
@@ -189,8 +201,10 @@ impl OneTxn<'_> {
         from
     }
 
-    fn join_writes(&self, scratch: &mut ShardScratch, view: EpochView<'_>) {
-        let ShardScratch { rows, write_rows, write_slots, write_access, levels, rejected, .. } = scratch;
+    fn join_writes(&self, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>, multi_version: bool) {
+        let ShardScratch { rows, write_rows, write_slots, write_access, levels, rejected, own_absences, adds, .. } =
+            scratch;
+        let at_snapshot = self.txn.isolation == Isolation::Snapshot && !planted(Bug::AbsenceNeverDated);
         let level = &mut levels[self.txn.isolation as usize];
         let rows = rows.rows.as_mut_slice();
         let (start, end) = (self.start.writes, self.txn.writes_end as usize);
@@ -203,14 +217,28 @@ impl OneTxn<'_> {
             let own = row.read_by(self.t as u32);
             row.note_write(self.t as u32);
             let exists = exists(write, row, own, view);
-            *class = access_class::of_write(write.kind, write.integer, exists, own.was_read());
+            *class = access_class::of_write(write.kind, exists, own.was_read());
             if level.fills_writes() {
-                level.add_write(write.kind, self.flags_of(write, row, exists, own), row.live_version());
+                let mut flags = self.flags_of(write, row, exists, own);
+                if at_snapshot && own.was_read() && !own.is_present() && row.is_deleted() {
+                    let deleted = row.entry.version >> Version::POSITION_BITS;
+                    if !multi_version {
+                        own_absences.push(OwnAbsence { txn: self.t as u32, write: level.writes as u32, deleted });
+                    } else if deleted > view.txns.newest[self.t] {
+                        flags &= !write_flag::READ_CURRENT;
+                    }
+                }
+                level.add_write(write.kind, flags, row.live_version());
             } else {
                 level.writes += 1;
             }
+            let mut reason = forbidden(write.kind, exists);
+            if write.kind == WriteKind::Add && reason.is_none() {
+                *adds = true;
+                reason = self.forbidden_add(write, row, state, view);
+            }
             // The first refusal counts.
-            if let Some(reason) = forbidden(write.kind, row, exists)
+            if let Some(reason) = reason
                 && rejected.last().is_none_or(|(t, _)| *t != self.t as u32)
             {
                 rejected.push((self.t as u32, Fate::at_join(Some((OpKind::Write, w as u32)), reason)));
@@ -218,14 +246,25 @@ impl OneTxn<'_> {
         }
     }
 
+    /// Why a row cannot be added to, although it exists: its value is no integer, or too far from zero already. A declared
+    /// store's values are not known here, so nothing is added there.
+    fn forbidden_add(&self, write: &Write, row: &EpochRow, state: &ShardState, view: EpochView<'_>) -> Option<Reason> {
+        if !row.is_live() || !row.is_integer() || view.stores.is_declared(write.store) {
+            return Some(Reason::NotANumber);
+        }
+        let Some(delta) = integer_of(write.value.of(&self.batch.values)) else { return Some(Reason::NotANumber) };
+        let known = if row.is_summed() { state.sums.of(write.row) } else { Sum::UNKNOWN };
+        let fits = known.headroom().after(delta).is_some() || planted(Bug::AddsNeverOverflow);
+        (!fits).then_some(Reason::AddOverflow)
+    }
+
     fn flags_of(&self, write: &Write, row: &EpochRow, exists: bool, own: OwnRead) -> u8 {
-        let snapshots = &self.batch.snapshots[self.start.snapshots..self.txn.snapshots_end as usize];
         let mut flags = if exists { write_flag::EXISTS } else { 0 };
         if own.was_read() {
             flags |= write_flag::WAS_READ | if own.is_current() { write_flag::READ_CURRENT } else { 0 };
         }
         let changed = matches!(
-            (row.written_at(), snapshot_of(snapshots, write.store)),
+            (row.written_at(), snapshot_of(self.snapshots(), write.store)),
             (Some(v), Some(s)) if v.epoch() > s
         );
         if changed && !planted(Bug::FirstCommitterIgnored) {
@@ -234,17 +273,18 @@ impl OneTxn<'_> {
         flags
     }
 
-    fn join_ranges(&self, state: &ShardState, changed: &mut Vec<u8>, floor: Epoch) {
-        let snapshots = &self.batch.snapshots[self.start.snapshots..self.txn.snapshots_end as usize];
+    fn join_ranges(&self, state: &ShardState, changed: &mut Vec<u8>, view: EpochView<'_>, multi_version: bool) {
         for range in &self.batch.ranges[self.start.ranges..self.txn.ranges_end as usize] {
             // Without a snapshot of its store a range could be as old as the floor.
-            let snapshot = snapshot_of(snapshots, range.store).unwrap_or(floor);
+            let snapshot = snapshot_of(self.snapshots(), range.store).unwrap_or(view.floor);
             let keys = KeyRange {
                 store: range.store,
                 start: range.start.of(&self.batch.keys),
                 end: range.end.of(&self.batch.keys),
             };
-            let hit = !planted(Bug::SkipRanges) && state.window.changed(&keys, snapshot);
+            // A store that keeps versions was scanned at its snapshot, and may change after it.
+            let at_snapshot = multi_version && view.stores.is_multi_version(range.store);
+            let hit = !at_snapshot && !planted(Bug::SkipRanges) && state.window.changed(&keys, snapshot);
             changed.push(u8::from(hit));
         }
     }
@@ -283,15 +323,12 @@ fn exists_unknown(write: &Write, own: OwnRead, view: EpochView<'_>) -> bool {
 
 /// Why a write cannot be done on the state before the epoch.
 #[inline(always)]
-fn forbidden(kind: WriteKind, row: &EpochRow, exists: bool) -> Option<Reason> {
+fn forbidden(kind: WriteKind, exists: bool) -> Option<Reason> {
     /// Kinds of which a row must exist, or must not, a bit each: what a branch cannot foretell is cheaper looked up.
     const NEED_ROW: u32 = 1 << WriteKind::Update as u32 | 1 << WriteKind::Delete as u32 | 1 << WriteKind::Add as u32;
     const NEED_NONE: u32 = 1 << WriteKind::Insert as u32;
     let (failing, reason) = if exists { (NEED_NONE, Reason::RowExists) } else { (NEED_ROW, Reason::RowMissing) };
-    if failing >> kind as u32 & 1 != 0 {
-        return Some(reason);
-    }
-    (kind == WriteKind::Add && row.is_live() && !row.is_integer()).then_some(Reason::NotANumber)
+    (failing >> kind as u32 & 1 != 0).then_some(reason)
 }
 
 fn state_now(row: &EpochRow) -> Option<RowState> {

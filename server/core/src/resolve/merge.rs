@@ -1,29 +1,33 @@
-//! Merge: ranks the contended, and walks them in the order (rank, CSN) building the epoch's serial order as a
-//! double-ended queue. Nobody loses to a loser: only the committed stand in anybody's way.
+//! Merge: ranks the contended transactions, and walks them in the order (rank, CSN) building the epoch's serial order as a
+//! double-ended queue. No transaction loses to a loser: only committed ones are in the way of others.
 //!
 //! # Why the queue is a serial order
-//! Write `S` for the state before the epoch, which is what every transaction read, and let the queue be
-//! `q1 .. qn`. Claim, kept by every step: executing the queue one by one from `S`, every *serializable* transaction
-//! reads just before its turn what it read in `S`.
-//! * *T joins the back.* The others' turns are as before. T has no `RAW`, so nothing that it reads (value, range,
-//!   existence, kind) is written or changed by any of the queue: just before its turn it still reads `S`.
-//! * *T joins the front.* T reads `S` itself. Any other serializable one sees `S` with T's writes below it; T has no
-//!   `WAR`, so nothing that a serializable one reads is among them.
-//! * *T is below serializable.* It joins the back and the first half of the first case applies to the others; T itself
-//!   is promised no place in a serial order, only its snapshot, and that no other transaction of the epoch overwrote
-//!   what it writes: `WW` with *any* committed one aborts it, and later a serializable one that writes a row of it.
-//! * *Writes meet.* Only serializable ones share a written row (adds apart, which commute), and the queue decides the
-//!   final value: versions rise along it, so map, log and storage agree on the last writer. One that relies on the
-//!   overwritten value has a `RAW` or `WAR` with the writer, and is covered above.
-//! * *The uncontended* share no row or range with a writer of the epoch, or write what nobody else touches: they fit
-//!   anywhere, so all of them stand in the middle, in one position.
+//! Transactions at repeatable read and serializable are *ordered*. What they rely on are rows read, the existence of rows,
+//! the values that they add to, and at serializable also ranges. Write `S` for the state before the epoch, which is what
+//! every transaction read, and let the queue be `q1 .. qn`. Claim, kept by every step: executing the queue one by one from
+//! `S`, every ordered transaction finds just before its turn what it relies on as it was in `S`.
+//! * *T joins the back.* The others' turns are as before. T has no `RAW`, so nothing that it relies on is written or changed
+//!   by any of the queue: just before its turn it still is as in `S`.
+//! * *T joins the front.* T's turn is on `S` itself. Any other ordered one finds `S` with T's writes below it; T has no
+//!   `WAR`, so nothing that an ordered one relies on is among them.
+//! * *T is not ordered.* It joins the back, and the first half of the first case applies to the others. T itself is promised
+//!   no place in a serial order, only its snapshot, and that no other transaction of the epoch overwrites what it writes:
+//!   `WW` with *any* committed one aborts it, and later an ordered one that writes a row of it.
+//! * *Writes meet.* Only ordered ones share a written row (adds apart, which commute), and the queue decides the final
+//!   value: versions rise along it, so map, log and storage agree on the last writer. One that relies on the overwritten
+//!   value has a `RAW` or `WAR` with the writer, and is covered above.
+//! * *Adds.* An add relies on the value in `S` not being replaced before its turn, so all adds of a row come before whatever
+//!   replaces it, and each adds to the value in `S` and to other adds. How much room there is for them is counted for what is
+//!   added and what is taken away apart: it does not depend on their order.
+//! * *The uncontended* share no row or range with a writer of the epoch, or write what no other transaction touches: they fit
+//!   anywhere, so all of them are in the middle, in one position.
 //!
 //! And since the last turn ends in the state that apply stores, the epoch is equivalent to its queue.
 
 use alloc::format;
 use alloc::vec::Vec;
 
-use tribunal_types::{OpKind, PolicyFallback, Reason, Stage, TxnIx, Witness};
+use tribunal_types::{Batch, OpKind, PolicyFallback, Reason, Stage, TxnIx, Witness};
 
 use crate::planted::{Bug, planted};
 use crate::policy::{ConflictRule, Policies, PolicyFault, Ranks, TxnColumns};
@@ -31,9 +35,10 @@ use crate::resolve::access_class::{self, held};
 use crate::resolve::contention::{Holders, Part};
 use crate::resolve::epoch_rows::NONE;
 use crate::resolve::scratch::ShardScratch;
-use crate::resolve::shard::Shard;
-use crate::resolve::txns::{EpochView, is_serializable};
+use crate::resolve::shard::{Shard, ShardState};
+use crate::resolve::txns::{EpochView, is_ordered};
 use crate::resolve::validate::locate;
+use crate::state::sums::{Headroom, integer_of};
 
 /// What the walk decides.
 #[derive(Debug, Default)]
@@ -64,7 +69,7 @@ struct Ranked {
     csn: u64,
     /// Transactions differ in it: what follows orders nothing.
     txn: u32,
-    serializable: bool,
+    ordered: bool,
 }
 
 impl Merged {
@@ -86,8 +91,8 @@ impl Merged {
         self.find_contended(shards, view.txns.txns);
         self.rank(view, policies, fallbacks);
         for at in 0..self.ranked.len() {
-            let Ranked { txn, serializable, .. } = self.ranked[at];
-            self.place(shards, view, txn, serializable);
+            let Ranked { txn, ordered, .. } = self.ranked[at];
+            self.place(shards, view, txn, ordered);
         }
     }
 
@@ -125,27 +130,36 @@ impl Merged {
     }
 
     /// Finds a place in the queue for one transaction, or none.
-    fn place(&mut self, shards: &mut [Shard], view: EpochView<'_>, t: u32, serializable: bool) {
+    fn place(&mut self, shards: &mut [Shard], view: EpochView<'_>, t: u32, ordered: bool) {
         let clash = shards.iter().fold(Clash::default(), |clash, shard| clash.or(Clash::of(&shard.scratch, t)));
-        if !serializable {
+        let queue = if !ordered {
             if clash.write_write {
                 self.losers.push(beaten_writer(shards, t, held::WRITTEN));
                 return;
             }
-            self.back.push(t);
-        } else if clash.write_write_low {
-            self.losers.push(beaten_writer(shards, t, held::WRITTEN_LOW));
+            &mut self.back
+        } else if clash.write_write_unordered {
+            self.losers.push(beaten_writer(shards, t, held::WRITTEN_UNORDERED));
             return;
         } else if !clash.read_after_write {
-            self.back.push(t);
+            &mut self.back
         } else if !clash.write_after_read {
-            self.front.push(t);
+            &mut self.front
         } else {
             self.losers.push(misplaced(shards, view, t));
             return;
+        };
+        if shards.iter().any(|shard| shard.scratch.adds) {
+            if let Some(loser) = overflowing(shards, view, t) {
+                self.losers.push(loser);
+                return;
+            }
+            let adding = shards.iter_mut().filter(|shard| shard.scratch.adds);
+            adding.for_each(|shard| take_headroom(shard, view, t));
         }
+        queue.push(t);
         for shard in shards {
-            commit(&mut shard.scratch, t, serializable);
+            commit(&mut shard.scratch, t, ordered);
         }
     }
 }
@@ -161,8 +175,8 @@ fn fill_columns(columns: &mut TxnColumns, ranked: &mut Vec<Ranked>, contended: &
         let first = ranked.len();
         for (t, txn) in (base.txn..).zip(&batch.txns) {
             if contended[t] {
-                let serializable = is_serializable(txn.isolation);
-                ranked.push(Ranked { rank: (0, 0), csn: txn.csn.0, txn: t as u32, serializable });
+                let ordered = is_ordered(txn.isolation);
+                ranked.push(Ranked { rank: (0, 0), csn: txn.csn.0, txn: t as u32, ordered });
             }
         }
         let added = || ranked[first..].iter().map(|one| one.txn as usize - base.txn);
@@ -191,8 +205,8 @@ fn asked(rule: &dyn ConflictRule, columns: &TxnColumns) -> Result<Ranks, PolicyF
 #[derive(Clone, Copy, Debug, Default)]
 struct Clash {
     write_write: bool,
-    /// With one below serializable.
-    write_write_low: bool,
+    /// With an unordered one.
+    write_write_unordered: bool,
     read_after_write: bool,
     write_after_read: bool,
 }
@@ -210,7 +224,7 @@ impl Clash {
         let ranges = (!scratch.ranges.is_empty()).then_some(&scratch.ranges);
         Clash {
             write_write: ww != 0,
-            write_write_low: ww & held::WRITTEN_LOW != 0,
+            write_write_unordered: ww & held::WRITTEN_UNORDERED != 0,
             read_after_write: raw != 0 || ranges.is_some_and(|r| r.read_after_write(t).is_some()),
             write_after_read: war != 0 || ranges.is_some_and(|r| r.write_after_read(t).is_some()),
         }
@@ -220,7 +234,7 @@ impl Clash {
     fn or(self, other: Clash) -> Clash {
         Clash {
             write_write: self.write_write | other.write_write,
-            write_write_low: self.write_write_low | other.write_write_low,
+            write_write_unordered: self.write_write_unordered | other.write_write_unordered,
             read_after_write: self.read_after_write | other.read_after_write,
             write_after_read: self.write_after_read | other.write_after_read,
         }
@@ -234,24 +248,72 @@ fn parts_of(scratch: &ShardScratch, t: u32) -> &[Part] {
 }
 
 /// Notes what a committed transaction holds. Without branches: which of its parts hold what cannot be foretold.
-fn commit(scratch: &mut ShardScratch, t: u32, serializable: bool) {
+fn commit(scratch: &mut ShardScratch, t: u32, ordered: bool) {
     let start = if t == 0 { 0 } else { scratch.part_ends[t as usize - 1] };
     for part in &scratch.parts[start as usize..scratch.part_ends[t as usize] as usize] {
-        let holds = access_class::holds(part.class, serializable);
+        let holds = access_class::holds(part.class, ordered);
         scratch.held[part.row as usize] |= holds;
         let by = &mut scratch.holders[part.row as usize];
         let now = |mask: u16, before: u32| if holds & mask != 0 { t } else { before };
         *by = Holders {
-            writer: now(held::WRITE_LOW | held::WRITE_SER, by.writer),
-            adder: now(held::ADD_LOW | held::ADD_SER, by.adder),
-            changer: now(held::EXISTENCE_CHANGED | held::KIND_CHANGED, by.changer),
-            reader: now(held::VALUE_READ | held::EXISTENCE_READ | held::KIND_READ, by.reader),
+            writer: now(held::WRITE_UNORDERED | held::WRITE_ORDERED, by.writer),
+            adder: now(held::ADD_UNORDERED | held::ADD_ORDERED, by.adder),
+            changer: now(held::EXISTENCE_CHANGED | held::BASE_CHANGED, by.changer),
+            reader: now(held::VALUE_READ | held::EXISTENCE_READ | held::BASE_READ, by.reader),
         };
     }
     scratch.ranges.commit(t);
 }
 
-/// An operation that somebody stands in the way of: operation, key written into a range, and winner. First by
+/// Returns what an add leaves of its row's headroom; `None` if the sum could leave 64 bits.
+fn headroom_after(
+    state: &ShardState,
+    headrooms: &[Option<Headroom>],
+    part: &Part,
+    (batch, txn): (&Batch, usize),
+) -> Option<Headroom> {
+    let write = &batch.writes[batch.writes_of(txn)][(part.op - Part::WRITES_FROM) as usize];
+    let headroom = match headrooms[part.row as usize] {
+        Some(left) if !planted(Bug::AddsOverflowTogether) => left,
+        _ => state.sums.of(write.row).headroom(),
+    };
+    headroom.after(integer_of(write.value.of(&batch.values))?)
+}
+
+fn is_add(part: &Part) -> bool {
+    part.class & access_class::class::ADD != 0
+}
+
+/// Finds an add that together with those of the winners could leave 64 bits.
+fn overflowing(shards: &[Shard], view: EpochView<'_>, t: u32) -> Option<Loser> {
+    if planted(Bug::AddsNeverOverflow) {
+        return None;
+    }
+    let at = locate(view, t as usize);
+    let first_of = |Shard { state, scratch, .. }: &Shard| {
+        let own = if scratch.adds { parts_of(scratch, t) } else { &[] };
+        let mut adds = own.iter().filter(|part| is_add(part));
+        let part = adds.find(|part| headroom_after(state, &scratch.headrooms, part, at).is_none())?;
+        Some((part.op - Part::WRITES_FROM, scratch.holders[part.row as usize].adder))
+    };
+    let (index, adder) = shards.iter().filter_map(first_of).min()?;
+    let winner = (adder != NONE).then_some(TxnIx(adder));
+    let witness = Witness { op: OpKind::Write, index, current: None, winner, stage: Stage::Merge };
+    Some(Loser { txn: t, reason: Reason::AddOverflow, witnesses: [Some(witness), None] })
+}
+
+/// Notes what the transaction's adds leave of their rows' headroom.
+fn take_headroom(shard: &mut Shard, view: EpochView<'_>, t: u32) {
+    let at = locate(view, t as usize);
+    let Shard { state, scratch, .. } = shard;
+    let start = if t == 0 { 0 } else { scratch.part_ends[t as usize - 1] };
+    let ShardScratch { parts, part_ends, headrooms, .. } = scratch;
+    for part in parts[start as usize..part_ends[t as usize] as usize].iter().filter(|part| is_add(part)) {
+        headrooms[part.row as usize] = headroom_after(state, headrooms, part, at);
+    }
+}
+
+/// An operation that a winner is in the way of: operation, key written into a range, and winner. First by
 /// operation; several shards may have something in one range, there the smallest key is first.
 type Blocked<'a> = ((OpKind, u32), &'a [u8], u32);
 
@@ -284,7 +346,7 @@ fn first_blocked<'a>(
 fn beaten_writer(shards: &[Shard], t: u32, against: u16) -> Loser {
     let blocker = |held: u16, by: &Holders, class: u8| {
         let met = held & access_class::write_write(class) & against;
-        if met & (held::WRITE_LOW | held::WRITE_SER) != 0 {
+        if met & (held::WRITE_UNORDERED | held::WRITE_ORDERED) != 0 {
             return Some(by.writer);
         }
         (met != 0).then_some(by.adder)
@@ -293,13 +355,13 @@ fn beaten_writer(shards: &[Shard], t: u32, against: u16) -> Loser {
     Loser { txn: t, reason: Reason::WriteConflict, witnesses: [witness, None] }
 }
 
-/// A serializable transaction that fits neither behind nor before the committed ones.
+/// An ordered transaction that fits neither after nor before the committed ones.
 fn misplaced(shards: &[Shard], view: EpochView<'_>, t: u32) -> Loser {
     let writer = |held: u16, by: &Holders, class: u8| {
         let met = held & access_class::read_after_write(class);
         match met {
             0 => None,
-            _ if met & (held::EXISTENCE_CHANGED | held::KIND_CHANGED) != 0 => Some(by.changer),
+            _ if met & (held::EXISTENCE_CHANGED | held::BASE_CHANGED) != 0 => Some(by.changer),
             _ if by.writer != NONE => Some(by.writer),
             _ => Some(by.adder),
         }

@@ -64,7 +64,7 @@ impl Default for ResolverConfig {
 pub struct ResolverStats {
     /// Rows in the version map, tombstones included.
     pub rows: u64,
-    /// Bytes of the version map.
+    /// Bytes of the version map, and of what is known of values that are added to.
     pub row_bytes: u64,
     /// Bytes of history and range window above the floor.
     pub history_bytes: u64,
@@ -149,7 +149,7 @@ impl Resolver {
             EpochOutcome { epoch: input.epoch, epoch_time_ms: input.epoch_time_ms, ..EpochOutcome::default() };
         scratch.txns.reset(input);
         self.identify(input, &mut scratch.txns, &mut outcome);
-        scratch.txns.judge_snapshots(input, self.floor.at());
+        scratch.txns.judge_snapshots(input, &self.stores, self.floor.at());
         self.contest(input, policies, exec, &mut scratch, &mut outcome);
         self.decide(input, &mut scratch, &mut outcome);
         self.number(input, &mut outcome);
@@ -539,7 +539,7 @@ impl Resolver {
         let sum = |of: &dyn Fn(&Shard) -> usize| self.shards.iter().map(|s| of(s) as u64).sum();
         ResolverStats {
             rows: sum(&|s| s.state.map.rows()),
-            row_bytes: sum(&|s| s.state.map.bytes()),
+            row_bytes: sum(&|s| s.state.map.bytes() + s.state.sums.bytes()),
             history_bytes: self.floor.bytes(),
             ids: self.ids.count(),
             ids_bytes: self.ids.bytes(),

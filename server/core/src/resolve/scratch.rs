@@ -6,9 +6,10 @@ use tribunal_types::Isolation;
 
 use crate::resolve::contention::{Holders, Part, VoteRow};
 use crate::resolve::epoch_rows::EpochRows;
-use crate::resolve::evidence::{Absences, LevelEvidence, Unplaced};
+use crate::resolve::evidence::{Absences, LevelEvidence, OwnAbsence, Unplaced};
 use crate::resolve::range_votes::RangeVotes;
 use crate::resolve::txns::Fate;
+use crate::state::sums::Headroom;
 
 /// What one epoch works with.
 #[derive(Debug, Default)]
@@ -30,6 +31,13 @@ pub(crate) struct ShardScratch {
     pub(crate) unplaced: Vec<Unplaced>,
     /// Absent reads with more than one absence that could have been seen.
     pub(crate) absences: Vec<Absences>,
+    /// Rows of the snapshot level that were read as absent, are written, and were deleted before.
+    pub(crate) own_absences: Vec<OwnAbsence>,
+    /// Some live transaction adds to a row.
+    pub(crate) adds: bool,
+    /// How much may still be added to a row beside what the merge's winners add, by the row's number; `None` until an add
+    /// asks.
+    pub(crate) headrooms: Vec<Option<Headroom>>,
     /// Number of the row among those that may be contended, by position in `rows`; `NONE` if it cannot be.
     pub(crate) numbers: Vec<u32>,
     /// Participants by that number, where they had to be counted.

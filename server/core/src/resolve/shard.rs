@@ -6,6 +6,7 @@ use crate::resolve::scratch::ShardScratch;
 use crate::resolve::shard_place::ShardPlace;
 use crate::state::history::History;
 use crate::state::map::VersionMap;
+use crate::state::sums::RowSums;
 use crate::state::window::RangeWindow;
 
 /// A shard: state that outlives epochs, and scratch memory that one epoch fills and the next one reuses.
@@ -22,13 +23,19 @@ pub(crate) struct ShardState {
     pub(crate) map: VersionMap,
     pub(crate) history: History,
     pub(crate) window: RangeWindow,
+    pub(crate) sums: RowSums,
 }
 
 impl Shard {
     pub(crate) fn new(index: u32, count: u32) -> Shard {
         Shard {
             place: ShardPlace { index, count },
-            state: ShardState { map: VersionMap::new(), history: History::default(), window: RangeWindow::default() },
+            state: ShardState {
+                map: VersionMap::new(),
+                history: History::default(),
+                window: RangeWindow::default(),
+                sums: RowSums::default(),
+            },
             scratch: ShardScratch::default(),
         }
     }

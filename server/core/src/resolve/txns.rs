@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use tribunal_types::{Batch, Epoch, EpochInput, Isolation, OpKind, Reason, Stage, StoreId, StoreSnapshot};
 
+use crate::planted::{Bug, planted};
 use crate::state::stores::Stores;
 
 /// Where a transaction stands, in one word so that the opinions of shards combine by `min`: taking no part, then
@@ -123,7 +124,8 @@ impl TxnTable {
     }
 
     /// Notes level and newest snapshot of the live transactions, and aborts those whose snapshot is out of bounds.
-    pub(crate) fn judge_snapshots(&mut self, input: &EpochInput, floor: Epoch) {
+    pub(crate) fn judge_snapshots(&mut self, input: &EpochInput, stores: &Stores, floor: Epoch) {
+        let any_multi_version = stores.any_multi_version() && !planted(Bug::SplitSnapshots);
         let mut t = 0;
         for batch in &input.batches {
             let mut first = 0;
@@ -136,6 +138,12 @@ impl TxnTable {
                 if self.fates[t].is_live() {
                     if let Some((reason, op)) = out_of_bounds(batch, i, snapshots, floor, input.epoch) {
                         self.fates[t] = Fate::at_join(op, reason);
+                    } else if any_multi_version
+                        && txn.isolation == Isolation::Snapshot
+                        && let Some(other) = split_snapshot(snapshots, stores)
+                    {
+                        let op = first_op(batch, i, Some(other)).or_else(|| first_op(batch, i, None));
+                        self.fates[t] = Fate::at_join(op, Reason::SnapshotsDiffer);
                     } else {
                         self.levels[txn.isolation as usize] = true;
                         if has_ranges {
@@ -161,10 +169,17 @@ fn out_of_bounds(
     floor: Epoch,
     epoch: Epoch,
 ) -> Option<(Reason, Option<(OpKind, u32)>)> {
-    let stale = |at: Epoch| at < floor && !crate::planted::planted(crate::planted::Bug::StaleFloor);
+    let stale = |at: Epoch| at < floor && !planted(Bug::StaleFloor);
     let bad = snapshots.iter().find(|s| stale(s.at) || s.at >= epoch)?;
     let reason = if bad.at >= epoch { Reason::SnapshotFromTheFuture } else { Reason::SnapshotTooOld };
     Some((reason, first_op(batch, txn, Some(bad.store)).or_else(|| first_op(batch, txn, None))))
+}
+
+/// Returns a store that keeps versions and was not read at the newest of the snapshots: then no state of the database
+/// holds what its engine has seen together with what the others have.
+fn split_snapshot(snapshots: &[StoreSnapshot], stores: &Stores) -> Option<StoreId> {
+    let newest = snapshots.iter().map(|s| s.at).max()?;
+    snapshots.iter().find(|s| s.at != newest && stores.is_multi_version(s.store)).map(|s| s.store)
 }
 
 /// Returns a transaction's first operation, in one store if given.
@@ -184,14 +199,10 @@ pub(crate) fn snapshot_of(snapshots: &[StoreSnapshot], store: StoreId) -> Option
     snapshots.iter().find(|s| s.store == store).map(|s| s.at)
 }
 
-/// Tells whether all stores that a transaction names (or reads, if it names none) keep snapshots themselves.
-pub(crate) fn is_multi_version(batch: &Batch, txn: usize, stores: &Stores) -> bool {
-    let snapshots = &batch.snapshots[batch.snapshots_of(txn)];
-    if snapshots.is_empty() {
-        let reads = &batch.reads[batch.reads_of(txn)];
-        return !reads.is_empty() && reads.iter().all(|r| stores.is_multi_version(r.store));
-    }
-    snapshots.iter().all(|s| stores.is_multi_version(s.store))
+/// Tells whether a transaction names a store that keeps versions itself: then all its reads are of its newest snapshot,
+/// which is that store's.
+pub(crate) fn is_multi_version(snapshots: &[StoreSnapshot], stores: &Stores) -> bool {
+    snapshots.iter().any(|s| stores.is_multi_version(s.store))
 }
 
 /// What the stations share while an epoch resolves.
@@ -206,7 +217,15 @@ pub(crate) struct EpochView<'a> {
     pub(crate) needs: [u8; 4],
 }
 
-/// Tells whether a level's reads take part in the order test.
+/// Tells whether a level's transactions have a place in the epoch's serial order, so that their rows read take part in the
+/// order test. At repeatable read the ranges do not.
+#[inline(always)]
+pub(crate) fn is_ordered(level: Isolation) -> bool {
+    matches!(level, Isolation::Serializable | Isolation::RepeatableRead)
+        && !(level == Isolation::RepeatableRead && planted(Bug::UnorderedRepeatableRead))
+}
+
+/// Tells whether a level's ranges take part in the order test.
 #[inline(always)]
 pub(crate) fn is_serializable(level: Isolation) -> bool {
     level == Isolation::Serializable

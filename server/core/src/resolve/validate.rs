@@ -1,13 +1,14 @@
 //! Validate: lets the isolation validators judge the evidence, and falls back to the native twin when one fails.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 
 use tribunal_types::{Batch, Isolation, OpKind, PolicyFallback, Reason};
 
 use crate::policy::native::NativeValidator;
-use crate::policy::{PolicyFault, Validation, Validator, ValidatorColumns};
-use crate::resolve::evidence::{Absences, Interval, LevelEvidence, settle};
+use crate::policy::{PolicyFault, Validation, Validator, ValidatorColumns, write_flag};
+use crate::resolve::evidence::{Interval, LevelEvidence, settle};
 use crate::resolve::executor::ShardExecutor;
 use crate::resolve::scratch::ShardScratch;
 use crate::resolve::shard::Shard;
@@ -18,7 +19,8 @@ use crate::resolve::txns::{EpochView, Fate, TxnTable};
 pub(crate) fn settle_reads(shards: &mut [&mut ShardScratch], txns: &mut TxnTable) {
     const LEVEL: usize = Isolation::Snapshot as usize;
     let undecided = shards.iter().any(|s| !s.absences.is_empty());
-    if shards.len() == 1 && !undecided {
+    let own_absences = shards.iter().any(|s| !s.own_absences.is_empty());
+    if shards.len() == 1 && !undecided && !own_absences {
         return;
     }
     for shard in shards.iter() {
@@ -29,7 +31,7 @@ pub(crate) fn settle_reads(shards: &mut [&mut ShardScratch], txns: &mut TxnTable
             *until = (*until).min(level.columns.current_until[i]);
         }
     }
-    if undecided {
+    if undecided || own_absences {
         settle_absences(shards, txns);
     }
     for shard in shards {
@@ -41,15 +43,45 @@ pub(crate) fn settle_reads(shards: &mut [&mut ShardScratch], txns: &mut TxnTable
     }
 }
 
-fn settle_absences(shards: &[&mut ShardScratch], txns: &mut TxnTable) {
-    let mut all: Vec<&Absences> = shards.iter().flat_map(|s| s.absences.iter()).collect();
-    all.sort_by_key(|a| a.txn);
-    for of_txn in all.chunk_by(|a, b| a.txn == b.txn) {
-        let t = of_txn[0].txn as usize;
-        let intervals: Vec<&[Interval]> = of_txn.iter().map(|a| a.intervals.as_slice()).collect();
+/// What is still open of one transaction's absent reads.
+#[derive(Default)]
+struct OpenAbsences<'a> {
+    intervals: Vec<&'a [Interval]>,
+    /// The last deletion of a row that it read as absent and writes.
+    deleted: u64,
+}
+
+/// Finds the moment at which the reads of each transaction hold, where a row has several absences or is written.
+///
+/// Rule (ii) for a row that was read as absent: nobody may have written it, deletions included, since that moment. So the
+/// moment has to be no earlier than the deletion. If the reads have none so late, the write counts as one whose read is no
+/// longer current.
+fn settle_absences(shards: &mut [&mut ShardScratch], txns: &mut TxnTable) {
+    let mut open: BTreeMap<u32, OpenAbsences<'_>> = BTreeMap::new();
+    for absences in shards.iter().flat_map(|s| &s.absences) {
+        open.entry(absences.txn).or_default().intervals.push(&absences.intervals);
+    }
+    for own in shards.iter().flat_map(|s| &s.own_absences) {
+        let deleted = &mut open.entry(own.txn).or_default().deleted;
+        *deleted = own.deleted.max(*deleted);
+    }
+    let mut foreign: BTreeMap<u32, Interval> = BTreeMap::new();
+    for (&txn, OpenAbsences { intervals, deleted }) in &open {
+        let t = txn as usize;
         let simple = Interval { from: txns.current_from[t], until: txns.current_until[t] };
-        let settled = settle(txns.newest[t], simple, &intervals);
+        let mut settled = settle(txns.newest[t].max(*deleted), simple, intervals);
+        if settled == Interval::NEVER {
+            settled = settle(txns.newest[t], simple, intervals);
+            foreign.insert(txn, settled);
+        }
         (txns.current_from[t], txns.current_until[t]) = (settled.from, settled.until);
+    }
+    for shard in shards {
+        let ShardScratch { own_absences, levels, .. } = &mut **shard;
+        let flags = &mut levels[Isolation::Snapshot as usize].columns.writes.flags;
+        for own in own_absences.iter().filter(|own| foreign.get(&own.txn).is_some_and(|at| own.deleted > at.until)) {
+            flags[own.write as usize] &= !write_flag::READ_CURRENT;
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Vote: which rows of a shard are contended among the transactions that are still live, and who takes part how.
 //!
-//! A row is contended if it has a writer and another participant. Reads take part only at serializable: below it
-//! they see the state before the epoch, whoever writes. Nothing of a row that is not contended leaves the shard.
+//! A row is contended if it has a writer and another participant. Reads take part only at repeatable read and
+//! serializable: others see the state before the epoch, whoever writes. Nothing of a row that is not contended leaves the shard.
 
 use tribunal_types::Isolation;
 
@@ -10,7 +10,7 @@ use crate::resolve::contention::{NOBODY, Part, VoteRow};
 use crate::resolve::epoch_rows::NONE;
 use crate::resolve::scratch::ShardScratch;
 use crate::resolve::shard::Shard;
-use crate::resolve::txns::{EpochView, Fate, is_serializable};
+use crate::resolve::txns::{EpochView, Fate, is_ordered};
 
 /// Finds the contended rows of one shard and the parts in them.
 pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>, fates: &[Fate]) {
@@ -25,6 +25,10 @@ pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>, fates: &[Fate]) {
     scratch.held.resize(numbered, 0);
     scratch.holders.clear();
     scratch.holders.resize(numbered, NOBODY);
+    if scratch.adds {
+        scratch.headrooms.clear();
+        scratch.headrooms.resize(numbered, None);
+    }
     scratch.ranges.reset();
     if view.txns.oldest_range.is_some() {
         scratch.ranges.build(place, view, fates);
@@ -65,7 +69,7 @@ fn gather(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
         for (txn, fate) in batch.txns.iter().zip(&fates[base.txn..]) {
             let (reads_end, writes_end) = (base.read + txn.reads_end as usize, base.write + txn.writes_end as usize);
             if fate.is_live() {
-                if is_serializable(txn.isolation) {
+                if is_ordered(txn.isolation) {
                     for (op, &row) in (0..).zip(&read_rows[read..reads_end]) {
                         let row = number_of(row);
                         parts[end] = Part { row, op, class: class::READ_VALUE };
@@ -86,11 +90,10 @@ fn gather(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
 }
 
 /// Tells whether everybody who touched a row takes part in it, so that the touches tell who meets whom: all transactions
-/// that were joined are live still, and all of them are serializable.
+/// that were joined are live still, and all of them are ordered.
 fn is_told_by_touches(view: EpochView<'_>, fates: &[Fate]) -> bool {
-    let only_serializable =
-        Isolation::ALL.iter().all(|&level| is_serializable(level) || !view.txns.levels[level as usize]);
-    only_serializable && fates == view.txns.fates.as_slice()
+    let only_ordered = Isolation::ALL.iter().all(|&level| is_ordered(level) || !view.txns.levels[level as usize]);
+    only_ordered && fates == view.txns.fates.as_slice()
 }
 
 /// Counts those that take part in fact, and keeps the parts in rows that are contended among them.

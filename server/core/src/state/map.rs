@@ -22,6 +22,10 @@ pub(crate) mod row_flag {
     pub(crate) const TOMBSTONE: u8 = 2;
     /// The row's value is an integer.
     pub(crate) const INTEGER: u8 = 4;
+    /// More is known of the value than that: see `sums`.
+    pub(crate) const SUMMED: u8 = 8;
+    /// The newest write was an add.
+    pub(crate) const ADDED: u8 = 16;
 }
 
 /// What the map knows of a row. The last 8 bits of the key are given up for the flags: 120 bits name the row.
@@ -344,18 +348,16 @@ impl VersionMap {
         }
     }
 
-    /// Forgets a row if it is known and `goner` says so.
-    pub(crate) fn remove_if(&mut self, key: RowKey, goner: impl Fn(&Entry) -> bool) {
+    /// Forgets a row if it is known and `goner` holds for it, and returns what was known.
+    pub(crate) fn remove_if(&mut self, key: RowKey, goner: impl Fn(&Entry) -> bool) -> Option<Entry> {
         let segment = self.segment_mut(key.lo);
-        if let Some(at) = segment.find(key)
-            && goner(&segment.slots[at])
-        {
-            let entry = segment.slots[at];
-            segment.remove_at(at);
-            if let Some(copy) = &mut self.copy {
-                copy.note_before(segment_of(key.lo), &entry);
-            }
+        let at = segment.find(key).filter(|&at| goner(&segment.slots[at]))?;
+        let entry = segment.slots[at];
+        segment.remove_at(at);
+        if let Some(copy) = &mut self.copy {
+            copy.note_before(segment_of(key.lo), &entry);
         }
+        Some(entry)
     }
 
     /// Must hear of every entry that was changed in place, as it was before.
@@ -437,10 +439,10 @@ mod tests {
                     model.insert(n, step);
                 }
                 3 => {
-                    map.remove_if(key(n), |_| true);
+                    let _ = map.remove_if(key(n), |_| true);
                     model.remove(&n);
                 }
-                _ => map.remove_if(key(n), |_| false),
+                _ => assert_eq!(map.remove_if(key(n), |_| false), None),
             }
         }
         assert_eq!(map.rows(), model.len());

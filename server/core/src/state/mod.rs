@@ -11,4 +11,5 @@ pub(crate) mod map;
 mod map_copy;
 mod prefetch;
 pub(crate) mod stores;
+pub(crate) mod sums;
 pub(crate) mod window;

@@ -50,6 +50,11 @@ impl Stores {
         self.spec(store).is_some_and(|s| s.multi_version)
     }
 
+    /// Tells whether any store keeps versions itself.
+    pub(crate) fn any_multi_version(&self) -> bool {
+        self.list.iter().any(|s| s.spec.as_ref().is_some_and(|spec| spec.multi_version))
+    }
+
     pub(crate) fn head(&self, store: StoreId) -> Lsn {
         self.position(store).map_or(Lsn(0), |at| self.list[at].head)
     }

@@ -1,0 +1,188 @@
+//! What is known of the values that adds go to, so that no add commits whose sum a store could not hold.
+//!
+//! The map knows of an integer only that it is one. A value written in at most [`SMALL_TEXT_BYTES`] bytes lies within
+//! [`SMALL`] of zero, and that is enough to know: such a row costs nothing here. A longer one is kept exactly. An add moves
+//! what was known by its delta. So a row has an entry here from its first add, or its first long value, until it is
+//! replaced by a short one or deleted.
+//!
+//! Rows are spread over buckets that images share: the first write to a bucket after an image began copies that bucket.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use tribunal_types::RowKey;
+
+/// Bytes of an integer's text, sign included, up to which only [`SMALL`] is known of it.
+pub(crate) const SMALL_TEXT_BYTES: u32 = 16;
+/// The largest integer of so many bytes.
+pub(crate) const SMALL: u64 = 9_999_999_999_999_999;
+
+/// What is known of an integer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sum {
+    /// The value, or how far adds have moved it from one that was small.
+    pub(crate) center: i64,
+    /// It is the value.
+    pub(crate) exact: bool,
+}
+
+impl Sum {
+    /// What is known of an integer that has no entry.
+    pub(crate) const UNKNOWN: Sum = Sum { center: 0, exact: false };
+
+    /// Returns how far adds may move the value.
+    pub(crate) fn headroom(self) -> Headroom {
+        let spread = if self.exact { 0 } else { SMALL };
+        // The farthest ends are less than 2^64 apart.
+        Headroom {
+            up: i64::MAX.abs_diff(self.center).saturating_sub(spread),
+            down: i64::MIN.abs_diff(self.center).saturating_sub(spread),
+        }
+    }
+}
+
+/// How much may still be added to a row and taken from it, in whatever order: those that add and those that take away are
+/// counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Headroom {
+    up: u64,
+    down: u64,
+}
+
+impl Headroom {
+    /// Returns what is left after an add; `None` if the sum could leave 64 bits.
+    pub(crate) fn after(self, delta: i64) -> Option<Headroom> {
+        let amount = delta.unsigned_abs();
+        if delta < 0 {
+            Some(Headroom { down: self.down.checked_sub(amount)?, ..self })
+        } else {
+            Some(Headroom { up: self.up.checked_sub(amount)?, ..self })
+        }
+    }
+}
+
+/// Reads a decimal integer. `None` if it is none or needs more than 64 bits.
+pub(crate) fn integer_of(text: &[u8]) -> Option<i64> {
+    core::str::from_utf8(text).ok()?.parse().ok()
+}
+
+const BUCKETS: usize = 256;
+/// What an entry counts for: its key, what is known, and its share of a tree's node.
+const ENTRY_BYTES: usize = 48;
+
+/// Sums of one shard's rows.
+#[derive(Clone, Debug)]
+pub(crate) struct RowSums {
+    buckets: Vec<Arc<BTreeMap<RowKey, Sum>>>,
+    rows: usize,
+}
+
+impl Default for RowSums {
+    fn default() -> RowSums {
+        RowSums { buckets: alloc::vec![Arc::default(); BUCKETS], rows: 0 }
+    }
+}
+
+/// The last 8 bits of a key name no row, see `map`.
+fn named(key: RowKey) -> RowKey {
+    RowKey { hi: key.hi, lo: key.lo & !0xff }
+}
+
+impl RowSums {
+    fn bucket_mut(&mut self, key: RowKey) -> &mut BTreeMap<RowKey, Sum> {
+        Arc::make_mut(&mut self.buckets[key.hi as usize % BUCKETS])
+    }
+
+    /// Returns what is known of an integer row.
+    pub(crate) fn of(&self, key: RowKey) -> Sum {
+        self.buckets[key.hi as usize % BUCKETS].get(&named(key)).copied().unwrap_or(Sum::UNKNOWN)
+    }
+
+    /// Notes that a row has been added to.
+    pub(crate) fn add(&mut self, key: RowKey, delta: i64) {
+        let mut sum = self.of(key);
+        // The resolver commits no sum that leaves 64 bits; an outcome that a file holds may be another's.
+        sum.center = sum.center.saturating_add(delta);
+        self.set(key, sum);
+    }
+
+    /// Notes what is known of a row.
+    pub(crate) fn set(&mut self, key: RowKey, sum: Sum) {
+        let fresh = self.bucket_mut(key).insert(named(key), sum).is_none();
+        self.rows += usize::from(fresh);
+    }
+
+    /// Forgets a row.
+    pub(crate) fn remove(&mut self, key: RowKey) {
+        let known = self.bucket_mut(key).remove(&named(key)).is_some();
+        self.rows -= usize::from(known);
+    }
+
+    /// Rows of which something is known.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Bytes that they count for.
+    pub(crate) fn bytes(&self) -> usize {
+        self.rows * ENTRY_BYTES
+    }
+
+    /// All rows, for images.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (RowKey, Sum)> {
+        self.buckets.iter().flat_map(|bucket| bucket.iter().map(|(&key, &sum)| (key, sum)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: u64) -> RowKey {
+        RowKey { hi: n, lo: n << 8 }
+    }
+
+    #[test]
+    fn headroom_ends_where_64_bits_end() {
+        let exact = |center| Sum { center, exact: true }.headroom();
+        assert_eq!(exact(i64::MAX).after(1), None);
+        assert!(exact(i64::MAX).after(0).is_some());
+        assert!(exact(i64::MAX).after(i64::MIN).is_some());
+        assert_eq!(exact(-2).after(i64::MIN), None);
+        assert!(exact(-1).after(i64::MIN + 1).is_some());
+        assert!(exact(i64::MIN).after(i64::MAX).is_some_and(|left| left.after(i64::MAX).is_some()));
+        let unknown = Sum::UNKNOWN.headroom();
+        assert!(unknown.after(i64::MAX - SMALL as i64).is_some_and(|left| left.after(1).is_none()));
+        assert!(unknown.after(i64::MIN + SMALL as i64).is_some_and(|left| left.after(-1).is_none()));
+    }
+
+    #[test]
+    fn what_is_added_and_what_is_taken_away_are_counted_apart() {
+        let left = Sum { center: i64::MAX - 5, exact: true }.headroom().after(5);
+        let left = left.and_then(|left| left.after(-5)).expect("room below");
+        assert_eq!(left.after(1), None, "the five that were taken away may come last");
+    }
+
+    #[test]
+    fn the_longest_short_text_is_small() {
+        assert_eq!(SMALL, "9".repeat(SMALL_TEXT_BYTES as usize).parse().expect("a number"));
+        assert_eq!(integer_of(b"-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(integer_of(b"9223372036854775808"), None);
+        assert_eq!(integer_of(b"\xff"), None);
+    }
+
+    #[test]
+    fn a_copy_does_not_see_what_follows() {
+        let mut sums = RowSums::default();
+        sums.add(key(1), 5);
+        sums.add(key(2), 7);
+        let copy = sums.clone();
+        sums.add(key(1), 1);
+        sums.remove(key(2));
+        sums.remove(key(3));
+        assert_eq!((copy.of(key(1)).center, copy.of(key(2)).center, copy.rows()), (5, 7, 2));
+        assert_eq!((sums.of(key(1)).center, sums.of(key(2)), sums.rows()), (6, Sum::UNKNOWN, 1));
+        assert_eq!(sums.entries().count(), 1);
+    }
+}
