@@ -24,7 +24,7 @@ pub struct EpochPlan {
     pub idle_before: u64,
     /// Transactions.
     pub txns: Vec<TxnSpec>,
-    /// Verdicts given without resolution.
+    /// Aborts decided without resolution.
     pub early_aborts: Vec<EarlyAbort>,
     /// Fences.
     pub fences: Vec<FenceItem>,

@@ -116,7 +116,7 @@ impl Story<'_> {
         self.ids(epoch, &plan, &played)?;
         for (t, doomed) in doomed.iter().enumerate() {
             if *doomed && fates[t] == Fate::Commit {
-                return Err(format!("transaction {t} was called a early abort, and commits"));
+                return Err(format!("transaction {t} was called an early abort, and commits"));
             }
         }
         self.order(&plan, &played, &fates, &queue)?;
@@ -169,7 +169,7 @@ impl Story<'_> {
         count("the floor rose".to_owned(), usize::from(played.outcome.floor > self.oracle.floor));
     }
 
-    /// Asks about every transaction before it is submitted: what a dry run says, and whether it is a early abort.
+    /// Asks about every transaction before it is submitted: what a dry run says, and whether it is an early abort.
     fn opinions(&self, plan: &EpochPlan, rule: &NativeRule) -> Result<Vec<bool>, String> {
         let resolver = &self.cluster.resolver;
         let now = resolver.last().next();

@@ -2,7 +2,7 @@
 //! histories in ordered maps and every pair of transactions compared. It shares no code with the core.
 //!
 //! What it must decide exactly is who commits. Of several true reasons for an abort the core may name any, as long as
-//! it is of the first station that fails.
+//! it is of the first stage that fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::scenario::{Action, Row, TxnSpec, Value};
 pub enum Fate {
     /// It commits.
     Commit,
-    /// It aborts at this station, for one of these reasons.
+    /// It aborts at this stage, for one of these reasons.
     Abort(Stage, BTreeSet<Reason>),
     /// Its id has a verdict.
     Replayed(VerdictAt),
@@ -36,8 +36,8 @@ pub struct Change {
     pub version: Version,
     /// The value it left.
     pub value: Option<Value>,
-    /// Where the resolver may take an integer to be: at its value, or anywhere within 16 digits of where adds have moved
-    /// it.
+    /// Where the resolver may take an integer to be: at its value, or anywhere within 16 digits of where adds have
+    /// moved it.
     pub within: (i128, i128),
 }
 
@@ -513,7 +513,7 @@ fn rank(rule: NativeRule, txn: &TxnSpec, epoch: Epoch) -> (u64, u64) {
     (first, txn.csn.0)
 }
 
-/// Tells whether a verdict is what the oracle's own judgement of a transaction by itself allows.
+/// Returns whether a verdict is what the oracle's own judgement of a transaction by itself allows.
 #[must_use]
 pub fn agrees(verdict: &Verdict, expected: Option<&(Stage, BTreeSet<Reason>)>) -> bool {
     match (verdict, expected) {

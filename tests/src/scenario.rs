@@ -31,12 +31,12 @@ pub struct Scan {
     pub store: StoreId,
     /// First key.
     pub start: String,
-    /// Key behind the last one.
+    /// Key after the last one.
     pub end: String,
 }
 
 impl Scan {
-    /// Tells whether the range holds the row.
+    /// Returns whether the range holds the row.
     #[must_use]
     pub fn holds(&self, row: &Row) -> bool {
         row.store == self.store && row.key >= self.start && (self.end.is_empty() || row.key < self.end)
@@ -104,7 +104,7 @@ impl Action {
         }
     }
 
-    /// Tells whether the row holds an integer afterwards (an add leaves it one).
+    /// Returns whether the row holds an integer afterwards (an add leaves it one).
     #[must_use]
     pub fn leaves_integer(&self) -> bool {
         match self {

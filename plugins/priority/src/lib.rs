@@ -1,4 +1,4 @@
-//! Priority: the highest priority wins, then who arrived first.
+//! Priority: the highest priority wins, then the first to arrive.
 
 use tribunal_plugin_sdk::rule::{Columns, Ranks, Txns};
 use tribunal_plugin_sdk::{Fault, Plugin, Rule, config};

@@ -1,4 +1,4 @@
-//! Shorter transaction wins: who began last, then who arrived first (GeoGauss, section 4.2).
+//! Shorter transaction wins: the last to begin, then the first to arrive (GeoGauss, section 4.2).
 
 use tribunal_plugin_sdk::rule::{Columns, Ranks, Txns};
 use tribunal_plugin_sdk::{Fault, Plugin, Rule, config};

@@ -21,14 +21,14 @@ impl Plugin for Snapshot {
     }
 }
 
-/// Where one transaction's rows lie.
+/// Where one transaction's rows are.
 struct Rows {
     reads: core::ops::Range<usize>,
     ranges: core::ops::Range<usize>,
     writes: core::ops::Range<usize>,
 }
 
-/// Whether someone else's write since the snapshot defeats this one. A row that was read must still be at the version
+/// Whether a write of another transaction since the snapshot defeats this one. A row that was read must still be at the version
 /// read; any other must be unchanged since the snapshot, except that an addition commutes.
 fn is_defeated(kind: u8, flags: u8) -> bool {
     if flags & write_flag::WAS_READ != 0 {

@@ -8,7 +8,7 @@
 //! single line for so many seconds, and `-- --count 40` resolves so many epochs without a clock (with
 //! `valgrind --tool=callgrind --toggle-collect='*decided*'` it counts instructions); both take `--zipf 0.9`, and
 //! `--rows 10000` for a table that fits in the caches. `-- --image`
-//! tells for how long a state image keeps epochs waiting, at once and in steps.
+//! measures how long a state image delays epochs, at once and in steps.
 
 mod workload;
 
@@ -141,7 +141,7 @@ fn image(workload: Workload) {
     );
 }
 
-/// Returns the number behind an option.
+/// Returns the number that follows an option.
 fn number(option: &str) -> Option<f64> {
     let value = std::env::args().skip_while(|arg| arg != option).nth(1)?;
     Some(value.parse().unwrap_or_else(|_| panic!("{option} takes a number, not {value}")))

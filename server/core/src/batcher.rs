@@ -1,8 +1,8 @@
 //! One node's open batch: gives arrival stamps, keeps the limits, and hands the sealed batch to the log.
 //!
 //! It never decides *when* to seal (the shell does, by clocks and syncs) and never judges a transaction. Invariant:
-//! stamps rise strictly over the life of a group, however the node's clock jumps; a refused item leaves the batch as
-//! it was.
+//! stamps rise strictly over the lifetime of a group, however the node's clock jumps; a refused item leaves the batch
+//! as it was.
 
 use core::fmt;
 use core::mem::{size_of, take};
@@ -40,7 +40,7 @@ pub struct Batcher {
 }
 
 impl Batcher {
-    /// Starts an empty batch; `last_csn` lies above every stamp in the node's log, uncommitted suffix included.
+    /// Starts an empty batch; `last_csn` is above every stamp in the node's log, uncommitted suffix included.
     #[must_use]
     pub fn new(group: GroupId, last_csn: Csn) -> Self {
         Batcher { group, last_csn, open: Batch::default(), bytes: 0 }
@@ -98,7 +98,7 @@ impl Batcher {
         Ok(())
     }
 
-    /// Tells whether nothing waits.
+    /// Returns whether the batch is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
@@ -125,14 +125,14 @@ impl Batcher {
     /// Seals epochs `first..=last` with everything that waits, and leaves an empty open batch.
     ///
     /// # Panics
-    /// If `last` lies before `first`.
+    /// If `last` is before `first`.
     pub fn seal(&mut self, first: Epoch, last: Epoch, control: ControlIndex, clock_ms: u64) -> Batch {
         assert!(first <= last, "a batch seals at least one epoch");
         self.bytes = 0;
         Batch { group: self.group, first, last, control, clock_ms, ..take(&mut self.open) }
     }
 
-    /// Counts `bytes` if one more item fits behind `items` of its kind.
+    /// Counts `bytes` if one more item fits after `items` of its kind.
     fn reserve(&mut self, items: usize, bytes: usize) -> Result<(), BatchFull> {
         if items >= TXNS_PER_BATCH_MAX || self.bytes + bytes > BATCH_BYTES_MAX {
             return Err(BatchFull);

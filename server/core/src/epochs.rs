@@ -4,14 +4,14 @@
 //! * The log of a group is folded with a cursor: an entry counts iff it starts at the group's next epoch, else it is
 //!   void. So a takeover, a restart and a late leader cannot give one epoch two contents.
 //! * An epoch is complete when every member has a counted entry that covers it; its items are those of the entries
-//!   that *end* with it. `poll` hands out only epochs that carry items, and passes over empty ones without a word: an
+//!   that *end* with it. `poll` hands out only epochs that carry items, and silently passes over empty ones: an
 //!   idle stretch of a million epochs costs one step. `last_complete` counts them all.
 //! * `epoch_time` is the only time that verdicts know: max(previous, median of the clocks of the covering entries).
 //!   Of two middle clocks the lower one counts. It also moves over empty epochs, which every replica passes in the
 //!   same order, so it is a function of the logs alone.
 //!
-//! It never waits, never looks at a clock, and never looks into a transaction. Members are fixed for the life of the
-//! value; a change of membership builds a new one at an epoch boundary.
+//! It never waits, never looks at a clock, and never looks into a transaction. Members are fixed for the lifetime of
+//! the value; a change of membership builds a new one at an epoch boundary.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -53,7 +53,7 @@ impl Epochs {
     }
 
     /// Starts again before epoch `next`, with the cursors of [`Epochs::cursors`] as they were then: a group's log is
-    /// read again from its cursor on, which may lie before `next` if one entry covers both.
+    /// read again from its cursor on, which may be before `next` if one entry covers both.
     #[must_use]
     pub fn resume(cursors: &[(GroupId, Epoch)], next: Epoch, epoch_time_ms: u64) -> Self {
         let log = |&(group, cursor)| (group, GroupLog { next: cursor, entries: VecDeque::new() });

@@ -71,14 +71,14 @@ pub fn plant(bug: Option<Bug>) {
     PLANTED.store(bug.map_or(0, |b| b as u8), core::sync::atomic::Ordering::SeqCst);
 }
 
-/// Tells whether the fault is planted.
+/// Returns whether the fault is planted.
 #[cfg(feature = "planted-bugs")]
 #[inline]
 pub(crate) fn planted(bug: Bug) -> bool {
     PLANTED.load(core::sync::atomic::Ordering::Relaxed) == bug as u8
 }
 
-/// Tells whether the fault is planted: never, in a build without the feature.
+/// Returns whether the fault is planted: never, in a build without the feature.
 #[cfg(not(feature = "planted-bugs"))]
 #[inline(always)]
 pub(crate) const fn planted(_: Bug) -> bool {

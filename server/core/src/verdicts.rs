@@ -131,8 +131,8 @@ pub fn conflict_of(input: &EpochInput, ix: TxnIx, witness: &Witness) -> Option<C
     })
 }
 
-/// Returns the transaction of this epoch that gave the conflict's row its current version: the winner, where the conflict
-/// was found against the state before the loser's epoch.
+/// Returns the transaction of this epoch that gave the conflict's row its current version: the winner, where the
+/// conflict was found against the state before the loser's epoch.
 #[must_use]
 pub fn winner_of(input: &EpochInput, outcome: &EpochOutcome, conflict: &Conflict) -> Option<TxnId> {
     let wrote = |batch: &Batch, t: usize| {

@@ -16,14 +16,14 @@ const ACKED_EPOCHS_MAX: usize = 1 << 14;
 /// Pending epochs kept per store; above that, neighbours are merged in pairs.
 const PENDING_EPOCHS_MAX: usize = 1 << 16;
 
-/// Who receives a store's records.
+/// Where a store's records go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// A storage, which acknowledges them.
     Pushed,
-    /// Nobody: the log is the store, and counts as applied at once.
+    /// Nowhere: the log is the store, and counts as applied at once.
     LogOnly,
-    /// A storage that nothing is pushed to any more. What it shows is not known, so it has applied nothing.
+    /// A storage that is no longer pushed to. Its contents are not known, so it counts as having applied nothing.
     Detached,
 }
 
@@ -56,7 +56,7 @@ impl StoreEpochs {
     }
 
     /// Returns the applied epoch, or `None` if nothing is pending.
-    fn behind(&self) -> Option<Epoch> {
+    fn applied(&self) -> Option<Epoch> {
         if self.delivery == Delivery::Detached || self.acked < self.forgotten {
             return Some(Epoch(0));
         }
@@ -102,10 +102,10 @@ impl StoreEpochs {
     }
 }
 
-/// Makes the snapshots of one transaction one state of the database if one of its stores keeps versions itself: all get the
-/// oldest. Such a store is read at its snapshot exactly, so two of them at different ones could show half of a transaction;
-/// and what was read elsewhere has to hold at that same moment. Others may be read later than their snapshot, and are
-/// checked by version.
+/// Makes the snapshots of one transaction one state of the database if one of its stores keeps versions itself: all get
+/// the oldest. Such a store is read at its snapshot exactly, so two of them at different ones could show half of a
+/// transaction; and what was read elsewhere has to hold at that same moment. Others may be read later than their
+/// snapshot, and are checked by version.
 pub fn make_one_cut(snapshots: &mut [StoreSnapshot], keeps_versions: impl Fn(StoreId) -> bool) {
     if !snapshots.iter().any(|s| keeps_versions(s.store)) {
         return;
@@ -128,7 +128,7 @@ impl Visibility {
         Visibility { last_complete, stores: BTreeMap::new() }
     }
 
-    /// Begins to watch a store whose log ends at `head`. A pushed store has applied nothing of it until it
+    /// Starts to track a store whose log ends at `head`. A pushed store has applied nothing of it until it
     /// acknowledges `head` (a restart reads its watermark back first). Changing the delivery of a known store keeps
     /// its log; telling the same again changes nothing.
     pub fn track(&mut self, store: StoreId, delivery: Delivery, head: Lsn) {
@@ -136,7 +136,7 @@ impl Visibility {
         if self.stores.get(&store).is_none_or(|known| known.delivery != delivery) {
             let mut fresh = StoreEpochs::new(delivery, head);
             if delivery == Delivery::Detached {
-                // For people: how far the storage was when it was given up.
+                // Only to be shown: how far the storage was when it was detached.
                 fresh.acked = self.acked_lsn(store);
             }
             self.stores.insert(store, fresh);
@@ -144,7 +144,7 @@ impl Visibility {
     }
 
     /// Notes that `epoch` is complete, with the last position it gave in each store it wrote. Epochs come in order;
-    /// empty ones may be left out. A store never heard of is taken as pushed, from the start of its log.
+    /// empty ones may be left out. A store that is not tracked yet is taken as pushed, from the start of its log.
     pub fn note_epoch(&mut self, epoch: Epoch, ends: &[(StoreId, Lsn)]) {
         self.last_complete = self.last_complete.max(epoch);
         for &(store, last) in ends {
@@ -173,10 +173,10 @@ impl Visibility {
         }
     }
 
-    /// Returns the store's applied snapshot; epoch 0 if the storage is behind everything that is remembered.
+    /// Returns the store's applied snapshot; epoch 0 if the storage is older than everything that is remembered.
     #[must_use]
     pub fn applied(&self, store: StoreId) -> Epoch {
-        self.stores.get(&store).and_then(StoreEpochs::behind).unwrap_or(self.last_complete)
+        self.stores.get(&store).and_then(StoreEpochs::applied).unwrap_or(self.last_complete)
     }
 
     /// Returns the last position that the store acknowledged.
@@ -300,13 +300,13 @@ mod tests {
         seen.acked(S, Lsn(3));
         seen.note_epoch(Epoch(4), &[(S, Lsn(4))]);
         seen.rewound(S, Lsn(4));
-        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Epoch(0), Lsn(2)), "nobody pushes to it");
+        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Epoch(0), Lsn(2)), "it is not pushed to");
         seen.track(S, Delivery::Pushed, Lsn(0));
         seen.acked(S, Lsn(3));
         assert_eq!(seen.applied(S), Epoch(0));
         seen.acked(S, Lsn(4));
         assert_eq!(seen.applied(S), Epoch(4));
-        assert!(seen.stores[&S].ends.is_empty(), "a store that nobody pushes to costs nothing");
+        assert!(seen.stores[&S].ends.is_empty(), "a store that is not pushed to costs nothing");
     }
 
     #[test]

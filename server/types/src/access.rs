@@ -1,20 +1,20 @@
-//! Who may do what: keys and the roles that they carry. Secrets are never here, only their hashes.
+//! Authorization: keys and the roles that they carry. Secrets are never here, only their hashes.
 
 use alloc::string::String;
 
 use crate::ids::NamespaceId;
 
-/// What somebody may do.
+/// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Role {
     /// Begin, commit, and read what a transaction needs.
     Engine = 1,
-    /// Read logs and keep checkpoints, as storages and consumers do.
+    /// Read logs and keep offsets, as storages and consumers do.
     Store = 2,
-    /// Bring plugins and choose among them.
+    /// Upload plugins and activate them.
     PluginAdmin = 4,
-    /// Declare stores, mend pushes, give keys out; see metrics.
+    /// Declare stores, repair pushes, issue keys, read metrics.
     Operator = 8,
 }
 
@@ -60,13 +60,13 @@ impl Roles {
         self.0
     }
 
-    /// Tells whether the role is in the set.
+    /// Returns whether the role is in the set.
     #[must_use]
     pub fn has(self, role: Role) -> bool {
         self.0 & role as u8 != 0
     }
 
-    /// Tells whether any of the roles is in the set.
+    /// Returns whether any of the roles is in the set.
     #[must_use]
     pub fn has_any(self, roles: Roles) -> bool {
         self.0 & roles.0 != 0
@@ -89,9 +89,9 @@ impl FromIterator<Role> for Roles {
 pub struct ApiKey {
     /// Its public part.
     pub id: String,
-    /// What its owner calls it.
+    /// Its owner's name for it.
     pub name: String,
-    /// The tenant that it speaks for.
+    /// The tenant that it belongs to.
     pub namespace: NamespaceId,
     /// The tenant's name. The first key that names one gives it its number.
     pub namespace_name: String,

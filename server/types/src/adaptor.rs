@@ -1,4 +1,4 @@
-//! What LogAdaptors say to storages, and hear from them. An adaptor only makes and reads these values; the host
+//! Requests of LogAdaptors to storages, and the replies. An adaptor only makes and reads these values; the host
 //! owns sockets, credentials and retries.
 
 use alloc::string::String;
@@ -24,8 +24,8 @@ pub struct PushRequest {
 pub enum Command {
     /// RESP commands, sent as one pipeline.
     Resp(RespPipeline),
-    /// SQL statements, run in one transaction. It takes effect only if all succeed and the first one returns or affects a
-    /// row; if that meets none, the answer is SQLSTATE 02000 (no data).
+    /// SQL statements, run in one transaction. It takes effect only if all succeed and the first one returns or affects
+    /// a row; if that meets none, the answer is SQLSTATE 02000 (no data).
     Sql(Vec<SqlStatement>),
     /// One HTTP request.
     Http(HttpCall),
@@ -36,7 +36,7 @@ pub enum Command {
 /// RESP commands in flat columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RespPipeline {
-    /// All arguments, one behind the other.
+    /// All arguments, one after the other.
     pub args: Vec<u8>,
     /// End of each argument in `args`.
     pub arg_ends: Vec<u32>,
@@ -66,7 +66,7 @@ pub struct HttpCall {
     pub body: Vec<u8>,
 }
 
-/// What the storage answered.
+/// A storage's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorageReply {
     /// One value per RESP command.
@@ -104,15 +104,15 @@ pub enum RespValue {
     Error(String),
 }
 
-/// What an answer means.
+/// What a reply means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ack {
     /// Applied, durably.
     Ok,
     /// Try again later.
     Retry(String),
-    /// The storage's watermark is not where this request starts: read it back and go on from there.
+    /// The storage's watermark is not where this request starts: read it back and resume there.
     Moved(String),
-    /// Never works like this: stop the store's push and say why.
+    /// Can never succeed: stop the store's push and report the reason.
     Fatal(String),
 }

@@ -15,17 +15,17 @@ use crate::verdict::{Conflict, Reason};
 pub struct StoreSnapshot {
     /// The store.
     pub store: StoreId,
-    /// Its state after all commits with a epoch up to this one.
+    /// Its state after all commits with an epoch up to this one.
     pub at: Epoch,
 }
 
-/// A transaction's header within a [`Batch`]. Its operations lie in the batch's columns, from the previous
+/// A transaction's header within a [`Batch`]. Its operations are in the batch's columns, from the previous
 /// header's `*_end` up to its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Txn {
     /// Idempotency key.
     pub id: TxnId,
-    /// Tells a retry from another body.
+    /// Distinguishes a retry from another body.
     pub body_hash: BodyHash,
     /// Arrival stamp; strictly rising within a batch and across the batches of a group.
     pub csn: Csn,
@@ -51,13 +51,13 @@ pub struct Txn {
     pub traceparent: Span,
 }
 
-/// A verdict that needed no resolution (client abort, certain loser). It travels with the batch and is answered
-/// once that is durable, so that a retry anywhere gets the same answer.
+/// An abort that needed no resolution: the client's, or of a transaction that is certain to lose. It travels with the
+/// batch and is answered once that is durable, so that a retry anywhere gets the same answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EarlyAbort {
-    /// Whose verdict.
+    /// The transaction.
     pub id: TxnId,
-    /// Of which body; `None` for a client abort, which has none.
+    /// Its body; `None` for a client abort, which has none.
     pub body_hash: Option<BodyHash>,
     /// Tenant.
     pub namespace: NamespaceId,
@@ -76,8 +76,8 @@ pub struct FenceItem {
     pub namespace: NamespaceId,
 }
 
-/// Version of an existing row, told by bulk import. Takes effect after its epoch's transactions, unless the row
-/// is known by then. Its version must lie below its epoch.
+/// Version of an existing row, from a bulk import. Takes effect after its epoch's transactions, unless the row
+/// is known by then. Its version must be of an earlier epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportedVersion {
     /// The row.
@@ -86,7 +86,7 @@ pub struct ImportedVersion {
     pub store: StoreId,
     /// Its version.
     pub version: Version,
-    /// Whether its value is an integer, so that `add` may follow.
+    /// Whether its value is an integer of at most 16 characters, so that `add` may follow.
     pub integer: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct ImportedVersion {
 /// that are sealed empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Whose batch.
+    /// The group that proposed the batch.
     pub group: GroupId,
     /// First epoch that the batch seals.
     pub first: Epoch,
@@ -118,7 +118,7 @@ pub struct Batch {
     pub keys: Arc<Vec<u8>>,
     /// Arena of values.
     pub values: Vec<u8>,
-    /// Verdicts given without resolution.
+    /// Aborts decided without resolution.
     pub early_aborts: Vec<EarlyAbort>,
     /// Fences.
     pub fences: Vec<FenceItem>,
@@ -170,7 +170,7 @@ impl Batch {
         });
     }
 
-    /// Tells whether the batch carries nothing but sealed epochs.
+    /// Returns whether the batch carries nothing but sealed epochs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.txns.is_empty() && self.early_aborts.is_empty() && self.fences.is_empty() && self.imports.is_empty()
@@ -182,28 +182,28 @@ impl Batch {
         start..end(&self.txns[txn]) as usize
     }
 
-    /// Returns where the snapshots of transaction `txn` (index within this batch) lie.
+    /// Returns where the snapshots of transaction `txn` (index within this batch) are.
     #[inline]
     #[must_use]
     pub fn snapshots_of(&self, txn: usize) -> Indices<usize> {
         self.span(txn, |t| t.snapshots_end)
     }
 
-    /// Returns where the reads of transaction `txn` lie.
+    /// Returns where the reads of transaction `txn` are.
     #[inline]
     #[must_use]
     pub fn reads_of(&self, txn: usize) -> Indices<usize> {
         self.span(txn, |t| t.reads_end)
     }
 
-    /// Returns where the ranges of transaction `txn` lie.
+    /// Returns where the ranges of transaction `txn` are.
     #[inline]
     #[must_use]
     pub fn ranges_of(&self, txn: usize) -> Indices<usize> {
         self.span(txn, |t| t.ranges_end)
     }
 
-    /// Returns where the writes of transaction `txn` lie.
+    /// Returns where the writes of transaction `txn` are.
     #[inline]
     #[must_use]
     pub fn writes_of(&self, txn: usize) -> Indices<usize> {

@@ -110,7 +110,7 @@ pub struct Detachment {
     pub at: Epoch,
     /// Last record that the storage had acknowledged.
     pub acked: Lsn,
-    /// Why, for people.
+    /// Why, in words.
     pub reason: String,
 }
 
@@ -123,7 +123,7 @@ pub struct Skip {
     pub lsn: Lsn,
     /// When it was asked for, by the clock of the node that was asked; nothing is decided by it.
     pub at_ms: u64,
-    /// Who asked.
+    /// The caller.
     pub by: String,
     /// What the storage said to the record.
     pub reason: String,

@@ -48,7 +48,7 @@ number!(
     NamespaceId(u32)
 );
 number!(
-    /// Keyed 64-bit hash of a canonical commit body: tells a retry from another body under the same id.
+    /// Keyed 64-bit hash of a canonical commit body: distinguishes a retry from another body under the same id.
     BodyHash(u64)
 );
 number!(
@@ -236,7 +236,7 @@ impl TxnId {
         u64::from_be_bytes([0, 0, b[0], b[1], b[2], b[3], b[4], b[5]])
     }
 
-    /// Tells whether version and variant bits are those of a UUIDv7.
+    /// Returns whether version and variant bits are those of a UUIDv7.
     #[must_use]
     pub fn is_v7(self) -> bool {
         self.0[6] >> 4 == 7 && self.0[8] >> 6 == 0b10

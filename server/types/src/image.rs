@@ -1,4 +1,4 @@
-//! A state image: all that a resolver must remember to go on behind an epoch, as plain columns.
+//! A state image: all that a resolver needs to continue after an epoch, as plain columns.
 //!
 //! What a column means is the resolver's business; the codec only knows how to store columns. So the image can gain
 //! a column without a new file format.
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::ids::Epoch;
 
-/// Replicated state behind epoch `epoch`, in columns.
+/// Replicated state after epoch `epoch`, in columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateImage {
     /// Last epoch that the state includes.

@@ -40,7 +40,7 @@ pub const STORES_PER_TENANT_MAX: usize = 64;
 pub const KEYS_MAX: usize = 10_000;
 /// Keys of a tenant that is not the service's own.
 pub const KEYS_PER_TENANT_MAX: usize = 256;
-/// How far a transaction id's time may lie from `epoch_time`, milliseconds.
+/// How far a transaction id's time may be from `epoch_time`, milliseconds.
 pub const ID_WINDOW_MS: u64 = 10 * 60 * 1000;
 /// How long history above the floor is kept, milliseconds of `epoch_time`.
 pub const FLOOR_AGE_MS: u64 = 60 * 1000;

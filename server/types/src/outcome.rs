@@ -49,7 +49,7 @@ impl EpochInput {
 pub struct VerdictAt {
     /// The epoch that decided it.
     pub epoch: Epoch,
-    /// Which item of that epoch: transactions first, then the given verdicts of all batches, then their fences.
+    /// Which item of that epoch: transactions first, then the early aborts of all batches, then their fences.
     pub item: u32,
 }
 
@@ -77,7 +77,7 @@ pub enum Decision {
     },
     /// The id is known with another body.
     BodyMismatch,
-    /// The id lies outside the window of `epoch_time`.
+    /// The id's time is outside the window around `epoch_time`.
     Expired,
 }
 
@@ -114,16 +114,16 @@ pub enum FenceResult {
     Fenced,
     /// The id has a verdict.
     Known(VerdictAt),
-    /// The id lies outside the window and is not known any more; it cannot be executed either.
+    /// The id's time is outside the window, and it is no longer known; it cannot be executed either.
     Expired,
 }
 
-/// A plugin failed deterministically; its native twin decided this epoch.
+/// A plugin failed deterministically; its native fallback decided this epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFallback {
     /// `None` for the conflict rule, else the validator of this level.
     pub level: Option<Isolation>,
-    /// What happened, for people.
+    /// What happened, in words.
     pub fault: alloc::string::String,
 }
 
@@ -142,7 +142,7 @@ pub struct EpochOutcome {
     pub order: Vec<TxnIx>,
     /// Log positions, in serial order of the transactions and ascending store within one; dense per store.
     pub lsns: Vec<StoreLsn>,
-    /// One per given verdict, all batches in order: the id's stored verdict (its own, or an earlier one).
+    /// One per early abort, all batches in order: the id's stored verdict (its own, or an earlier one).
     pub early_aborts: Vec<VerdictAt>,
     /// One per fence, all batches in order.
     pub fences: Vec<FenceResult>,

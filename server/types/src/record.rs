@@ -50,7 +50,7 @@ pub struct RecordBatch {
 }
 
 impl RecordBatch {
-    /// Returns where the rows of record `record` (an index, not an LSN) lie.
+    /// Returns where the rows of record `record` (an index, not an LSN) are.
     #[must_use]
     pub fn writes_of(&self, record: usize) -> Indices<usize> {
         let start = if record == 0 { 0 } else { self.records[record - 1].writes_end as usize };

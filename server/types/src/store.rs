@@ -4,14 +4,14 @@ use alloc::string::String;
 
 use crate::ids::{NamespaceId, StoreId};
 
-/// Who knows whether a row exists.
+/// What decides whether a row exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Existence {
     /// The version map keeps the newest version of every live row.
     #[default]
     Tracked = 0,
-    /// The engine's read set says so for rows without history above the floor.
+    /// The engine's read set decides for rows without history above the floor. Nothing is added to rows there.
     Declared = 1,
 }
 
@@ -24,9 +24,9 @@ pub struct StoreSpec {
     pub namespace: NamespaceId,
     /// Name, unique in its namespace.
     pub name: String,
-    /// Who knows whether a row exists.
+    /// What decides whether a row exists.
     pub existence: Existence,
-    /// The engine reads a snapshot itself, so rule (i) of the snapshot level is skipped.
+    /// The engine keeps versions and reads its snapshot exactly, so its reads at the snapshot level are not dated here.
     pub multi_version: bool,
     /// The adaptor moves its watermark in the storage's transaction, so `add` is exactly-once.
     pub transactional: bool,

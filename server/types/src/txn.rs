@@ -134,7 +134,7 @@ pub struct Range {
     pub store: StoreId,
     /// First key, in the key arena.
     pub start: Span,
-    /// Key behind the last one, in the key arena; an empty end means "to the end of the store".
+    /// Key after the last one, in the key arena; an empty end means "to the end of the store".
     pub end: Span,
 }
 
@@ -160,7 +160,7 @@ pub struct Write {
 pub struct TxnRequest {
     /// Idempotency key.
     pub id: TxnId,
-    /// Tells a retry from another body under the same id.
+    /// Distinguishes a retry from another body under the same id.
     pub body_hash: BodyHash,
     /// Tenant.
     pub namespace: NamespaceId,
@@ -189,7 +189,7 @@ pub struct TxnRequest {
 }
 
 impl TxnRequest {
-    /// Tells whether the transaction writes nothing, so that it is judged at once and never stored.
+    /// Returns whether the transaction writes nothing, so that it is judged at once and never stored.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.writes.is_empty()

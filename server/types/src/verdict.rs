@@ -20,9 +20,9 @@ pub enum Reason {
     RowMissing,
     /// An add to a row whose value is not an integer.
     NotANumber,
-    /// The snapshot lies below the floor: the history to judge it is gone.
+    /// The snapshot is below the floor: the history to judge it is gone.
     SnapshotTooOld,
-    /// The snapshot lies above everything that is complete: it cannot have been read.
+    /// The snapshot is above everything that is complete: it cannot have been read.
     SnapshotFromTheFuture,
     /// The transaction fits neither before nor after the serializable transactions of its epoch that committed. (A
     /// cleverer order might have room: the search for one ends at the queue's two ends.)
@@ -33,7 +33,7 @@ pub enum Reason {
     Deadlock,
     /// The client gave up.
     ClientAbort,
-    /// A fence says that the id can never commit.
+    /// A fence settled that the id can never commit.
     Fenced,
     /// The stores that keep versions themselves were read at snapshots that are not one state of the database.
     SnapshotsDiffer,
@@ -81,7 +81,7 @@ impl Reason {
         }
     }
 
-    /// Tells whether the same work, done again on fresh reads, may commit.
+    /// Returns whether the same work, done again on fresh reads, may commit.
     #[must_use]
     pub fn is_retryable(self) -> bool {
         !matches!(self, Reason::ClientAbort | Reason::Fenced | Reason::NotANumber | Reason::AddOverflow)
@@ -97,7 +97,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Which station defeated the transaction. The numbers are part of the log format.
+/// Which stage defeated the transaction. The numbers are part of the log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Stage {
@@ -157,8 +157,8 @@ pub struct Conflict {
     pub read_version: Option<Version>,
     /// Version that is there now; `None` if the row is absent or the winner is of the same epoch.
     pub current_version: Option<Version>,
-    /// The winner: always if it is of the same epoch, else as long as its epoch is in memory. Never for a range that had
-    /// changed before the epoch.
+    /// The winner: always if it is of the same epoch, else as long as its epoch is in memory. Never for a range that
+    /// had changed before the epoch.
     pub by_txn: Option<TxnId>,
     /// Where it was found.
     pub stage: Stage,

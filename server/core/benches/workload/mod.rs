@@ -73,7 +73,7 @@ struct Popularity {
     /// Bounds of the uniform numbers that are drawn.
     from: f64,
     until: f64,
-    /// A number that lies nearer to its rank than this is never rejected.
+    /// A number that is nearer to its rank than this is never rejected.
     accepted: f64,
 }
 
@@ -128,7 +128,7 @@ pub struct Bench {
     txns: u64,
 }
 
-/// The native twins of the default policies.
+/// The native fallbacks of the default policies.
 pub fn native_policies() -> Policies<'static> {
     Policies {
         rule: &NativeRule::FirstWriterWins,
@@ -242,7 +242,7 @@ impl Bench {
     }
 }
 
-/// The part that is measured, under a name that a profiler can be told.
+/// The part that is measured, under a name that a profiler can find.
 #[inline(never)]
 fn decided(resolver: &mut Resolver, input: &EpochInput, policies: &Policies<'_>) -> EpochOutcome {
     black_box(resolver.resolve(input, policies, &Inline))

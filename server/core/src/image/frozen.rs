@@ -1,9 +1,9 @@
-//! The state behind one epoch, held still while later epochs are resolved: what images are made of.
+//! The state after one epoch, held still while later epochs are resolved: what images are made of.
 //!
-//! [`Resolver::begin_image`] shares what never changes again (history and window of closed epochs) or is copied when it does (sums), copies what is small,
-//! and notes which rows and ids are still to be copied. [`Resolver::step_image`] copies a slice of those, between two
-//! epochs; whatever an epoch changes before its slice comes is kept as it was. So no single step takes longer than a
-//! segment of the version map, however large the state is.
+//! [`Resolver::begin_image`] shares what never changes again (history and window of closed epochs) or is copied when it
+//! does (sums), copies what is small, and notes which rows and ids are still to be copied. [`Resolver::step_image`]
+//! copies a slice of those, between two epochs; whatever an epoch changes before its slice comes is kept as it was. So
+//! no single step takes longer than a segment of the version map, however large the state is.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ use crate::state::map::Entry;
 use crate::state::sums::RowSums;
 use crate::state::window::RangeWindow;
 
-/// Replicated state behind an epoch. Independent of the resolver: it may be made an image on any thread.
+/// Replicated state after an epoch. Independent of the resolver: it may be made an image on any thread.
 #[derive(Debug, Default)]
 pub struct Frozen {
     pub(crate) epoch: Epoch,
@@ -44,8 +44,8 @@ impl Frozen {
 }
 
 impl Resolver {
-    /// Begins to take an image of the state as it is now; [`Resolver::step_image`] goes on. One that was under way is
-    /// given up.
+    /// Begins to take an image of the state as it is now; [`Resolver::step_image`] continues. One that is under way is
+    /// abandoned.
     pub fn begin_image(&mut self) {
         let upto = self.last;
         self.shards.iter_mut().for_each(|shard| shard.state.map.begin_copy(upto));

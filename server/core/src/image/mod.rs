@@ -102,7 +102,7 @@ impl Frozen {
 }
 
 impl Resolver {
-    /// Returns the replicated state behind the last epoch.
+    /// Returns the replicated state after the last epoch.
     #[must_use]
     pub fn image(&self) -> StateImage {
         let rows = self.shards.iter().map(|s| s.state.map.entries().copied().collect()).collect();

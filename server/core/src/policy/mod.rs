@@ -2,7 +2,7 @@
 //!
 //! A policy is a pure function of its columns. The resolver calls it once per epoch (a validator once per level
 //! and shard), hands it only what it can affect, and never trusts its answer further than its shape: a wrong
-//! length or a fault makes the whole epoch fall back to the native twin in [`crate::policy::native`], on every replica.
+//! length or a fault makes the whole epoch fall back to the native one in [`crate::policy::native`], on every replica.
 
 pub mod native;
 
@@ -60,8 +60,8 @@ pub mod write_flag {
     pub const EXISTS: u8 = 1;
     /// The row is in the transaction's own read set.
     pub const WAS_READ: u8 = 2;
-    /// That read is still current; at the snapshot level, if it saw no row, also that nobody wrote and deleted the row
-    /// since the moment at which all reads hold. Meaningless without `WAS_READ`.
+    /// That read is still current; at the snapshot level, if it saw no row, also that the row was not written and
+    /// deleted since the moment at which all reads hold. Meaningless without `WAS_READ`.
     pub const READ_CURRENT: u8 = 4;
     /// The row changed after the transaction's snapshot of its store (with no snapshot: never).
     pub const CHANGED_SINCE_SNAPSHOT: u8 = 8;
@@ -106,8 +106,8 @@ pub struct ValidatorColumns {
     /// Last epoch at which every row read was current; `u64::MAX` while all still are, and at every level but
     /// snapshot. Length `n`.
     pub current_until: Vec<u64>,
-    /// 1 if a store of the transaction keeps versions itself, so that all its reads must hold at `snapshot` exactly (its
-    /// reads of such stores are left out of `current_from` and `current_until`), else 0.
+    /// 1 if a store of the transaction keeps versions itself, so that all its reads must hold at `snapshot` exactly
+    /// (its reads of such stores are left out of `current_from` and `current_until`), else 0.
     pub multi_version: Vec<u8>,
     /// Reads of this shard.
     pub reads: ReadColumns,
@@ -124,7 +124,7 @@ impl ValidatorColumns {
         self.reads.ends.len()
     }
 
-    /// Tells whether there is no transaction.
+    /// Returns whether there is no transaction.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -153,7 +153,7 @@ pub struct Ranks {
     pub lo: Vec<u64>,
 }
 
-/// A deterministic failure of a policy: the same on every replica. (Host trouble is no fault: the host stops.)
+/// A deterministic failure of a policy: the same on every replica. (A failure of the host is no fault: the host stops.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFault(pub String);
 
@@ -168,17 +168,17 @@ pub trait Validator: Sync {
     /// Judges every transaction of `columns`.
     ///
     /// # Errors
-    /// A deterministic fault; the epoch then falls back to the native twin.
+    /// A deterministic fault; the epoch then falls back to the native one.
     fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault>;
 }
 
-/// Orders transactions that contend for rows: each by its own columns and the epoch's constants alone, whoever else
+/// Orders transactions that contend for rows: each by its own columns and the epoch's constants alone, whatever else
 /// is in the batch (subset-invariance).
 pub trait ConflictRule: Sync {
     /// Ranks every transaction of `columns`.
     ///
     /// # Errors
-    /// A deterministic fault; the epoch then falls back to the native twin.
+    /// A deterministic fault; the epoch then falls back to the native one.
     fn rank(&self, columns: &TxnColumns) -> Result<Ranks, PolicyFault>;
 }
 
@@ -194,9 +194,9 @@ pub struct Policies<'a> {
 }
 
 impl Policies<'_> {
-    /// Returns the groups of columns that each level's validator needs, or the twin that would stand in for it.
+    /// Returns the groups of columns that each level's validator needs, or the native fallback that would replace it.
     pub(crate) fn needs(&self) -> [u8; 4] {
-        let twin = crate::policy::native::NativeValidator;
-        Isolation::ALL.map(|level| self.validator.needs(level) | twin.needs(level))
+        let fallback = crate::policy::native::NativeValidator;
+        Isolation::ALL.map(|level| self.validator.needs(level) | fallback.needs(level))
     }
 }

@@ -1,4 +1,4 @@
-//! Native twins of the built-in rules and validators: fallback after a plugin's fault, yardstick of its cost.
+//! The built-in rules and validators in native code: fallback after a plugin's fault, and baseline of its cost.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -44,7 +44,7 @@ impl ConflictRule for NativeRule {
 }
 
 impl NativeRule {
-    /// Returns the twin of a built-in by its module's name and, for `fair-rotation`, its number of turns.
+    /// Returns the native form of a built-in by its module's name and, for `fair-rotation`, its number of turns.
     ///
     /// # Errors
     /// If there is no built-in rule of that name.

@@ -1,4 +1,4 @@
-//! How an operation takes part in its row, and which committed accesses stand in its way.
+//! How an operation takes part in its row, and which committed accesses conflict with it.
 
 use tribunal_types::WriteKind;
 
@@ -59,7 +59,7 @@ pub(crate) fn of_write(kind: WriteKind, exists: bool, was_read: bool) -> u8 {
 }
 
 /// Access classes by kind, then by whether the row exists and whether it was read, a bit each: what a
-/// branch cannot foretell is cheaper looked up.
+/// branch would mispredict is cheaper to look up.
 static CLASSES: [[u8; 4]; WriteKind::ALL.len()] = {
     let mut classes = [[0; 4]; WriteKind::ALL.len()];
     let mut kind = 0;
@@ -88,8 +88,8 @@ const fn classes_of(kind: WriteKind, exists: bool, was_read: bool) -> u8 {
     }
 }
 
-/// Masks over [`held`] that follow from an access' classes. Merging looks them up: it asks for every part of a contended
-/// transaction.
+/// Masks over [`held`] that follow from an access' classes. Merging looks them up: it asks for every part of a
+/// contended transaction.
 #[derive(Clone, Copy)]
 struct Masks {
     write_write: u16,

@@ -173,8 +173,8 @@ fn put(map: &mut VersionMap, sums: &mut RowSums, past: &mut OpenRun<'_>, slot: u
     }
 }
 
-/// Notes what is known of the row's value after a write, where that is more than that it is small. `before` are the row's
-/// flags so far.
+/// Notes what is known of the row's value after a write, where that is more than that it is small. `before` are the
+/// row's flags so far.
 #[cold]
 fn sum(sums: &mut RowSums, change: Change<'_>, before: u8) {
     let row = change.write.row;
@@ -188,7 +188,7 @@ fn sum(sums: &mut RowSums, change: Change<'_>, before: u8) {
     }
 }
 
-/// Adds rows that nobody knows yet, and returns how many.
+/// Adds rows that are not known yet, and returns how many.
 fn import(shard: &mut Shard, changes: Changes<'_>) -> u64 {
     let mut imported = 0;
     for row in changes.input.batches.iter().flat_map(|batch| &batch.imports) {
@@ -211,7 +211,7 @@ pub(crate) fn arena_bytes(changes: Changes<'_>) -> u64 {
     batches.filter(|(batch, base)| committed(base.txn, batch)).map(|(batch, _)| batch.keys.len() as u64).sum()
 }
 
-/// Drops what lies at or below the floor.
+/// Drops what is at or below the floor.
 pub(crate) fn drop_below(shard: &mut Shard, floor: Epoch) {
     let ShardState { map, history, window, sums } = &mut shard.state;
     window.drop_below(floor);

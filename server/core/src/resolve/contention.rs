@@ -19,8 +19,9 @@ impl Part {
     pub(crate) const NO: Part = Part { row: NONE, op: 0, class: 0 };
 }
 
-/// Who of the committed holds a contended row: the last that replaced the value, added to it, changed existence or kind,
-/// or relies on it at serializable. Apart from what is held, which every access is checked against.
+/// The committed transactions that hold a contended row: the last that replaced the value, added to it, changed
+/// existence or the base of adds, or relies on it in its place of the order. Apart from what is held, which every
+/// access is checked against.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holders {
     pub(crate) writer: u32,
@@ -29,13 +30,13 @@ pub(crate) struct Holders {
     pub(crate) reader: u32,
 }
 
-pub(crate) const NOBODY: Holders = Holders { writer: NONE, adder: NONE, changer: NONE, reader: NONE };
+pub(crate) const NO_HOLDERS: Holders = Holders { writer: NONE, adder: NONE, changer: NONE, reader: NONE };
 
-/// Who takes part in a row that may be contended.
+/// Participants of a row that may be contended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VoteRow {
-    /// Some participant.
-    who: u32,
+    /// One of the participants.
+    participant: u32,
     /// Access classes of all participants.
     access: u8,
     /// More than one transaction takes part.
@@ -43,12 +44,12 @@ pub(crate) struct VoteRow {
 }
 
 impl VoteRow {
-    pub(crate) const UNTOUCHED: VoteRow = VoteRow { who: NONE, access: 0, shared: false };
+    pub(crate) const UNTOUCHED: VoteRow = VoteRow { participant: NONE, access: 0, shared: false };
 
     #[inline(always)]
     pub(crate) fn take_part(&mut self, t: u32, class: u8) {
-        self.shared |= self.who != t && self.who != NONE;
-        self.who = t;
+        self.shared |= self.participant != t && self.participant != NONE;
+        self.participant = t;
         self.access |= class;
     }
 

@@ -32,7 +32,7 @@ fn pretend(resolver: &Resolver, txn: &TxnRequest) -> EpochInput {
 
 impl Resolver {
     /// Judges a transaction by its level on the last complete epoch: the verdict of a read-only commit, and whether
-    /// one that writes would pass if it met nobody. Nothing is stored, and the id plays no part.
+    /// one that writes would commit alone. Nothing is stored, and the id plays no part.
     #[must_use]
     pub fn dry_run(&self, txn: &TxnRequest, policies: &Policies<'_>) -> Verdict {
         let input = pretend(self, txn);
@@ -112,7 +112,7 @@ impl Resolver {
         }
     }
 
-    /// Tells whether the map knows a newer state than the version read.
+    /// Returns whether the map knows a newer state than the version read.
     fn is_superseded(&self, row: tribunal_types::RowKey, seen: Option<Version>) -> bool {
         let newest = self.entry(row).map_or(0, |entry| entry.version);
         seen.is_some_and(|seen| seen.bits() < newest)

@@ -10,7 +10,7 @@ use tribunal_types::{RowKey, Version, limits};
 use crate::resolve::shard_place::ShardPlace;
 use crate::state::map::{Entry, NO_SLOT, VersionMap, row_flag};
 
-/// "Not of this shard", "nobody", "not contended".
+/// "Not of this shard", "no transaction", "not contended".
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A row touched in this epoch: 32 bytes.
@@ -35,12 +35,12 @@ mod touch {
     pub(super) const SHARED: u32 = 16;
     pub(super) const BITS: u32 = 5;
     /// Above all transactions.
-    pub(super) const NOBODY: u32 = u32::MAX << BITS;
+    pub(super) const NO_TXN: u32 = u32::MAX << BITS;
 }
 
 impl EpochRow {
     const UNNAMED: EpochRow =
-        EpochRow { entry: Entry { hi: 0, lo_flags: 0, version: 0 }, slot: NO_SLOT, toucher: touch::NOBODY };
+        EpochRow { entry: Entry { hi: 0, lo_flags: 0, version: 0 }, slot: NO_SLOT, toucher: touch::NO_TXN };
 
     /// The row is known and not deleted.
     #[inline(always)]
@@ -103,15 +103,15 @@ impl EpochRow {
         self.toucher = self.touched_by(t) | touch::WRITTEN;
     }
 
-    /// Transactions touch rows in their order, and "nobody" is above all of them.
+    /// Transactions touch rows in their order, and [`touch::NO_TXN`] is above all of them.
     #[inline(always)]
     fn touched_by(&self, t: u32) -> u32 {
         let by_other = u32::from(self.toucher >> touch::BITS < t);
         t << touch::BITS | self.toucher & (touch::WRITTEN | touch::SHARED) | (by_other * touch::SHARED)
     }
 
-    /// Tells whether a transaction writes the row and another one touches it, at any level, live in the end or not: no
-    /// other row can be contended.
+    /// Returns whether a transaction writes the row and another one touches it, at any level, whatever becomes of them:
+    /// no other row can be contended.
     #[inline(always)]
     pub(crate) fn may_be_contended(&self) -> bool {
         const BOTH: u32 = touch::WRITTEN | touch::SHARED;
@@ -157,7 +157,7 @@ const TAGS_LOOKAHEAD: usize = 48;
 pub(crate) struct EpochRows {
     /// The position in `rows`, counted from 1, below bits of the key; at most half full.
     index: Vec<u32>,
-    /// In the order in which they were named; what lies behind the `named` ones means nothing.
+    /// In the order in which they were named; entries from `named` on mean nothing.
     pub(crate) rows: Vec<EpochRow>,
     named: usize,
     /// Rows that are looked up in the map, and those whose slots and tags are being loaded.
@@ -207,7 +207,7 @@ impl EpochRows {
         self.named = named;
     }
 
-    /// Asks the map for all rows before position `end` that were not looked up yet, and loads what lies behind.
+    /// Asks the map for all rows before position `end` that were not looked up yet, and loads what follows.
     ///
     /// Loops that do nothing else: then the processor works on several rows at a time.
     pub(crate) fn look_up(&mut self, map: &VersionMap, end: usize) {
@@ -264,7 +264,7 @@ fn word_of(key: RowKey, position: usize, mask: usize) -> u32 {
     (key.lo >> 8) as u32 & !mask as u32 | (position as u32 + 1)
 }
 
-/// Returns the row's position; a new row comes behind the `named` ones.
+/// Returns the row's position; a new row comes after the `named` ones.
 #[inline(always)]
 fn position_of(index: &mut [u32], rows: &mut [EpochRow], named: &mut usize, key: RowKey) -> u32 {
     let mask = index.len() - 1;

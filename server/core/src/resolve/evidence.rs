@@ -7,7 +7,7 @@ use tribunal_types::{Batch, Epoch, RowKey, Version, WriteKind};
 use crate::policy::{PolicyFault, Validation, ValidatorColumns, group};
 use crate::state::history::{Before, History, RowState};
 
-/// Epochs at whose ends something was so: `from..=until`, empty if `from > until`.
+/// Epochs at whose ends something held: `from..=until`, empty if `from > until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interval {
     pub(crate) from: u64,
@@ -31,8 +31,8 @@ pub(crate) struct Absences {
     pub(crate) intervals: Vec<Interval>,
 }
 
-/// A row that a transaction read as absent and writes, and that was deleted above the floor: what it read must have held
-/// after that deletion.
+/// A row that a transaction read as absent and writes, and that was deleted above the floor: what it read must have
+/// held after that deletion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnAbsence {
     pub(crate) txn: u32,
@@ -60,7 +60,7 @@ pub(crate) struct LevelEvidence {
 
 impl LevelEvidence {
     /// Empties the columns and makes room for as many operations; until [`LevelEvidence::close`], those of operations
-    /// have that length, whatever lies there. Their memory is kept. Groups that nobody needs stay empty.
+    /// have that length, with stale contents. Their memory is kept. Groups that are not needed stay empty.
     pub(crate) fn open(&mut self, epoch: Epoch, reads: usize, writes: usize, needs: u8) {
         self.needs = needs;
         let writes = if self.fills_writes() { writes } else { 0 };
@@ -84,7 +84,7 @@ impl LevelEvidence {
         self.answer = None;
     }
 
-    /// Tells whether evidence about writes is wanted.
+    /// Returns whether evidence about writes is wanted.
     #[inline(always)]
     pub(crate) fn fills_writes(&self) -> bool {
         self.needs & group::WRITES != 0
@@ -166,7 +166,7 @@ pub(crate) struct RowNow {
     pub(crate) key: RowKey,
     /// The newest state; `None` if the map does not know the row.
     pub(crate) state: Option<RowState>,
-    /// Without history, the engine's word counts.
+    /// Without history, the engine's read set decides.
     pub(crate) declared: bool,
 }
 
@@ -196,7 +196,7 @@ impl Past<'_> {
             until = state.version.epoch().0.saturating_sub(1);
             match self.history.before(row.key, state.version, self.floor) {
                 Before::State(before) => state = before,
-                // The engine's word counts up to the first write that the history knows.
+                // The engine's read set decides up to the first write that the history knows.
                 Before::Absent if row.declared && seen.epoch() <= self.floor => {
                     return Interval { from: seen.epoch().0, until };
                 }

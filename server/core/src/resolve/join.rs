@@ -1,5 +1,5 @@
 //! Join: looks every read, write and range up, and fills the columns that validators judge. Existence is checked
-//! here, by the host, for every level. Reads the state behind the previous epoch only.
+//! here, by the host, for every level. Reads the state after the previous epoch only.
 
 use alloc::vec::Vec;
 
@@ -40,7 +40,7 @@ pub(crate) fn join(place: ShardPlace, state: &ShardState, scratch: &mut ShardScr
         let mut start = Starts::default();
         let mut named = name(place, scratch, (batch, *base), start, batch.txns.chunks(CHUNK).next());
         for (n, chunk) in batch.txns.chunks(CHUNK).enumerate() {
-            // The rows behind this chunk's are named first: they are loaded while these are looked up.
+            // The next chunk's rows are named first, so that they are loaded while these are looked up.
             let rows = scratch.rows.named();
             named = name(place, scratch, (batch, *base), named, batch.txns.chunks(CHUNK).nth(n + 1));
             scratch.rows.look_up(&state.map, rows);
@@ -246,8 +246,8 @@ impl OneTxn<'_> {
         }
     }
 
-    /// Why a row cannot be added to, although it exists: its value is no integer, or too far from zero already. A declared
-    /// store's values are not known here, so nothing is added there.
+    /// Why a row cannot be added to, although it exists: its value is no integer, or too far from zero already. A
+    /// declared store's values are not known here, so nothing is added there.
     fn forbidden_add(&self, write: &Write, row: &EpochRow, state: &ShardState, view: EpochView<'_>) -> Option<Reason> {
         if !row.is_live() || !row.is_integer() || view.stores.is_declared(write.store) {
             return Some(Reason::NotANumber);
@@ -308,13 +308,13 @@ fn unknown_latest(read: &Read, view: EpochView<'_>) -> u64 {
     }
 }
 
-/// Tells whether the written row exists before the epoch.
+/// Returns whether the written row exists before the epoch.
 #[inline(always)]
 fn exists(write: &Write, row: &EpochRow, own: OwnRead, view: EpochView<'_>) -> bool {
     if row.is_known() { row.is_live() } else { exists_unknown(write, own, view) }
 }
 
-/// In a declared store, the engine's word tells whether a row exists that the map does not know.
+/// In a declared store, the engine's read set decides whether a row exists that the map does not know.
 fn exists_unknown(write: &Write, own: OwnRead, view: EpochView<'_>) -> bool {
     let claimed =
         if own.was_read() { own.is_present() } else { !matches!(write.kind, WriteKind::Insert | WriteKind::Put) };
@@ -324,7 +324,7 @@ fn exists_unknown(write: &Write, own: OwnRead, view: EpochView<'_>) -> bool {
 /// Why a write cannot be done on the state before the epoch.
 #[inline(always)]
 fn forbidden(kind: WriteKind, exists: bool) -> Option<Reason> {
-    /// Kinds of which a row must exist, or must not, a bit each: what a branch cannot foretell is cheaper looked up.
+    /// Kinds of which a row must exist, or must not, a bit each: cheaper to look up than a branch that mispredicts.
     const NEED_ROW: u32 = 1 << WriteKind::Update as u32 | 1 << WriteKind::Delete as u32 | 1 << WriteKind::Add as u32;
     const NEED_NONE: u32 = 1 << WriteKind::Insert as u32;
     let (failing, reason) = if exists { (NEED_NONE, Reason::RowExists) } else { (NEED_ROW, Reason::RowMissing) };

@@ -1,26 +1,26 @@
-//! Merge: ranks the contended transactions, and walks them in the order (rank, CSN) building the epoch's serial order as a
-//! double-ended queue. No transaction loses to a loser: only committed ones are in the way of others.
+//! Merge: ranks the contended transactions, and walks them in the order (rank, CSN) building the epoch's serial order
+//! as a double-ended queue. No transaction loses to a loser: only committed ones are in the way of others.
 //!
 //! # Why the queue is a serial order
-//! Transactions at repeatable read and serializable are *ordered*. What they rely on are rows read, the existence of rows,
-//! the values that they add to, and at serializable also ranges. Write `S` for the state before the epoch, which is what
-//! every transaction read, and let the queue be `q1 .. qn`. Claim, kept by every step: executing the queue one by one from
-//! `S`, every ordered transaction finds just before its turn what it relies on as it was in `S`.
-//! * *T joins the back.* The others' turns are as before. T has no `RAW`, so nothing that it relies on is written or changed
-//!   by any of the queue: just before its turn it still is as in `S`.
+//! Transactions at repeatable read and serializable are *ordered*. What they rely on are rows read, the existence of
+//! rows, the values that they add to, and at serializable also ranges. Write `S` for the state before the epoch, which
+//! is what every transaction read, and let the queue be `q1 .. qn`. Claim, kept by every step: executing the queue one
+//! by one from `S`, every ordered transaction finds just before its turn what it relies on as it was in `S`.
+//! * *T joins the back.* The others' turns are as before. T has no `RAW`, so nothing that it relies on is written or
+//!   changed by any of the queue: just before its turn it still is as in `S`.
 //! * *T joins the front.* T's turn is on `S` itself. Any other ordered one finds `S` with T's writes below it; T has no
 //!   `WAR`, so nothing that an ordered one relies on is among them.
-//! * *T is not ordered.* It joins the back, and the first half of the first case applies to the others. T itself is promised
-//!   no place in a serial order, only its snapshot, and that no other transaction of the epoch overwrites what it writes:
-//!   `WW` with *any* committed one aborts it, and later an ordered one that writes a row of it.
+//! * *T is not ordered.* It joins the back, and the first half of the first case applies to the others. T itself is
+//!   promised no place in a serial order, only its snapshot, and that no other transaction of the epoch overwrites what
+//!   it writes: `WW` with *any* committed one aborts it, and later an ordered one that writes a row of it.
 //! * *Writes meet.* Only ordered ones share a written row (adds apart, which commute), and the queue decides the final
-//!   value: versions rise along it, so map, log and storage agree on the last writer. One that relies on the overwritten
-//!   value has a `RAW` or `WAR` with the writer, and is covered above.
-//! * *Adds.* An add relies on the value in `S` not being replaced before its turn, so all adds of a row come before whatever
-//!   replaces it, and each adds to the value in `S` and to other adds. How much room there is for them is counted for what is
-//!   added and what is taken away apart: it does not depend on their order.
-//! * *The uncontended* share no row or range with a writer of the epoch, or write what no other transaction touches: they fit
-//!   anywhere, so all of them are in the middle, in one position.
+//!   value: versions rise along it, so map, log and storage agree on the last writer. One that relies on the
+//!   overwritten value has a `RAW` or `WAR` with the writer, and is covered above.
+//! * *Adds.* An add relies on the value in `S` not being replaced before its turn, so all adds of a row come before
+//!   whatever replaces it, and each adds to the value in `S` and to other adds. How much room there is for them is
+//!   counted for what is added and what is taken away apart: it does not depend on their order.
+//! * *The uncontended* share no row or range with a writer of the epoch, or write what no other transaction touches:
+//!   they fit anywhere, so all of them are in the middle, in one position.
 //!
 //! And since the last turn ends in the state that apply stores, the epoch is equivalent to its queue.
 
@@ -247,7 +247,7 @@ fn parts_of(scratch: &ShardScratch, t: u32) -> &[Part] {
     &scratch.parts[start as usize..scratch.part_ends[t as usize] as usize]
 }
 
-/// Notes what a committed transaction holds. Without branches: which of its parts hold what cannot be foretold.
+/// Notes what a committed transaction holds. Without branches, which would mispredict.
 fn commit(scratch: &mut ShardScratch, t: u32, ordered: bool) {
     let start = if t == 0 { 0 } else { scratch.part_ends[t as usize - 1] };
     for part in &scratch.parts[start as usize..scratch.part_ends[t as usize] as usize] {

@@ -1,7 +1,7 @@
 //! Ranges of serializable transactions against the writes of their own epoch, in one shard.
 //!
 //! The epoch's live writes are sorted by key; a range is then an interval of positions. While the merge walks, a bit
-//! set tells whether a committed write lies in an interval, and painted positions tell whether a committed range
+//! set shows whether a committed write is in an interval, and painted positions show whether a committed range
 //! covers a write: a few steps each, however many ranges there are.
 
 use alloc::vec::Vec;
@@ -34,7 +34,7 @@ struct WriteVote {
     position: u32,
 }
 
-/// A committed write that lies in a range.
+/// A committed write within a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RangeHit {
     /// Index of the range within its transaction.
@@ -124,7 +124,7 @@ impl RangeVotes {
             return;
         }
         let positions = self.owners.len();
-        // Behind the run of writes of one owner that each position is in.
+        // The end of the run of one owner's writes that each position is in.
         let mut run_end = alloc::vec![positions as u32; positions];
         for at in (0..positions.saturating_sub(1)).rev() {
             run_end[at] = if self.owners[at] == self.owners[at + 1] { run_end[at + 1] } else { at as u32 + 1 };
@@ -172,7 +172,8 @@ impl RangeVotes {
         })
     }
 
-    /// `WAR`: returns the first of the transaction's writes that lies in a range of a committed one, and whose.
+    /// `WAR`: returns the first of the transaction's writes within a range of a committed transaction, and that
+    /// transaction.
     pub(crate) fn write_after_read(&self, t: u32) -> Option<(u32, u32)> {
         self.writes_of(t).iter().find_map(|write| {
             let painter = self.painter[write.position as usize];
@@ -321,7 +322,7 @@ mod tests {
     fn a_range_is_contended_only_by_others() {
         let mut contended = [false; 3];
         votes().mark_contended(&mut contended);
-        assert_eq!(contended, [true, true, false], "0 writes into the range of 1; 2 meets nobody");
+        assert_eq!(contended, [true, true, false], "0 writes into the range of 1; 2 is alone");
     }
 
     #[test]

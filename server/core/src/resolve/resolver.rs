@@ -1,4 +1,4 @@
-//! The resolver: a pure function of (state behind the previous epoch, the epoch's input), in stations that each live
+//! The resolver: a pure function of (state after the previous epoch, the epoch's input), in stages that each have
 //! in a file of their own: identity, join, validate, vote, merge, apply.
 //!
 //! No I/O, no clock, no thread: shards are reached through a [`ShardExecutor`], policies through [`Policies`]. The
@@ -38,7 +38,7 @@ pub struct ResolverConfig {
     pub window_bytes_max: usize,
     /// Age at which history is dropped, milliseconds of `epoch_time`.
     pub floor_age_ms: u64,
-    /// How far an id's time may lie from `epoch_time`, milliseconds.
+    /// How far an id's time may be from `epoch_time`, milliseconds.
     pub id_window_ms: u64,
     /// Bytes of the id table above which its oldest second is dropped.
     pub status_bytes_max: usize,
@@ -59,7 +59,7 @@ impl Default for ResolverConfig {
     }
 }
 
-/// Sizes, for people.
+/// Sizes, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResolverStats {
     /// Rows in the version map, tombstones included.
@@ -141,7 +141,7 @@ impl Resolver {
     /// Resolves the next epoch: decides every item of its input, and brings what was decided into the state.
     ///
     /// # Panics
-    /// If the epoch does not lie behind the last one.
+    /// If the epoch is not after the last one.
     pub fn resolve(&mut self, input: &EpochInput, policies: &Policies<'_>, exec: &dyn ShardExecutor) -> EpochOutcome {
         assert!(input.epoch > self.last, "epoch {} is resolved after {}", input.epoch, self.last);
         let mut scratch = core::mem::take(&mut self.scratch);
@@ -159,10 +159,10 @@ impl Resolver {
         outcome
     }
 
-    /// Brings a recorded outcome into the state. What was recorded is right, whatever today's policies would say.
+    /// Brings a recorded outcome into the state. What was recorded is right, whatever today's policies would decide.
     ///
     /// # Panics
-    /// If the epoch does not lie behind the last one, or the record is of another input.
+    /// If the epoch is not after the last one, or the record is of another input.
     pub fn replay(&mut self, input: &EpochInput, recorded: &EpochOutcome, exec: &dyn ShardExecutor) {
         assert!(input.epoch > self.last, "epoch {} is replayed after {}", input.epoch, self.last);
         assert_eq!(input.txn_count(), recorded.decisions.len(), "the record of epoch {} is of its input", input.epoch);
@@ -225,7 +225,7 @@ impl Resolver {
         self.identify_early_aborts(input, txns.txns, outcome);
     }
 
-    /// Early aborts, then fences: both behind the epoch's transactions.
+    /// Early aborts, then fences: both after the epoch's transactions.
     fn identify_early_aborts(&mut self, input: &EpochInput, txns: usize, outcome: &mut EpochOutcome) {
         let limits = self.id_limits();
         let outside = |ids: &IdTable, id: TxnId| ids.is_outside(id, input.epoch_time_ms, &limits);
@@ -256,7 +256,7 @@ impl Resolver {
         }
     }
 
-    /// Files the ids that a recorded epoch decided.
+    /// Adds the ids that a recorded epoch decided to the id table.
     fn note_ids(&mut self, input: &EpochInput, recorded: &EpochOutcome) {
         let limits = self.id_limits();
         let epoch = input.epoch;
@@ -472,7 +472,7 @@ impl Resolver {
         Version::from_bits(entry.version)
     }
 
-    /// Only probes the version map, the yardstick of the benchmarks: returns the sum of the rows' versions.
+    /// Only probes the version map, as a baseline for benchmarks: returns the sum of the rows' versions.
     #[doc(hidden)]
     #[must_use]
     pub fn probe(&self, rows: &[RowKey]) -> u64 {
@@ -493,7 +493,7 @@ impl Resolver {
         sum
     }
 
-    /// Tells what the id table knows of an id.
+    /// Returns what the id table knows of an id.
     #[must_use]
     pub fn known(&self, namespace: NamespaceId, id: TxnId) -> Known {
         match self.ids.find(&ScopedId { namespace, id }) {
@@ -533,7 +533,7 @@ impl Resolver {
         self.digest
     }
 
-    /// Returns sizes, for people.
+    /// Returns sizes, for metrics.
     #[must_use]
     pub fn stats(&self) -> ResolverStats {
         let sum = |of: &dyn Fn(&Shard) -> usize| self.shards.iter().map(|s| of(s) as u64).sum();

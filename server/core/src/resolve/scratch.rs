@@ -35,8 +35,8 @@ pub(crate) struct ShardScratch {
     pub(crate) own_absences: Vec<OwnAbsence>,
     /// Some live transaction adds to a row.
     pub(crate) adds: bool,
-    /// How much may still be added to a row beside what the merge's winners add, by the row's number; `None` until an add
-    /// asks.
+    /// How much may still be added to a row beside what the merge's winners add, by the row's number; `None` until an
+    /// add asks.
     pub(crate) headrooms: Vec<Option<Headroom>>,
     /// Number of the row among those that may be contended, by position in `rows`; `NONE` if it cannot be.
     pub(crate) numbers: Vec<u32>,
@@ -46,7 +46,7 @@ pub(crate) struct ShardScratch {
     pub(crate) parts: Vec<Part>,
     /// End of each transaction's `parts`.
     pub(crate) part_ends: Vec<u32>,
-    /// What the merge's winners hold of a row, a set of `access_class::held`, and who they are; by the row's number.
+    /// What the merge's winners hold of a row, a set of `access_class::held`, and the winners; by the row's number.
     pub(crate) held: Vec<u16>,
     pub(crate) holders: Vec<Holders>,
     /// Ranges against the epoch's own writes.

@@ -10,7 +10,7 @@ pub(crate) struct ShardPlace {
 }
 
 impl ShardPlace {
-    /// Tells whether the row is of this shard.
+    /// Returns whether the row is of this shard.
     #[inline(always)]
     pub(crate) fn owns(self, key: RowKey) -> bool {
         self.count == 1 || self.of(key) == self.index

@@ -1,4 +1,4 @@
-//! What every station of the resolver must know of the epoch's transactions, in columns by
+//! What every stage of the resolver must know of the epoch's transactions, in columns by
 //! [`tribunal_types::TxnIx`].
 
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use tribunal_types::{Batch, Epoch, EpochInput, Isolation, OpKind, Reason, Stage,
 use crate::planted::{Bug, planted};
 use crate::state::stores::Stores;
 
-/// Where a transaction stands, in one word so that the opinions of shards combine by `min`: taking no part, then
+/// A transaction's fate so far, in one word so that the findings of shards combine by `min`: taking no part, then
 /// aborted at the join, aborted by the validator (each by the first operation to blame), and live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fate(u64);
@@ -199,13 +199,13 @@ pub(crate) fn snapshot_of(snapshots: &[StoreSnapshot], store: StoreId) -> Option
     snapshots.iter().find(|s| s.store == store).map(|s| s.at)
 }
 
-/// Tells whether a transaction names a store that keeps versions itself: then all its reads are of its newest snapshot,
-/// which is that store's.
+/// Returns whether a transaction names a store that keeps versions itself: then all its reads are of its newest
+/// snapshot, which is that store's.
 pub(crate) fn is_multi_version(snapshots: &[StoreSnapshot], stores: &Stores) -> bool {
     snapshots.iter().any(|s| stores.is_multi_version(s.store))
 }
 
-/// What the stations share while an epoch resolves.
+/// What the stages share while an epoch resolves.
 #[derive(Clone, Copy)]
 pub(crate) struct EpochView<'a> {
     pub(crate) input: &'a EpochInput,
@@ -217,15 +217,15 @@ pub(crate) struct EpochView<'a> {
     pub(crate) needs: [u8; 4],
 }
 
-/// Tells whether a level's transactions have a place in the epoch's serial order, so that their rows read take part in the
-/// order test. At repeatable read the ranges do not.
+/// Returns whether a level's transactions have a place in the epoch's serial order, so that their rows read take part
+/// in the order test. At repeatable read the ranges do not.
 #[inline(always)]
 pub(crate) fn is_ordered(level: Isolation) -> bool {
     matches!(level, Isolation::Serializable | Isolation::RepeatableRead)
         && !(level == Isolation::RepeatableRead && planted(Bug::UnorderedRepeatableRead))
 }
 
-/// Tells whether a level's ranges take part in the order test.
+/// Returns whether a level's ranges take part in the order test.
 #[inline(always)]
 pub(crate) fn is_serializable(level: Isolation) -> bool {
     level == Isolation::Serializable
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earlier_station_and_the_earlier_operation_decide() {
+    fn the_earlier_stage_and_the_earlier_operation_decide() {
         let join = Fate::at_join(Some((OpKind::Write, 7)), Reason::RowMissing);
         let read = Fate::at_validate(Some((OpKind::Read, 9)), Reason::ReadConflict);
         let write = Fate::at_validate(Some((OpKind::Write, 0)), Reason::WriteConflict);

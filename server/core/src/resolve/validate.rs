@@ -1,4 +1,4 @@
-//! Validate: lets the isolation validators judge the evidence, and falls back to the native twin when one fails.
+//! Validate: lets the isolation validators judge the evidence, and falls back to the native validator when one fails.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -15,7 +15,7 @@ use crate::resolve::shard::Shard;
 use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{EpochView, Fate, TxnTable};
 
-/// Combines over all shards when each transaction's reads were current, and tells every shard.
+/// Combines over all shards when each transaction's reads were current, and writes it into every shard's columns.
 pub(crate) fn settle_reads(shards: &mut [&mut ShardScratch], txns: &mut TxnTable) {
     const LEVEL: usize = Isolation::Snapshot as usize;
     let undecided = shards.iter().any(|s| !s.absences.is_empty());
@@ -53,9 +53,9 @@ struct OpenAbsences<'a> {
 
 /// Finds the moment at which the reads of each transaction hold, where a row has several absences or is written.
 ///
-/// Rule (ii) for a row that was read as absent: nobody may have written it, deletions included, since that moment. So the
-/// moment has to be no earlier than the deletion. If the reads have none so late, the write counts as one whose read is no
-/// longer current.
+/// Rule (ii) for a row that was read as absent: nobody may have written it, deletions included, since that moment. So
+/// the moment has to be no earlier than the deletion. If the reads have none so late, the write counts as one whose
+/// read is no longer current.
 fn settle_absences(shards: &mut [&mut ShardScratch], txns: &mut TxnTable) {
     let mut open: BTreeMap<u32, OpenAbsences<'_>> = BTreeMap::new();
     for absences in shards.iter().flat_map(|s| &s.absences) {

@@ -1,12 +1,13 @@
-//! Vote: which rows of a shard are contended among the transactions that are still live, and who takes part how.
+//! Vote: which rows of a shard are contended among the transactions that are still live, and how each takes part.
 //!
 //! A row is contended if it has a writer and another participant. Reads take part only at repeatable read and
-//! serializable: others see the state before the epoch, whoever writes. Nothing of a row that is not contended leaves the shard.
+//! serializable: other reads see the state before the epoch in any case. Nothing of
+//! a row that is not contended leaves the shard.
 
 use tribunal_types::Isolation;
 
 use crate::resolve::access_class::class;
-use crate::resolve::contention::{NOBODY, Part, VoteRow};
+use crate::resolve::contention::{NO_HOLDERS, Part, VoteRow};
 use crate::resolve::epoch_rows::NONE;
 use crate::resolve::scratch::ShardScratch;
 use crate::resolve::shard::Shard;
@@ -24,7 +25,7 @@ pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>, fates: &[Fate]) {
     scratch.held.clear();
     scratch.held.resize(numbered, 0);
     scratch.holders.clear();
-    scratch.holders.resize(numbered, NOBODY);
+    scratch.holders.resize(numbered, NO_HOLDERS);
     if scratch.adds {
         scratch.headrooms.clear();
         scratch.headrooms.resize(numbered, None);
@@ -52,11 +53,11 @@ fn number(scratch: &mut ShardScratch) -> usize {
 /// Collects the parts in rows that may be contended. All others are those of one transaction, or only read: of most
 /// operations only a number is looked at.
 ///
-/// Which rows are contended cannot be foretold, so every operation is written where the next part belongs, and stays
+/// Whether a row is contended is unpredictable, so every operation is written where the next part belongs, and stays
 /// there if it is one: that is cheaper than a branch.
 fn gather(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
     let ShardScratch { numbers, read_rows, write_rows, write_access, parts, part_ends, .. } = scratch;
-    // One more than there can be, for the operation behind the last part. What lies behind `part_ends` means nothing.
+    // One more than there can be, for the operation after the last part. Entries past `part_ends` mean nothing.
     let room = view.txns.reads + view.txns.writes + 1;
     parts.resize(room.max(parts.len()), Part::NO);
     part_ends.clear();
@@ -89,8 +90,8 @@ fn gather(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
     }
 }
 
-/// Tells whether everybody who touched a row takes part in it, so that the touches tell who meets whom: all transactions
-/// that were joined are live still, and all of them are ordered.
+/// Returns whether every transaction that touched a row takes part in it, so that touches are enough to find
+/// contention: all transactions that were joined are live still, and all of them are ordered.
 fn is_told_by_touches(view: EpochView<'_>, fates: &[Fate]) -> bool {
     let only_ordered = Isolation::ALL.iter().all(|&level| is_ordered(level) || !view.txns.levels[level as usize]);
     only_ordered && fates == view.txns.fates.as_slice()

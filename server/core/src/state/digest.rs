@@ -44,7 +44,7 @@ impl Chain {
 }
 
 /// Chains an outcome to the digest of the one before. The keyed hash of a body goes in as well, so that a digest
-/// cannot be told in advance by who only knows what was decided.
+/// cannot be predicted from the decisions alone.
 pub(crate) fn chained(before: Digest, input: &EpochInput, outcome: &EpochOutcome) -> Digest {
     let mut chain = Chain(before.0 ^ PRIME_1);
     chain.word(outcome.epoch.0);

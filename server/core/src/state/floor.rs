@@ -46,7 +46,7 @@ impl Floor {
         self.at
     }
 
-    /// Raises the floor to what a record says.
+    /// Raises the floor to the one that a record contains.
     pub(crate) fn rise_to(&mut self, floor: Epoch) {
         while self.epochs.front().is_some_and(|mark| mark.epoch <= floor) {
             self.pop();

@@ -1,9 +1,9 @@
 //! Superseded states of rows above the floor: what the snapshot level needs to place a read in time.
 //!
-//! One run per epoch holds, for every row that the epoch overwrote, the state before. The state before that lies in
-//! the run of *that* state's epoch, and so on: a row's past is a chain through the runs, and writing costs one
-//! append. A run gets an index only when somebody asks. A row that the run of its version's epoch does not name was
-//! absent before. Runs at or below the floor are dropped; what they say to forget then (tombstones, rows of declared
+//! One run per epoch holds, for every row that the epoch overwrote, the state before. The state before that is in the
+//! run of *that* state's epoch, and so on: a row's past is a chain through the runs, and writing costs one append. A
+//! run gets an index only when it is searched. A row that the run of its version's epoch does not name was absent
+//! before. Runs at or below the floor are dropped; what they mark to be forgotten then (tombstones, rows of declared
 //! stores) leaves the version map.
 
 use alloc::collections::VecDeque;
@@ -144,7 +144,7 @@ fn owned(remains: &mut Arc<Remains>) -> &mut Remains {
 pub(crate) struct History {
     /// Ascending epoch; only epochs that superseded something.
     runs: VecDeque<Run>,
-    /// Emptied runs, whose buffers serve again.
+    /// Emptied runs, whose buffers are reused.
     spare: Vec<Run>,
 }
 

@@ -1,6 +1,6 @@
 //! The decided ids of one second: entries in order of arrival, and an index by hash. Neither ever stops an epoch.
 //!
-//! Entries lie in pages, so none is moved when there are more of them. A full index is succeeded by one of twice its
+//! Entries are in pages, so none is moved when there are more of them. A full index is succeeded by one of twice its
 //! size, into which every new id brings some old ones along (as the dictionaries of Redis do, `dict.c`: incremental
 //! rehashing); until all are there, the old index is asked as well. Never iterated except for images.
 
@@ -73,7 +73,7 @@ const PAGE: usize = 1 << 12;
 /// Entries in order of arrival.
 #[derive(Clone, Debug, Default)]
 struct Pages {
-    /// Full, but for the last of those that are used. Emptied ones are kept behind them.
+    /// Full, but for the last of those that are used. Emptied ones are kept after them.
     pages: Vec<Vec<IdEntry>>,
     len: usize,
 }
@@ -120,7 +120,7 @@ impl Index {
         self.0.len() - 1
     }
 
-    /// The upper half of the hash places an id, the lower one tells it from others there.
+    /// The upper half of the hash places an id, the lower one distinguishes it from others there.
     #[inline]
     fn home(&self, hash: u64) -> usize {
         (hash >> 32) as usize & self.mask()
@@ -313,7 +313,7 @@ mod tests {
             assert_eq!(bucket.find_or_insert(id(n)), None, "{n} is new");
             while_growing += u64::from(bucket.old.is_some());
             for known in [0, n / 3, n / 2, n] {
-                assert_eq!(bucket.find(&id(known)), Some(&id(known)), "{known} behind {n}");
+                assert_eq!(bucket.find(&id(known)), Some(&id(known)), "{known} after {n}");
                 assert_eq!(bucket.find_or_insert(id(known)), Some(&id(known)));
             }
             assert_eq!(bucket.find(&id(n + 1)), None);

@@ -1,8 +1,8 @@
 //! The id table: which transaction ids have a verdict, and where it is stored.
 //!
-//! Bucketed by the second in the id (a UUIDv7, see `id_bucket`), so that a whole second is forgotten at once. An id outside the
-//! window around `epoch_time`, or older than what was forgotten, is refused and never executed, so the table is
-//! finite and a forgotten id cannot run again. Ids are scoped by namespace. Never iterated except for images.
+//! Bucketed by the second in the id (a UUIDv7, see `id_bucket`), so that a whole second is forgotten at once. An id
+//! outside the window around `epoch_time`, or older than what was forgotten, is refused and never executed, so the
+//! table is finite and a forgotten id cannot run again. Ids are scoped by namespace. Never iterated except for images.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use tribunal_types::{BodyHash, Epoch, NamespaceId, TxnId, VerdictAt};
 
 use crate::state::id_bucket::{ID_BYTES, IdBucket, IdEntry};
 
-/// What the id table says about an id.
+/// What the id table knows of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Never decided; it may still be executed.
@@ -36,7 +36,7 @@ impl ScopedId {
     }
 }
 
-/// The id as its bucket names it: an entry that says nothing else.
+/// The id as its bucket names it: an entry with nothing else.
 #[inline]
 fn wanted(id: &ScopedId) -> IdEntry {
     IdEntry::new(id, None, VerdictAt { epoch: Epoch(0), item: 0 })
@@ -67,7 +67,7 @@ pub(crate) struct IdTable {
     copy: Option<IdCopy>,
 }
 
-/// A copy of the ids as they were at one moment, made in slices. Entries are only added behind others of their second.
+/// A copy of the ids as they were at one moment, made in slices. Entries are only added after others of their second.
 #[derive(Clone, Debug, Default)]
 struct IdCopy {
     /// Seconds not yet copied, ascending, with where their entries are to be copied from and up to.
@@ -143,7 +143,7 @@ impl IdTable {
         self.bucket(id.second())?.find(&wanted(id)).map(|entry| (entry.at(), entry.body()))
     }
 
-    /// Tells whether an unknown id lies where none is executed: outside the window, or maybe forgotten.
+    /// Returns whether an unknown id has a time at which none is executed: outside the window, or maybe forgotten.
     #[inline]
     pub(crate) fn is_outside(&self, id: TxnId, epoch_time_ms: u64, limits: &IdLimits) -> bool {
         let ms = id.unix_ms();
@@ -155,7 +155,7 @@ impl IdTable {
         self.find_or_insert(id, body, at, seed);
     }
 
-    /// Returns what a known id stands for, or files it like [`IdTable::insert`].
+    /// Returns the verdict of a known id, or adds it like [`IdTable::insert`].
     #[inline]
     pub(crate) fn find_or_insert(
         &mut self,
@@ -213,7 +213,7 @@ impl IdTable {
         self.floor_ms = floor_ms;
     }
 
-    /// Begins to copy the ids as they are now. A copy that was under way is given up.
+    /// Begins to copy the ids as they are now. A copy that is under way is abandoned.
     pub(crate) fn begin_copy(&mut self) {
         let left = self.seconds.iter().map(|(&second, &ix)| (second, 0..self.buckets[ix as usize].len()));
         let left = left.filter(|(_, missing)| !missing.is_empty()).collect();

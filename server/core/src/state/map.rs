@@ -1,7 +1,7 @@
 //! The version map of one shard: row -> newest version, for every row that is known.
 //!
 //! Open addressing with linear probing in 256 segments that grow one by one, so no growth stops the epoch for long.
-//! A byte of tag for each slot lies apart, so that a row's slot is found in the tags, which are small enough for the
+//! A byte of tag for each slot is kept apart, so that a row's slot is found in the tags, which are small enough for the
 //! caches, and one entry is loaded from memory, not all those on the way to it. An entry takes 24 bytes and its tag
 //! one; a segment is at least 59 % and at most 82 % full once it has grown beyond its first few rows, so a tracked row
 //! costs 31 to 43 bytes in every fill state. Rows are named by keyed hashes, so a client cannot aim at a probe chain.
@@ -60,7 +60,7 @@ impl Entry {
         Entry { hi: key.hi, lo_flags: key.lo & !0xff, version: 0 }
     }
 
-    /// Tells whether the entry, known or not, is of this row.
+    /// Returns whether the entry, known or not, is of this row.
     #[inline(always)]
     pub(crate) fn names(&self, key: RowKey) -> bool {
         (self.hi ^ key.hi) | (self.lo_flags ^ key.lo) >> 8 == 0
@@ -106,7 +106,7 @@ struct Tags(u64);
 impl Tags {
     const ONES: u64 = u64::MAX / 0xff;
 
-    /// Returns the high bits of the bytes that equal `tag`; behind the first of them, maybe some of other bytes.
+    /// Returns the high bits of the bytes that equal `tag`; after the first of them, maybe some of other bytes.
     #[inline(always)]
     fn equal(self, tag: u8) -> u64 {
         let differing = self.0 ^ (u64::from(tag) * Self::ONES);
@@ -129,14 +129,14 @@ struct Segment {
 }
 
 impl Segment {
-    /// Fastrange over the 32 bits of `lo` behind the segment's: any size will do, not only powers of two.
+    /// Fastrange over the 32 bits of `lo` that follow the segment's: any size will do, not only powers of two.
     #[inline(always)]
     fn home(&self, lo: u64) -> usize {
         let spread = lo >> (64 - SEGMENT_BITS - 32) & 0xffff_ffff;
         ((spread * self.slots.len() as u64) >> 32) as usize
     }
 
-    /// Behind the last slot the chain goes on at the first.
+    /// After the last slot the chain continues at the first.
     #[inline(always)]
     fn wrapped(&self, at: usize) -> usize {
         if at >= self.slots.len() { at - self.slots.len() } else { at }
@@ -185,15 +185,15 @@ impl Segment {
         }
     }
 
-    /// How many slots behind its home an entry of these bits lies at `at`.
+    /// How many slots past its home an entry of these bits is at `at`.
     #[inline(always)]
     fn distance(&self, lo: u64, at: usize) -> usize {
         let home = self.home(lo);
         if at >= home { at - home } else { at + self.slots.len() - home }
     }
 
-    /// Adds an entry whose row is not there yet. One that lies nearer to its home makes room (Celis, "Robin Hood
-    /// hashing"): hardly any row's tag then lies outside of its home's word.
+    /// Adds an entry whose row is not present yet. One that is nearer to its home makes room (Celis, "Robin Hood
+    /// hashing"): hardly any row's tag is then outside of its home's word.
     fn place(&mut self, mut entry: Entry) {
         let mut at = self.home(entry.lo_flags);
         let mut distance = 0;
@@ -229,7 +229,7 @@ impl Segment {
         }
     }
 
-    /// Empties a slot and moves the chain behind it up, so no deletion marks are left.
+    /// Empties a slot and moves the chain after it up, so no deletion marks are left.
     fn remove_at(&mut self, hole: usize) {
         let mut hole = hole;
         loop {
@@ -285,7 +285,7 @@ impl VersionMap {
         home as u32
     }
 
-    /// Returns the slot where the row lies in all likelihood, if it is known, and starts loading it; `home` is what
+    /// Returns the slot where the row most likely is, if it is known, and starts loading it; `home` is what
     /// [`VersionMap::prefetch_tags`] returned.
     #[inline(always)]
     pub(crate) fn prefetch_likely(&self, key: RowKey, home: u32) -> u32 {
@@ -348,10 +348,10 @@ impl VersionMap {
         }
     }
 
-    /// Forgets a row if it is known and `goner` holds for it, and returns what was known.
-    pub(crate) fn remove_if(&mut self, key: RowKey, goner: impl Fn(&Entry) -> bool) -> Option<Entry> {
+    /// Forgets a row if it is known and `is_gone` holds for it, and returns what was known.
+    pub(crate) fn remove_if(&mut self, key: RowKey, is_gone: impl Fn(&Entry) -> bool) -> Option<Entry> {
         let segment = self.segment_mut(key.lo);
-        let at = segment.find(key).filter(|&at| goner(&segment.slots[at]))?;
+        let at = segment.find(key).filter(|&at| is_gone(&segment.slots[at]))?;
         let entry = segment.slots[at];
         segment.remove_at(at);
         if let Some(copy) = &mut self.copy {
@@ -360,7 +360,7 @@ impl VersionMap {
         Some(entry)
     }
 
-    /// Must hear of every entry that was changed in place, as it was before.
+    /// Notes an entry that was changed in place, as it was before. Must be called for each.
     #[inline(always)]
     pub(crate) fn changed(&mut self, before: &Entry) {
         if let Some(copy) = &mut self.copy {
@@ -368,8 +368,8 @@ impl VersionMap {
         }
     }
 
-    /// Begins to copy the rows as they are now, behind epoch `upto`; changes from now on are of later epochs. A copy
-    /// that was under way is given up.
+    /// Begins to copy the rows as they are now, after epoch `upto`; changes from now on are of later epochs. A copy
+    /// that is under way is abandoned.
     pub(crate) fn begin_copy(&mut self, upto: Epoch) {
         self.copy = Some(Box::new(MapCopy::new(upto, self.rows())));
     }
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_that_has_moved_is_not_believed() {
+    fn a_stale_hint_is_not_used() {
         let mut map = VersionMap::new();
         map.insert_new(key(0), version(0), 0);
         let (slot, _) = map.find(key(0)).expect("there");

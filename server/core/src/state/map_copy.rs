@@ -1,8 +1,8 @@
-//! A copy of a version map as it stood behind one epoch, made segment by segment while later epochs change the map.
+//! A copy of a version map as it was after one epoch, made segment by segment while later epochs change the map.
 //!
 //! Invariant: a row that is changed or removed before its segment is copied leaves here what it was, once: from then on
-//! its version is of a later epoch, and such rows are not copied. Only an import adds rows of early versions later: those
-//! are left out by name.
+//! its version is of a later epoch, and such rows are not copied. Only an import adds rows of early versions later:
+//! those are recorded and left out.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use crate::state::map::Entry;
 #[derive(Debug)]
 pub(crate) struct MapCopy {
     upto: Epoch,
-    /// Segments that are copied; those behind are not.
+    /// Number of segments that are copied.
     segments_done: usize,
     rows: Vec<Entry>,
     /// Rows that were imported before their segment's turn.
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_happens_meanwhile_the_copy_is_of_its_epoch() {
+    fn a_copy_is_of_its_epoch_whatever_changes_meanwhile() {
         let mut map = VersionMap::new();
         (0..3_000).for_each(|n| write(&mut map, n, 1 + n % 9));
         let mut expected: Vec<_> = map.entries().map(|e| (e.key(), e.version)).collect();

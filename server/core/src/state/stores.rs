@@ -1,4 +1,4 @@
-//! The stores that the resolver knows: who tells about existence, who keeps snapshots, and each log's head.
+//! The stores that the resolver knows: what decides existence, which keep versions themselves, and each log's head.
 
 use alloc::vec::Vec;
 
@@ -41,7 +41,7 @@ impl Stores {
         self.position(store).ok().and_then(|at| self.list[at].spec.as_ref())
     }
 
-    /// Tells whether the engine's word counts for rows without history above the floor.
+    /// Returns whether the engine's read set decides existence for rows without history above the floor.
     pub(crate) fn is_declared(&self, store: StoreId) -> bool {
         self.spec(store).is_some_and(|s| s.existence == Existence::Declared)
     }
@@ -50,7 +50,7 @@ impl Stores {
         self.spec(store).is_some_and(|s| s.multi_version)
     }
 
-    /// Tells whether any store keeps versions itself.
+    /// Returns whether any store keeps versions itself.
     pub(crate) fn any_multi_version(&self) -> bool {
         self.list.iter().any(|s| s.spec.as_ref().is_some_and(|spec| spec.multi_version))
     }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_nobody_declared_is_tracked_and_has_a_log() {
+    fn an_undeclared_store_is_tracked_and_has_a_log() {
         let mut stores = Stores::default();
         assert_eq!(stores.advance(StoreId(9)), Lsn(1));
         assert!(!stores.is_declared(StoreId(9)));

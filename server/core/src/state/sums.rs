@@ -1,9 +1,9 @@
 //! What is known of the values that adds go to, so that no add commits whose sum a store could not hold.
 //!
 //! The map knows of an integer only that it is one. A value written in at most [`SMALL_TEXT_BYTES`] bytes lies within
-//! [`SMALL`] of zero, and that is enough to know: such a row costs nothing here. A longer one is kept exactly. An add moves
-//! what was known by its delta. So a row has an entry here from its first add, or its first long value, until it is
-//! replaced by a short one or deleted.
+//! [`SMALL`] of zero, and that is enough to know: such a row costs nothing here. A longer one is kept exactly. An add
+//! moves what was known by its delta. So a row has an entry here from its first add, or its first long value, until it
+//! is replaced by a short one or deleted.
 //!
 //! Rows are spread over buckets that images share: the first write to a bucket after an image began copies that bucket.
 
@@ -42,8 +42,8 @@ impl Sum {
     }
 }
 
-/// How much may still be added to a row and taken from it, in whatever order: those that add and those that take away are
-/// counted apart.
+/// How much may still be added to a row and taken from it, in whatever order: those that add and those that take away
+/// are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Headroom {
     up: u64,

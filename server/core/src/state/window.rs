@@ -23,7 +23,7 @@ pub(crate) struct KeyRange<'a> {
 }
 
 impl KeyRange<'_> {
-    /// Where a key lies: before, within or behind.
+    /// Where a key is: before, within or after the range.
     pub(crate) fn place(&self, store: StoreId, key: &[u8]) -> Ordering {
         match (store, key).cmp(&(self.store, self.start)) {
             Ordering::Less => Ordering::Less,
@@ -100,7 +100,7 @@ impl OpenRun<'_> {
 pub(crate) struct RangeWindow {
     arenas: Arenas,
     runs: VecDeque<Run>,
-    /// Emptied runs, whose buffers serve again.
+    /// Emptied runs, whose buffers are reused.
     spare: Vec<Arc<Vec<Item>>>,
 }
 
@@ -183,7 +183,7 @@ impl RangeWindow {
         }
     }
 
-    /// Tells whether a key of the range was written after the snapshot.
+    /// Returns whether a key of the range was written after the snapshot.
     pub(crate) fn changed(&self, range: &KeyRange<'_>, snapshot: Epoch) -> bool {
         let within = |item: &Item| {
             let (store, key) = self.arenas.key(item);
