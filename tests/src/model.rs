@@ -186,7 +186,7 @@ impl Story<'_> {
         Ok(doomed)
     }
 
-    /// Checks the serial order: who is in it, that the ends are the queue's, and that it can be executed.
+    /// Checks the serial order: its members, that the ends are the queue's, and that it can be executed.
     fn order(&mut self, plan: &EpochPlan, played: &Played, fates: &[Fate], queue: &Queue) -> Checked {
         let outcome = &played.outcome;
         let spec_of = |ix: TxnIx| played.index.iter().position(|&planned| planned == ix).ok_or("an unknown index");
@@ -208,7 +208,7 @@ impl Story<'_> {
                     .iter()
                     .any(|(row, _)| plan.txns[*two].writes.iter().any(|(other, _)| row == other));
                 if shares && place(one) > place(two) {
-                    return Err(format!("{two} stands before {one} in {order:?}"));
+                    return Err(format!("{two} is before {one} in {order:?}"));
                 }
             }
         }

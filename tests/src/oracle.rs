@@ -1,8 +1,8 @@
-//! The naive oracle: the rules of resolution written down a second time, as directly as they can be said, with whole
+//! The naive oracle: the rules of resolution written down a second time, as directly as possible, with whole
 //! histories in ordered maps and every pair of transactions compared. It shares no code with the core.
 //!
-//! What it must decide exactly is who commits. Of several true reasons for an abort the core may name any, as long as
-//! it is of the first stage that fails.
+//! What it must decide exactly is which transactions commit. Of several true reasons for an abort the core may name
+//! any, as long as it is of the first stage that fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -200,7 +200,7 @@ impl Oracle {
         let stale = txn.reads.iter().any(|(row, seen)| !self.is_current(row, *seen, epoch.prev()));
         let range_changed = txn.scans.iter().any(|scan| {
             let snapshot = txn.snapshot_of(scan.store).unwrap_or(epoch.prev());
-            // Its engine scans its snapshot, and nobody else's write can show there.
+            // Its engine scans its snapshot, where no later write can appear.
             let at_snapshot = txn.level == Isolation::Snapshot && self.stores[&scan.store].multi_version;
             !at_snapshot && self.rows.keys().any(|row| scan.holds(row) && self.changed_since(row, snapshot))
         });
@@ -443,7 +443,7 @@ impl Oracle {
 pub struct Queue {
     /// Placed before the ones that contend for nothing, first one first.
     pub front: Vec<usize>,
-    /// Placed at the end of what was there; those that contend for nothing may stand anywhere between.
+    /// Placed at the end of what was there; those that contend for nothing may be anywhere between.
     pub back: Vec<usize>,
 }
 

@@ -28,7 +28,7 @@ impl Names {
         if row.store == StoreId(1) { row.key.clone() } else { format!("{}/{}", self.stores[&row.store], row.key) }
     }
 
-    /// Returns who wrote this version of a row.
+    /// Returns the transaction that wrote this version of a row.
     #[must_use]
     pub fn version(&self, row: &Row, version: Version) -> String {
         self.versions.get(&(row.clone(), version)).cloned().unwrap_or_else(|| format!("{version:?}"))

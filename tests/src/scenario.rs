@@ -242,7 +242,7 @@ pub enum Keying {
     /// By keyed hash, as in production.
     #[default]
     Hashed,
-    /// By keyed hash, but keys of different first letters (modulo 8) lie in different eighths of the shards.
+    /// By keyed hash, but keys of different first letters (modulo 8) are in different eighths of the shards.
     Apart,
 }
 

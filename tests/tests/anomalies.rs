@@ -57,7 +57,7 @@ fn g0_dirty_writes_are_never_mixed() {
 
 #[test]
 fn g1a_aborted_writes_are_never_read() {
-    // Transaction 1 gives up, or is aborted: its 101 is in no log, and who reads 10 is right.
+    // Transaction 1 gives up, or is aborted: its 101 is in no log, and a reader of 10 is right.
     every_way(
         "epoch
          T1 {L} @1 put x=101 upd q=1                => row_missing join: write q
@@ -224,7 +224,7 @@ fn fekete_a_read_only_transaction_sees_no_order_that_never_was() {
         |level, next| match (level, next) {
             ("rr" | "ser", true) => vec!["read_conflict validate: read y seen T0 now T1", "T0", "3"],
             (_, true) => vec!["ok", "T2", "3"],
-            // In one epoch the reader goes first, and nobody can have seen (10, 25).
+            // In one epoch the reader comes first, and no transaction can have seen (10, 25).
             (_, false) => vec!["ok", "T2", "2"],
         },
     );

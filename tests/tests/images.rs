@@ -1,5 +1,5 @@
-//! Images of the resolver's state: taken and restored they change nothing, and a damaged one is refused, not believed
-//! and not a crash.
+//! Images of the resolver's state: taken and restored they change nothing, and a damaged one is refused, not loaded
+//! and no crash.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! From an outcome's indices to words: the verdict that a client gets, with its conflicts by key and version.
+//! From an outcome's indices to the verdict that a client gets, with its conflicts by key and version.
 //!
 //! Pure reading. Indices that do not fit the input (they cannot come from a resolver) are left out, never followed.
 
@@ -14,7 +14,7 @@ use tribunal_types::{
 #[must_use]
 pub fn verdict_of(input: &EpochInput, outcome: &EpochOutcome, ix: TxnIx) -> Option<Verdict> {
     let lsns = || outcome.lsns.iter().filter(|at| at.txn == ix).map(|at| (at.store, at.lsn)).collect();
-    word(input, outcome, ix, lsns)
+    verdict_at(input, outcome, ix, lsns)
 }
 
 /// Returns the verdict that this epoch gave to an item, by the numbering of [`VerdictAt`]: transactions first, then
@@ -69,11 +69,11 @@ impl<'a> Verdicts<'a> {
             let own = self.outcome.lsns.get(first..).unwrap_or(&[]).iter().take_while(|at| at.txn == ix);
             own.map(|at| (at.store, at.lsn)).collect()
         };
-        word(self.input, self.outcome, ix, lsns)
+        verdict_at(self.input, self.outcome, ix, lsns)
     }
 }
 
-fn word(
+fn verdict_at(
     input: &EpochInput,
     outcome: &EpochOutcome,
     ix: TxnIx,
@@ -93,7 +93,7 @@ fn word(
     }
 }
 
-/// Returns a witness against transaction `ix` in words; `None` if it names no operation of the transaction.
+/// Returns a witness against transaction `ix` as a conflict, by key and version; `None` if it names no operation of the transaction.
 ///
 /// # Panics
 /// If the epoch has no such transaction.

@@ -1,9 +1,9 @@
-//! Declared stores: only history above the floor is known, for the rest the engine's read set is believed.
+//! Declared stores: only history above the floor is known, for the rest the engine's read set decides.
 
 use tribunal_tests::script::check;
 
 #[test]
-fn the_engines_word_counts_where_there_is_no_history() {
+fn the_engines_read_set_decides_where_there_is_no_history() {
     check(
         "stores kv:declared
          epoch
@@ -34,7 +34,7 @@ fn history_above_the_floor_outweighs_the_engine() {
 }
 
 #[test]
-fn below_the_floor_the_engine_is_believed_again() {
+fn below_the_floor_the_engines_read_set_decides_again() {
     check(
         "stores kv:declared
          floor_age 1000
@@ -72,7 +72,7 @@ fn snapshots_of_a_declared_store() {
 }
 
 #[test]
-fn a_put_of_a_row_that_nobody_knows_may_create_it() {
+fn a_put_of_an_unknown_row_may_create_it() {
     check(
         "stores kv:declared
          epoch

@@ -1,9 +1,9 @@
-//! Certain losers: told before sealing, only when nothing can save them.
+//! Early aborts: transactions that are certain to lose are answered before their epoch is sealed.
 
 use tribunal_tests::script::check;
 
 #[test]
-fn a_stale_read_is_certain_at_repeatable_read_and_serializable() {
+fn a_stale_read_aborts_early_at_repeatable_read_and_serializable() {
     check(
         "epoch
          T1 ser put x=1                             => ok kv#1
@@ -18,7 +18,7 @@ fn a_stale_read_is_certain_at_repeatable_read_and_serializable() {
 }
 
 #[test]
-fn a_foreign_write_is_certain_at_snapshot() {
+fn a_foreign_write_aborts_early_at_snapshot() {
     check(
         "epoch
          T1 ser put x=1                             => ok kv#1
@@ -33,7 +33,7 @@ fn a_foreign_write_is_certain_at_snapshot() {
 }
 
 #[test]
-fn a_snapshot_below_the_floor_is_certain() {
+fn a_snapshot_below_the_floor_aborts_early() {
     check(
         "floor_age 1000
          epoch
@@ -47,7 +47,7 @@ fn a_snapshot_below_the_floor_is_certain() {
 }
 
 #[test]
-fn existence_absence_and_the_future_are_never_certain() {
+fn existence_absence_and_the_future_never_abort_early() {
     check(
         "epoch
          T1 ser put x=1                             => ok kv#1

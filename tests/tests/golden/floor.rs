@@ -44,7 +44,7 @@ fn a_snapshot_at_the_floor_is_still_judged_exactly() {
 }
 
 #[test]
-fn tracked_rows_are_known_for_ever_deleted_ones_while_it_matters() {
+fn tracked_rows_stay_known_and_deleted_ones_until_the_floor() {
     check(
         "floor_age 1000
          epoch

@@ -1,4 +1,4 @@
-//! Identity: one id, one verdict, for ever; expiry, fences, and verdicts given without resolution.
+//! Identity: one id, one verdict, permanently; expiry, fences, and early aborts.
 
 use tribunal_tests::script::check;
 

@@ -1,4 +1,4 @@
-//! The merge: walking ranks, building the serial order from both ends. Nobody loses to a loser.
+//! The merge: walking ranks, building the serial order from both ends. No transaction loses to a loser.
 
 use tribunal_tests::script::check;
 
@@ -16,7 +16,7 @@ fn blind_overwrites_of_serializable_transactions_share_an_epoch() {
 }
 
 #[test]
-fn who_reads_what_a_winner_writes_goes_to_the_front() {
+fn a_reader_of_what_a_winner_writes_goes_to_the_front() {
     check(
         "epoch
          T0 ser put x=0 put y=0                     => ok kv#1
@@ -29,7 +29,7 @@ fn who_reads_what_a_winner_writes_goes_to_the_front() {
 }
 
 #[test]
-fn who_writes_what_a_winner_read_goes_to_the_back() {
+fn a_writer_of_what_a_winner_read_goes_to_the_back() {
     check(
         "epoch
          T0 ser put x=0 put y=0                     => ok kv#1
@@ -42,7 +42,7 @@ fn who_writes_what_a_winner_read_goes_to_the_back() {
 }
 
 #[test]
-fn who_needs_both_ends_aborts() {
+fn a_transaction_that_needs_both_ends_aborts() {
     check(
         "epoch
          T0 ser put x=0 put y=0                     => ok kv#1
@@ -54,7 +54,7 @@ fn who_needs_both_ends_aborts() {
 }
 
 #[test]
-fn nobody_loses_to_a_loser() {
+fn no_transaction_loses_to_a_loser() {
     check(
         "epoch
          T0 ser put x=0 put y=0                     => ok kv#1

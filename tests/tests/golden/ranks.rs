@@ -75,7 +75,7 @@ fn equal_ranks_are_ordered_by_stamp_across_groups() {
 }
 
 #[test]
-fn a_bystander_changes_nobodys_rank() {
+fn a_bystander_changes_no_rank() {
     check(
         "rule priority
          epoch

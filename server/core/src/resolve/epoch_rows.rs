@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_has_one_position_however_small_the_table_was_thought() {
+    fn a_row_keeps_its_position_as_the_table_grows() {
         let keys: Vec<RowKey> = (0..3_000_u64)
             .map(|n| RowKey { hi: n.wrapping_mul(0x9e37_79b9_7f4a_7c15), lo: n.wrapping_mul(0xd6e8_feb8_6659_fd93) })
             .collect();

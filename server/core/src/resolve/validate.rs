@@ -53,9 +53,9 @@ struct OpenAbsences<'a> {
 
 /// Finds the moment at which the reads of each transaction hold, where a row has several absences or is written.
 ///
-/// Rule (ii) for a row that was read as absent: nobody may have written it, deletions included, since that moment. So
-/// the moment has to be no earlier than the deletion. If the reads have none so late, the write counts as one whose
-/// read is no longer current.
+/// Rule (ii) for a row that was read as absent: no other transaction may have written it, deletions included, since
+/// that moment. So the moment has to be no earlier than the deletion. If the reads have none so late, the write counts
+/// as one whose read is no longer current.
 fn settle_absences(shards: &mut [&mut ShardScratch], txns: &mut TxnTable) {
     let mut open: BTreeMap<u32, OpenAbsences<'_>> = BTreeMap::new();
     for absences in shards.iter().flat_map(|s| &s.absences) {
