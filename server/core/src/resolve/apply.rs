@@ -175,7 +175,7 @@ fn put(map: &mut VersionMap, sums: &mut RowSums, past: &mut OpenRun<'_>, slot: u
 
 /// Notes what is known of the row's value after a write, where that is more than that it is small. `before` are the
 /// row's flags so far.
-#[cold]
+#[inline(never)]
 fn sum(sums: &mut RowSums, change: Change<'_>, before: u8) {
     let row = change.write.row;
     let (adds, long) = (change.write.kind == WriteKind::Add, change.flags() & row_flag::SUMMED != 0);
