@@ -11,7 +11,7 @@ use tribunal_tests::model::{Tally, check};
 const CASES_DEFAULT: u32 = 10_000;
 
 /// What must have happened at least once in so many worlds, or the worlds are too tame to prove anything.
-const MUST_HAPPEN: [&str; 20] = [
+const MUST_HAPPEN: [&str; 19] = [
     "body mismatch",
     "early abort",
     "committed",
@@ -23,7 +23,6 @@ const MUST_HAPPEN: [&str; 20] = [
     "join snapshot_from_the_future",
     "join snapshot_too_old",
     "join snapshots_differ",
-    "merge add_overflow",
     "merge order_conflict",
     "merge write_conflict",
     "placed at the front",
@@ -75,4 +74,5 @@ fn the_core_agrees_with_the_oracle_over_many_epochs() {
 fn the_core_agrees_with_the_oracle_in_crowded_epochs() {
     let total = play(cases(50), wide_world());
     assert!(total["merge order_conflict"] > 0 && total["placed at the front"] > 0, "no transactions contended");
+    assert!(total.get("merge add_overflow").is_some_and(|&times| times > 0), "no adds overflowed together");
 }
