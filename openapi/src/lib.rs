@@ -1,11 +1,12 @@
 //! The wire types of Tribunal's REST surface and the checked-in OpenAPI documents that are made of them.
 //!
-//! JSON only: conversions from and to the domain's words live where they are used. No `oneOf`, no `null` (absent
+//! JSON only: conversions from and to domain types are where they are used. No `oneOf`, no `null` (absent
 //! instead), flat structs, every 64-bit number a decimal string, so that every client generator accepts the result.
 
 pub mod access;
 pub mod checksum;
 pub mod downgrade;
+pub mod examples;
 pub mod log;
 pub mod meta;
 pub mod plugin;
@@ -17,7 +18,7 @@ pub mod txn;
 
 pub use access::{KeyCreated, KeyInfo, KeyList, KeyRequest};
 pub use checksum::RecordChecksum;
-pub use log::{LogEvent, LogPage, LogRecord, LogWrite, StateKind, StateLine};
+pub use log::{LogEvent, LogEventKind, LogPage, LogRecord, LogWrite, StateKind, StateLine};
 pub use meta::{Health, Readiness, VersionInfo};
 pub use plugin::{
     PluginActivate, PluginActivation, PluginCheck, PluginComponent, PluginFaults, PluginHealth, PluginInfo, PluginList,
@@ -25,16 +26,16 @@ pub use plugin::{
 };
 pub use problem::{Problem, ProblemError};
 pub use reader::{
-    CheckpointRequest, Consumer, ConsumerList, ConsumerPosition, PushBody, PushInfo, PushKind, PushRequest,
+    ConsumerInfo, ConsumerList, ConsumerOffset, OffsetRequest, PushBody, PushInfo, PushKind, PushRequest, WebhookState,
 };
 pub use stats::{AbortCount, Distribution, Stats, Timing};
 pub use store::{
     AttachRequest, ImportLine, ImportLines, ImportResult, Row, RowPage, SkipList, SkipRequest, SkippedRecord, Snapshot,
-    StoreDeclaration, StoreExistence, StoreInfo, StoreList, StorePush,
+    StorageDurability, StoreDeclaration, StoreExistence, StoreInfo, StoreList, StorePush, StorePushState,
 };
 pub use txn::{
-    Ack, BatchCommitRequest, BatchCommitResponse, BatchTxn, BeginRequest, BeginResponse, CommitRequest, Conflict,
-    IsolationLevel, Range, Read, TxnOutcome, TxnState, Write, WriteOp,
+    AbortReason, Ack, BatchCommitRequest, BatchCommitResponse, BatchTxn, BeginRequest, BeginResponse, CommitRequest,
+    Conflict, ConflictOp, ConflictStage, IsolationLevel, Range, Read, TxnOutcome, TxnState, Write, WriteOp,
 };
 
 /// The OpenAPI 3.1 document, as checked in.

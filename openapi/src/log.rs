@@ -10,7 +10,7 @@ use crate::txn::WriteOp;
 /// A page of a store's committed log.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LogPage {
-    /// The records, dense in `lsn`; empty if there is nothing behind `after` yet.
+    /// The records, dense in `lsn`; empty if there is none after `after` yet.
     pub records: Vec<LogRecord>,
     /// What to pass as `after` for the following page.
     #[schema(example = "120")]
@@ -21,7 +21,7 @@ pub struct LogPage {
     /// Last position that is durable.
     #[schema(example = "120")]
     pub durable_upto: String,
-    /// Oldest position that is still kept.
+    /// Oldest position that is retained.
     #[schema(example = "1")]
     pub oldest: String,
 }
@@ -32,13 +32,13 @@ pub struct LogRecord {
     /// Dense position, from 1.
     #[schema(example = "120")]
     pub lsn: String,
-    /// The position before it. A gap is visible, a repeat is harmless.
+    /// The previous position: a gap is visible, and a repeat is harmless.
     #[schema(example = "119")]
     pub prev_lsn: String,
-    /// Epoch that committed it.
+    /// The epoch that committed it.
     #[schema(example = "8842")]
     pub epoch: String,
-    /// Arrival stamp.
+    /// Arrival stamp of the transaction; not the commit order.
     #[schema(example = "1808217543843841024")]
     pub csn: String,
     /// Version of every row in the record.
@@ -70,7 +70,7 @@ pub struct LogWrite {
     pub op: WriteOp,
     /// The row's key, if it is UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "acct/1")]
     pub key: Option<String>,
     /// The row's key in base64, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,22 +78,31 @@ pub struct LogWrite {
     pub key_b64: Option<String>,
     /// The value as posted; the delta of an `add`; absent for a `delete`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, value_type = serde_json::Value)]
+    #[schema(nullable = false, example = json!({"balance": 90}), value_type = serde_json::Value)]
     pub value: Option<Box<RawValue>>,
-    /// The value, if it was posted as `value_b64`.
+    /// The value in base64, if it was posted as `value_b64`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub value_b64: Option<String>,
 }
 
-/// What stands between the records of a stream: a heartbeat, or the reason of its end. Has a field `event`, records have
-/// none.
+/// The kind of an event in a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogEventKind {
+    /// The stream is alive and has nothing new.
+    #[default]
+    Heartbeat,
+    /// The stream ends.
+    End,
+}
+
+/// An event between the records of a stream: a heartbeat, or its end. It has a field `event`; records have none.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LogEvent {
-    /// `heartbeat` or `end`.
-    #[schema(example = "heartbeat")]
-    pub event: String,
-    /// What to pass as `after` to go on from here.
+    /// The kind of event.
+    pub event: LogEventKind,
+    /// What to pass as `after` to continue from here.
     #[schema(example = "120")]
     pub next: String,
     /// Last position of the log.
@@ -104,21 +113,21 @@ pub struct LogEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "120")]
     pub durable_upto: Option<String>,
-    /// Oldest position that is still kept.
+    /// Oldest position that is retained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "1")]
     pub oldest: Option<String>,
-    /// Why it ends: `limit`, `idle`, `stopping`, or the problem's code.
+    /// Why the stream ends: `limit`, `idle`, `stopping`, or the code of the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "stopping")]
     pub reason: Option<String>,
-    /// What went wrong, if something did.
+    /// The problem, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub problem: Option<Problem>,
 }
 
-/// Where a store's state can be had.
+/// Where a store's state is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKind {
@@ -126,11 +135,11 @@ pub enum StateKind {
     Rows,
     /// In the store's own storage, at `lsn` or later.
     Storage,
-    /// In the log: it is whole, so start at `lsn`, which is 0.
+    /// In the log: it is complete, so start at `lsn`, which is 0.
     Log,
 }
 
-/// One line of a state image. The first one has `event: state`, the last one `event: end`; those between are rows.
+/// One line of a state image. The first one has `event: state`, the last one `event: end`; all others are rows.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StateLine {
     /// `state`, `end` or `failed`; absent in a row.
@@ -145,7 +154,7 @@ pub struct StateLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = StateKind)]
     pub kind: Option<StateKind>,
-    /// In the first line: the position whose state this is. Pull the log behind it.
+    /// In the first line: the position of this state. Continue with the log after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "120")]
     pub lsn: Option<String>,
@@ -155,7 +164,7 @@ pub struct StateLine {
     pub detail: Option<String>,
     /// The row's key, if it is UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "acct/1")]
     pub key: Option<String>,
     /// The row's key in base64, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,9 +172,9 @@ pub struct StateLine {
     pub key_b64: Option<String>,
     /// The row's value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, value_type = serde_json::Value)]
+    #[schema(nullable = false, example = json!({"balance": 90}), value_type = serde_json::Value)]
     pub value: Option<Box<RawValue>>,
-    /// The row's value, if it was posted as `value_b64`.
+    /// The row's value in base64, if it was posted as `value_b64`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub value_b64: Option<String>,
@@ -173,11 +182,11 @@ pub struct StateLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "9271508992")]
     pub version: Option<String>,
-    /// In the last line: how many rows there were. An image without a last line is not whole.
+    /// In the last line: the number of rows. An image without a last line is incomplete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "1000")]
     pub rows: Option<String>,
-    /// In a line `failed`, which ends the image: why it is not whole.
+    /// In a line `failed`, which ends the image: why it is incomplete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub problem: Option<Problem>,

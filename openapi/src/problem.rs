@@ -1,4 +1,4 @@
-//! The one shape of every answer that is not a decision: RFC 9457 problem details.
+//! The one shape of every response that is not a decision: RFC 9457 problem details.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 /// Why there is no decision (RFC 9457, `application/problem+json`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// Always `about:blank`: `code` says what it is.
+    /// Always `about:blank`; see `code`.
     #[serde(rename = "type")]
     #[schema(example = "about:blank")]
     pub kind: String,
@@ -16,18 +16,19 @@ pub struct Problem {
     /// HTTP status code.
     #[schema(minimum = 400, maximum = 599, example = 400)]
     pub status: u16,
-    /// What happened, for people.
+    /// What is wrong and what to do, for people.
+    #[schema(example = "/writes/0/valeu: no such field")]
     pub detail: String,
-    /// What happened, for programs.
+    /// What is wrong, for programs.
     #[schema(example = "unknown_field")]
     pub code: String,
-    /// Whether the same request may work later.
+    /// Whether the same request may succeed later.
     pub retryable: bool,
-    /// When to try again, milliseconds.
+    /// When to retry, milliseconds from now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0)]
     pub retry_after_ms: Option<u32>,
-    /// Every fault that was found in the request.
+    /// Every error that was found in the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ProblemError>,
     /// Line of malformed JSON, from 1.
@@ -38,29 +39,30 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0)]
     pub column: Option<u32>,
-    /// With `log_truncated`: the oldest position that is still kept.
+    /// With `log_truncated`: the oldest position that is retained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub oldest: Option<String>,
-    /// With `log_truncated`: where the state is from which a reader can start over.
+    /// With `log_truncated`: the state from which a reader can start over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "/v1/stores/kv/state")]
     pub state_url: Option<String>,
-    /// With `row_missing`: the snapshot in which there is no such row.
+    /// With `row_missing`: the snapshot that was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub applied: Option<String>,
 }
 
-/// One fault of a request.
+/// One error in a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemError {
-    /// JSON pointer (RFC 6901) into the body, or the name of the parameter behind a `?`.
+    /// JSON pointer (RFC 6901) into the body, or `?` and the name of a parameter.
     #[schema(example = "/writes/0/key")]
     pub pointer: String,
     /// What is wrong, for programs.
     #[schema(example = "unknown_field")]
     pub code: String,
     /// What is wrong, for people.
+    #[schema(example = "no such field")]
     pub detail: String,
 }

@@ -1,65 +1,65 @@
-//! Those who read logs: consumers that pull, webhooks that are pushed to.
+//! Readers of logs: consumers, which pull, and webhooks, which are pushed to.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How far a consumer is.
+/// A consumer's new offset in one store's log.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct CheckpointRequest {
-    /// Whose log.
+pub struct OffsetRequest {
+    /// The store.
     #[schema(example = "kv")]
     pub store: String,
-    /// Last record that the consumer is done with; 0 is none.
+    /// Last record that the consumer has processed; 0 if none.
     #[schema(example = "120")]
     pub lsn: String,
 }
 
-/// A consumer's position in one store's log.
+/// A consumer's offset in one store's log.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct ConsumerPosition {
-    /// Whose log.
+pub struct ConsumerOffset {
+    /// The store.
     #[schema(example = "kv")]
     pub store: String,
-    /// Last record that the consumer is done with: pull behind it.
+    /// Last record that the consumer has processed; pull the log after it.
     #[schema(example = "120")]
     pub lsn: String,
     /// Last position of the log.
     #[schema(example = "150")]
     pub head_lsn: String,
-    /// Records that the consumer is not done with.
+    /// Records that the consumer has not processed.
     #[schema(example = "30")]
     pub lag_records: String,
-    /// Age of the oldest of them, milliseconds; 0 if there is none.
+    /// Age of the oldest unprocessed record, milliseconds; 0 if there is none.
     #[schema(example = "250")]
     pub lag_ms: String,
-    /// When the checkpoint was set, milliseconds since 1970.
+    /// When the offset was stored, milliseconds since 1970.
     #[schema(example = "1795268000000")]
     pub updated_at_ms: String,
 }
 
-/// A consumer and its checkpoints.
+/// A consumer and its offsets.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Consumer {
+pub struct ConsumerInfo {
     /// Its name.
     #[schema(example = "search-index")]
     pub name: String,
-    /// One per store that it reads, by the store's name.
-    pub checkpoints: Vec<ConsumerPosition>,
+    /// One per store that it reads, in the order of the stores' names.
+    pub offsets: Vec<ConsumerOffset>,
 }
 
 /// All consumers of the namespace.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ConsumerList {
-    /// By name.
-    pub consumers: Vec<Consumer>,
+    /// In the order of their names.
+    pub consumers: Vec<ConsumerInfo>,
 }
 
-/// How a store's log is pushed.
+/// How records are delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PushKind {
-    /// By HTTP requests to a registered receiver.
+    /// By POST requests to a registered receiver.
     #[default]
     Webhook,
 }
@@ -68,56 +68,72 @@ pub enum PushKind {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PushRequest {
-    /// How it is pushed.
+    /// How records are delivered.
     pub kind: PushKind,
-    /// Where to post: `https://` or `http://`, without user information. Addresses of the inside must be allowed by the
-    /// operator.
+    /// Receiver of the POST requests: `https://` or `http://`, without user information. The operator must allow private
+    /// addresses.
     #[schema(example = "https://receiver.example/hook", max_length = 2048)]
     pub url: String,
-    /// What bodies are signed with, 16 to 256 characters. It is never shown again.
-    #[schema(min_length = 16, max_length = 256)]
+    /// Key of the signatures, 16 to 256 characters. It is never returned.
+    #[schema(example = "at least 16 characters", min_length = 16, max_length = 256)]
     pub secret: String,
-    /// Position behind which to start. If absent: where the last registration of this store stands, or 0.
+    /// Start after this position. If absent: the position of the last registration of this store, or 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "0")]
     pub after: Option<String>,
-    /// Most records of one request; 500 if absent.
+    /// Maximum number of records in one request; 500 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 10000)]
     pub records_max: Option<u32>,
-    /// Most bytes of keys and values of one request, above which no further record is added; 1 MiB if absent.
+    /// Bytes of keys and values after which no further record is added to a request; 1 MiB if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 8388608)]
     pub bytes_max: Option<u32>,
-    /// How long one request may take, milliseconds; 10000 if absent.
+    /// Timeout of one request, milliseconds; 10000 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 100, maximum = 60000)]
     pub timeout_ms: Option<u32>,
 }
 
-/// A registered receiver and where it stands. Its secret is not shown.
+/// What the push to a webhook is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WebhookState {
+    /// It has not reached the receiver yet.
+    #[default]
+    Connecting,
+    /// Records are being delivered.
+    Pushing,
+    /// The receiver has acknowledged every record.
+    Idle,
+    /// The last attempt failed; the next one follows after a pause.
+    BackingOff,
+    /// The receiver refused; nothing is delivered until it is registered again.
+    Stopped,
+}
+
+/// A registered receiver and its progress. Its secret is not returned.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PushInfo {
-    /// How it is pushed.
+    /// How records are delivered.
     pub kind: PushKind,
     /// The store.
     #[schema(example = "kv")]
     pub store: String,
-    /// Where it is posted to.
+    /// The receiver.
     #[schema(example = "https://receiver.example/hook")]
     pub url: String,
-    /// Most records of one request.
-    #[schema(minimum = 1)]
+    /// Maximum number of records in one request.
+    #[schema(minimum = 1, example = 500)]
     pub records_max: u32,
-    /// Most bytes of keys and values of one request.
-    #[schema(minimum = 1)]
+    /// Bytes of keys and values after which no further record is added to a request.
+    #[schema(minimum = 1, example = 1048576)]
     pub bytes_max: u32,
-    /// How long one request may take, milliseconds.
-    #[schema(minimum = 1)]
+    /// Timeout of one request, milliseconds.
+    #[schema(minimum = 1, example = 10000)]
     pub timeout_ms: u32,
-    /// `connecting`, `pushing`, `idle`, `backing_off` or `stopped`.
-    #[schema(example = "idle")]
-    pub state: String,
+    /// What the push is doing.
+    pub state: WebhookState,
     /// Last record that the receiver acknowledged.
     #[schema(example = "120")]
     pub acked_lsn: String,
@@ -127,26 +143,29 @@ pub struct PushInfo {
     /// Records that are not acknowledged.
     #[schema(example = "30")]
     pub lag_records: String,
-    /// How long there has been a lag, milliseconds.
+    /// Time since the receiver was last up to date, milliseconds.
     #[schema(example = "250")]
     pub lag_ms: String,
-    /// Attempts that failed since the last progress.
-    #[schema(minimum = 0)]
+    /// Failed attempts since the last progress.
+    #[schema(minimum = 0, example = 0)]
     pub attempts: u32,
-    /// Last trouble, until it is over.
+    /// The last error; absent once a request has succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub last_error: Option<String>,
 }
 
-/// Body of a request to a receiver.
+/// Body of a POST request to a receiver.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PushBody {
     /// The store.
+    #[schema(example = "kv")]
     pub store: String,
     /// First record.
+    #[schema(example = "120")]
     pub first_lsn: String,
     /// Last record.
+    #[schema(example = "120")]
     pub last_lsn: String,
     /// The records, dense in `lsn`.
     pub records: Vec<crate::LogRecord>,

@@ -3,46 +3,50 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Consumer, PluginSlot, StoreInfo};
+use crate::{ConsumerInfo, PluginSlot, StoreInfo};
 
-/// Figures of the last seconds, and where stores and readers stand.
+/// Figures of the last seconds, and the progress of stores and readers.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Stats {
-    /// Since the node started, milliseconds.
+    /// Time since the node started, milliseconds.
     #[schema(example = "3600000")]
     pub uptime_ms: String,
-    /// Length of the window that rates and percentiles are of, milliseconds.
+    /// Length of the window that rates and percentiles cover, milliseconds.
     #[schema(example = "10000")]
     pub window_ms: String,
     /// Last complete epoch.
     #[schema(example = "8842")]
     pub epoch: String,
     /// Epochs a second.
+    #[schema(example = 412.5)]
     pub epochs_per_s: f64,
     /// Goodput: transactions committed a second.
+    #[schema(example = 24500.0)]
     pub committed_per_s: f64,
     /// Transactions aborted a second.
+    #[schema(example = 1200.0)]
     pub aborted_per_s: f64,
-    /// Retries a second that were answered with the verdict that stood.
+    /// Retries a second that were answered with the stored verdict.
+    #[schema(example = 0.5)]
     pub replayed_per_s: f64,
-    /// Aborted among the decided.
-    #[schema(minimum = 0, maximum = 1)]
+    /// Share of aborts among all verdicts.
+    #[schema(minimum = 0, maximum = 1, example = 0.047)]
     pub abort_share: f64,
     /// Aborts by reason, in the window.
     pub aborts: Vec<AbortCount>,
     /// Transactions of an epoch.
     pub epoch_txns: Distribution,
-    /// Where a transaction's time goes, microseconds: `queue` (waiting in the batch), `sync` (the log), `resolve`, and
-    /// `apply` (push and storage, of those that asked for `ack: applied`).
+    /// Where a transaction's time goes, microseconds: `queue` (in the open batch), `sync` (the log), `resolve`, and
+    /// `apply` (push and storage, for commits with `ack: applied`).
     pub phases: Vec<Timing>,
-    /// Time from a commit request to its answer, microseconds: `durable` and `applied`, as it asked.
+    /// Time from a commit request to its response, microseconds: `durable` and `applied`, by the commit's `ack`.
     pub commits: Vec<Timing>,
     /// Plugin slots: what fills them, its health and cost.
     pub plugins: Vec<PluginSlot>,
     /// Stores, by name.
     pub stores: Vec<StoreInfo>,
     /// Consumers, by name.
-    pub consumers: Vec<Consumer>,
+    pub consumers: Vec<ConsumerInfo>,
 }
 
 /// Aborts for one reason.
@@ -51,26 +55,31 @@ pub struct AbortCount {
     /// The reason, as in an outcome.
     #[schema(example = "read_conflict")]
     pub reason: String,
-    /// How many.
+    /// Number of aborts.
     #[schema(example = "17")]
     pub count: String,
 }
 
-/// Values of one kind; percentiles are right within an eighth, all are 0 if there is no value.
+/// Values of one kind. Percentiles are exact to one eighth; all figures are 0 if there is no value.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Distribution {
-    /// How many values.
+    /// Number of values.
     #[schema(example = "1000")]
     pub count: String,
-    /// Their mean.
+    /// Mean.
+    #[schema(example = 120.0)]
     pub mean: f64,
-    /// Half of them are not above.
+    /// Median.
+    #[schema(example = 110.0)]
     pub p50: f64,
-    /// Nine of ten are not above.
+    /// 90th percentile.
+    #[schema(example = 180.0)]
     pub p90: f64,
-    /// All but one of a hundred are not above.
+    /// 99th percentile.
+    #[schema(example = 260.0)]
     pub p99: f64,
-    /// None is above.
+    /// Maximum.
+    #[schema(example = 900.0)]
     pub max: f64,
 }
 

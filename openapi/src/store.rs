@@ -1,36 +1,36 @@
-//! Stores: declaration, standing, rows and imported versions.
+//! Stores: declaration, progress, rows and imported versions.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-/// Who knows whether a row exists.
+/// Who tracks which rows exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StoreExistence {
     /// Tribunal keeps the newest version of every live row; the default.
     #[default]
     Tracked,
-    /// The engine's read set says so.
+    /// The engine: its read sets tell, inserts included.
     Declared,
 }
 
 /// Declaration of a store.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct StoreDeclaration {
-    /// Who knows whether a row exists.
+    /// Who tracks which rows exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub existence: Option<StoreExistence>,
-    /// The engine reads one snapshot of this store itself.
+    /// The engine reads this store at the snapshot of Begin by itself (multi-version storage).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub multi_version: Option<bool>,
-    /// The storage's watermark moves in the same transaction as the rows; needed by `add`.
+    /// The storage's watermark moves in the same transaction as the rows. Required by `add`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub transactional: Option<bool>,
-    /// LogAdaptor that writes to the storage; absent for a store that is only its log.
+    /// LogAdaptor that writes to the storage; absent for a log-only store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "redis")]
     pub adaptor: Option<String>,
@@ -40,65 +40,100 @@ pub struct StoreDeclaration {
     pub adaptor_config: Option<Box<RawValue>>,
 }
 
-/// A store and where it stands.
+/// A store and its progress.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StoreInfo {
     /// Its name.
     #[schema(example = "kv")]
     pub store: String,
-    /// Who knows whether a row exists.
+    /// Who tracks which rows exist.
     pub existence: StoreExistence,
-    /// The engine reads one snapshot of this store itself.
+    /// The engine reads this store at the snapshot of Begin by itself (multi-version storage).
     pub multi_version: bool,
     /// The storage's watermark moves in the same transaction as the rows.
     pub transactional: bool,
-    /// Its LogAdaptor.
+    /// Its LogAdaptor; absent for a log-only store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "kv")]
     pub adaptor: Option<String>,
     /// The adaptor's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Object)]
     pub adaptor_config: Option<Box<RawValue>>,
     /// Last position of its log.
+    #[schema(example = "120")]
     pub head_lsn: String,
     /// Last position that the storage acknowledged.
+    #[schema(example = "120")]
     pub acked_lsn: String,
-    /// Last epoch that is resolved.
+    /// Last epoch that has been decided.
+    #[schema(example = "8842")]
     pub committed: String,
     /// Last epoch that is durable.
+    #[schema(example = "8842")]
     pub durable: String,
     /// Last epoch whose records in this store are all acknowledged.
+    #[schema(example = "8841")]
     pub applied: String,
-    /// How its push does.
+    /// The push to its storage.
     pub push: StorePush,
 }
 
-/// How a store's push does.
+/// What the push to a storage is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StorePushState {
+    /// The store has no storage: it is only its log.
+    LogOnly,
+    /// Records are pushed as they commit.
+    #[default]
+    Running,
+    /// The last attempt failed; the next one follows after a pause.
+    BackingOff,
+    /// The storage cannot apply a record: resume or skip it.
+    Stopped,
+    /// The storage was away for too long, and the log is truncated without it: attach it.
+    Detached,
+}
+
+/// What a storage guarantees when it acknowledges records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StorageDurability {
+    /// They are on disk.
+    Always,
+    /// They will be on disk within about a second.
+    Everysec,
+    /// They are in memory only.
+    None,
+    /// The storage does not report it.
+    #[default]
+    Unknown,
+}
+
+/// The push to a store's storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StorePush {
-    /// `log_only`, `running`, `backing_off`, `stopped` or `detached`.
-    #[schema(example = "running")]
-    pub state: String,
+    /// What the push is doing.
+    pub state: StorePushState,
     /// Age of the oldest record that is not acknowledged, milliseconds; 0 while nothing is pushed.
     #[schema(example = "0")]
     pub lag_ms: String,
-    /// What the storage last complained about. Of a detached store: why, and the way out.
+    /// The storage's last error. For a detached store: why it was detached, and how to attach it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub last_error: Option<String>,
-    /// The record that the storage can never take, if the push stopped at one.
+    /// The record that the storage cannot apply, if the push stopped at one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "120")]
     pub stopped_at_lsn: Option<String>,
-    /// What an acknowledgement of the storage is worth, as it says itself: `always` synced first, `everysec`, `none`, or
-    /// `unknown`. Absent while there is no storage.
+    /// What an acknowledgement of the storage guarantees, as the storage reports it. Absent while no storage is connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, example = "always")]
-    pub durability: Option<String>,
+    #[schema(nullable = false)]
+    pub durability: Option<StorageDurability>,
 }
 
-/// A record that a storage is not given.
+/// A record to skip.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkipRequest {
     /// The record that the push stopped at.
@@ -106,7 +141,7 @@ pub struct SkipRequest {
     pub lsn: String,
 }
 
-/// A record that was not given to a storage, and who decided so.
+/// A record that was skipped, and who decided that.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkippedRecord {
     /// The record. It stays in the log.
@@ -115,10 +150,11 @@ pub struct SkippedRecord {
     /// When, milliseconds since 1970.
     #[schema(example = "1808217543843")]
     pub at_ms: String,
-    /// Who asked.
+    /// The caller that asked for it.
     #[schema(example = "anonymous")]
     pub by: String,
-    /// What the storage said to the record.
+    /// The storage's error for the record.
+    #[schema(example = "value too long for type character varying(40)")]
     pub reason: String,
 }
 
@@ -129,10 +165,10 @@ pub struct SkipList {
     pub skips: Vec<SkippedRecord>,
 }
 
-/// How to go on with a detached store.
+/// How to attach a detached store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AttachRequest {
-    /// The storage was loaded from elsewhere with everything up to this record. Absent: its own watermark counts.
+    /// The storage was loaded from elsewhere with everything up to this record. If absent, its own watermark counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "120")]
     pub loaded_lsn: Option<String>,
@@ -151,7 +187,7 @@ pub struct Snapshot {
     /// The store.
     #[schema(example = "kv")]
     pub store: String,
-    /// Last epoch that is resolved.
+    /// Last epoch that has been decided.
     #[schema(example = "8842")]
     pub committed: String,
     /// Last epoch that is durable.
@@ -167,7 +203,7 @@ pub struct Snapshot {
 pub struct Row {
     /// The row's key, if it is UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "acct/1")]
     pub key: Option<String>,
     /// The row's key in base64, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -175,9 +211,9 @@ pub struct Row {
     pub key_b64: Option<String>,
     /// The value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, value_type = serde_json::Value)]
+    #[schema(nullable = false, example = json!({"balance": 90}), value_type = serde_json::Value)]
     pub value: Option<Box<RawValue>>,
-    /// The value, if it was posted as `value_b64`.
+    /// The value in base64, if it was posted as `value_b64`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub value_b64: Option<String>,
@@ -200,7 +236,7 @@ pub struct RowPage {
     pub applied: String,
     /// The rows.
     pub rows: Vec<Row>,
-    /// There are further rows before the end of the range: go on from behind the last key.
+    /// There are more rows in the range: continue after the last key.
     pub more: bool,
 }
 
@@ -230,7 +266,7 @@ pub struct ImportLine {
     pub integer: Option<bool>,
 }
 
-/// Answer to an import.
+/// Result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImportResult {
     /// Versions that were taken in, durably. Rows that the server knew already are left as they are and do not count.

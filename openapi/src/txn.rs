@@ -30,7 +30,7 @@ pub enum Ack {
     /// As soon as it is durable and final; the default.
     #[default]
     Durable,
-    /// When every store that it wrote has applied it, too.
+    /// When every store that it wrote has applied it.
     Applied,
 }
 
@@ -55,23 +55,23 @@ pub enum WriteOp {
 /// A Begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BeginRequest {
-    /// Stores that the transaction will use; all of the namespace if absent.
+    /// Stores that the transaction will use; all stores of the namespace if absent or empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, max_items = 64)]
+    #[schema(nullable = false, max_items = 64, example = json!(["kv"]))]
     pub stores: Option<Vec<String>>,
-    /// Level at which it will commit. Advice only: the commit names it again.
+    /// Level at which it will commit. A hint: the level of the commit counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub isolation: Option<IsolationLevel>,
-    /// Token from an earlier commit: wait until its writes are visible.
+    /// Session token of an earlier response: wait until what it covers is visible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub session: Option<String>,
-    /// How long to wait for that, milliseconds.
+    /// Timeout of that wait, milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, maximum = 60000)]
     pub wait_ms: Option<u32>,
-    /// How long the transaction means to run, milliseconds. The id expires no later than its window.
+    /// Expected duration of the transaction, milliseconds. The id expires after it, and with the window of ids at the latest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 600000)]
     pub ttl_ms: Option<u32>,
@@ -83,19 +83,21 @@ pub struct BeginResponse {
     /// The transaction's id, a UUIDv7 and its idempotency key.
     #[schema(example = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a")]
     pub txn_id: String,
-    /// Snapshot of each named store, to read at and to commit with.
+    /// Snapshot of each store: read at it, and pass it to the commit.
+    #[schema(example = json!({"kv": "8841"}))]
     pub snapshots: BTreeMap<String, String>,
-    /// The epoch that is open now; pass it to the commit, for rules that prefer older transactions.
+    /// The epoch that is open now. Pass it to the commit: some conflict rules prefer older transactions.
     #[schema(example = "8842")]
     pub epoch: String,
     /// When the id expires: RFC 3339, UTC.
     #[schema(example = "2026-01-02T03:04:05.678Z")]
     pub expires_at: String,
-    /// Token of what is visible in these snapshots.
+    /// Session token that covers these snapshots.
+    #[schema(example = "c2Vzc2lvbg")]
     pub session: String,
 }
 
-/// A row that the transaction observed. Without `version` it observed that the row is absent.
+/// A row that the transaction read. Without `version`, the row was absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Read {
     /// The row's store.
@@ -103,13 +105,13 @@ pub struct Read {
     pub store: String,
     /// The row's key, UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "acct/1")]
     pub key: Option<String>,
     /// The row's key in base64, instead of `key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
-    /// The version seen; absent if the row was.
+    /// The version read; absent if the row was absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "17")]
     pub version: Option<String>,
@@ -121,7 +123,7 @@ pub struct Range {
     /// The range's store.
     #[schema(example = "kv")]
     pub store: String,
-    /// First key; absent starts at the beginning of the store.
+    /// First key; absent for the beginning of the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "acct/")]
     pub start: Option<String>,
@@ -129,11 +131,11 @@ pub struct Range {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub start_b64: Option<String>,
-    /// Key behind the last one; absent goes to the end of the store.
+    /// End of the range, exclusive; absent for the end of the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "acct0")]
     pub end: Option<String>,
-    /// Key behind the last one in base64, instead of `end`.
+    /// End of the range in base64, instead of `end`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub end_b64: Option<String>,
@@ -149,35 +151,35 @@ pub struct Write {
     pub store: String,
     /// The row's key, UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "acct/1")]
     pub key: Option<String>,
     /// The row's key in base64, instead of `key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
-    /// The value, any JSON, passed through untouched; an integer for `add`; absent for `delete`.
+    /// The value: any JSON, stored as posted; an integer for `add`; absent for `delete`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, value_type = serde_json::Value)]
+    #[schema(nullable = false, example = json!({"balance": 90}), value_type = serde_json::Value)]
     pub value: Option<Box<RawValue>>,
-    /// A binary value in base64, instead of `value`. Kept as the JSON object `{"$b64": ...}`.
+    /// A binary value in base64, instead of `value`. Stored as the JSON object `{"$b64": ...}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub value_b64: Option<String>,
 }
 
-/// A commit: what the transaction observed and what it wants to write.
+/// A commit: what the transaction read and what it wants to write.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct CommitRequest {
     /// Isolation level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub isolation: Option<IsolationLevel>,
-    /// Snapshot of each store used, as Begin answered. May be left out by transactions without ranges, without
-    /// reads at level `snapshot`, on `tracked` stores only.
+    /// Snapshot of each store used, as returned by Begin. Required for ranges, for reads at level `snapshot` and for stores
+    /// that are not `tracked`; otherwise it may be absent or empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = json!({"kv": "8841"}))]
     pub snapshots: Option<BTreeMap<String, String>>,
-    /// Weight for conflict rules that look at it; 100 if absent.
+    /// Weight for conflict rules that use it, such as `priority`; 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, maximum = 255)]
     pub priority: Option<u8>,
@@ -185,11 +187,11 @@ pub struct CommitRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub ack: Option<Ack>,
-    /// `epoch` of the Begin, for rules that prefer older transactions.
+    /// `epoch` as returned by Begin, for conflict rules that prefer older transactions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8842")]
     pub epoch: Option<String>,
-    /// Rows observed; no row twice.
+    /// Rows read, each at most once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 10000)]
     pub reads: Vec<Read>,
@@ -197,7 +199,7 @@ pub struct CommitRequest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 256)]
     pub ranges: Vec<Range>,
-    /// Rows to write; no row twice.
+    /// Rows to write, each at most once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 10000)]
     pub writes: Vec<Write>,
@@ -213,23 +215,23 @@ pub struct BatchTxn {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub isolation: Option<IsolationLevel>,
-    /// Snapshot of each store used, as Begin answered.
+    /// Snapshot of each store used, as returned by Begin; see `CommitRequest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = json!({"kv": "8841"}))]
     pub snapshots: Option<BTreeMap<String, String>>,
-    /// Weight for conflict rules that look at it; 100 if absent.
+    /// Weight for conflict rules that use it, such as `priority`; 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, maximum = 255)]
     pub priority: Option<u8>,
-    /// When to answer. The most patient item decides for the whole request.
+    /// When to answer. The whole request is answered when the last item is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub ack: Option<Ack>,
-    /// `epoch` of the Begin, for rules that prefer older transactions.
+    /// `epoch` as returned by Begin, for conflict rules that prefer older transactions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8842")]
     pub epoch: Option<String>,
-    /// Rows observed; no row twice.
+    /// Rows read, each at most once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 10000)]
     pub reads: Vec<Read>,
@@ -237,7 +239,7 @@ pub struct BatchTxn {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 256)]
     pub ranges: Vec<Range>,
-    /// Rows to write; no row twice.
+    /// Rows to write, each at most once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 10000)]
     pub writes: Vec<Write>,
@@ -246,19 +248,87 @@ pub struct BatchTxn {
 /// Many commits in one request.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct BatchCommitRequest {
-    /// The commits. Answers keep their order.
+    /// The commits. Results keep their order.
     #[schema(max_items = 10000)]
     pub txns: Vec<BatchTxn>,
 }
 
-/// Answers of many commits.
+/// Results of many commits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BatchCommitResponse {
     /// One per commit, in order.
     pub results: Vec<TxnOutcome>,
 }
 
-/// State of a transaction.
+/// Why a transaction aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AbortReason {
+    /// A row read has changed, appeared or disappeared.
+    ReadConflict,
+    /// Another transaction wrote the row first.
+    WriteConflict,
+    /// A scanned range has changed.
+    RangeConflict,
+    /// An insert of a row that exists.
+    RowExists,
+    /// An update, delete or add of a row that does not exist.
+    RowMissing,
+    /// An add to a value that is not an integer.
+    NotANumber,
+    /// An add whose sum leaves 64 bits.
+    AddOverflow,
+    /// The history that the snapshot needs is gone.
+    SnapshotTooOld,
+    /// The snapshot is above every complete epoch.
+    SnapshotFromTheFuture,
+    /// The snapshots of multi-version stores are not one state of the database.
+    SnapshotsDiffer,
+    /// No position in its epoch's serial order suits the transaction.
+    OrderConflict,
+    /// A lock was lost.
+    LockLost,
+    /// The transaction was part of a cycle of waiting transactions.
+    Deadlock,
+    /// The client aborted it.
+    ClientAbort,
+    /// A fence closed the id.
+    Fenced,
+    /// An isolation validator rejected it for a reason of its own: see `plugin_code`.
+    Plugin,
+}
+
+/// The kind of operation that lost a conflict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ConflictOp {
+    /// A row read.
+    #[default]
+    Read,
+    /// A range scanned.
+    Range,
+    /// A row written.
+    Write,
+}
+
+/// The stage of the pipeline that found a conflict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ConflictStage {
+    /// Before the epoch was sealed.
+    Admission,
+    /// The check for repeated ids.
+    Identity,
+    /// The lookup of rows: existence and snapshot bounds.
+    Join,
+    /// The isolation validator.
+    #[default]
+    Validate,
+    /// The serial order of the epoch.
+    Merge,
+}
+
+/// Status of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TxnState {
@@ -266,49 +336,49 @@ pub enum TxnState {
     Committed,
     /// Final; `reason` and `conflicts` say why.
     Aborted,
-    /// Waiting for its verdict.
+    /// Its verdict is pending.
     InFlight,
-    /// Never arrived here, but still may. A fence settles it.
+    /// It has not arrived, but still may: `fence=true` closes the id.
     Unknown,
-    /// Nothing is known of it any more, and nothing can become of it.
+    /// Too old: its verdict is no longer stored, and it can no longer commit.
     UnknownExpired,
-    /// Dry run: it would commit now, alone.
+    /// Dry run: alone, it would commit now.
     WouldCommit,
-    /// Dry run: it would abort now, even alone.
+    /// Dry run: even alone, it would abort now.
     WouldAbort,
-    /// Batches only: there is no decision; `problem` says why.
+    /// Batches only: no decision was made; see `problem`.
     Problem,
 }
 
-/// What became of a transaction. Which fields are there follows from `status`.
+/// Outcome of a transaction. `status` determines which fields are present.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TxnOutcome {
-    /// What became of it.
+    /// The status.
     pub status: TxnState,
     /// The transaction; absent only for a batch item without a readable id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a")]
     pub txn_id: Option<String>,
-    /// Epoch that decided it.
+    /// The epoch that decided it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8842")]
     pub epoch: Option<String>,
-    /// Arrival stamp.
+    /// Arrival stamp: identifies the transaction, and is not the commit order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "1808217543843841024")]
     pub csn: Option<String>,
     /// Version of every row that it wrote. Versions of one row rise and are never equal; two transactions of one epoch that
     /// share no row may have the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "9271508992")]
     pub version: Option<String>,
     /// Position of its record in the log of each store that it wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = json!({"kv": "120"}))]
     pub lsn: Option<BTreeMap<String, String>>,
-    /// Pass it to a Begin that must see this commit.
+    /// Session token: pass it to a Begin that must see this commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "c2Vzc2lvbg")]
     pub session: Option<String>,
     /// It wrote nothing, and nothing was stored: asked for by id later, it is `unknown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -318,25 +388,27 @@ pub struct TxnOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub applied: Option<bool>,
-    /// Why it aborted: `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing`,
-    /// `not_a_number`, `add_overflow`, `snapshot_too_old`, `snapshot_from_the_future`, `snapshots_differ`, `order_conflict`,
-    /// `lock_lost`, `deadlock`, `client_abort`, `fenced` or `plugin:<code>`.
+    /// Why it aborted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, example = "read_conflict")]
-    pub reason: Option<String>,
-    /// Whether the same work on fresh reads, under a new id, may commit.
+    #[schema(nullable = false)]
+    pub reason: Option<AbortReason>,
+    /// With reason `plugin`: the code that the isolation validator returned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 1, maximum = 127)]
+    pub plugin_code: Option<u8>,
+    /// Whether the same work may commit on fresh reads, under a new id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub retryable: Option<bool>,
-    /// When trying again makes sense, milliseconds.
+    /// When to retry, milliseconds from now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0)]
     pub retry_after_ms: Option<u32>,
-    /// What defeated it.
+    /// The conflicts that caused the abort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub conflicts: Option<Vec<Conflict>>,
-    /// Batches only: why there is no decision.
+    /// Batches only: why no decision was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub problem: Option<Problem>,
@@ -364,17 +436,15 @@ pub struct Conflict {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub end_b64: Option<String>,
-    /// Which kind of operation lost: `read`, `range` or `write`.
-    #[schema(example = "read")]
-    pub op: String,
-    /// Station that found it: `admission`, `identity`, `join`, `validate` or `merge`.
-    #[schema(example = "validate")]
-    pub stage: String,
-    /// Version that the transaction had read; absent if it read that the row is absent, or did not read it.
+    /// The kind of operation that lost.
+    pub op: ConflictOp,
+    /// The stage that found the conflict.
+    pub stage: ConflictStage,
+    /// Version that the transaction read; absent if the row was absent or not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "17")]
     pub read_version: Option<String>,
-    /// Version that is there now; absent if the row is, or if the winner is of the same epoch.
+    /// The row's version now; absent if there is no such row, or if the winner is in the same epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "19")]
     pub current_version: Option<String>,
