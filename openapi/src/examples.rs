@@ -36,7 +36,10 @@ const REQUESTS: &[(&str, &str)] = &[
         "logPushRegister",
         r#"{"kind": "webhook", "url": "https://receiver.example/hook", "secret": "at least 16 characters"}"#,
     ),
-    ("putStore", r#"{"existence": "tracked", "adaptor": "redis", "adaptor_config": {"url": "redis://127.0.0.1:6379"}}"#),
+    (
+        "putStore",
+        r#"{"existence": "tracked", "adaptor": "redis", "adaptor_config": {"url": "redis://127.0.0.1:6379"}}"#,
+    ),
     ("attachPush", r#"{"loaded_lsn": "120"}"#),
     ("skipRecord", r#"{"lsn": "120"}"#),
     ("createKey", r#"{"name": "shop-engine", "namespace": "shop", "roles": ["engine"]}"#),
@@ -220,7 +223,8 @@ fn compose(schema: &Value, schemas: &Map<String, Value>, place: &str) -> Result<
         return Ok(json!({ "kv": compose(values, schemas, place)? }));
     }
     if let Some(fields) = schema.get("properties").and_then(Value::as_object) {
-        let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let required: Vec<&str> =
+            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let mut object = Map::new();
         for (name, field) in fields {
             let place = format!("{place}, {name}");

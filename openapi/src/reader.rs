@@ -112,6 +112,20 @@ pub enum WebhookState {
     Stopped,
 }
 
+impl WebhookState {
+    /// Returns the name in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            WebhookState::Connecting => "connecting",
+            WebhookState::Pushing => "pushing",
+            WebhookState::Idle => "idle",
+            WebhookState::BackingOff => "backing_off",
+            WebhookState::Stopped => "stopped",
+        }
+    }
+}
+
 /// A registered receiver and its progress. Its secret is not returned.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PushInfo {

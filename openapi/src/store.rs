@@ -96,6 +96,20 @@ pub enum StorePushState {
     Detached,
 }
 
+impl StorePushState {
+    /// Returns the name in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            StorePushState::LogOnly => "log_only",
+            StorePushState::Running => "running",
+            StorePushState::BackingOff => "backing_off",
+            StorePushState::Stopped => "stopped",
+            StorePushState::Detached => "detached",
+        }
+    }
+}
+
 /// What a storage guarantees when it acknowledges records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -109,6 +123,19 @@ pub enum StorageDurability {
     /// The storage does not report it.
     #[default]
     Unknown,
+}
+
+impl StorageDurability {
+    /// Returns the name in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            StorageDurability::Always => "always",
+            StorageDurability::Everysec => "everysec",
+            StorageDurability::None => "none",
+            StorageDurability::Unknown => "unknown",
+        }
+    }
 }
 
 /// The push to a store's storage.

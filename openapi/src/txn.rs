@@ -298,6 +298,29 @@ pub enum AbortReason {
     Plugin,
 }
 
+impl AbortReason {
+    /// Returns the name in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            AbortReason::ReadConflict => "read_conflict",
+            AbortReason::WriteConflict => "write_conflict",
+            AbortReason::RangeConflict => "range_conflict",
+            AbortReason::RowExists => "row_exists",
+            AbortReason::RowMissing => "row_missing",
+            AbortReason::NotANumber => "not_a_number",
+            AbortReason::SnapshotTooOld => "snapshot_too_old",
+            AbortReason::SnapshotFromTheFuture => "snapshot_from_the_future",
+            AbortReason::OrderConflict => "order_conflict",
+            AbortReason::LockLost => "lock_lost",
+            AbortReason::Deadlock => "deadlock",
+            AbortReason::ClientAbort => "client_abort",
+            AbortReason::Fenced => "fenced",
+            AbortReason::Plugin => "plugin",
+        }
+    }
+}
+
 /// The kind of operation that lost a conflict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -309,6 +332,18 @@ pub enum ConflictOp {
     Range,
     /// A row written.
     Write,
+}
+
+impl ConflictOp {
+    /// Returns the name in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ConflictOp::Read => "read",
+            ConflictOp::Range => "range",
+            ConflictOp::Write => "write",
+        }
+    }
 }
 
 /// The stage of the pipeline that found a conflict.
@@ -326,6 +361,20 @@ pub enum ConflictStage {
     Validate,
     /// The serial order of the epoch.
     Merge,
+}
+
+impl ConflictStage {
+    /// Returns the name in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ConflictStage::Admission => "admission",
+            ConflictStage::Identity => "identity",
+            ConflictStage::Join => "join",
+            ConflictStage::Validate => "validate",
+            ConflictStage::Merge => "merge",
+        }
+    }
 }
 
 /// Status of a transaction.

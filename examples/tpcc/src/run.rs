@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use tokio_postgres::Client as Postgres;
-use tribunal_client::{Client, ClientOptions, Lsn, Outcome, StoreDeclaration, StoreExistence};
+use tribunal_client::{Client, ClientOptions, Lsn, Outcome, StoreDeclaration, StoreExistence, StorePushState};
 
 use crate::audit::{self, Audit};
 use crate::conditions::{self, Condition};
@@ -235,12 +235,15 @@ async fn caught_up(client: &Client, store: &str) -> Result<Duration, String> {
         let info = client.store(store).await.map_err(|e| e.to_string())?;
         let lsn = |text: &str| text.parse::<u64>().map(Lsn).unwrap_or_default();
         let (acked, head) = (lsn(&info.acked_lsn), lsn(&info.head_lsn));
-        if acked == head && info.push.state == "running" {
+        if acked == head && info.push.state == StorePushState::Running {
             return Ok(begun.elapsed());
         }
-        if info.push.state == "stopped" || begun.elapsed() > CATCH_UP_MAX {
+        if info.push.state == StorePushState::Stopped || begun.elapsed() > CATCH_UP_MAX {
             let reason = info.push.last_error.unwrap_or_default();
-            return Err(format!("PostgreSQL does not catch up: LSN {acked} of {head}, {}: {reason}", info.push.state));
+            return Err(format!(
+                "PostgreSQL does not catch up: LSN {acked} of {head}, {}: {reason}",
+                info.push.state.name()
+            ));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -1,7 +1,7 @@
 //! Checkpoints that the service keeps for those who pull logs.
 
 use hyper::Method;
-use tribunal_api::{CheckpointRequest, Consumer, ConsumerList};
+use tribunal_api::{ConsumerInfo, ConsumerList, OffsetRequest};
 use tribunal_types::Lsn;
 
 use crate::client::read;
@@ -12,7 +12,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn consumers(&self) -> Result<Vec<Consumer>, Error> {
+    pub async fn consumers(&self) -> Result<Vec<ConsumerInfo>, Error> {
         let list: ConsumerList = read(&self.ask(Method::GET, "/v1/consumers", None::<&()>, 0).await?)?;
         Ok(list.consumers)
     }
@@ -23,7 +23,7 @@ impl Client {
     /// See [`Error`].
     pub async fn checkpoint(&self, consumer: &str, store: &str) -> Result<Option<Lsn>, Error> {
         let known = self.consumers().await?.into_iter().find(|known| known.name == consumer);
-        let at = known.and_then(|known| known.checkpoints.into_iter().find(|at| at.store == store));
+        let at = known.and_then(|known| known.offsets.into_iter().find(|at| at.store == store));
         at.map(|at| wire::lsn(&at.lsn)).transpose()
     }
 
@@ -31,8 +31,8 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::ClientMistake`] if the log does not reach that far; see [`Error`].
-    pub async fn set_checkpoint(&self, consumer: &str, store: &str, lsn: Lsn) -> Result<Consumer, Error> {
-        let request = CheckpointRequest { store: store.to_owned(), lsn: lsn.to_string() };
+    pub async fn set_checkpoint(&self, consumer: &str, store: &str, lsn: Lsn) -> Result<ConsumerInfo, Error> {
+        let request = OffsetRequest { store: store.to_owned(), lsn: lsn.to_string() };
         read(&self.ask(Method::PUT, &path(consumer), Some(&request), 0).await?)
     }
 

@@ -56,5 +56,7 @@ pub use outcome::{Aborted, Committed, Conflict, Outcome};
 pub use retry::RetryPolicy;
 pub use transaction::{PreparedCommit, Transaction};
 pub use tribunal_api as api;
-pub use tribunal_api::{Ack, IsolationLevel, Problem, StoreDeclaration, StoreExistence, StoreInfo, WriteOp};
+pub use tribunal_api::{
+    Ack, IsolationLevel, Problem, StoreDeclaration, StoreExistence, StoreInfo, StorePushState, WriteOp,
+};
 pub use tribunal_types::{Csn, Epoch, Lsn, Version};

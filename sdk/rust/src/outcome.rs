@@ -44,8 +44,10 @@ pub struct Committed {
 pub struct Aborted {
     /// The transaction.
     pub txn_id: String,
-    /// `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing` ...
+    /// `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing`, ...
     pub reason: String,
+    /// With reason `plugin`: the code that the isolation validator returned.
+    pub plugin_code: Option<u8>,
     /// Whether the same work on fresh reads may commit.
     pub retryable: bool,
     /// How long to wait before that.
@@ -109,7 +111,8 @@ impl Outcome {
             }))),
             TxnState::Aborted => Ok(Some(Outcome::Aborted(Box::new(Aborted {
                 txn_id,
-                reason: outcome.reason.unwrap_or_default(),
+                reason: outcome.reason.map_or_else(String::new, |reason| reason.name().to_owned()),
+                plugin_code: outcome.plugin_code,
                 retryable: outcome.retryable.unwrap_or(false),
                 retry_after: Duration::from_millis(outcome.retry_after_ms.unwrap_or(0).into()),
                 conflicts: outcome
@@ -131,8 +134,8 @@ impl Conflict {
             store: conflict.store,
             key: wire::key_of(conflict.key, conflict.key_b64)?.unwrap_or_default(),
             end: wire::key_of(conflict.end, conflict.end_b64)?,
-            op: conflict.op,
-            stage: conflict.stage,
+            op: conflict.op.name().to_owned(),
+            stage: conflict.stage.name().to_owned(),
             read_version: conflict.read_version.as_deref().map(wire::version).transpose()?,
             current_version: conflict.current_version.as_deref().map(wire::version).transpose()?,
             by_txn: conflict.by_txn,

@@ -41,7 +41,7 @@ fn need(method: &Method, pattern: &str) -> Need {
     let any = |roles: &[Role]| Need::AnyOf(roles.iter().copied().collect());
     let reads = matches!(*method, Method::GET | Method::HEAD);
     match pattern {
-        "/healthz" | "/readyz" | "/version" | "/openapi.json" | "/openapi-3.0.json" | "/docs" => Need::Nobody,
+        "/" | "/healthz" | "/readyz" | "/version" | "/openapi.json" | "/openapi-3.0.json" | "/docs" => Need::Nobody,
         "/metrics" => Need::OfService(Role::Operator),
         path if path.starts_with("/v1/txns") => any(&[Role::Engine]),
         "/v1/snapshot" => any(&[Role::Engine, Role::Store, Role::Operator]),

@@ -27,24 +27,28 @@ use tribunal_service::Service;
         title = "Tribunal",
         version = "1.0.0",
         description = "Concurrency control as a service: post what a transaction read and what it wants to write, \
-                       get a durable verdict.\n\n64-bit numbers are decimal strings. Absent fields are absent, \
-                       never null. Answers outside of 2xx are problem details and mean that no decision was made.",
+                       get a durable verdict.\n\n64-bit numbers are decimal strings. Responses omit absent fields and \
+                       never contain null; in requests, null counts as absent. Responses outside 2xx are problem \
+                       details and mean that no decision was made.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
-    servers((url = "/", description = "This server")),
+    servers((url = "http://127.0.0.1:7420", description = "A node for development")),
     components(schemas(tribunal_api::ImportLine, tribunal_api::LogEvent, tribunal_api::PushBody, tribunal_api::StateLine)),
     tags(
-        (name = "transactions", description = "Begin, commit, abort, status"),
-        (name = "log", description = "Committed writes, in order"),
-        (name = "stores", description = "Stores, their rows and versions"),
+        (name = "transactions", description = "Begin, commit, abort, and the status of a transaction"),
+        (name = "log", description = "Committed writes, in order: pulled, streamed or pushed"),
+        (name = "stores", description = "Stores, their rows and their pushes"),
         (name = "plugins", description = "Conflict rules, isolation validators and LogAdaptors"),
-        (name = "access", description = "Keys: who may do what"),
-        (name = "service", description = "The service itself"),
+        (name = "access", description = "API keys and their roles"),
+        (name = "service", description = "Health, metrics and version"),
     )
 )]
 struct Document;
 
-/// Bytes above which an answer is compressed, if the client takes that.
+/// Route of one row, as the router has it.
+const ROW_ROUTE: &str = "/v1/stores/{store}/rows/{*key}";
+
+/// Bytes above which a response is compressed, if the client accepts that.
 const COMPRESSED_BYTES_MIN: u64 = 1024;
 
 /// Routes whose answers may be long.
@@ -60,6 +64,7 @@ fn long_answers() -> OpenApiRouter<App> {
         .route("/openapi.json", get(meta::openapi_3_1))
         .route("/openapi-3.0.json", get(meta::openapi_3_0))
         .route("/docs", get(meta::docs))
+        .route("/", get(meta::root))
         .layer(CompressionLayer::new().compress_when(SizeAbove::new(COMPRESSED_BYTES_MIN).and(is_whole)))
 }
 
@@ -103,6 +108,10 @@ fn routes() -> OpenApiRouter<App> {
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = routes().into_openapi();
     openapi_security::describe(&mut document);
+    // The router's way to say that a key may contain slashes is not OpenAPI's.
+    if let Some(row) = document.paths.paths.remove(ROW_ROUTE) {
+        document.paths.paths.insert(ROW_ROUTE.replace('*', ""), row);
+    }
     document
 }
 

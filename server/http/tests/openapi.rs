@@ -27,14 +27,15 @@ fn check(file: &str, checked_in: &str, document: &Value) {
     let line = checked_in.lines().zip(generated.lines()).position(|(old, new)| old != new);
     assert!(
         checked_in == generated,
-        "openapi/{file} is not what the routes say, from line {}: UPDATE_OPENAPI=1 cargo test -p tribunal-http --test \
+        "openapi/{file} differs from the routes, from line {}: UPDATE_OPENAPI=1 cargo test -p tribunal-http --test \
          openapi",
         line.map_or(checked_in.lines().count(), |line| line + 1)
     );
 }
 
 fn documents() -> (Value, Value) {
-    let newest = serde_json::to_value(tribunal_http::router::openapi()).unwrap();
+    let mut newest = serde_json::to_value(tribunal_http::router::openapi()).unwrap();
+    tribunal_api::examples::add(&mut newest).unwrap_or_else(|missing| panic!("{missing}"));
     let twin = tribunal_api::downgrade::to_3_0(&newest).unwrap();
     (newest, twin)
 }

@@ -13,7 +13,7 @@ fn checkpoint(node: &Node, name: &str, store: &str, lsn: &str) -> support::Respo
 }
 
 fn only(consumer: &Value) -> &Value {
-    let all = consumer["checkpoints"].as_array().expect("checkpoints");
+    let all = consumer["offsets"].as_array().expect("offsets");
     assert_eq!(all.len(), 1, "{consumer}");
     &all[0]
 }
@@ -67,7 +67,7 @@ fn a_consumer_reads_several_stores() {
     node.put_row("k", 1);
     assert_eq!(checkpoint(&node, "both", "second", "0").status, 200);
     let shown = checkpoint(&node, "both", "kv", "1").body;
-    let stores: Vec<_> = shown["checkpoints"].as_array().expect("two").iter().map(|at| at["store"].clone()).collect();
+    let stores: Vec<_> = shown["offsets"].as_array().expect("two").iter().map(|at| at["store"].clone()).collect();
     assert_eq!(stores, ["kv", "second"]);
     assert_eq!(node.delete("/v1/consumers/both?store=second").status, 204);
     assert_eq!(node.delete("/v1/consumers/both?store=second").status, 404);

@@ -211,7 +211,11 @@ fn a_validator_adds_a_bound_to_its_level(folder: &Path) {
     assert_eq!((rule.status, &rule.body["code"]), (422, &json!("slot_misfit")), "{}", rule.body);
     assert_eq!(activate(json!({"slot": "validator:snapshot", "config": {"epochs_max": 3}})).status, 200);
     let verdict = node.commit(&body(2)).body;
-    assert_eq!((&verdict["status"], &verdict["reason"]), (&json!("aborted"), &json!("plugin:1")), "{verdict}");
+    assert_eq!(
+        (&verdict["status"], &verdict["reason"], &verdict["plugin_code"]),
+        (&json!("aborted"), &json!("plugin"), &json!(1)),
+        "{verdict}"
+    );
     let fresh = node.get("/v1/snapshot?store=kv").body["committed"].clone();
     let mut body = body(3);
     body["snapshots"]["kv"] = fresh;

@@ -43,7 +43,7 @@ fn both_acknowledgements_are_broken_down_by_phase() {
     assert!((stats["abort_share"].as_f64().expect("a share") - 1.0 / 16.0).abs() < 1e-9, "{stats}");
     assert!(stats["epoch_txns"]["max"].as_f64() >= Some(1.0), "{stats}");
     assert_eq!((&stats["stores"][0]["store"], &stats["stores"][0]["head_lsn"]), (&json!("kv"), &json!("15")));
-    assert_eq!(stats["consumers"][0]["checkpoints"][0]["lag_records"], "12");
+    assert_eq!(stats["consumers"][0]["offsets"][0]["lag_records"], "12");
     let slots: Vec<_> = stats["plugins"].as_array().expect("slots").iter().map(|one| one["slot"].clone()).collect();
     assert!(slots.len() >= 5 && slots.contains(&json!("rule")), "{slots:?}");
 

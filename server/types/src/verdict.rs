@@ -88,11 +88,22 @@ impl Reason {
     }
 }
 
+impl Reason {
+    /// Returns the reason's name; `plugin` for all codes of plugins.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Plugin(_) => "plugin",
+            named => Self::TABLE.iter().find(|row| row.0 == named).map_or("unknown", |row| row.2),
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::Plugin(code) => write!(f, "plugin:{code}"),
-            named => f.write_str(Self::TABLE.iter().find(|row| row.0 == *named).map_or("unknown", |row| row.2)),
+            named => f.write_str(named.name()),
         }
     }
 }

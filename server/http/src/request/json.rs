@@ -100,6 +100,13 @@ pub struct ScalarSeed;
 pub struct NameSeed;
 
 impl<'de> Scalar<'de> {
+    /// Returns the value of an optional field: `null` is the same as an absent field, because many generated clients
+    /// write one for the other.
+    #[must_use]
+    pub fn given(self) -> Option<Self> {
+        (self != Scalar::Null).then_some(self)
+    }
+
     /// Returns the JSON type, for people.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
@@ -220,6 +227,64 @@ pub fn depth_within_limit(json: &str, outer: usize) -> bool {
         }
     }
     true
+}
+
+/// Returns what makes valid JSON text impossible to carry through other programs, if anything does: a string that is
+/// not Unicode, or a number beyond a double (RFC 7493, I-JSON, sections 2.1 and 2.2).
+#[must_use]
+pub fn not_interoperable(json: &str) -> Option<&'static str> {
+    /// Digits that may make a number too large without an exponent.
+    const DIGITS_MIN: usize = 309;
+    let bytes = json.as_bytes();
+    let escapes = bytes.iter().fold(false, |found, byte| found | (*byte == b'\\'));
+    let exponents = bytes
+        .iter()
+        .zip(bytes.iter().skip(1))
+        .fold(false, |found, (digit, next)| found | (digit.is_ascii_digit() & (*next | 0x20 == b'e')));
+    if !escapes && !exponents && bytes.len() < DIGITS_MIN {
+        return None;
+    }
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'"' => match string_length(&bytes[at..]) {
+                Some(length) => at += length,
+                None => return Some("contains half of a surrogate pair, which is not a character"),
+            },
+            b'-' | b'0'..=b'9' => {
+                let digits =
+                    bytes[at..].iter().take_while(|b| matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
+                let end = at + digits.count();
+                if !json[at..end].parse::<f64>().is_ok_and(f64::is_finite) {
+                    return Some("contains a number beyond 1.8e308; write it as a string");
+                }
+                at = end;
+            }
+            _ => at += 1,
+        }
+    }
+    None
+}
+
+/// Returns the length of the string that `json` begins with, or `None` if one of its escapes is no character.
+fn string_length(json: &[u8]) -> Option<usize> {
+    let unit = |at: usize| {
+        let digits = json.get(at..at + 6).filter(|text| text.starts_with(b"\\u"))?;
+        u32::from_str_radix(str::from_utf8(&digits[2..]).ok()?, 16).ok()
+    };
+    let mut at = 1;
+    loop {
+        match json.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => match unit(at) {
+                Some(0xD800..=0xDBFF) if matches!(unit(at + 6), Some(0xDC00..=0xDFFF)) => at += 12,
+                Some(0xD800..=0xDFFF) => return None,
+                Some(_) => at += 6,
+                None => at += 2,
+            },
+            _ => at += 1,
+        }
+    }
 }
 
 /// Reads one document by `seed`, to its end.

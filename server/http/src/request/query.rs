@@ -146,6 +146,12 @@ pub fn segment(path: &str, index: usize) -> Cow<'_, [u8]> {
     percent_decode_str(path.split('/').nth(index + 1).unwrap_or("")).into()
 }
 
+/// Returns the decoded rest of a path from segment `index`: a key may contain slashes.
+#[must_use]
+pub fn segments_from(path: &str, index: usize) -> Cow<'_, [u8]> {
+    percent_decode_str(path.splitn(index + 2, '/').nth(index + 1).unwrap_or("")).into()
+}
+
 /// Returns the transaction id in `/v1/txns/{txn_id}`.
 ///
 /// # Errors

@@ -21,7 +21,8 @@ use crate::binary::BASE64;
 use crate::request::body_hash::body_hash;
 use crate::request::caller::CallerContext;
 use crate::request::json::{
-    ArraySeed, Entries, EntriesSeed, Fields, Items, ObjectSeed, Scalar, decimal, depth_within_limit, is_integer, scalar,
+    ArraySeed, Entries, EntriesSeed, Fields, Items, ObjectSeed, Scalar, decimal, depth_within_limit, is_integer,
+    not_interoperable, scalar,
 };
 use crate::response::field_error::{Code, FieldErrors, Path};
 use tribunal_service::{AckMode, Catalog};
@@ -60,7 +61,7 @@ pub struct ParsedCommit {
 pub struct TxnSeed<'a> {
     /// The stores.
     pub catalog: &'a Catalog,
-    /// Who posts.
+    /// The caller.
     pub caller: &'a CallerContext,
     /// The id, if the body has none of its own (`txn_id` belongs to batch items only).
     pub id: Option<TxnId>,
@@ -86,7 +87,6 @@ struct Draft<'c> {
     last_store: Option<&'c Arc<StoreSpec>>,
     txn: TxnRequest,
     ack: AckMode,
-    snapshots_given: bool,
     id_in_body: bool,
     declared_store: bool,
     ops: usize,
@@ -112,7 +112,6 @@ impl<'c> Draft<'c> {
             last_store: None,
             txn,
             ack: AckMode::Durable,
-            snapshots_given: false,
             id_in_body: seed.id.is_none(),
             declared_store: false,
             ops: 0,
@@ -231,7 +230,7 @@ impl<'c> Draft<'c> {
             return;
         };
         if end.len > 0 && start.of(&self.txn.keys) >= end.of(&self.txn.keys) {
-            self.errors.add(Code::EmptyRange, at.field("end"), "must lie behind start");
+            self.errors.add(Code::EmptyRange, at.field("end"), "must be after start");
         }
         self.txn.ranges.push(Range { store, start, end });
     }
@@ -273,6 +272,8 @@ impl<'c> Draft<'c> {
         let coded = op.take(4);
         match (kind, op.value, &coded) {
             (WriteKind::Delete, None, Text::Absent) => nothing,
+            // Generated clients write an absent value as null.
+            (WriteKind::Delete, Some(raw), Text::Absent) if raw.get() == "null" => nothing,
             (WriteKind::Delete, ..) => {
                 self.errors.add(Code::ExclusiveFields, at.field("value"), "a delete has no value");
                 nothing
@@ -302,6 +303,9 @@ impl<'c> Draft<'c> {
         }
         if !depth_within_limit(json, LEVELS_ABOVE_VALUE) {
             self.errors.add(Code::TooDeep, at.field("value"), "nested deeper than 64 levels");
+        }
+        if let Some(reason) = not_interoperable(json) {
+            self.errors.add(Code::NotInteroperable, at.field("value"), reason);
         }
         let integer = is_integer(json);
         if kind == WriteKind::Add && !integer {
@@ -349,14 +353,15 @@ impl<'c> Draft<'c> {
     }
 
     fn check_snapshots(&mut self, at: Path<'_>) {
-        if self.snapshots_given {
+        if !self.txn.snapshots.is_empty() {
             let txn = &self.txn;
             let named = |store: StoreId| store == NO_STORE || txn.snapshots.iter().any(|s| s.store == store);
             let mut unnamed = |list: &str, index: usize, store: StoreId| {
                 if !named(store) {
                     let list = at.field(list);
                     let op = list.item(index);
-                    let detail = "snapshots names other stores, but not this one";
+                    let detail =
+                        "`snapshots` has no entry for this store; add it, or name the store when calling Begin";
                     self.errors.add(Code::StoreNotNamed, op.field("store"), detail);
                 }
             };
@@ -366,11 +371,11 @@ impl<'c> Draft<'c> {
             return;
         }
         let why = if !self.txn.ranges.is_empty() {
-            "a transaction with ranges must tell its snapshots"
+            "a transaction with ranges needs the snapshots that Begin returned"
         } else if self.txn.isolation == Isolation::Snapshot && !self.txn.reads.is_empty() {
-            "reads at level snapshot must tell their snapshots"
+            "reads at level snapshot need the snapshots that Begin returned"
         } else if self.declared_store {
-            "a transaction on a declared store must tell its snapshots"
+            "a transaction on a declared store needs the snapshots that Begin returned"
         } else {
             return;
         };
@@ -407,12 +412,11 @@ impl<'de> Fields<'de> for Draft<'_> {
         match index {
             0 => {
                 let levels = Isolation::ALL.map(|level| (level.name(), level));
-                if let Some(level) = self.word(scalar(map)?, at, &levels) {
+                if let Some(level) = scalar(map)?.given().and_then(|found| self.word(found, at, &levels)) {
                     self.txn.isolation = level;
                 }
             }
             1 => {
-                self.snapshots_given = true;
                 map.next_value_seed(EntriesSeed { entries: &mut Snapshots { draft: self }, at })?;
             }
             2..=4 => {
@@ -420,14 +424,14 @@ impl<'de> Fields<'de> for Draft<'_> {
                 map.next_value_seed(ArraySeed { items: &mut Ops { draft: self, kind }, at })?;
             }
             5 => {
-                let priority = scalar(map)?.small(255, at, &mut self.errors);
+                let priority = scalar(map)?.given().and_then(|found| found.small(255, at, &mut self.errors));
                 self.txn.priority = priority.and_then(|p| u8::try_from(p).ok()).unwrap_or(PRIORITY_DEFAULT);
             }
             6 => {
                 let modes = [("durable", AckMode::Durable), ("applied", AckMode::Applied)];
-                self.ack = self.word(scalar(map)?, at, &modes).unwrap_or_default();
+                self.ack = scalar(map)?.given().and_then(|found| self.word(found, at, &modes)).unwrap_or_default();
             }
-            7 => self.txn.start = self.epoch(scalar(map)?, at),
+            7 => self.txn.start = scalar(map)?.given().and_then(|found| self.epoch(found, at)),
             _ => {
                 if let Some(text) = scalar(map)?.text(at, &mut self.errors) {
                     match txn_id(&text) {
@@ -528,7 +532,10 @@ impl<'de> Fields<'de> for Op<'de, '_> {
         if index == WRITE_VALUE {
             self.slots.value = Some(map.next_value()?);
         } else {
-            self.slots.texts[index] = scalar(map)?.text(at, self.errors).map_or(Text::Faulty, Text::Given);
+            self.slots.texts[index] = match scalar(map)?.given() {
+                Some(found) => found.text(at, self.errors).map_or(Text::Faulty, Text::Given),
+                None => Text::Absent,
+            };
         }
         Ok(())
     }

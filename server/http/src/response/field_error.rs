@@ -64,6 +64,8 @@ pub enum Code {
     DuplicateRow,
     /// A value that must be an integer.
     NotAnInteger,
+    /// A value that other programs cannot read.
+    NotInteroperable,
     /// The store takes no `add`.
     AddUnsupported,
     /// A range that contains nothing.
@@ -104,6 +106,7 @@ impl Code {
             Code::EmptyKey => ("empty_key", 422),
             Code::DuplicateRow => ("duplicate_row", 422),
             Code::NotAnInteger => ("not_an_integer", 422),
+            Code::NotInteroperable => ("not_interoperable", 400),
             Code::AddUnsupported => ("add_unsupported", 422),
             Code::EmptyRange => ("empty_range", 422),
             Code::StoreNotNamed => ("store_not_named", 422),

@@ -130,7 +130,7 @@ impl ProblemResponse {
             ServiceError::StateGone { oldest } => {
                 let detail = format!(
                     "this store is only its log, which starts at {oldest} by now: the state before that is with those \
-                     who read it; a consumer with a checkpoint keeps the log from being truncated too early"
+                     who read it; a consumer's offset keeps the log from being truncated too early"
                 );
                 let mut problem = ProblemResponse::new(StatusCode::GONE, "state_gone", detail);
                 problem.body.oldest = Some(oldest.to_string());

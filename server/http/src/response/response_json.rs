@@ -6,7 +6,7 @@ use std::str;
 use axum::http::HeaderValue;
 use base64::Engine as _;
 use tribunal_api::RecordChecksum;
-use tribunal_types::{Conflict, OpKind, RecordBatch, RecordWrite, StoreId, TxnId, Verdict, WriteKind};
+use tribunal_types::{Conflict, OpKind, Reason, RecordBatch, RecordWrite, StoreId, TxnId, Verdict, WriteKind};
 
 use crate::binary::BASE64;
 use crate::response::problem::ProblemResponse;
@@ -278,9 +278,10 @@ fn verdict_fields(json: &mut JsonWriter, verdict: &Verdict, catalog: &Catalog) {
         }
         Verdict::Aborted { epoch, reason, conflicts } => {
             json.decimal_field("epoch", epoch.0);
-            json.name("reason");
-            json.comma();
-            let _ = write!(json.into, "\"{reason}\"");
+            json.text_field("reason", reason.name());
+            if let Reason::Plugin(code) = reason {
+                json.small_field("plugin_code", u64::from(*code));
+            }
             json.bool_field("retryable", reason.is_retryable());
             if reason.is_retryable() {
                 json.small_field("retry_after_ms", RETRY_AFTER_ABORT_MS);

@@ -76,24 +76,19 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
 struct Asked {
     begin: Begin,
     ttl_ms: Option<u64>,
-    stores_given: bool,
 }
 
 fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, ProblemResponse> {
     let mut body = Body {
         catalog,
-        asked: Asked {
-            begin: Begin { namespace, wait_ms: SESSION_WAIT_MS, ..Begin::default() },
-            ttl_ms: None,
-            stores_given: false,
-        },
+        asked: Asked { begin: Begin { namespace, wait_ms: SESSION_WAIT_MS, ..Begin::default() }, ttl_ms: None },
         errors: FieldErrors::default(),
     };
     document(text, ObjectSeed { fields: &mut body, at: Path::Root })
         .map_err(|error| ProblemResponse::of_syntax(&error))?;
-    let stores_given = body.asked.stores_given;
     let begin = &mut body.asked.begin;
-    if !stores_given {
+    let all_stores = begin.stores.is_empty();
+    if all_stores {
         begin.stores = catalog.list(namespace).iter().map(|spec| spec.id).collect();
     }
     begin.stores.sort_unstable();
@@ -121,18 +116,17 @@ impl<'de> Fields<'de> for Body<'_> {
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
         if index == 0 {
-            self.asked.stores_given = true;
             map.next_value_seed(ArraySeed { items: &mut Stores { body: self }, at })?;
             return Ok(());
         }
-        let found = scalar(map)?;
+        let Some(found) = scalar(map)?.given() else { return Ok(()) };
         let errors = &mut self.errors;
         match index {
             1 => {
                 if let Some(level) = found.text(at, errors)
                     && !tribunal_types::Isolation::ALL.iter().any(|known| known.name() == level)
                 {
-                    let detail = format!("\"{}\" is no isolation level", shown(&level));
+                    let detail = format!("\"{}\" is not an isolation level", shown(&level));
                     errors.add(Code::UnknownValue, at, detail);
                 }
             }
@@ -140,7 +134,7 @@ impl<'de> Fields<'de> for Body<'_> {
                 if let Some(token) = found.text(at, errors) {
                     self.asked.begin.session = session(&token);
                     if self.asked.begin.session.is_none() {
-                        errors.add(Code::BadSession, at, "must be a session as a commit answered it");
+                        errors.add(Code::BadSession, at, "must be a session token as a response returned it");
                     }
                 }
             }

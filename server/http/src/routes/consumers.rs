@@ -1,4 +1,4 @@
-//! `/v1/consumers`: durable checkpoints of those who pull, and how far behind they are.
+//! `/v1/consumers`: durable offsets of consumers, with their lag.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 use serde::de::MapAccess;
-use tribunal_api::{CheckpointRequest, Consumer, ConsumerList, ConsumerPosition, Problem};
+use tribunal_api::{ConsumerInfo, ConsumerList, ConsumerOffset, OffsetRequest, Problem};
 use tribunal_types::limits::NAME_BYTES_MAX;
 use tribunal_types::{Lsn, StoreId};
 
@@ -22,16 +22,16 @@ use crate::response::response_json::store_name;
 use tribunal_service::Catalog;
 use tribunal_service::ConsumerStatus;
 
-/// Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+/// Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 ///
 /// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
 /// size.
 #[utoipa::path(
     put, path = "/v1/consumers/{name}", operation_id = "putConsumer", tag = "log",
     params(("name" = String, Path, description = "Name: letters, digits, `.`, `_`, `-`; at most 64 bytes")),
-    request_body(content = CheckpointRequest, description = "How far it is"),
+    request_body(content = OffsetRequest, description = "The new offset"),
     responses(
-        (status = 200, description = "Its checkpoints are these now", body = Consumer),
+        (status = 200, description = "Its offsets are these now", body = ConsumerInfo),
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "The position lies behind the end of the log, or there are too many consumers", body = Problem, content_type = "application/problem+json"),
@@ -43,7 +43,7 @@ pub async fn put_consumer(State(app): State<App>, request: Request) -> Result<Re
     let name = consumer_name(&parts)?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let catalog = app.service.stores.catalog();
-    let mut body = CheckpointBody { store: None, lsn: None, errors: FieldErrors::default() };
+    let mut body = OffsetBody { store: None, lsn: None, errors: FieldErrors::default() };
     document(utf8(&bytes)?, ObjectSeed { fields: &mut body, at: Path::Root })
         .map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
     let (store, lsn) = body.checked(&catalog, tenant(&parts))?;
@@ -51,12 +51,12 @@ pub async fn put_consumer(State(app): State<App>, request: Request) -> Result<Re
     Ok(wire_response(StatusCode::OK, &wire(status, &catalog)))
 }
 
-/// Shows a consumer's checkpoints and its lag.
+/// Shows a consumer's offsets and lag.
 #[utoipa::path(
     get, path = "/v1/consumers/{name}", operation_id = "getConsumer", tag = "log",
     params(("name" = String, Path, description = "Name of the consumer")),
     responses(
-        (status = 200, description = "The consumer", body = Consumer),
+        (status = 200, description = "The consumer", body = ConsumerInfo),
         (status = 404, description = "No such consumer", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
     )
@@ -88,12 +88,12 @@ pub async fn list_consumers(State(app): State<App>, request: Request) -> Result<
     Ok(wire_response(StatusCode::OK, &ConsumerList { consumers }))
 }
 
-/// Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
+/// Deletes a consumer, or its offset in one store. The log is no longer retained for it.
 #[utoipa::path(
     delete, path = "/v1/consumers/{name}", operation_id = "deleteConsumer", tag = "log",
     params(
         ("name" = String, Path, description = "Name of the consumer"),
-        ("store" = Option<String>, Query, nullable = false, description = "Forget its checkpoint in this store only"),
+        ("store" = Option<String>, Query, nullable = false, description = "Delete its offset in this store only"),
     ),
     responses(
         (status = 204, description = "It is forgotten"),
@@ -120,7 +120,7 @@ fn unknown() -> ProblemResponse {
     ProblemResponse::new(
         StatusCode::NOT_FOUND,
         "unknown_consumer",
-        "there is no such consumer, or it has no checkpoint there",
+        "there is no such consumer, or it has no offset there",
     )
 }
 
@@ -144,8 +144,8 @@ fn consumer_name(parts: &Parts) -> Result<String, ProblemResponse> {
 
 /// Makes the wire form of a consumer.
 #[must_use]
-pub fn wire(status: ConsumerStatus, catalog: &Catalog) -> Consumer {
-    let position = |at: &tribunal_service::ConsumerPosition| ConsumerPosition {
+pub fn wire(status: ConsumerStatus, catalog: &Catalog) -> ConsumerInfo {
+    let offset = |at: &tribunal_service::ConsumerPosition| ConsumerOffset {
         store: store_name(catalog, at.store).to_owned(),
         lsn: at.lsn.to_string(),
         head_lsn: at.head.to_string(),
@@ -153,18 +153,18 @@ pub fn wire(status: ConsumerStatus, catalog: &Catalog) -> Consumer {
         lag_ms: at.lag_ms.to_string(),
         updated_at_ms: at.updated_at_ms.to_string(),
     };
-    let mut checkpoints: Vec<_> = status.positions.iter().map(position).collect();
-    checkpoints.sort_by(|a, b| a.store.cmp(&b.store));
-    Consumer { name: status.name, checkpoints }
+    let mut offsets: Vec<_> = status.positions.iter().map(offset).collect();
+    offsets.sort_by(|a, b| a.store.cmp(&b.store));
+    ConsumerInfo { name: status.name, offsets }
 }
 
-struct CheckpointBody {
+struct OffsetBody {
     store: Option<String>,
     lsn: Option<String>,
     errors: FieldErrors,
 }
 
-impl CheckpointBody {
+impl OffsetBody {
     fn checked(
         mut self,
         catalog: &Catalog,
@@ -191,7 +191,7 @@ impl CheckpointBody {
     }
 }
 
-impl<'de> Fields<'de> for CheckpointBody {
+impl<'de> Fields<'de> for OffsetBody {
     fn names(&self) -> &'static [&'static str] {
         &["store", "lsn"]
     }

@@ -1,9 +1,13 @@
-//! Answers about the service itself.
+//! Responses about the service itself.
+
+use std::sync::LazyLock;
 
 use axum::extract::State;
-use axum::http::header::CONTENT_SECURITY_POLICY;
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::Response;
+use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Redirect, Response};
+use serde_json::json;
+use tribunal_api::examples::with_txn_id;
 use tribunal_api::{Health, Readiness, VersionInfo};
 
 use crate::app::{App, typed_response, wire_response};
@@ -15,8 +19,13 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The explicit end.
 const OPENMETRICS_END: &str = "# EOF\n";
-/// The page that shows the OpenAPI document; it loads nothing from elsewhere.
-const DOCS: &str = include_str!("docs.html");
+/// The reference page: concepts, errors, limits, and the OpenAPI document with requests to copy. It loads nothing from
+/// elsewhere.
+static DOCS: LazyLock<String> = LazyLock::new(|| {
+    include_str!("docs/index.html")
+        .replace("/*STYLE*/", include_str!("docs/style.css"))
+        .replace("/*SCRIPT*/", include_str!("docs/script.js"))
+});
 
 /// Tells that the process is alive.
 #[utoipa::path(
@@ -27,12 +36,12 @@ pub async fn health() -> Response {
     wire_response(StatusCode::OK, &Health { status: "ok".to_owned() })
 }
 
-/// Tells whether new transactions are taken.
+/// Tells whether new transactions are accepted.
 #[utoipa::path(
     get, path = "/readyz", operation_id = "readiness", tag = "service",
     responses(
         (status = 200, description = "Ready", body = Readiness),
-        (status = 503, description = "Not ready; the reasons say why", body = Readiness),
+        (status = 503, description = "Not ready; see `reasons`", body = Readiness),
     )
 )]
 pub async fn ready(State(app): State<App>) -> Response {
@@ -59,7 +68,7 @@ pub async fn metrics(State(app): State<App>) -> Response {
     typed_response(StatusCode::OK, if ended { OPENMETRICS } else { PROMETHEUS }, text)
 }
 
-/// Tells what runs here.
+/// Returns the version, the node and its open epoch.
 #[utoipa::path(
     get, path = "/version", operation_id = "version", tag = "service",
     responses((status = 200, description = "What runs here", body = VersionInfo))
@@ -76,19 +85,43 @@ pub async fn version(State(app): State<App>) -> Response {
     wire_response(StatusCode::OK, &wire)
 }
 
-/// The OpenAPI 3.1 document.
+/// The OpenAPI 3.1 document. Its examples have an id that is valid now.
 pub async fn openapi_3_1() -> Response {
-    typed_response(StatusCode::OK, "application/json", tribunal_api::OPENAPI_3_1)
+    typed_response(StatusCode::OK, "application/json", with_txn_id(tribunal_api::OPENAPI_3_1, &fresh_id()))
 }
 
-/// Its OpenAPI 3.0.3 twin.
+/// The same as OpenAPI 3.0.3.
 pub async fn openapi_3_0() -> Response {
-    typed_response(StatusCode::OK, "application/json", tribunal_api::OPENAPI_3_0)
+    typed_response(StatusCode::OK, "application/json", with_txn_id(tribunal_api::OPENAPI_3_0, &fresh_id()))
 }
 
-/// The document as a page.
+fn fresh_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
+/// `/`: what this is, and where to go. A browser is sent to the reference page.
+pub async fn root(headers: HeaderMap) -> Response {
+    let wants_page =
+        headers.get(ACCEPT).and_then(|value| value.to_str().ok()).is_some_and(|text| text.contains("text/html"));
+    if wants_page {
+        return Redirect::temporary("/docs").into_response();
+    }
+    let links = json!({
+        "service": "Tribunal: concurrency control as a service",
+        "docs": "/docs",
+        "openapi": "/openapi.json",
+        "begin": "POST /v1/txns",
+        "commit": "POST /v1/txns/{txn_id}/commit",
+        "log": "GET /v1/log?store=kv&after=0",
+        "health": "/healthz",
+        "readiness": "/readyz",
+    });
+    wire_response(StatusCode::OK, &links)
+}
+
+/// The reference page.
 pub async fn docs() -> Response {
-    let mut response = typed_response(StatusCode::OK, "text/html; charset=utf-8", DOCS);
+    let mut response = typed_response(StatusCode::OK, "text/html; charset=utf-8", DOCS.as_str());
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
     response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     response

@@ -1,4 +1,4 @@
-//! `/v1/stores/{store}/rows`: reading the embedded store. Every answer names the snapshot that it reflects.
+//! `/v1/stores/{store}/rows`: reading the embedded store. Every response names the snapshot that it reflects at least.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -9,20 +9,22 @@ use tribunal_types::limits::KEY_BYTES_MAX;
 
 use crate::app::{App, json_response, refuse};
 use crate::request::caller::tenant;
-use crate::request::query::{Query, path_store, segment};
+use crate::request::query::{Query, path_store, segments_from};
 use crate::response::field_error::Code;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::JsonWriter;
 use tribunal_service::{RowsQuery, StoredRow};
 
-/// Rows of a page that does not say how many.
+/// Rows of a page whose request names no limit.
 const LIMIT_DEFAULT: usize = 100;
 /// Rows of one page.
 const LIMIT_MAX: usize = 10_000;
 
-/// Reads one row of an embedded store. The key is percent-encoded, any bytes.
+/// Reads one row of an embedded store.
+///
+/// The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are one key.
 #[utoipa::path(
-    get, path = "/v1/stores/{store}/rows/{key}", operation_id = "getRow", tag = "stores",
+    get, path = "/v1/stores/{store}/rows/{*key}", operation_id = "getRow", tag = "stores",
     params(
         ("store" = String, Path, description = "Name of the store"),
         ("key" = String, Path, description = "The row's key, percent-encoded"),
@@ -39,7 +41,7 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
     let (parts, _) = request.into_parts();
     let catalog = app.service.stores.catalog();
     let spec = path_store(parts.uri.path(), &catalog, tenant(&parts))?;
-    let key = segment(parts.uri.path(), 4).into_owned();
+    let key = segments_from(parts.uri.path(), 4).into_owned();
     if key.len() > KEY_BYTES_MAX {
         let detail = format!("the key has {} bytes, {KEY_BYTES_MAX} is the limit", key.len());
         return Err(ProblemResponse::new(StatusCode::URI_TOO_LONG, Code::KeyTooLong.parts().0, detail));
@@ -60,9 +62,9 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
     get, path = "/v1/stores/{store}/rows", operation_id = "listRows", tag = "stores",
     params(
         ("store" = String, Path, description = "Name of the store"),
-        ("start" = Option<String>, Query, nullable = false, description = "First key, percent-encoded; the beginning if absent"),
-        ("end" = Option<String>, Query, nullable = false, description = "Key behind the last one; the end if absent"),
-        ("limit" = Option<u32>, Query, nullable = false, minimum = 1, maximum = 10000, description = "Most rows to return; 100 if absent"),
+        ("start" = Option<String>, Query, nullable = false, description = "First key, percent-encoded; the beginning of the store if absent"),
+        ("end" = Option<String>, Query, nullable = false, description = "End of the range, exclusive; the end of the store if absent"),
+        ("limit" = Option<u32>, Query, nullable = false, minimum = 1, maximum = 10000, description = "Maximum number of rows; 100 if absent"),
     ),
     responses(
         (status = 200, description = "The rows", body = RowPage),
@@ -83,7 +85,7 @@ pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Respo
         limit: query.limit(LIMIT_DEFAULT, LIMIT_MAX),
     };
     if !asked.end.is_empty() && asked.start >= asked.end {
-        query.error(Code::EmptyRange, "end", "must lie behind start");
+        query.error(Code::EmptyRange, "end", "must be after start");
     }
     query.finish()?;
     let answer = app.service.stores.rows(asked).await.map_err(refuse(&catalog))?;

@@ -6,7 +6,10 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use serde::de::MapAccess;
 use serde_json::value::RawValue;
-use tribunal_api::{Problem, Snapshot, StoreDeclaration, StoreExistence, StoreInfo, StoreList, StorePush};
+use tribunal_api::{
+    Problem, Snapshot, StorageDurability, StoreDeclaration, StoreExistence, StoreInfo, StoreList, StorePush,
+    StorePushState,
+};
 use tribunal_types::limits::NAME_BYTES_MAX;
 use tribunal_types::{Existence, StoreSpec};
 
@@ -18,7 +21,7 @@ use crate::request::query::{Query, path_store, path_store_name};
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
-use tribunal_service::{Service, ServiceError};
+use tribunal_service::{PushState, Service, ServiceError};
 
 /// Bytes of an adaptor's configuration.
 const ADAPTOR_CONFIG_BYTES_MAX: usize = 64 * 1024;
@@ -126,11 +129,22 @@ pub(crate) fn info(service: &Service, spec: &StoreSpec) -> Result<StoreInfo, Ser
         durable: status.watermarks.durable.to_string(),
         applied: status.watermarks.applied.to_string(),
         push: StorePush {
-            state: status.push.name().to_owned(),
+            state: match status.push {
+                PushState::LogOnly => StorePushState::LogOnly,
+                PushState::Running => StorePushState::Running,
+                PushState::BackingOff => StorePushState::BackingOff,
+                PushState::Stopped => StorePushState::Stopped,
+                PushState::Detached => StorePushState::Detached,
+            },
             lag_ms: status.lag_ms.to_string(),
             last_error: status.last_error,
             stopped_at_lsn: status.stopped_at.map(|lsn| lsn.to_string()),
-            durability: status.durability.map(str::to_owned),
+            durability: status.durability.map(|durability| match durability {
+                "always" => StorageDurability::Always,
+                "everysec" => StorageDurability::Everysec,
+                "none" => StorageDurability::None,
+                _ => StorageDurability::Unknown,
+            }),
         },
     })
 }

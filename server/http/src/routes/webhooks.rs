@@ -5,7 +5,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use serde::de::MapAccess;
-use tribunal_api::{Problem, PushInfo, PushKind, PushRequest};
+use tribunal_api::{Problem, PushInfo, PushKind, PushRequest, WebhookState};
 use tribunal_types::{Lsn, RecordBatch, StoreSpec};
 
 use crate::app::{App, refuse, wire_response};
@@ -132,7 +132,13 @@ fn wire(spec: &StoreSpec, status: WebhookStatus) -> PushInfo {
         records_max: status.records_max,
         bytes_max: status.bytes_max,
         timeout_ms: status.timeout_ms,
-        state: status.state.to_owned(),
+        state: match status.state {
+            "pushing" => WebhookState::Pushing,
+            "idle" => WebhookState::Idle,
+            "backing_off" => WebhookState::BackingOff,
+            "stopped" => WebhookState::Stopped,
+            _ => WebhookState::Connecting,
+        },
         acked_lsn: status.acked.to_string(),
         head_lsn: status.head.to_string(),
         lag_records: status.head.0.saturating_sub(status.acked.0).to_string(),

@@ -9,7 +9,7 @@ fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String
     runtime.block_on(work).map_err(|error| error.to_string())
 }
 
-/// Lists consumers with their checkpoints and lag, one line for each store that they read.
+/// Lists consumers with their offsets and lag, one line for each store that they read.
 ///
 /// # Errors
 /// If the service cannot be reached.
@@ -23,7 +23,7 @@ pub fn ls(target: &Target) -> Result<(), String> {
     }
     println!("{:<24} {:<20} {:>10} {:>10} {:>8} {:>8}", "consumer", "store", "done", "head", "lag", "lag ms");
     for consumer in consumers {
-        for at in consumer.checkpoints {
+        for at in consumer.offsets {
             println!(
                 "{:<24} {:<20} {:>10} {:>10} {:>8} {:>8}",
                 consumer.name, at.store, at.lsn, at.head_lsn, at.lag_records, at.lag_ms

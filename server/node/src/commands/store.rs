@@ -37,12 +37,12 @@ pub fn ls(target: &Target) -> Result<(), String> {
             "{:<20} {:<8} {:<8} {:>10} {:>10} {:>10} {:>8}  {}{}",
             store.store,
             store.adaptor.as_deref().unwrap_or("-"),
-            store.push.durability.as_deref().unwrap_or("-"),
+            store.push.durability.map_or("-", tribunal_api::StorageDurability::name),
             store.head_lsn,
             store.acked_lsn,
             store.applied,
             store.push.lag_ms,
-            store.push.state,
+            store.push.state.name(),
             store.push.last_error.map(|error| format!(": {error}")).unwrap_or_default()
         );
     }
@@ -72,7 +72,13 @@ fn show(target: &Target, store: &StoreInfo) -> Result<(), String> {
         return Ok(());
     }
     let error = store.push.last_error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
-    println!("{}: {}{error}, acknowledged {} of {}", store.store, store.push.state, store.acked_lsn, store.head_lsn);
+    println!(
+        "{}: {}{error}, acknowledged {} of {}",
+        store.store,
+        store.push.state.name(),
+        store.acked_lsn,
+        store.head_lsn
+    );
     Ok(())
 }
 
