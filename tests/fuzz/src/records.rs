@@ -7,7 +7,7 @@ use tribunal_codec::{
 use tribunal_types::{Epoch, GroupId, NamespaceId, RowKey, StoreId};
 
 /// Epoch that outcomes are taken for.
-const epoch: Epoch = Epoch(77);
+const EPOCH: Epoch = Epoch(77);
 
 /// A keyer that can be told from a real one.
 fn keyer(namespace: NamespaceId, store: StoreId, key: &[u8]) -> RowKey {

@@ -1,6 +1,5 @@
 //! Decisions and log records as JSON, written straight into a buffer: this is the other half of the hot path.
 
-use std::io::Write as _;
 use std::str;
 
 use axum::http::HeaderValue;

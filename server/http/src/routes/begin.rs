@@ -43,7 +43,7 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let catalog = app.service.stores.catalog();
     let mut asked = read(utf8(&bytes)?, &catalog, namespace)?;
-    if !asked.stores_given {
+    if asked.all_stores {
         // Nobody named these: one that was given up must not stand in the others' way.
         let given_up =
             |id: &StoreId| app.service.stores.store_status(*id).is_ok_and(|at| at.push == PushState::Detached);
@@ -76,18 +76,25 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
 struct Asked {
     begin: Begin,
     ttl_ms: Option<u64>,
+    /// The request names no store, which means all of them.
+    all_stores: bool,
 }
 
 fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, ProblemResponse> {
     let mut body = Body {
         catalog,
-        asked: Asked { begin: Begin { namespace, wait_ms: SESSION_WAIT_MS, ..Begin::default() }, ttl_ms: None },
+        asked: Asked {
+            begin: Begin { namespace, wait_ms: SESSION_WAIT_MS, ..Begin::default() },
+            ttl_ms: None,
+            all_stores: false,
+        },
         errors: FieldErrors::default(),
     };
     document(text, ObjectSeed { fields: &mut body, at: Path::Root })
         .map_err(|error| ProblemResponse::of_syntax(&error))?;
+    body.asked.all_stores = body.asked.begin.stores.is_empty() && body.errors.is_empty();
+    let all_stores = body.asked.all_stores;
     let begin = &mut body.asked.begin;
-    let all_stores = begin.stores.is_empty();
     if all_stores {
         begin.stores = catalog.list(namespace).iter().map(|spec| spec.id).collect();
     }
