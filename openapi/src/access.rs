@@ -22,14 +22,19 @@ pub struct KeyRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeyCreated {
     /// What to send as `authorization: Bearer`.
+    #[schema(example = "trb_3nUv...")]
     pub key: String,
     /// Its public part.
+    #[schema(example = "k7f3a9")]
     pub id: String,
-    /// What its owner calls it.
+    /// The name that its owner gave it.
+    #[schema(example = "shop-engine")]
     pub name: String,
-    /// The tenant that it speaks for.
+    /// The tenant that it belongs to.
+    #[schema(example = "shop")]
     pub namespace: String,
     /// What it may do.
+    #[schema(example = json!(["engine"]))]
     pub roles: Vec<String>,
     /// When it was made, milliseconds since 1970.
     #[schema(example = "1808217543843")]
@@ -40,12 +45,16 @@ pub struct KeyCreated {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeyInfo {
     /// Its public part.
+    #[schema(example = "k7f3a9")]
     pub id: String,
-    /// What its owner calls it.
+    /// The name that its owner gave it.
+    #[schema(example = "shop-engine")]
     pub name: String,
-    /// The tenant that it speaks for.
+    /// The tenant that it belongs to.
+    #[schema(example = "shop")]
     pub namespace: String,
     /// What it may do.
+    #[schema(example = json!(["engine"]))]
     pub roles: Vec<String>,
     /// When it was made, milliseconds since 1970.
     #[schema(example = "1808217543843")]

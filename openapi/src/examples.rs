@@ -115,11 +115,12 @@ impl std::error::Error for NoExample {}
 /// Adds an example to every request body, to every response body and to the path parameter `txn_id`.
 ///
 /// # Errors
-/// The first field that an example cannot be composed for.
+/// Every field that an example cannot be composed for.
 ///
 /// # Panics
 /// If an example of this file is not JSON.
-pub fn add(document: &mut Value) -> Result<(), NoExample> {
+pub fn add(document: &mut Value) -> Result<(), Vec<NoExample>> {
+    let mut missing = Vec::new();
     let schemas = document["components"]["schemas"].as_object().cloned().unwrap_or_default();
     let Some(paths) = document["paths"].as_object_mut() else { return Ok(()) };
     for operation in paths.values_mut().filter_map(Value::as_object_mut).flat_map(Map::values_mut) {
@@ -131,7 +132,7 @@ pub fn add(document: &mut Value) -> Result<(), NoExample> {
         }
         for (kind, media) in content(operation.get_mut("requestBody")) {
             let written = REQUESTS.iter().find(|(of, _)| *of == id).map(|(_, text)| parsed(text));
-            describe(kind, media, written, &schemas, &format!("{id}, request"))?;
+            missing.extend(describe(kind, media, written, &schemas, &format!("{id}, request")).err());
         }
         let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) else { continue };
         for (status, response) in responses {
@@ -141,11 +142,11 @@ pub fn add(document: &mut Value) -> Result<(), NoExample> {
                 } else {
                     RESPONSES.iter().find(|(of, _)| *of == id).map(|(_, text)| parsed(text))
                 };
-                describe(kind, media, written, &schemas, &format!("{id}, response {status}"))?;
+                missing.extend(describe(kind, media, written, &schemas, &format!("{id}, response {status}")).err());
             }
         }
     }
-    Ok(())
+    if missing.is_empty() { Ok(()) } else { Err(missing) }
 }
 
 /// Returns the document with an id that is valid now.
@@ -204,7 +205,7 @@ fn describe(
 }
 
 /// Composes an example from those of the fields. Alternatives in base64 are left out, and so is what is optional and
-/// has no example of its own.
+/// has no example of its own. A list of what has no example is empty, a bounded number the least one.
 fn compose(schema: &Value, schemas: &Map<String, Value>, place: &str) -> Result<Value, NoExample> {
     if let Some(example) = schema.get("example") {
         return Ok(example.clone());
@@ -217,7 +218,11 @@ fn compose(schema: &Value, schemas: &Map<String, Value>, place: &str) -> Result<
         return Ok(first.clone());
     }
     if let Some(items) = schema.get("items") {
-        return Ok(json!([compose(items, schemas, place)?]));
+        let item = compose(items, schemas, place);
+        return Ok(item.map_or_else(|_| json!([]), |item| json!([item])));
+    }
+    if let Some(least) = schema.get("minimum") {
+        return Ok(least.clone());
     }
     if let Some(values) = schema.get("additionalProperties").filter(|values| values.is_object()) {
         return Ok(json!({ "kv": compose(values, schemas, place)? }));
@@ -296,7 +301,7 @@ mod tests {
             }}}}},
         });
         let refused = add(&mut document).unwrap_err();
-        assert_eq!(refused.place, "getBox, response 200, label");
+        assert_eq!(refused, [NoExample { place: "getBox, response 200, label".to_owned() }]);
         document["components"]["schemas"]["Box"]["properties"]["label"]["example"] = "fragile".into();
         add(&mut document).unwrap();
         let media = &document["paths"]["/box"]["get"]["responses"]["200"]["content"]["application/json"];

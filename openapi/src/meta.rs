@@ -1,4 +1,4 @@
-//! Answers about the service itself.
+//! Responses about the service itself.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,12 +11,14 @@ pub struct Health {
     pub status: String,
 }
 
-/// Whether new transactions are taken.
+/// Whether new transactions are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Readiness {
-    /// They are.
+    /// Whether they are.
+    #[schema(example = true)]
     pub ready: bool,
-    /// What stands in the way.
+    /// Why not; empty if they are.
+    #[schema(example = json!([]))]
     pub reasons: Vec<String>,
 }
 
@@ -29,7 +31,7 @@ pub struct VersionInfo {
     /// This node's number.
     #[schema(minimum = 0)]
     pub node: u16,
-    /// Which life of the node this is.
+    /// How often the node has started on this data directory.
     #[schema(minimum = 0)]
     pub incarnation: u32,
     /// The epoch that is open now.

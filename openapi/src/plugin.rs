@@ -35,12 +35,13 @@ pub struct PluginMiss {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PluginVersion {
     /// SHA-256 of the component's bytes, hexadecimal.
-    #[schema(min_length = 64, max_length = 64)]
+    #[schema(example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", min_length = 64, max_length = 64)]
     pub digest: String,
     /// The version that the plugin gives itself.
     #[schema(example = "0.1.0")]
     pub version: String,
     /// What it says of itself.
+    #[schema(example = "the transaction with the most writes wins")]
     pub about: String,
     /// Size, bytes.
     #[schema(example = "10240")]
@@ -102,6 +103,7 @@ pub struct PluginInfo {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PluginUpload {
     /// The plugin's name.
+    #[schema(example = "most-writes-wins")]
     pub name: String,
     /// Its world.
     #[schema(example = "conflict-rule")]
@@ -154,9 +156,11 @@ pub struct PluginActivation {
     /// The plugin.
     #[schema(example = "most-writes-wins")]
     pub name: String,
-    /// SHA-256 of its component; zeros for a native twin.
+    /// SHA-256 of its component; zeros for a native fallback.
+    #[schema(example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
     pub digest: String,
     /// SHA-256 of its configuration's text.
+    #[schema(example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
     pub config_digest: String,
     /// Its configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]

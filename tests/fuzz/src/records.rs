@@ -31,7 +31,7 @@ pub fn run(data: &[u8]) -> bool {
         // No decoder takes a record of another kind for its own.
         _ => {
             assert!(decode_batch(data, GroupId::default(), &keyer).is_err() && batch_head(data).is_err());
-            assert!(decode_outcome(data, epoch).is_err() && decode_control(data).is_err());
+            assert!(decode_outcome(data, EPOCH).is_err() && decode_control(data).is_err());
             assert!(decode_mark(data).is_err() && decode_readers(data).is_err());
             ImageAssembler::new().add(data)
         }
@@ -50,10 +50,10 @@ fn batch(data: &[u8]) -> Result<(), Malformed> {
 }
 
 fn outcome(data: &[u8]) -> Result<(), Malformed> {
-    let outcome = decode_outcome(data, epoch)?;
+    let outcome = decode_outcome(data, EPOCH)?;
     let mut bytes = Vec::new();
     encode_outcome(&outcome, &mut bytes);
-    assert_eq!(decode_outcome(&bytes, epoch), Ok(outcome));
+    assert_eq!(decode_outcome(&bytes, EPOCH), Ok(outcome));
     Ok(())
 }
 
