@@ -35,7 +35,11 @@ pub struct PluginMiss {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PluginVersion {
     /// SHA-256 of the component's bytes, hexadecimal.
-    #[schema(example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", min_length = 64, max_length = 64)]
+    #[schema(
+        example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        min_length = 64,
+        max_length = 64
+    )]
     pub digest: String,
     /// The version that the plugin gives itself.
     #[schema(example = "0.1.0")]

@@ -35,7 +35,8 @@ fn check(file: &str, checked_in: &str, document: &Value) {
 
 fn documents() -> (Value, Value) {
     let mut newest = serde_json::to_value(tribunal_http::router::openapi()).unwrap();
-    tribunal_api::examples::add(&mut newest).unwrap_or_else(|missing| panic!("{missing:#?} have no example: add one to the field in openapi/src"));
+    tribunal_api::examples::add(&mut newest)
+        .unwrap_or_else(|missing| panic!("{missing:#?} have no example: add one to the field in openapi/src"));
     let twin = tribunal_api::downgrade::to_3_0(&newest).unwrap();
     (newest, twin)
 }

@@ -440,7 +440,9 @@ impl Sequencer {
         for batch in &input.batches {
             let txns = batch.txns.iter().map(|txn| (txn.namespace, txn.id));
             let early_aborts = batch.early_aborts.iter().map(|abort| (abort.namespace, abort.id));
-            txns.chain(early_aborts).for_each(|key| drop(self.in_flight.remove(&key)));
+            txns.chain(early_aborts).for_each(|key| {
+                self.in_flight.remove(&key);
+            });
         }
     }
 
