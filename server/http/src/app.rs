@@ -1,7 +1,7 @@
 //! What every handler shares: the node, the bounds, the counters; and the shapes of their answers.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
@@ -10,10 +10,16 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 
+use tribunal_types::limits::BODY_BYTES_MAX;
+
+use crate::authz::still_admitted;
 use crate::quota::{TenantQuota, Tenants};
-use crate::request::body::{MediaType, collect, media_type};
+use crate::request::body::{MediaType, collect_within, media_type};
 use crate::response::problem::ProblemResponse;
 use tribunal_service::{Catalog, Service, ServiceError};
+
+/// A body that took less than this came with its head: nobody can tell a revocation in between from one after it.
+const BODY_AT_ONCE: Duration = Duration::from_millis(1);
 
 /// Choices of the REST surface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +87,25 @@ impl App {
         B::Error: Into<BoxError>,
     {
         let kind = media_type(&parts.headers, accepted)?;
-        let bytes = collect(&parts.headers, body, self.options.body_timeout).await?;
+        let bytes = self.whole(parts, body, BODY_BYTES_MAX).await?;
         Ok((kind, bytes))
+    }
+
+    /// Takes in a body of at most `bytes_max`. A caller whose credential was revoked while it came is refused.
+    ///
+    /// # Errors
+    /// As for [`collect_within`]; 401.
+    pub async fn whole<B>(&self, parts: &Parts, body: B, bytes_max: usize) -> Result<Bytes, ProblemResponse>
+    where
+        B: HttpBody<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        let begun = Instant::now();
+        let bytes = collect_within(&parts.headers, body, self.options.body_timeout, bytes_max).await?;
+        if begun.elapsed() >= BODY_AT_ONCE {
+            still_admitted(self, &parts.headers)?;
+        }
+        Ok(bytes)
     }
 }
 

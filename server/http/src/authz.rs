@@ -6,13 +6,14 @@
 //! request is the caller's and nothing that the request says ([`crate::request::caller::tenant`]).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::HttpBody;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tribunal_types::{NamespaceId, Role, Roles};
@@ -68,15 +69,56 @@ pub(crate) fn asks_nobody(method: &Method, pattern: &str) -> bool {
     need(method, pattern) == Need::Nobody
 }
 
+/// A request on a connection whose callers are unknown so far; set when one proves who it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Stranger(pub Arc<AtomicBool>);
+
+/// How often the credential of a caller who waits is checked again.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Tells whether a request decides a transaction. Once its body is whole, its answer is the caller's, whatever happens to
+/// the credential.
+fn decides(method: &Method, pattern: &str) -> bool {
+    *method == Method::POST
+        && matches!(pattern, "/v1/txns/{txn_id}/commit" | "/v1/txns/{txn_id}/abort" | "/v1/txns/batch-commit")
+}
+
+/// Refuses a caller whose credential was revoked since its request was let in.
+///
+/// # Errors
+/// 401.
+pub(crate) fn still_admitted(app: &App, headers: &HeaderMap) -> Result<(), ProblemResponse> {
+    if app.options.access.is_none() {
+        return Ok(());
+    }
+    let token = bearer(headers).map_err(unauthenticated)?;
+    app.service.keys.authenticate(token).map(drop).map_err(unauthenticated)
+}
+
+/// Waits for a response, for as long as its caller may have it.
+async fn while_admitted(app: &App, token: &str, response: impl Future<Output = Response>) -> Response {
+    let mut response = std::pin::pin!(response);
+    loop {
+        match tokio::time::timeout(RECHECK_INTERVAL, response.as_mut()).await {
+            Ok(response) => return response,
+            Err(_) => {
+                if let Err(reason) = app.service.keys.authenticate(token) {
+                    return unauthenticated(reason).into_response();
+                }
+            }
+        }
+    }
+}
+
 /// The layer. Lets a request through with its [`Principal`] in the extensions, or answers it.
 pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    let (need, waits_on) = match request.extensions().get::<MatchedPath>() {
+    let (need, waits_on, decides) = match request.extensions().get::<MatchedPath>() {
         Some(pattern) => {
             let (method, pattern) = (request.method(), pattern.as_str());
-            (need(method, pattern), waits_on(method, pattern))
+            (need(method, pattern), waits_on(method, pattern), decides(method, pattern))
         }
         // There is no such route, and everybody may know that.
-        None => (Need::Nobody, false),
+        None => (Need::Nobody, false, true),
     };
     if need == Need::Nobody {
         return next.run(request).await;
@@ -90,11 +132,15 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         Ok(entered) => entered,
         Err(response) => return response,
     };
+    if let Some(Stranger(known)) = request.extensions_mut().remove() {
+        known.store(true, Ordering::Relaxed);
+    }
     request.extensions_mut().insert(principal);
     // There is one, or `enter` had refused.
     let token = bearer(request.headers()).unwrap_or_default().to_owned();
     let answering = Answering { permit: Some(permit), waits_on: waits_on.then_some(&app.service) };
-    let response = next.run(request).await;
+    let response = next.run(request);
+    let response = if decides { response.await } else { while_admitted(&app, &token, response).await };
     let Some(permit) = answering.answered() else { return response };
     // A small answer is as good as sent.
     if response.body().size_hint().exact().is_some_and(|bytes| bytes <= ANSWER_BYTES_SMALL) {
@@ -152,8 +198,8 @@ pub fn enter_commit(app: &App, parts: &mut Parts) -> Result<Permit, Response> {
 
 #[expect(clippy::result_large_err, reason = "the answer is what is sent, once a request")]
 fn enter(app: &App, need: Need, headers: &HeaderMap, body_bytes: usize) -> Result<(Arc<Principal>, Permit), Response> {
-    let token = bearer(headers).map_err(|reason| unauthenticated(reason.to_owned()))?;
-    let principal = app.service.keys.authenticate(token).map_err(unauthenticated)?;
+    let token = bearer(headers).map_err(|reason| unauthenticated(reason).into_response())?;
+    let principal = app.service.keys.authenticate(token).map_err(|reason| unauthenticated(reason).into_response())?;
     let allowed = match need {
         Need::Nobody => true,
         Need::AnyOf(roles) => principal.roles.has_any(roles),
@@ -181,10 +227,8 @@ fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {
     }
 }
 
-fn unauthenticated(reason: String) -> Response {
-    let mut response = ProblemResponse::new(StatusCode::UNAUTHORIZED, "unauthenticated", reason).into_response();
-    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    response
+fn unauthenticated(reason: impl Into<String>) -> ProblemResponse {
+    ProblemResponse::new(StatusCode::UNAUTHORIZED, "unauthenticated", reason)
 }
 
 fn forbidden(need: Need) -> ProblemResponse {
@@ -198,6 +242,8 @@ fn forbidden(need: Need) -> ProblemResponse {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     #[test]

@@ -31,6 +31,7 @@ use crate::commit::replies::Dispatch;
 use crate::commit::sequencer::Sequencer;
 use crate::commit::sequencer_state::{SequencerState, Shared};
 use crate::config::Config;
+use crate::descriptors::{connections_max, raise_limit};
 use crate::plugins::plugin_admin::PluginAdmin;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::readers::consumer_state::{ConsumerState, Saver};
@@ -315,7 +316,7 @@ impl Node {
         let (stop, stopped) = oneshot::channel::<()>();
         let millis = Duration::from_millis;
         let options = ServerOptions {
-            connections_max: config.http.connections_max,
+            connections_max: connections_max(config.http.connections_max, raise_limit()),
             header_timeout: millis(config.http.header_timeout_ms),
             idle_timeout: millis(config.http.idle_timeout_ms),
             ..ServerOptions::default()

@@ -60,7 +60,16 @@ impl EgressPolicy {
         if addresses.is_empty() {
             return Err(TransportError::Broken(format!("`{endpoint}` has no address")));
         }
-        addresses.iter().try_for_each(|address| self.check(*address))?;
+        for address in &addresses {
+            // What a name resolves to is nobody's business who did not know it.
+            self.check(*address).map_err(|refused| match (refused, endpoint.parse::<SocketAddr>()) {
+                (TransportError::Refused(_), Err(_)) => TransportError::Refused(format!(
+                    "`{endpoint}` leads into a network that is closed to stores; an operator may list it under \
+                     `push.allow`"
+                )),
+                (refused, _) => refused,
+            })?;
+        }
         Ok(addresses)
     }
 }

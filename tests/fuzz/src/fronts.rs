@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tribunal_http::listener::fast_path::ConnectionContext;
 use tribunal_http::quota::TenantQuota;
 use tribunal_http::{FastPath, RouterOptions};
 use tribunal_service::{Principal, Service};
@@ -92,7 +93,7 @@ async fn exchange(front: FastPath, request: Vec<u8>) -> Vec<u8> {
     let (mut client, server) = tokio::io::duplex(BUFFER_BYTES);
     let service = hyper::service::service_fn(move |request| {
         let front = front.clone();
-        async move { Ok::<_, std::convert::Infallible>(front.answer(request, None).await) }
+        async move { Ok::<_, std::convert::Infallible>(front.answer(request, &ConnectionContext::default()).await) }
     });
     // The client has nothing more to say while it waits, which is not to end what it waits for.
     let connection =

@@ -6,12 +6,23 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::Sleep;
+
+use super::head_guard::HeadGuard;
+use super::http1_head::BadHead;
+
+/// Bytes that are read from a socket at once, if hyper has less room; it looks for the version in 24 bytes.
+const READ_BYTES_MIN: usize = 4096;
+/// How long, and how many bytes, a refused client may still send.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES_MAX: usize = 1 << 20;
 
 /// Between requests.
 const IDLE: u8 = 0;
@@ -27,6 +38,13 @@ pub struct Activity {
     phase: AtomicU8,
     since_ms: AtomicU64,
     multiplexed: AtomicBool,
+    /// Requests that began.
+    requests: AtomicU64,
+    /// The fault that ended the connection, and the index of the request that stands in for it.
+    bad: OnceLock<(u64, BadHead)>,
+    /// Somebody who is known has used this connection.
+    known: Arc<AtomicBool>,
+    evicted: Notify,
 }
 
 impl Activity {
@@ -39,6 +57,10 @@ impl Activity {
             phase: AtomicU8::new(HEAD),
             since_ms: AtomicU64::new(0),
             multiplexed: AtomicBool::new(false),
+            requests: AtomicU64::new(0),
+            bad: OnceLock::new(),
+            known: Arc::default(),
+            evicted: Notify::new(),
         }
     }
 
@@ -56,6 +78,35 @@ impl Activity {
         Working(Arc::clone(self))
     }
 
+    /// Counts a request. Returns what is wrong with it, if it stands in for a bad one.
+    #[must_use]
+    pub fn next_request(&self) -> Option<BadHead> {
+        let index = self.requests.fetch_add(1, Ordering::Relaxed);
+        self.bad.get().filter(|(at, _)| *at == index).map(|(_, bad)| *bad)
+    }
+
+    /// Returns the mark that is set when a caller of this connection is known.
+    #[must_use]
+    pub fn known(&self) -> &Arc<AtomicBool> {
+        &self.known
+    }
+
+    /// Tells whether the connection may be closed to make room: nobody is known to use it, and no request is in flight.
+    #[must_use]
+    pub fn is_idle_stranger(&self) -> bool {
+        !self.known.load(Ordering::Relaxed) && self.in_flight.load(Ordering::Relaxed) == 0
+    }
+
+    /// Has the connection closed.
+    pub fn evict(&self) {
+        self.evicted.notify_one();
+    }
+
+    /// Returns when the connection is to close.
+    pub async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
     fn bytes_came(&self) {
         let awaited = self.phase.load(Ordering::Relaxed) == IDLE
             && self.in_flight.load(Ordering::Relaxed) == 0
@@ -66,13 +117,15 @@ impl Activity {
         }
     }
 
-    /// Returns how long the connection may go on like this; `None` while it works.
+    /// Returns how long the connection may go on like this; `None` while it works. A stranger may idle for as long as a
+    /// head may take.
     #[must_use]
-    pub fn patience(&self, header_timeout: Duration, idle_timeout: Duration) -> Option<Duration> {
+    pub fn time_left(&self, header_timeout: Duration, idle_timeout: Duration) -> Option<Duration> {
         if self.in_flight.load(Ordering::Relaxed) > 0 {
             return None;
         }
-        let limit = if self.phase.load(Ordering::Relaxed) == HEAD { header_timeout } else { idle_timeout };
+        let is_short = self.phase.load(Ordering::Relaxed) == HEAD || !self.known.load(Ordering::Relaxed);
+        let limit = if is_short { header_timeout.min(idle_timeout) } else { idle_timeout };
         let since = Duration::from_millis(self.since_ms.load(Ordering::Relaxed));
         Some((since + limit).saturating_sub(self.base.elapsed()))
     }
@@ -96,28 +149,99 @@ impl Drop for Working {
     }
 }
 
-/// A socket that tells its [`Activity`] when bytes move.
+/// A socket that tells its [`Activity`] when bytes move, and passes on only what its [`HeadGuard`] lets through.
 #[derive(Debug)]
 pub struct WatchedIo<T> {
-    /// The socket.
-    pub inner: T,
-    /// What to tell.
-    pub activity: Arc<Activity>,
+    inner: T,
+    activity: Arc<Activity>,
+    guard: HeadGuard,
+    /// What may pass when there is room for it, and how much of that has passed.
+    later: Vec<u8>,
+    later_read: usize,
+    /// While a refused client may still be sending.
+    lingering: Option<Lingering>,
+}
+
+/// The end of a refused connection. A socket that is closed over bytes that nobody read resets the connection, and the
+/// client may lose the response: so what it still sends is read and dropped for a moment.
+#[derive(Debug)]
+struct Lingering {
+    until: Pin<Box<Sleep>>,
+    bytes_left: usize,
+}
+
+impl<T> WatchedIo<T> {
+    /// Watches a socket.
+    pub fn new(inner: T, activity: Arc<Activity>) -> Self {
+        let guard = HeadGuard::default();
+        WatchedIo { inner, activity, guard, later: Vec::new(), later_read: 0, lingering: None }
+    }
+
+    /// Takes in what was read; returns how much of it may stay where it is.
+    fn arrived(&mut self, fresh: &[u8]) -> usize {
+        self.activity.bytes_came();
+        let pass = self.guard.take(fresh, &mut self.later);
+        if let Some(bad) = self.guard.bad() {
+            let _ = self.activity.bad.set(bad);
+        }
+        pass
+    }
+
+    /// Hands over what waits; tells whether there was anything.
+    fn hand_over(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
+        let waiting = &self.later[self.later_read..];
+        if waiting.is_empty() {
+            return false;
+        }
+        let part = waiting.len().min(buffer.remaining());
+        buffer.put_slice(&waiting[..part]);
+        self.later_read += part;
+        if self.later_read == self.later.len() {
+            self.later = Vec::new();
+            self.later_read = 0;
+        }
+        true
+    }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for WatchedIo<T> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut this.inner).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            this.activity.bytes_came();
+        loop {
+            if this.hand_over(buffer) {
+                return Poll::Ready(Ok(()));
+            }
+            if this.guard.is_over() {
+                // A refused connection ends with its response; one whose chunks are broken, here.
+                return if this.guard.bad().is_some() { Poll::Pending } else { Poll::Ready(Ok(())) };
+            }
+            if buffer.remaining() < READ_BYTES_MIN {
+                let mut bytes = [0; READ_BYTES_MIN];
+                let mut read = ReadBuf::new(&mut bytes);
+                ready!(Pin::new(&mut this.inner).poll_read(cx, &mut read))?;
+                if read.filled().is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+                let pass = this.arrived(read.filled());
+                // Before what waits already, of which there is something only if nothing passes.
+                this.later.splice(0..0, read.filled()[..pass].iter().copied());
+                continue;
+            }
+            let before = buffer.filled().len();
+            ready!(Pin::new(&mut this.inner).poll_read(cx, buffer))?;
+            if buffer.filled().len() == before {
+                return Poll::Ready(Ok(()));
+            }
+            let pass = this.arrived(&buffer.filled()[before..]);
+            buffer.set_filled(before + pass);
+            if pass > 0 {
+                return Poll::Ready(Ok(()));
+            }
         }
-        polled
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for WatchedIo<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WatchedIo<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.inner).poll_write(cx, bytes);
@@ -149,7 +273,28 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WatchedIo<T> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
+        let this = self.get_mut();
+        if this.lingering.is_none() {
+            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+            if this.guard.bad().is_none() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let lingering = this.lingering.get_or_insert_with(|| Lingering {
+            until: Box::pin(tokio::time::sleep(LINGER)),
+            bytes_left: LINGER_BYTES_MAX,
+        });
+        let mut bytes = [0; READ_BYTES_MIN];
+        while lingering.bytes_left > 0 && lingering.until.as_mut().poll(cx).is_pending() {
+            let mut read = ReadBuf::new(&mut bytes);
+            match ready!(Pin::new(&mut this.inner).poll_read(cx, &mut read)) {
+                Ok(()) if !read.filled().is_empty() => {
+                    lingering.bytes_left = lingering.bytes_left.saturating_sub(read.filled().len());
+                }
+                _ => break,
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -161,23 +306,38 @@ mod tests {
     const IDLE_FOR: Duration = Duration::from_secs(100);
 
     #[test]
-    fn a_working_connection_has_all_patience_and_an_idle_one_more_than_a_begun_head() {
+    fn a_request_in_flight_has_no_time_limit_and_an_idle_connection_a_longer_one_than_a_begun_head() {
         let activity = Arc::new(Activity::new());
-        assert!(activity.patience(HEADER, IDLE_FOR).unwrap() <= HEADER);
+        activity.known().store(true, Ordering::Relaxed);
+        assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() <= HEADER);
         let working = activity.request_began(false);
         activity.bytes_came();
-        assert_eq!(activity.patience(HEADER, IDLE_FOR), None);
+        assert_eq!(activity.time_left(HEADER, IDLE_FOR), None);
         drop(working);
-        assert!(activity.patience(HEADER, IDLE_FOR).unwrap() > HEADER);
+        assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() > HEADER);
         activity.bytes_came();
-        assert!(activity.patience(HEADER, IDLE_FOR).unwrap() <= HEADER);
+        assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() <= HEADER);
     }
 
     #[test]
     fn frames_between_requests_are_no_heads() {
         let activity = Arc::new(Activity::new());
+        activity.known().store(true, Ordering::Relaxed);
         drop(activity.request_began(true));
         activity.bytes_came();
-        assert!(activity.patience(HEADER, IDLE_FOR).unwrap() > HEADER);
+        assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() > HEADER);
+    }
+
+    #[test]
+    fn a_stranger_idles_no_longer_than_a_head_takes() {
+        let activity = Arc::new(Activity::new());
+        drop(activity.request_began(false));
+        assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() <= HEADER);
+        assert!(activity.is_idle_stranger());
+        let working = activity.request_began(false);
+        assert!(!activity.is_idle_stranger());
+        drop(working);
+        activity.known().store(true, Ordering::Relaxed);
+        assert!(!activity.is_idle_stranger());
     }
 }

@@ -8,6 +8,9 @@
 //! included: a commit whose path is spelled in another way is found there. Invariant: whatever guards requests (tenant,
 //! limits) is asked in handlers or before [`FastPath::answer`]; a layer of the router alone would not see commits.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::http::StatusCode;
@@ -18,7 +21,7 @@ use tokio::runtime::Handle;
 use tower::ServiceExt;
 
 use crate::app::{App, RouterOptions};
-use crate::authz;
+use crate::authz::{self, Stranger};
 use crate::response::body_relay::{AbortOnDrop, relayed};
 use crate::response::problem::ProblemResponse;
 use crate::router::router_of;
@@ -31,6 +34,15 @@ const CONSTANT: &str = "/v1/debug/constant";
 const BATCH: &str = "/v1/txns/batch-commit";
 /// Bytes of a body that is parsed within a millisecond or so.
 const SHORT_BYTES: u64 = 128 * 1024;
+
+/// What a request needs to know of its connection.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionContext {
+    /// The lane that it lives on, if there are lanes.
+    pub lane: Option<Lane>,
+    /// Whether a caller of this connection is known; an unknown one is closed first when there is no room.
+    pub known: Arc<AtomicBool>,
+}
 
 /// All routes, and the short way to the one that matters most.
 #[derive(Clone)]
@@ -55,24 +67,38 @@ impl FastPath {
         FastPath { shared: Some(shared), ..self }
     }
 
-    /// Answers a request that arrived on `lane`, if there are lanes.
-    pub async fn answer(&self, request: Request<Incoming>, lane: Option<Lane>) -> Response {
+    /// Answers a request.
+    pub async fn answer(&self, mut request: Request<Incoming>, connection: &ConnectionContext) -> Response {
         let short = self.shared.is_none() || is_short(request.body());
         if request.method() == Method::POST && short && is_commit(request.uri().path()) {
             let (mut parts, body) = request.into_parts();
             // The place lasts until the commit is decided.
             let answering = match self.app.options.access {
-                None => None,
+                None => {
+                    connection.known.store(true, Ordering::Relaxed);
+                    None
+                }
                 Some(_) => match authz::enter_commit(&self.app, &mut parts) {
-                    Ok(permit) => Some(authz::Answering::new(permit, &self.app.service)),
+                    Ok(permit) => {
+                        connection.known.store(true, Ordering::Relaxed);
+                        Some(authz::Answering::new(permit, &self.app.service))
+                    }
                     Err(response) => return response,
                 },
             };
-            let decided = commit::decide(&self.app, &parts, body, lane).await;
+            let decided = commit::decide(&self.app, &parts, body, connection.lane).await;
             drop(answering.and_then(authz::Answering::answered));
             return decided.unwrap_or_else(IntoResponse::into_response);
         }
-        // The yardstick of commits takes the same way as they do, or it would flatter them.
+        match self.app.options.access {
+            // Where nobody has to prove anything, a request is proof enough.
+            None => connection.known.store(true, Ordering::Relaxed),
+            Some(_) if !connection.known.load(Ordering::Relaxed) => {
+                request.extensions_mut().insert(Stranger(Arc::clone(&connection.known)));
+            }
+            Some(_) => {}
+        }
+        // The baseline of commits takes the same way as they do, or it would flatter them.
         if self.app.options.debug_routes && self.app.options.access.is_none() && request.uri().path() == CONSTANT {
             let (parts, body) = request.into_parts();
             return match commit::constant(&self.app, &parts, body).await {

@@ -4,6 +4,9 @@
 
 pub mod connection;
 pub mod fast_path;
+pub mod head_guard;
+pub mod http1_head;
 pub mod lanes;
 pub mod server;
+pub mod strangers;
 pub mod tls;

@@ -10,29 +10,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::Version;
+use axum::response::IntoResponse;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tribunal_service::Lane;
 
 use crate::counters;
 use crate::listener::connection::{Activity, WatchedIo};
-use crate::listener::fast_path::FastPath;
+use crate::listener::fast_path::{ConnectionContext, FastPath};
+use crate::listener::http1_head::{FIELDS_MAX, HEAD_BYTES_MAX};
 use crate::listener::lanes::{Lanes, Seat};
+use crate::listener::strangers::Strangers;
 use crate::listener::tls::Socket;
 
-/// Bytes of a request's head. A percent-encoded key of the largest size fits.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Concurrent streams of one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
 /// How often an HTTP/2 peer is asked whether it is alive, and how long it may take to answer.
 const PING: Duration = Duration::from_secs(20);
 /// Connections that wait to be accepted; the kernel has a limit of its own, usually as high.
 const BACKLOG: u32 = 4096;
+/// How often it is tried to close a stranger while there is no room for a new connection.
+const EVICTION_INTERVAL: Duration = Duration::from_millis(50);
 /// How long to wait when the process has no descriptors left.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
 
@@ -118,6 +121,7 @@ pub async fn serve_on(
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let permits = Arc::new(Semaphore::new(options.connections_max));
+    let strangers = Strangers::default();
     let (shutdown_state, watched) = watch::channel(ShutdownState::Open);
     let builder = Arc::new(connection_builder());
     let fast_path = Arc::new(fast_path);
@@ -125,7 +129,7 @@ pub async fn serve_on(
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
-            accepted = accept(&listener, &permits) => accepted,
+            accepted = accept(&listener, &permits, &strangers) => accepted,
         };
         let (socket, permit) = match accepted {
             Ok(accepted) => accepted,
@@ -138,11 +142,13 @@ pub async fn serve_on(
         };
         let (builder, fast_path, watched) = (Arc::clone(&builder), Arc::clone(&fast_path), watched.clone());
         let tls = carriers.tls.clone();
+        let activity = Arc::new(Activity::new());
+        strangers.add(&activity);
         let serve = move |socket: TcpStream, seat: Option<Seat>| async move {
             counters::accepted();
             let lane = seat.as_ref().map(|seat| seat.lane);
-            if let Some(socket) = secured(socket, tls, options.header_timeout, watched.clone()).await {
-                connection(socket, lane, &builder, fast_path, options, watched).await;
+            if let Some(socket) = secured(socket, tls, options.header_timeout, &activity, watched.clone()).await {
+                connection(socket, lane, activity, &builder, fast_path, options, watched).await;
             }
             counters::ended();
             drop((permit, seat));
@@ -175,11 +181,20 @@ pub async fn serve_on(
 async fn accept(
     listener: &TcpListener,
     permits: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
+    strangers: &Strangers,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    // Before a permit: a stranger is closed only for somebody who is there.
     let (socket, _) = listener.accept().await?;
     socket.set_nodelay(true)?;
-    Ok((socket, permit))
+    loop {
+        if permits.available_permits() == 0 {
+            strangers.evict();
+        }
+        let permit = Arc::clone(permits).acquire_owned();
+        if let Ok(permit) = tokio::time::timeout(EVICTION_INTERVAL, permit).await {
+            return Ok((socket, permit.map_err(io::Error::other)?));
+        }
+    }
 }
 
 /// Tells whether an error concerns one connection that was given up before it was accepted.
@@ -196,8 +211,7 @@ fn connection_builder() -> auto::Builder<TokioExecutor> {
         // `Activity` bounds heads; see there.
         .header_read_timeout(None)
         .max_buf_size(HEAD_BYTES_MAX.max(256 * 1024))
-        .max_headers(100)
-        .pipeline_flush(true)
+        .max_headers(FIELDS_MAX + 1)
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(PING)
@@ -214,6 +228,7 @@ async fn secured(
     socket: TcpStream,
     tls: Option<TlsAcceptor>,
     bound: Duration,
+    activity: &Activity,
     mut shutdown_state: watch::Receiver<ShutdownState>,
 ) -> Option<Socket> {
     let Some(tls) = tls else { return Some(Socket::Plain(socket)) };
@@ -229,6 +244,10 @@ async fn secured(
                 None
             }
         },
+        () = activity.evicted() => {
+            counters::cut();
+            None
+        }
         _ = shutdown_state.changed() => None,
     }
 }
@@ -236,19 +255,24 @@ async fn secured(
 async fn connection(
     socket: Socket,
     lane: Option<Lane>,
+    activity: Arc<Activity>,
     builder: &auto::Builder<TokioExecutor>,
     fast_path: Arc<FastPath>,
     options: ServerOptions,
     mut shutdown_state: watch::Receiver<ShutdownState>,
 ) {
-    let activity = Arc::new(Activity::new());
-    let io = TokioIo::new(WatchedIo { inner: socket, activity: Arc::clone(&activity) });
+    let io = TokioIo::new(WatchedIo::new(socket, Arc::clone(&activity)));
+    let context = Arc::new(ConnectionContext { lane, known: Arc::clone(activity.known()) });
     let requests = Arc::clone(&activity);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let working = requests.request_began(request.version() == Version::HTTP_2);
-        let fast_path = Arc::clone(&fast_path);
+        let bad = requests.next_request();
+        let (fast_path, context) = (Arc::clone(&fast_path), Arc::clone(&context));
         async move {
-            let response = fast_path.answer(request, lane).await;
+            let response = match bad {
+                None => fast_path.answer(request, &context).await,
+                Some(bad) => bad.problem().into_response(),
+            };
             drop(working);
             counters::answered(response.status().as_u16());
             Ok::<_, Infallible>(response)
@@ -268,14 +292,18 @@ async fn connection(
                 return;
             }
             () = watchdog.as_mut() => {
-                let patience = activity.patience(options.header_timeout, options.idle_timeout);
-                if patience.is_some_and(|left| left.is_zero()) {
+                let left = activity.time_left(options.header_timeout, options.idle_timeout);
+                if left.is_some_and(|left| left.is_zero()) {
                     counters::cut();
                     return;
                 }
                 // A head may begin right now: look again before it could have taken too long.
-                let next = patience.unwrap_or(options.header_timeout).min(options.header_timeout / 2);
+                let next = left.unwrap_or(options.header_timeout).min(options.header_timeout / 2);
                 watchdog.as_mut().reset(tokio::time::Instant::now() + next.max(Duration::from_millis(1)));
+            }
+            () = activity.evicted() => {
+                counters::cut();
+                return;
             }
             changed = shutdown_state.changed(), if !draining || changed_may_come(&shutdown_state) => {
                 if changed.is_err() || *shutdown_state.borrow() == ShutdownState::Closed {

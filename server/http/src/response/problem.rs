@@ -1,7 +1,7 @@
 //! Every answer that is not a decision: `application/problem+json`, made in one place.
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, LINK, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tribunal_api::{Problem, ProblemError};
@@ -104,7 +104,11 @@ impl ProblemResponse {
             )
             .retryable(Some(retry_after_ms)),
             ServiceError::Unavailable { detail } => {
-                ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).retryable(Some(1000))
+                let shown = without_folders(&detail);
+                if shown != detail {
+                    tracing::warn!(detail, "a request failed; its caller is not told the folder");
+                }
+                ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", shown).retryable(Some(1000))
             }
             ServiceError::OutcomeUnknown { detail } => {
                 ProblemResponse::new(StatusCode::GATEWAY_TIMEOUT, "outcome_unknown", detail).retryable(None)
@@ -154,6 +158,34 @@ impl ProblemResponse {
     }
 }
 
+/// Shortens absolute paths of this machine to their last part: callers need not know where the service keeps its files.
+#[must_use]
+pub fn without_folders(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut before = ' ';
+    let mut rest = text;
+    while let Some(character) = rest.chars().next() {
+        let starts = character == '/' && !before.is_alphanumeric() && !matches!(before, '/' | ':' | '.' | '-' | '_');
+        let length = if starts {
+            rest.find(|c: char| c.is_whitespace() || "`'\",;:()".contains(c)).unwrap_or(rest.len())
+        } else {
+            0
+        };
+        let path = &rest[..length];
+        if path.matches('/').count() >= 2 {
+            let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+            shown.push_str(name);
+            before = name.chars().last().unwrap_or('/');
+            rest = &rest[length..];
+        } else {
+            shown.push(character);
+            before = character;
+            rest = &rest[character.len_utf8()..];
+        }
+    }
+    shown
+}
+
 impl IntoResponse for ProblemResponse {
     fn into_response(self) -> Response {
         let json = serde_json::to_vec(&self.body).unwrap_or_default();
@@ -161,6 +193,9 @@ impl IntoResponse for ProblemResponse {
         *response.status_mut() = StatusCode::from_u16(self.body.status).unwrap_or(StatusCode::BAD_REQUEST);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.body.status == StatusCode::UNAUTHORIZED.as_u16() {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if let Some(ms) = self.body.retry_after_ms {
             headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000)));
         }
@@ -168,5 +203,34 @@ impl IntoResponse for ProblemResponse {
             headers.insert(LINK, link);
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_the_server_are_not_shown() {
+        for (text, shown) in [
+            ("sync of /var/lib/tribunal/log: no space", "sync of log: no space"),
+            ("`/srv/a b/c` cannot be read", "`a b/c` cannot be read"),
+            ("/data/segments/0001.log is cut", "0001.log is cut"),
+            (
+                "the store at https://example.org/a/b does not answer",
+                "the store at https://example.org/a/b does not answer",
+            ),
+            ("GET / and 1/2/3 stay", "GET / and 1/2/3 stay"),
+            ("", ""),
+        ] {
+            assert_eq!(without_folders(text), shown, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_failure_inside_the_node_does_not_tell_its_folders() {
+        let catalog = Catalog::new([], std::sync::Arc::new(|_, _, _| tribunal_types::RowKey { hi: 0, lo: 0 }));
+        let error = ServiceError::Unavailable { detail: "open /var/lib/tribunal/rows/7: denied".into() };
+        assert_eq!(ProblemResponse::of_service(error, &catalog).body.detail, "open 7: denied");
     }
 }

@@ -7,6 +7,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use tribunal_api::{CommitRequest, Problem, TxnOutcome};
+use tribunal_types::limits::BODY_BYTES_MAX;
 use tribunal_types::{TxnId, Verdict};
 
 use crate::app::{App, json_response, refuse};
@@ -99,7 +100,7 @@ pub async fn txn_abort(State(app): State<App>, request: Request) -> Result<Respo
     let (parts, body) = request.into_parts();
     let id = path_txn_id(parts.uri.path())?;
     // Nothing is expected in it, and nothing of it is used; but it has to be out of the way.
-    collect(&parts.headers, body, app.options.body_timeout).await?;
+    app.whole(&parts, body, BODY_BYTES_MAX).await?;
     let catalog = app.service.stores.catalog();
     let decided = app.service.txns.abort(tenant(&parts), id).await.map_err(refuse(&catalog))?;
     Ok(decision_response(id, &decided, &catalog))

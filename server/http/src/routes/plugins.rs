@@ -14,7 +14,7 @@ use tribunal_types::limits::{NAME_BYTES_MAX, PLUGIN_BYTES_MAX, PLUGIN_CONFIG_BYT
 use tribunal_types::{Epoch, PluginSlot};
 
 use crate::app::{App, refuse, wire_response};
-use crate::request::body::{MediaType, collect_within, utf8, wasm_type};
+use crate::request::body::{MediaType, utf8, wasm_type};
 use crate::request::json::{Fields, ObjectSeed, decimal, depth_within_limit, document, scalar};
 use crate::request::query::{Query, segment};
 use crate::request::txn_body::shown;
@@ -69,7 +69,7 @@ pub async fn put_plugin(State(app): State<App>, request: Request) -> Result<Resp
     });
     query.finish()?;
     wasm_type(&parts.headers)?;
-    let bytes = collect_within(&parts.headers, body, app.options.body_timeout, PLUGIN_BYTES_MAX).await?;
+    let bytes = app.whole(&parts, body, PLUGIN_BYTES_MAX).await?;
     let upload = Upload { name: name.clone(), bytes: bytes.to_vec(), world, config, signature };
     let catalog = app.service.stores.catalog();
     let done = app.service.plugins.upload(upload).await.map_err(refuse(&catalog))?;

@@ -20,7 +20,7 @@ use crate::request::json::{Fields, ObjectSeed, depth_within_limit, document, sca
 use crate::request::query::{Query, path_store, path_store_name};
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
-use crate::response::problem::ProblemResponse;
+use crate::response::problem::{ProblemResponse, without_folders};
 use tribunal_service::{PushState, Service, ServiceError};
 
 /// Bytes of an adaptor's configuration.
@@ -137,7 +137,7 @@ pub(crate) fn info(service: &Service, spec: &StoreSpec) -> Result<StoreInfo, Ser
                 PushState::Detached => StorePushState::Detached,
             },
             lag_ms: status.lag_ms.to_string(),
-            last_error: status.last_error,
+            last_error: status.last_error.map(|error| without_folders(&error)),
             stopped_at_lsn: status.stopped_at.map(|lsn| lsn.to_string()),
             durability: status.durability.map(|durability| match durability {
                 "always" => StorageDurability::Always,

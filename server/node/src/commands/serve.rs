@@ -56,6 +56,8 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
     let filter = EnvFilter::try_from_env("TRIBUNAL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    // Before the first file: a log may have many.
+    crate::descriptors::raise_limit();
     let node = Node::start(config, with_kv).map_err(|error: NodeError| error.to_string())?;
     if config.auth.required && config.tls.is_none() && !config.listen.ip().is_loopback() {
         tracing::warn!("keys travel in the clear: configure `tls`, unless a proxy before this node does that");

@@ -1,0 +1,93 @@
+//! Callers without a key: how much of the service they can hold, and what becomes of them when a key is revoked.
+
+mod fake_node;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fake_node::client::Client;
+use fake_node::{FakeNode, Running, start_with};
+use tokio::io::AsyncWriteExt;
+use tribunal_http::quota::TenantQuota;
+use tribunal_http::{RouterOptions, ServerOptions};
+use tribunal_service::Principal;
+use tribunal_types::{NamespaceId, Roles};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+const KEY: (&str, &str) = ("authorization", "Bearer known");
+
+async fn guarded(connections_max: usize) -> Running {
+    let node = FakeNode::new();
+    let (namespace_name, name) = ("default".to_owned(), "someone".to_owned());
+    let principal = Principal { namespace: NamespaceId(0), namespace_name, roles: Roles::ALL, name };
+    node.principals.lock().unwrap().insert("known".into(), Arc::new(principal));
+    let access = Some(TenantQuota { requests_max: 100, bytes_max: 1 << 30 });
+    let options = ServerOptions { connections_max, ..ServerOptions::default() };
+    start_with(node, options, RouterOptions { access, ..RouterOptions::default() }).await
+}
+
+#[tokio::test]
+async fn silent_connections_without_a_key_make_room_for_new_ones() {
+    let server = guarded(8).await;
+    let mut known = Client::connect(server.address).await;
+    assert_eq!(known.call("GET", "/v1/stores", &[KEY], b"").await.status, 200);
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(Client::connect(server.address).await);
+    }
+    // One that has asked something, but proved nothing, is as good as silent.
+    let mut asking = Client::connect(server.address).await;
+    assert_eq!(asking.get("/healthz").await.status, 200);
+    for _ in 0..20 {
+        let mut client = Client::connect(server.address).await;
+        let reply = tokio::time::timeout(
+            TIMEOUT / 4,
+            client.call("GET", "/v1/stores", &[("authorization", "Bearer bad")], b""),
+        );
+        assert_eq!(reply.await.expect("a stranger that asks is answered").status, 401);
+        silent.push(client);
+    }
+    let mut other = Client::connect(server.address).await;
+    let reply = tokio::time::timeout(TIMEOUT / 4, other.call("GET", "/v1/stores", &[KEY], b"")).await;
+    assert_eq!(reply.expect("room is made at once").status, 200);
+    assert_eq!(known.call("GET", "/v1/stores", &[KEY], b"").await.status, 200, "a known caller's connection stays");
+    drop(silent);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_long_poll_ends_when_its_key_is_revoked() {
+    let server = guarded(100).await;
+    let mut client = Client::connect(server.address).await;
+    client.send("GET", "/v1/log?store=kv&after=0&wait_ms=30000", &[KEY], b"").await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.node.principals.lock().unwrap().clear();
+    let reply = tokio::time::timeout(TIMEOUT, client.reply()).await.expect("long before the wait is over");
+    assert_eq!(reply.expect("a response").status, 401);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_commit_whose_body_ends_after_its_key_was_revoked_is_refused() {
+    let server = guarded(100).await;
+    let body = r#"{"writes":[{"store":"kv","op":"put","key":"a","value":1}]}"#;
+    for path in ["0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a/commit", "batch-commit"] {
+        let principal = server.node.principals.lock().unwrap()["known"].clone();
+        let mut client = Client::connect(server.address).await;
+        let head = format!(
+            "POST /v1/txns/{path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer known\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        );
+        client.socket.write_all(head.as_bytes()).await.unwrap();
+        client.socket.write_all(&body.as_bytes()[..9]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        server.node.principals.lock().unwrap().clear();
+        client.socket.write_all(&body.as_bytes()[9..]).await.unwrap();
+        let reply = tokio::time::timeout(TIMEOUT, client.reply()).await.expect("in time").expect("a response");
+        assert_eq!((reply.status, reply.header("www-authenticate")), (401, Some("Bearer")), "{path}");
+        assert_eq!(server.node.begun(), 0, "{path}");
+        server.node.principals.lock().unwrap().insert("known".into(), principal);
+    }
+    server.stop().await.unwrap();
+}

@@ -1,0 +1,51 @@
+//! How many descriptors the process may have open, and how many of them connections get. The log must never wait for one:
+//! a segment that cannot be created puts durability in doubt and ends the node.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// What is kept from connections at most: for the log, stores, pushes, plugins and figures.
+const RESERVED_MAX: u64 = 1024;
+/// What is kept from connections is this part of everything.
+const RESERVED_SHARE: u64 = 4;
+
+/// Raises the soft limit of open descriptors to the hard one. Returns the limit that is in force.
+pub fn raise_limit() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if limit.current != limit.maximum {
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            tracing::warn!(%error, "the soft limit of open files stays as it is");
+        }
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Returns how many connections may be open at once: as many as configured, if `limit` leaves enough for everything else.
+#[must_use]
+pub fn connections_max(configured: usize, limit: u64) -> usize {
+    let rest = limit - (limit / RESERVED_SHARE).min(RESERVED_MAX);
+    let rest = usize::try_from(rest).unwrap_or(usize::MAX);
+    if rest < configured {
+        tracing::warn!(
+            limit,
+            connections = rest,
+            "fewer connections than configured: the process may open too few files; raise its limit (`ulimit -n`, \
+             `LimitNOFILE`)"
+        );
+    }
+    configured.min(rest).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_for_everything_else() {
+        assert_eq!(connections_max(16_384, 1024), 768);
+        assert_eq!(connections_max(100, 1024), 100);
+        assert_eq!(connections_max(16_384, 16_384), 15_360);
+        assert_eq!(connections_max(16_384, 1 << 20), 16_384);
+        assert_eq!(connections_max(16_384, u64::MAX), 16_384);
+    }
+}

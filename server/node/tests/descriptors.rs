@@ -1,0 +1,76 @@
+//! A process that may open few files: connections without a key take none of those that the log needs.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use support::keyed::{AUTH, operator, put};
+use support::{Node, new_id};
+
+/// Starts a node that asks for keys, under a limit of open files.
+fn limited(dir: &Path, ulimit: &str) -> Node {
+    let config = dir.join("tribunal.toml");
+    let text = format!("listen = \"127.0.0.1:0\"\ndata = {:?}\n{AUTH}", dir.join("data"));
+    std::fs::write(&config, text).expect("the directory is ours");
+    let mut command = Command::new("bash");
+    command.args(["-c", &format!("{ulimit}; exec \"$0\" serve --config \"$1\""), env!("CARGO_BIN_EXE_tribunal")]);
+    command.arg(&config);
+    Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
+}
+
+fn declare(node: &Node, key: &str) {
+    let body = serde_json::json!({"adaptor": "kv"});
+    let declared = support::keyed::call(node, key, "PUT", "/v1/stores/kv", Some(&body));
+    assert!(declared.status < 300, "{}", declared.body);
+}
+
+#[test]
+fn more_silent_connections_than_descriptors_stop_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = limited(dir.path(), "ulimit -n 256");
+    let key = operator(dir.path());
+    let engine = support::keyed::make_key(&node, &key, "default", &["engine", "operator"]);
+    declare(&node, &key);
+    assert_eq!(put(&node, &engine, &new_id(), 0).status, 200);
+    let address = node.url.trim_start_matches("http://").to_owned();
+    let silent: Vec<TcpStream> = (0..600).map(|_| TcpStream::connect(&address).expect("a connection")).collect();
+    let begun = Instant::now();
+    for value in 1..20 {
+        // Each of them on a connection of its own, among the silent ones.
+        assert_eq!(put(&node, &engine, &new_id(), value).status, 200);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "nobody is locked out: {:?}", begun.elapsed());
+    // Large values: the log needs new segments while the silent ones are still there.
+    let fill = "x".repeat(200_000);
+    for number in 0..40 {
+        let body =
+            serde_json::json!({"writes": [{"op": "put", "store": "kv", "key": format!("k{number}"), "value": fill}]});
+        let path = format!("/v1/txns/{}/commit", new_id());
+        let reply = support::keyed::call(&node, &engine, "POST", &path, Some(&body));
+        assert_eq!((reply.status, &reply.body["status"]), (200, &"committed".into()), "{}", reply.body);
+    }
+    drop(silent);
+    assert!(node.stop().success(), "no descriptor was missing");
+}
+
+#[test]
+fn a_soft_limit_is_raised_to_the_hard_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = limited(dir.path(), "ulimit -Hn 2048; ulimit -Sn 128");
+    let address = node.url.trim_start_matches("http://").to_owned();
+    let mut clients: Vec<TcpStream> = (0..500).map(|_| TcpStream::connect(&address).expect("a connection")).collect();
+    for client in &mut clients {
+        client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        client.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").expect("open");
+    }
+    for client in &mut clients {
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).expect("every one of them is answered");
+        assert_eq!(&answer, b"HTTP/1.1 200");
+    }
+    assert!(node.stop().success());
+}
