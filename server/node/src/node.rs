@@ -161,7 +161,7 @@ impl Node {
         let jwt = config.auth.jwt.as_ref().map(JwtGate::new).transpose().map_err(NodeError::Start)?;
         let access = Arc::new(Access::new(recovered.keys, jwt));
         let egress_by_tenant =
-            EgressByTenant::new(&config.push, recovered.group, Arc::clone(&access)).map_err(NodeError::Start)?;
+            EgressByTenant::new(&config.push, recovered.reader.id(), Arc::clone(&access)).map_err(NodeError::Start)?;
         let egress_by_tenant = Arc::new(egress_by_tenant);
         let pushes = Arc::new(Pushes::new(
             config.data.clone(),

@@ -48,3 +48,20 @@ fn a_full_disk_ends_the_node_and_loses_nothing() {
     }
     assert!(log.len() <= acknowledged.len() + 1, "at most the one commit without an answer is there besides");
 }
+
+#[test]
+fn a_node_whose_data_directory_is_gone_stops_within_bounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let node = Node::start(&data);
+    (0..50).for_each(|n| drop(node.put_row(&format!("k{n}"), n)));
+    std::fs::remove_dir_all(&data).unwrap();
+    let pid = node.pid();
+    node.signal("TERM");
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || ended.send(node.ended()));
+    if end.recv_timeout(std::time::Duration::from_secs(60)).is_err() {
+        let _ = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status();
+        panic!("still there 60 s after it was asked to stop");
+    }
+}

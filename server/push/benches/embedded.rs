@@ -5,9 +5,11 @@
 
 use std::time::Instant;
 
-use tribunal_push::EmbeddedStore;
+use tribunal_push::{EmbeddedStore, Origin};
+use tribunal_types::{Digest, LogId};
 
 const ROWS: u64 = 1_000_000;
+const ORIGIN: Origin = Origin { log: LogId([7; 16]), digest: Digest(11) };
 const ROWS_PER_TXN: usize = 5;
 const TXNS: usize = 400_000;
 const VALUE: &[u8] = b"{\"balance\":1000,\"owner\":\"someone with a name\",\"flags\":[1,2]}";
@@ -36,7 +38,7 @@ fn measure(store: &EmbeddedStore, skewed: bool, txns_per_batch: usize) {
         let command = command(lsn, lsn + txns_per_batch as u64, &rows);
         lsn += txns_per_batch as u64;
         let sent = Instant::now();
-        let reply = store.execute(&command);
+        let reply = store.execute(&command, ORIGIN);
         spent.push(sent.elapsed());
         assert_eq!(reply[0], 0, "{}", String::from_utf8_lossy(&reply[9..]));
     }
@@ -54,7 +56,7 @@ fn fill(store: &EmbeddedStore) -> u64 {
     let step = 10_000;
     for first in (0..ROWS).step_by(step) {
         let rows: Vec<u64> = (first..first + step as u64).collect();
-        let reply = store.execute(&command(first, first + step as u64, &rows));
+        let reply = store.execute(&command(first, first + step as u64, &rows), ORIGIN);
         assert_eq!(reply[0], 0);
     }
     ROWS
@@ -74,7 +76,8 @@ fn key(random: &mut u64, skewed: bool) -> u64 {
 }
 
 fn command(from: u64, to: u64, rows: &[u64]) -> Vec<u8> {
-    let mut bytes = [&from.to_le_bytes()[..], &to.to_le_bytes(), &(rows.len() as u32).to_le_bytes()].concat();
+    let count = (rows.len() as u32).to_le_bytes();
+    let mut bytes = [&from.to_le_bytes()[..], &to.to_le_bytes(), &count].concat();
     for row in rows {
         bytes.push(2);
         bytes.extend_from_slice(&to.to_le_bytes());

@@ -1,9 +1,9 @@
-//! Looks whether a storage that was given up can be pushed to again, and brings one that was filled from elsewhere to
-//! where the log goes on.
+//! Checks whether a detached storage can be pushed to again, and brings one that was filled from elsewhere to
+//! where the log continues.
 //!
 //! A storage's watermark is moved as a push moves it: by records, only that these have no rows. So every LogAdaptor can
 //! do it, and one that moves its watermark in the storage's own transaction keeps doing so. Moves nothing before it is
-//! known that the log goes on from there.
+//! known that the log continues there.
 
 use std::sync::Arc;
 
@@ -27,6 +27,8 @@ pub struct Attachment {
     pub head: Lsn,
     /// Oldest record that is kept.
     pub oldest: Lsn,
+    /// See [`PushParts::fork`](crate::PushParts::fork).
+    pub fork: Option<Lsn>,
     /// The storage was filled from elsewhere with everything up to this record.
     pub loaded: Option<Lsn>,
 }
@@ -41,14 +43,14 @@ pub enum AttachRefusal {
     #[error("the storage refuses: {0}")]
     Refused(String),
     /// It has applied more than the log holds.
-    #[error("the storage has applied LSN {at}, the log ends at {head}: it belongs to another log")]
+    #[error("the storage has applied LSN {at} of another log, or of a part of this one that is lost; this one ends at {head}")]
     Foreign {
         /// Its watermark.
         at: Lsn,
         /// The log's end.
         head: Lsn,
     },
-    /// The claimed position lies outside of what can be.
+    /// The claimed position is not possible.
     #[error(
         "the storage cannot have been loaded up to LSN {loaded}: it holds LSN {at} by its own watermark, and the log ends at {head}"
     )]
@@ -71,7 +73,7 @@ pub enum AttachRefusal {
 }
 
 impl Attachment {
-    /// Checks that the log goes on from where the storage is, and moves the storage's watermark to what it was loaded
+    /// Checks that the log continues where the storage is, and moves the storage's watermark to what it was loaded
     /// with. Returns the watermark.
     ///
     /// # Errors
@@ -84,7 +86,7 @@ impl Attachment {
             Ok(at) => at,
             Err(fault) => return Err(refused(fault)),
         };
-        if at > self.head {
+        if at > self.head || self.fork.is_some_and(|fork| at > fork) {
             return Err(AttachRefusal::Foreign { at, head: self.head });
         }
         let target = match self.loaded {

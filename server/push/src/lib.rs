@@ -2,7 +2,7 @@
 //! reports what is applied.
 //!
 //! Owns transports, back-off, egress policy and the embedded key-value store. Knows neither the log's bytes, nor
-//! Wasm, nor HTTP: they stand behind [`LogSource`] and [`Adaptor`]. One slow or dead storage never holds up another:
+//! Wasm, nor HTTP: it sees them through [`LogSource`] and [`Adaptor`]. One slow or dead storage never holds up another:
 //! each has a task of its own, with at most one batch in memory.
 
 pub mod adaptor;
@@ -28,10 +28,10 @@ use std::pin::Pin;
 pub use adaptor::{Adaptor, AdaptorFault};
 pub use attach::{AttachRefusal, Attachment};
 pub use egress::{AllowedNet, EgressPolicy};
-pub use embedded::{EmbeddedError, EmbeddedImage, EmbeddedStore, EmbeddedTransport, Row, ScanPage};
+pub use embedded::{EmbeddedError, EmbeddedImage, EmbeddedStore, EmbeddedTransport, Origin, Row, ScanPage};
 pub use pusher::{PushOptions, PushParts, Pusher};
 pub use resp::{RespOptions, RespTransport};
-pub use source::{AckSink, LogSource, PushWatch, ReadLimit, SourceError};
+pub use source::{AckSink, LogPoint, LogSource, PushWatch, ReadLimit, SourceError};
 pub use sql::{SqlOptions, SqlTransport};
 pub use sql_endpoint::SqlEndpoint;
 pub use status::{PushHandle, PushState, PushStatus};

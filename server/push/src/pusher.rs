@@ -1,8 +1,8 @@
-//! Pushes one store's log to its storage, forever: watermark, read, encode, send, classify, acknowledge.
+//! Pushes one store's log to its storage until it is stopped: watermark, read, encode, send, classify, acknowledge.
 //!
 //! At most one batch of records is in memory, so a dead storage costs lag and nothing else. After any trouble the
-//! storage's own watermark says where to go on; what was in flight is never assumed to be lost or done. A record
-//! that the storage can never take stops this push, is named in the status, and is not skipped unless somebody says so
+//! storage's own watermark is where it continues; what was in flight is never assumed to be lost or done. A record
+//! that the storage can never take stops this push, is named in the status, and is not skipped unless an operator decides so
 //! ([`PushHandle::skip`]): then the storage gets the record without its rows, so that its watermark moves as ever.
 
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ pub struct PushOptions {
     /// A busy push starts no sooner than this after the one before it. A batch costs an instance of the adaptor and
     /// several changes of threads, however small it is.
     pub pace: Duration,
-    /// How often an idle push reads the watermark, to notice a storage that restarted behind it.
+    /// How often an idle push reads the watermark, to notice a storage that restarted with less.
     pub heartbeat: Duration,
 }
 
@@ -65,7 +65,10 @@ pub struct PushParts {
     pub source: Arc<dyn LogSource>,
     /// The way to its storage.
     pub transport: Arc<dyn Transport>,
-    /// Who hears of acknowledgements.
+    /// Where the log ended when the storage was found ahead of it, if it was: until the storage is back there, its rows
+    /// are of another history, however far the log got.
+    pub fork: Option<Lsn>,
+    /// Receives acknowledgements.
     pub sink: Arc<dyn AckSink>,
     /// Bounds.
     pub options: PushOptions,
@@ -116,6 +119,7 @@ impl Pusher {
             rewinds: 0,
             durable: StorageDurability::Unknown,
             caught_up: Instant::now(),
+            fork: parts.fork,
         }));
         let resume = Arc::new(Notify::new());
         let skips = Arc::new(Mutex::default());
@@ -133,12 +137,12 @@ impl Pusher {
     pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
         tokio::select! {
             () = shutdown => {}
-            () = self.forever() => {}
+            () = self.push_until_dropped() => {}
         }
         self.progress.lock().state = PushState::Ended;
     }
 
-    async fn forever(&mut self) {
+    async fn push_until_dropped(&mut self) {
         loop {
             let Err(trouble) = self.session().await;
             let attempts = {
@@ -196,7 +200,7 @@ impl Pusher {
         None
     }
 
-    /// One connection's life: ends with trouble only.
+    /// One connection: ends with trouble only.
     async fn session(&mut self) -> Pushed<std::convert::Infallible> {
         {
             let mut progress = self.progress.lock();
@@ -255,12 +259,7 @@ impl Pusher {
             },
         };
         let head = self.parts.source.head(self.parts.store);
-        if at > head {
-            return Err(Trouble::Stuck(format!(
-                "the storage has applied LSN {at}, the log ends at {head}: it belongs to another log; empty it, or \
-                 point the store elsewhere"
-            )));
-        }
+        self.check_fork(at, head)?;
         let before = {
             let mut progress = self.progress.lock();
             let before = progress.acked.replace(at);
@@ -275,10 +274,28 @@ impl Pusher {
             Some(before) if at == before => {}
             Some(_) => self.parts.sink.acked(self.parts.store, at),
             // The first answer of this storage is all that is known of it: what another one acknowledged before the
-            // store was declared anew says nothing.
+            // store was declared again does not count.
             None => self.parts.sink.rewound(self.parts.store, at),
         }
         Ok(at)
+    }
+
+    /// Refuses a storage that is ahead of the log, or was when it was looked at before.
+    fn check_fork(&self, at: Lsn, head: Lsn) -> Pushed<()> {
+        let before = self.progress.lock().fork;
+        let fork = before.unwrap_or(head).min(head);
+        let fork = (at > fork).then_some(fork);
+        if before != fork {
+            self.progress.lock().fork = fork;
+            self.parts.sink.forked(self.parts.store, fork);
+        }
+        fork.map_or(Ok(()), |fork| {
+            Err(Trouble::Stuck(format!(
+                "the storage has applied LSN {at}, and the log ended at LSN {fork}: the storage followed another log, or a \
+                 part of this one that is lost. Empty it, watermark included, and resume the push; or declare the store \
+                 with another storage"
+            )))
+        })
     }
 
     /// Pushes one batch; returns the last acknowledged record.
@@ -380,7 +397,7 @@ pub(crate) async fn encode(adaptor: &Arc<dyn Adaptor>, batch: RecordBatch) -> Re
     }
 }
 
-/// Puts requests over HTTP below the span of their push: what an adaptor says there of itself is above it.
+/// Makes requests over HTTP children of their push's span; a `traceparent` of the adaptor's own is replaced.
 fn hand_on(requests: &mut [PushRequest], traceparent: &str) {
     for request in requests {
         if let Command::Http(call) = &mut request.command {

@@ -43,7 +43,7 @@ impl PushState {
     }
 }
 
-/// Where a push stands.
+/// Progress of a push.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushStatus {
     /// What it is doing.
@@ -78,6 +78,8 @@ pub(crate) struct Progress {
     pub rewinds: u64,
     pub durable: StorageDurability,
     pub caught_up: Instant,
+    /// See [`PushParts::fork`](crate::PushParts::fork).
+    pub fork: Option<Lsn>,
 }
 
 /// Reads a push's status from anywhere. Cheap to clone.
@@ -97,7 +99,7 @@ impl PushHandle {
         self.store
     }
 
-    /// Returns where the push stands.
+    /// Returns the push's progress.
     #[must_use]
     pub fn status(&self) -> PushStatus {
         let head = self.source.head(self.store);
@@ -123,7 +125,7 @@ impl PushHandle {
         self.resume.notify_one();
     }
 
-    /// Gives the storage record `lsn` without its rows from now on, whenever it comes to it. Whoever says so loses the
+    /// Gives the storage record `lsn` without its rows from now on, whenever it comes to it. The operator loses the
     /// record in this storage; it stays in the log.
     pub fn skip(&self, lsn: Lsn) {
         self.skips.lock().insert(lsn);

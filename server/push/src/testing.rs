@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tribunal_types::WriteKind;
+use tribunal_types::{Digest, LogId, WriteKind};
+
+use crate::Origin;
 
 /// A directory removed with its content when dropped.
 pub(crate) struct TempDir(PathBuf);
@@ -30,7 +32,8 @@ impl Drop for TempDir {
 
 /// Writes a command in the raw format; every row carries version `to`.
 pub(crate) fn raw_command(from: u64, to: u64, rows: &[(WriteKind, &str, &str)]) -> Vec<u8> {
-    let mut bytes = [&from.to_le_bytes()[..], &to.to_le_bytes(), &(rows.len() as u32).to_le_bytes()].concat();
+    let count = (rows.len() as u32).to_le_bytes();
+    let mut bytes = [&from.to_le_bytes()[..], &to.to_le_bytes(), &count].concat();
     for (kind, key, value) in rows {
         bytes.push(*kind as u8);
         bytes.extend_from_slice(&to.to_le_bytes());
@@ -41,3 +44,6 @@ pub(crate) fn raw_command(from: u64, to: u64, rows: &[(WriteKind, &str, &str)]) 
     }
     bytes
 }
+
+/// Where the commands of tests come from.
+pub(crate) const ORIGIN: Origin = Origin { log: LogId([7; 16]), digest: Digest(11) };

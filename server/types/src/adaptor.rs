@@ -4,7 +4,21 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::ids::Lsn;
+use crate::ids::{Digest, LogId, Lsn};
+
+/// What a storage keeps beside its rows: how far it followed which log.
+///
+/// A position alone does not name a record: a salvaged log, or a copy of its files that went another way, has another
+/// record under the same [`Lsn`]. The digest tells histories of one log apart, the id logs whose records are truncated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watermark {
+    /// Last record applied; 0 for a storage that has none yet.
+    pub lsn: Lsn,
+    /// The log that it is of.
+    pub log: LogId,
+    /// Digest of the log's outcomes up to the record's epoch.
+    pub digest: Digest,
+}
 
 /// One request to a storage: the effect of consecutive records, all or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -64,6 +64,8 @@ impl WatermarkStore for Mark {
 struct NoVisibility(Option<(Arc<Tracing>, String)>);
 
 impl AckSink for NoVisibility {
+    fn forked(&self, _store: StoreId, _fork: Option<Lsn>) {}
+
     fn acked(&self, _: StoreId, _: Lsn) {}
 
     fn rewound(&self, _: StoreId, _: Lsn) {}
@@ -117,6 +119,7 @@ impl Webhooks {
             adaptor: Arc::clone(&receiver) as _,
             source: Arc::new(self.records.clone()),
             transport: receiver,
+            fork: None,
             sink: Arc::new(NoVisibility(self.tracing.clone().map(|tracing| (tracing, of.name.clone())))),
             options: PushOptions {
                 limit,

@@ -7,14 +7,15 @@ use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
 use tribunal_core::records::records_of;
 use tribunal_core::row_key::RowKeyer;
-use tribunal_log::{Located, LogReader};
-use tribunal_push::{AckSink, LogSource, Pending, PushWatch, ReadLimit, SourceError};
+use tribunal_log::{Located, LogReader, PointInLog};
+use tribunal_push::{AckSink, LogPoint, LogSource, Pending, PushWatch, ReadLimit, SourceError};
 use tribunal_service::Catalog;
-use tribunal_types::{ControlChange, ControlIndex, Detachment, Epoch, Lsn, RecordBatch, StoreId};
+use tribunal_types::{ControlChange, ControlIndex, Detachment, Epoch, LogId, Lsn, RecordBatch, StoreId};
 
 use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
 use crate::commit::message::Message;
 use crate::commit::progress::Progress;
+use crate::stores::fork_file::ForkFile;
 use crate::stores::store_registry::{DeclaredStore, StoreRegistry};
 use crate::telemetry::{PushTraces, Tracing};
 
@@ -224,6 +225,32 @@ impl LogSource for Records {
     fn head(&self, store: StoreId) -> Lsn {
         self.progress.store(store).map_or(Lsn(0), |progress| progress.head)
     }
+
+    fn oldest(&self, store: StoreId) -> Lsn {
+        self.log.oldest(store)
+    }
+
+    fn id(&self) -> LogId {
+        self.log.id()
+    }
+
+    fn point(&self, store: StoreId, lsn: Lsn) -> Result<LogPoint, SourceError> {
+        if lsn == Lsn(0) {
+            return Ok(LogPoint::Unknown);
+        }
+        if lsn > LogSource::head(self, store) {
+            return Ok(LogPoint::PastHead);
+        }
+        if let Some(epoch) = self.cache.following(store, Lsn(lsn.0 - 1)) {
+            return Ok(LogPoint::Known(epoch.outcome.digest));
+        }
+        match self.log.point(store, lsn) {
+            Ok(PointInLog::Known { digest, .. }) => Ok(LogPoint::Known(digest)),
+            Ok(PointInLog::Unknown) => Ok(LogPoint::Unknown),
+            Ok(PointInLog::PastHead { .. }) => Ok(LogPoint::PastHead),
+            Err(error) => Err(SourceError::Unavailable(error.to_string())),
+        }
+    }
 }
 
 /// Reports of one push that the sequencer has not taken yet: only the newest counts, so at most one message for each
@@ -265,6 +292,8 @@ pub struct Acks {
     pub generation: ControlIndex,
     /// What the sequencer has not taken yet.
     pub reports: Arc<PushReports>,
+    /// Remembers a storage that is ahead of the log.
+    pub fork: ForkFile,
     /// What makes spans, and the store's name in them; if traces are on.
     pub traces: Option<(Arc<Tracing>, String)>,
 }
@@ -284,6 +313,10 @@ impl AckSink for Acks {
 
     fn rewound(&self, store: StoreId, lsn: Lsn) {
         self.report(store, |newest| *newest = NewestReport { rewound: Some(lsn), acked: None });
+    }
+
+    fn forked(&self, _store: StoreId, fork: Option<Lsn>) {
+        self.fork.write(self.generation, fork);
     }
 
     fn failed(&self, store: StoreId, text: &str) {

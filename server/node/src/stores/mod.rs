@@ -2,7 +2,9 @@
 
 pub mod catalog;
 pub mod credentials;
+pub mod embedded_files;
 pub mod embedded_memory;
+pub mod fork_file;
 pub mod push_control;
 pub mod pushes;
 pub mod sql_storages;

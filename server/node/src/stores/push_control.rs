@@ -95,7 +95,7 @@ impl NodeService {
         let Some(declared) = self.stores.declared(store).filter(|store| store.detached.is_some()) else {
             return Err(mistake("not_detached", "only a detached store can be attached".into()));
         };
-        match self.pushes.prepare(&declared.spec, loaded).await {
+        match self.pushes.prepare(&declared, loaded).await {
             Ok(_) => {}
             Err(error @ AttachRefusal::Behind { oldest, .. }) => {
                 let from = oldest.0.saturating_sub(1);

@@ -26,7 +26,9 @@ use crate::commit::message::Message;
 use crate::plugins::engine::Language;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::stores::catalog::{Acks, Records};
+use crate::stores::embedded_files;
 use crate::stores::embedded_memory::EmbeddedMemory;
+use crate::stores::fork_file::ForkFile;
 use crate::stores::store_registry::DeclaredStore;
 use crate::stores::tenant_egress::{EgressByTenant, TenantEgress};
 use crate::telemetry::Tracing;
@@ -202,8 +204,10 @@ impl Pushes {
     }
 
     fn run(&self, store: &DeclaredStore, outlet: Outlet) -> Running {
+        let fork = ForkFile::new(&self.data, store.spec.id);
         let parts = PushParts {
             store: store.spec.id,
+            fork: fork.read(store.generation),
             adaptor: outlet.adaptor,
             source: Arc::new(self.records.clone()),
             transport: outlet.transport,
@@ -211,6 +215,7 @@ impl Pushes {
                 messages: self.messages.clone(),
                 generation: store.generation,
                 reports: Arc::default(),
+                fork,
                 traces: self.tracing.clone().map(|tracing| (tracing, store.spec.name.clone())),
             }),
             options: PushOptions::default(),
@@ -240,7 +245,9 @@ impl Pushes {
         let TenantEgress { sql, egress } = self.egress_by_tenant.of(spec.namespace);
         let adaptor = self.loader.adaptor(name, &spec.name, &sql.adaptor_config(spec))?;
         let transport: Arc<dyn Transport> = match adaptor.language()? {
-            Language::Raw => Arc::new(EmbeddedTransport::new(self.open_embedded(spec)?)),
+            Language::Raw => {
+                Arc::new(EmbeddedTransport::new(self.open_embedded(spec)?, spec.id, Arc::new(self.records.clone())))
+            }
             Language::Resp => Arc::new(RespTransport::new(RespOptions::new(resp_endpoint(spec)?, egress.clone()))),
             Language::Sql => Arc::new(SqlTransport::new(sql.options(spec)?)),
             language @ Language::Http => return Err(no_transport(language)),
@@ -255,10 +262,8 @@ impl Pushes {
         }
         let dir = self.data.join("stores").join(spec.id.to_string());
         let bytes = self.embedded_memory.lock().give(spec.id, spec.namespace);
-        let open = EmbeddedStore::open(&dir, bytes).map_err(|error| {
-            self.embedded_memory.lock().take_back(spec.id);
-            error.to_string()
-        })?;
+        let open = embedded_files::open(&dir, bytes, spec, &self.records)
+            .inspect_err(|_| self.embedded_memory.lock().take_back(spec.id))?;
         embedded.insert(spec.id, Arc::clone(&open));
         Ok(open)
     }
@@ -381,10 +386,12 @@ impl Pushes {
     /// In words: what stands in the way.
     pub async fn prepare(
         self: &Arc<Self>,
-        spec: &StoreSpec,
+        declared: &DeclaredStore,
         loaded: Option<Lsn>,
     ) -> Result<Lsn, tribunal_push::AttachRefusal> {
         let refused = tribunal_push::AttachRefusal::Refused;
+        let spec = &declared.spec;
+        let fork = ForkFile::new(&self.data, spec.id).read(declared.generation);
         if spec.adaptor.as_deref() == Some("kv") {
             self.close_embedded(spec.id).await.map_err(refused)?;
         }
@@ -396,7 +403,7 @@ impl Pushes {
         let head = tribunal_push::LogSource::head(&self.records, spec.id);
         let Some(Outlet { adaptor, transport }) = made else { return Ok(head) };
         let oldest = self.records.oldest(spec.id);
-        Attachment { store: spec.id, adaptor, transport, head, oldest, loaded }.prepare().await
+        Attachment { store: spec.id, adaptor, transport, head, oldest, fork, loaded }.prepare().await
     }
 
     /// Stops all pushes and waits for them. What was in flight is settled by the watermarks at the next start.

@@ -4,12 +4,12 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tribunal_push::{EgressPolicy, SqlEndpoint, SqlOptions};
-use tribunal_types::{GroupId, StoreSpec};
+use tribunal_types::{LogId, StoreSpec};
 
 use crate::stores::credentials::{Credential, Credentials};
 
-/// Name of the built-in adaptor that speaks SQL.
-const ADAPTOR: &str = "postgres";
+/// Built-in adaptors that keep the log's name beside their watermark.
+const NAMING_LOGS: [&str; 2] = ["postgres", "redis"];
 
 /// What the adaptor's configuration says to the host; the adaptor reads the rest.
 #[derive(Debug, Deserialize)]
@@ -30,16 +30,16 @@ impl SqlStorages {
     ///
     /// # Errors
     /// If one cannot be read.
-    pub fn new(credentials: &[Credential], egress: EgressPolicy, group: GroupId) -> Result<SqlStorages, String> {
-        let log = format!("{}.{}", group.node, group.incarnation);
+    pub fn new(credentials: &[Credential], egress: EgressPolicy, log: LogId) -> Result<SqlStorages, String> {
+        let log = log.to_string();
         Ok(SqlStorages { credentials: Credentials::read(credentials)?, egress, log })
     }
 
-    /// Returns the configuration that a store's adaptor gets: `postgres` is told as well whose rows it writes.
+    /// Returns the configuration that a store's adaptor gets: the built-in ones also get the names of store and log.
     #[must_use]
     pub fn adaptor_config(&self, spec: &StoreSpec) -> String {
         match serde_json::from_str::<Map<String, Value>>(&spec.adaptor_config) {
-            Ok(mut config) if spec.adaptor.as_deref() == Some(ADAPTOR) => {
+            Ok(mut config) if spec.adaptor.as_deref().is_some_and(|name| NAMING_LOGS.contains(&name)) => {
                 config.insert("store".into(), spec.name.clone().into());
                 config.insert("log".into(), self.log.clone().into());
                 Value::Object(config).to_string()

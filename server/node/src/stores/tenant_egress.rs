@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tribunal_push::EgressPolicy;
-use tribunal_types::{GroupId, NamespaceId};
+use tribunal_types::{LogId, NamespaceId};
 
 use crate::auth::access::Access;
 use crate::auth::keys::DEFAULT_NAMESPACE;
@@ -25,12 +25,12 @@ pub struct TenantEgress {
 }
 
 impl TenantEgress {
-    fn new(key: &str, allow: &[String], credentials: &[Credential], group: GroupId) -> Result<TenantEgress, String> {
+    fn new(key: &str, allow: &[String], credentials: &[Credential], log: LogId) -> Result<TenantEgress, String> {
         let allowed = allow
             .iter()
             .map(|net| net.parse().map_err(|error| format!("configuration: `{key}.allow` has `{net}`: {error}")));
         let egress = EgressPolicy::new(allowed.collect::<Result<_, String>>()?);
-        Ok(TenantEgress { sql: SqlStorages::new(credentials, egress.clone(), group)?, egress })
+        Ok(TenantEgress { sql: SqlStorages::new(credentials, egress.clone(), log)?, egress })
     }
 }
 
@@ -46,7 +46,7 @@ impl EgressByTenant {
     ///
     /// # Errors
     /// If networks or credentials cannot be read.
-    pub fn new(push: &Push, group: GroupId, access: Arc<Access>) -> Result<EgressByTenant, String> {
+    pub fn new(push: &Push, log: LogId, access: Arc<Access>) -> Result<EgressByTenant, String> {
         if push.tenants.contains_key(DEFAULT_NAMESPACE) {
             return Err("configuration: `push.allow` and `push.credentials` are those of the namespace `default`; it \
                         has no place in `push.tenants`"
@@ -55,10 +55,10 @@ impl EgressByTenant {
         let mut by_name = BTreeMap::new();
         for (name, tenant) in &push.tenants {
             let key = format!("push.tenants.{name}");
-            by_name.insert(name.clone(), TenantEgress::new(&key, &tenant.allow, &tenant.credentials, group)?);
+            by_name.insert(name.clone(), TenantEgress::new(&key, &tenant.allow, &tenant.credentials, log)?);
         }
-        by_name.insert(DEFAULT_NAMESPACE.to_owned(), TenantEgress::new("push", &push.allow, &push.credentials, group)?);
-        Ok(EgressByTenant { access, by_name, others: TenantEgress::new("push", &[], &[], group)? })
+        by_name.insert(DEFAULT_NAMESPACE.to_owned(), TenantEgress::new("push", &push.allow, &push.credentials, log)?);
+        Ok(EgressByTenant { access, by_name, others: TenantEgress::new("push", &[], &[], log)? })
     }
 
     /// Returns what a tenant's stores may reach.

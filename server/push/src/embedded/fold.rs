@@ -33,7 +33,7 @@ pub(super) fn fold<'a>(
                 let base = match folded.rows.entry(row.key) {
                     Entry::Occupied(known) => known.remove().1.map(Cow::into_owned),
                     Entry::Vacant(_) => match stored(row.key)? {
-                        // Only after damage: a checkpoint got further than its watermark says. The add is in there.
+                        // Only after damage: rows newer than the watermark. The add is in them.
                         Some(base) if base.version >= row.version => continue,
                         base => base.map(|base| base.value.into_vec()),
                     },

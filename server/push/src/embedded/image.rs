@@ -21,7 +21,7 @@ const ROW_OVERHEAD_BYTES: usize = 96;
 /// Rows that were overwritten before the image came to them.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// First key that is not read yet; `None` behind the last one.
+    /// First key that is not read yet; `None` past the last one.
     next: Option<Vec<u8>>,
     /// `None` is a row that did not exist.
     rows: BTreeMap<Box<[u8]>, Option<Stored>>,
@@ -85,13 +85,13 @@ impl EmbeddedStore {
 }
 
 impl EmbeddedImage {
-    /// Returns the record behind which the rows stand as they are in the image.
+    /// Returns the last record that the rows of the image reflect.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
         self.lsn
     }
 
-    /// Returns about `limit` further rows in key order; none behind the last one.
+    /// Returns about `limit` further rows in key order; none past the last one.
     ///
     /// # Errors
     /// [`EmbeddedError::ImageOverrun`] if more was overwritten than is kept; see [`EmbeddedError`].
@@ -123,11 +123,11 @@ impl EmbeddedImage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{TempDir, raw_command};
+    use crate::testing::{ORIGIN, TempDir, raw_command};
     use tribunal_types::WriteKind::{self, Add, Delete, Put};
 
     fn push(store: &EmbeddedStore, from: u64, rows: &[(WriteKind, &str, &str)]) {
-        assert_eq!(store.execute(&raw_command(from, from + 1, rows))[0], 0);
+        assert_eq!(store.execute(&raw_command(from, from + 1, rows), ORIGIN)[0], 0);
     }
 
     fn all(image: &mut EmbeddedImage, limit: usize, mut between: impl FnMut(usize)) -> Vec<(String, String)> {

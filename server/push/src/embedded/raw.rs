@@ -1,7 +1,10 @@
 //! The raw format's bytes: commands parsed without trust, answers encoded. Shapes are described in `embedded`.
 
 use tribunal_types::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use tribunal_types::{Lsn, Version, WriteKind};
+use tribunal_types::{Digest, LogId, Lsn, Version, Watermark, WriteKind};
+
+/// Status of an answer: the same command works later.
+pub(super) const BUSY: u8 = 3;
 
 /// One row of a command.
 pub(super) struct RawRow<'a> {
@@ -28,7 +31,7 @@ impl<'a> RawCommand<'a> {
         if to < from || (to == from && count != 0) || (to == from && to != Lsn(0)) {
             return Err(format!("malformed command: {count} rows for records {from} to {to}"));
         }
-        // A row takes at least 17 bytes, so a lying count cannot reserve more memory than the command has.
+        // A row takes at least 17 bytes, so a false count cannot reserve more memory than the command has.
         let mut rows = Vec::with_capacity((count as usize).min(bytes.len() / 17));
         for _ in 0..count {
             rows.push(take_row(&mut bytes)?);
@@ -43,6 +46,20 @@ impl<'a> RawCommand<'a> {
     pub(super) fn is_query(&self) -> bool {
         self.to == Lsn(0)
     }
+}
+
+/// Reads a watermark: `lsn u64, log 16 bytes, digest u64`.
+pub(super) fn take_watermark(bytes: &mut &[u8]) -> Result<Watermark, String> {
+    let lsn = Lsn(u64::from_le_bytes(take_array(bytes)?));
+    let log = LogId(take_array(bytes)?);
+    Ok(Watermark { lsn, log, digest: Digest(u64::from_le_bytes(take_array(bytes)?)) })
+}
+
+/// Writes what [`take_watermark`] reads.
+pub(super) fn encode_watermark(watermark: &Watermark, into: &mut Vec<u8>) {
+    into.extend_from_slice(&watermark.lsn.0.to_le_bytes());
+    into.extend_from_slice(&watermark.log.0);
+    into.extend_from_slice(&watermark.digest.0.to_le_bytes());
 }
 
 fn take_row<'a>(bytes: &mut &'a [u8]) -> Result<RawRow<'a>, String> {
@@ -76,6 +93,8 @@ pub(super) enum RawReply {
     Ok,
     Moved(String),
     Fatal(String),
+    /// Nothing is wrong with the command; the same works later.
+    Busy(String),
 }
 
 impl RawReply {
@@ -84,6 +103,7 @@ impl RawReply {
             RawReply::Ok => (0, String::new()),
             RawReply::Moved(text) => (1, text),
             RawReply::Fatal(text) => (2, text),
+            RawReply::Busy(text) => (BUSY, text),
         };
         let mut bytes = vec![status];
         bytes.extend_from_slice(&watermark.0.to_le_bytes());

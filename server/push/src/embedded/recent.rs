@@ -1,14 +1,14 @@
 //! Rows written since the last checkpoint, in memory; the journal holds them durably.
 //!
 //! A row that is written often is found by its hash, in one or two cache misses; its place in the order of keys is
-//! looked up only when it is new. In one ordered tree every write paid for a walk over keys that lie all over memory.
+//! looked up only when it is new. In one ordered tree every write paid for a walk over keys scattered in memory.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use tribunal_types::{Lsn, Version};
+use tribunal_types::{Version, Watermark};
 
 use super::fold::Folded;
 
@@ -37,6 +37,11 @@ pub(super) struct Rows {
 pub(super) type Entry<'a> = (&'a [u8], Option<&'a Stored>);
 
 impl Rows {
+    /// Returns the number of rows, deleted ones among them.
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
     /// Returns the row: `Some(None)` if it was deleted, `None` if nothing is known of it here.
     pub(super) fn get(&self, key: &[u8]) -> Option<Option<&Stored>> {
         self.by_key.get(key).map(Option::as_ref)
@@ -81,14 +86,14 @@ pub(super) struct Recent {
     /// Memory that they take, bytes.
     pub active_bytes: usize,
     /// Rows that a checkpoint writes right now, with the last record among them: older than `active`, newer than the
-    /// base.
-    pub frozen: Option<Arc<(Rows, Lsn)>>,
+    /// runs.
+    pub frozen: Option<Arc<(Rows, Watermark)>>,
     /// Last record applied.
-    pub applied: Lsn,
+    pub applied: Watermark,
 }
 
 impl Recent {
-    pub(super) fn new(applied: Lsn) -> Self {
+    pub(super) fn new(applied: Watermark) -> Self {
         Recent { active: Rows::default(), active_bytes: 0, frozen: None, applied }
     }
 
@@ -98,7 +103,7 @@ impl Recent {
         self.active.get(key).or_else(frozen)
     }
 
-    pub(super) fn apply(&mut self, folded: &Folded<'_>, to: Lsn) {
+    pub(super) fn apply(&mut self, folded: &Folded<'_>, to: Watermark) {
         for (key, (version, value)) in &folded.rows {
             let row = value.as_deref().map(|value| (*version, value));
             self.active_bytes = self.active_bytes.saturating_add_signed(self.active.put(key, row));

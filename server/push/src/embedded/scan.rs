@@ -1,43 +1,42 @@
-//! Merges a key range of the three layers; the newest layer that knows a row decides.
+//! Merges a key range of the rows in memory and of the runs; the newest layer that knows a row decides.
 
 use std::iter::Peekable;
 
 use super::EmbeddedError;
-use super::base::{Base, BaseScan};
-use super::recent::{Entry, Recent, Rows, Stored};
+use super::recent::{self, Recent, Rows, Stored};
+use super::runs::{RunMerge, Runs};
 
-type RecentRange<'a> = Peekable<Box<dyn Iterator<Item = Entry<'a>> + 'a>>;
+type RecentRange<'a> = Peekable<Box<dyn Iterator<Item = recent::Entry<'a>> + 'a>>;
 
 /// A key, and its row unless that was deleted.
 type Step = (Vec<u8>, Option<Stored>);
 
-/// Live rows of a range in key order. Ends behind the first error.
+/// Live rows of a range in key order. Ends after the first error.
 pub(super) struct Merged<'a> {
     /// Newest first.
     recent: Vec<RecentRange<'a>>,
-    base: &'a Base,
-    oldest: Peekable<BaseScan>,
+    runs: RunMerge,
+    /// Empty: to the last row.
+    end: &'a [u8],
     failed: bool,
 }
 
 impl<'a> Merged<'a> {
     /// Begins a scan of `start..end`, `start` below `end`; an empty `end` means to the last row.
-    pub(super) fn new(recent: &'a Recent, base: &'a Base, start: &[u8], end: &[u8]) -> Self {
+    pub(super) fn new(recent: &'a Recent, runs: &Runs, start: &[u8], end: &'a [u8]) -> Result<Self, EmbeddedError> {
         let range = |rows: &'a Rows| -> RecentRange<'a> {
-            let entries: Box<dyn Iterator<Item = Entry<'a>> + 'a> = Box::new(rows.range(start, end));
+            let entries: Box<dyn Iterator<Item = recent::Entry<'a>> + 'a> = Box::new(rows.range(start, end));
             entries.peekable()
         };
         let frozen = recent.frozen.as_ref().map(|frozen| range(&frozen.0));
         let recent = std::iter::once(range(&recent.active)).chain(frozen).collect();
-        Merged { recent, base, oldest: base.scan(start, end).peekable(), failed: false }
+        Ok(Merged { recent, runs: runs.scan(start)?, end, failed: false })
     }
 
     /// Returns the next key and its row, `None` if it was deleted.
     fn step(&mut self) -> Result<Option<Step>, EmbeddedError> {
-        if let Some(Err(error)) = self.oldest.next_if(Result::is_err) {
-            return Err(error);
-        }
-        let oldest = self.oldest.peek().and_then(|pair| pair.as_ref().ok()).map(|pair| &pair.0[..]);
+        let end = self.end;
+        let oldest = self.runs.entry().map(|entry| entry.key).filter(|key| end.is_empty() || *key < end);
         let recent = self.recent.iter_mut().filter_map(|range| range.peek().map(|pair| pair.0));
         let Some(key) = recent.chain(oldest).min().map(<[u8]>::to_vec) else { return Ok(None) };
         let mut newest = None;
@@ -46,13 +45,12 @@ impl<'a> Merged<'a> {
                 newest = newest.or(Some(row));
             }
         }
-        let oldest = self.oldest.next_if(|pair| pair.as_ref().is_ok_and(|pair| pair.0 == key)).transpose()?;
-        let row = match (newest, oldest) {
-            (Some(row), _) => row.cloned(),
-            (None, Some((_, bytes))) => Some(self.base.stored(&key, &bytes)?),
-            (None, None) => None,
-        };
-        Ok(Some((key, row)))
+        let mut row = newest.map(|row| row.cloned());
+        if let Some(entry) = self.runs.entry().filter(|entry| entry.key == key) {
+            row = row.or_else(|| Some(entry.stored()));
+            self.runs.advance()?;
+        }
+        Ok(Some((key, row.flatten())))
     }
 }
 

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tribunal_push::{AckSink, LogSource, Pending, ReadLimit, SourceError};
-use tribunal_types::{Csn, Epoch, Lsn, RecordBatch, RecordHead, RecordWrite, Span, StoreId, TxnId, Version, WriteKind};
+use tribunal_push::{AckSink, LogPoint, LogSource, Pending, ReadLimit, SourceError};
+use tribunal_types::{
+    Csn, Digest, Epoch, LogId, Lsn, RecordBatch, RecordHead, RecordWrite, Span, StoreId, TxnId, Version, WriteKind,
+};
 
 pub const STORE: StoreId = StoreId(3);
 
@@ -104,12 +106,29 @@ impl LogSource for MemoryLog {
     fn head(&self, _store: StoreId) -> Lsn {
         Lsn(*self.head.borrow())
     }
+
+    fn oldest(&self, _store: StoreId) -> Lsn {
+        Lsn(1)
+    }
+
+    fn id(&self) -> LogId {
+        LogId([3; 16])
+    }
+
+    fn point(&self, store: StoreId, lsn: Lsn) -> Result<LogPoint, SourceError> {
+        Ok(match lsn {
+            Lsn(0) => LogPoint::Unknown,
+            lsn if lsn > self.head(store) => LogPoint::PastHead,
+            Lsn(lsn) => LogPoint::Known(Digest(lsn)),
+        })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Acked(Lsn),
     Rewound(Lsn),
+    Forked(Option<Lsn>),
     Failed(String),
 }
 
@@ -123,6 +142,10 @@ impl Events {
 }
 
 impl AckSink for Events {
+    fn forked(&self, _store: StoreId, fork: Option<Lsn>) {
+        self.0.lock().push(Event::Forked(fork));
+    }
+
     fn acked(&self, _store: StoreId, lsn: Lsn) {
         self.0.lock().push(Event::Acked(lsn));
     }

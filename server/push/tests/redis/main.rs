@@ -21,7 +21,7 @@ use adaptor::{LuaAdaptor, POISON, command};
 use log::{Event, Events, MemoryLog, STORE};
 use server::{RedisServer, free_port};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 const REPLY_MAX: Duration = Duration::from_secs(1);
 
 fn transport(endpoint: String) -> RespTransport {
@@ -46,6 +46,7 @@ impl Push {
             adaptor: Arc::new(LuaAdaptor),
             source: log.clone(),
             transport: Arc::new(transport(endpoint)),
+            fork: None,
             sink: events.clone(),
             options: PushOptions {
                 limit: ReadLimit { records_max: 100, bytes_max: 1 << 20 },
@@ -65,7 +66,7 @@ impl Push {
     async fn until(&self, what: &str, met: impl Fn(&Push) -> bool) {
         let begun = Instant::now();
         while !met(self) {
-            assert!(begun.elapsed() < PATIENCE, "not in time: {what}; {:?}", self.handle.status());
+            assert!(begun.elapsed() < WAIT_MAX, "not in time: {what}; {:?}", self.handle.status());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -247,12 +248,26 @@ async fn a_storage_of_another_log_is_not_touched() {
     let redis = RedisServer::start("no");
     let direct = transport(redis.endpoint());
     direct.connect().await.expect("redis is up");
-    ask(&direct, &["SET", "watermark", "9000"]).await;
+    ask(&direct, &["SET", "watermark", "20"]).await;
     let push = Push::start(redis.endpoint());
     push.log.append_many(10);
     push.until("stopped", |push| push.handle.status().state == PushState::Stopped).await;
     assert!(push.handle.status().last_error.is_some_and(|text| text.contains("another log")));
     assert_eq!(rows_in(redis.endpoint()).await, BTreeMap::new());
     assert_eq!(push.log.head(STORE), Lsn(10));
+    // Once the log is past that position, it has other records there.
+    push.log.append_many(15);
+    push.handle.resume();
+    push.until("stopped again", |push| {
+        push.events.all().iter().filter(|event| matches!(event, Event::Failed(_))).count() == 2
+    })
+    .await;
+    assert_eq!(rows_in(redis.endpoint()).await, BTreeMap::new());
+    ask(&direct, &["DEL", "watermark"]).await;
+    push.handle.resume();
+    push.until_caught_up().await;
+    assert_eq!(rows_in(redis.endpoint()).await, push.log.state(), "an emptied storage is filled");
+    let forks: Vec<_> = push.events.all().into_iter().filter(|event| matches!(event, Event::Forked(_))).collect();
+    assert_eq!(forks, [Event::Forked(Some(Lsn(10))), Event::Forked(None)]);
     push.end().await;
 }

@@ -1,0 +1,57 @@
+//! Opens embedded stores: one that is not what its log holds, or that is damaged, is filled from the log again.
+//!
+//! A copy of the data directory, a salvaged log or a restored backup leaves a store beside a log that it did not follow:
+//! then the store has applied records that the log does not have, or has others in their place. Both are told by the
+//! digest that the store keeps beside its watermark, at every opening, before anything is pushed. If the log is no longer
+//! complete, the store stays closed: nothing else has its rows.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tribunal_push::{EmbeddedError, EmbeddedStore, LogSource};
+use tribunal_types::{Lsn, StoreSpec};
+
+/// Opens the store in `dir`, rebuilding it from `log` if need be.
+///
+/// # Errors
+/// In words: what is wrong and what to do about it.
+pub fn open(
+    dir: &Path,
+    memory_bytes: u64,
+    spec: &StoreSpec,
+    log: &impl LogSource,
+) -> Result<Arc<EmbeddedStore>, String> {
+    let wrong = match EmbeddedStore::open(dir, memory_bytes) {
+        Ok(store) => match difference(&store, spec, log)? {
+            None => return Ok(store),
+            Some(difference) => difference,
+        },
+        Err(error @ EmbeddedError::Damaged(_)) => error.to_string(),
+        Err(error) => return Err(error.to_string()),
+    };
+    let oldest = log.oldest(spec.id);
+    if oldest > Lsn(1) {
+        return Err(format!(
+            "{wrong}. Its log begins at LSN {oldest}, so the store cannot be filled from it again: restore log and store \
+             from one backup, or remove the store's directory, load its rows from elsewhere and attach it with \
+             `loaded_lsn`"
+        ));
+    }
+    tracing::warn!(store = spec.name, reason = wrong, "the embedded store is filled from its log again");
+    EmbeddedStore::erase(dir).map_err(|error| error.to_string())?;
+    EmbeddedStore::open(dir, memory_bytes).map_err(|error| error.to_string())
+}
+
+/// Tells in words how the store differs from the log, if it does.
+fn difference(store: &EmbeddedStore, spec: &StoreSpec, log: &impl LogSource) -> Result<Option<String>, String> {
+    let watermark = store.watermark();
+    let point = log.point(spec.id, watermark.lsn).map_err(|error| error.to_string())?;
+    let (lsn, id, head) = (watermark.lsn, log.id(), log.head(spec.id));
+    Ok((!point.is_of(&watermark, id)).then(|| {
+        format!(
+            "the embedded store followed another log: it has applied LSN {lsn} of log {}, this one is {id} and ends at \
+             LSN {head}",
+            watermark.log
+        )
+    }))
+}

@@ -1,0 +1,151 @@
+//! An embedded store beside a log that it did not follow: a log restored from a backup, a salvaged one, a copy of a data
+//! directory that was in use. Afterwards the store holds what its log holds, no more and no less.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use support::{Node, eventually};
+
+/// Returns the rows that the log of `kv` leaves, by key: version and value.
+fn replayed(node: &Node) -> BTreeMap<String, (Value, Value)> {
+    let mut rows = BTreeMap::new();
+    for record in node.log_of("kv") {
+        for write in record["writes"].as_array().expect("writes") {
+            let key = write["key"].as_str().expect("a key").to_owned();
+            rows.insert(key, (record["version"].clone(), write["value"].clone()));
+        }
+    }
+    rows
+}
+
+/// Returns the rows of the store once it has applied its whole log.
+fn applied(node: &Node) -> BTreeMap<String, (Value, Value)> {
+    eventually("the store to be up to date", || {
+        let store = node.get("/v1/stores/kv").body;
+        (store["acked_lsn"] == store["head_lsn"] && store["push"]["state"] == "running").then_some(())
+    });
+    let (mut rows, mut start) = (BTreeMap::new(), String::new());
+    loop {
+        let page = node.get(&format!("/v1/stores/kv/rows?start={start}&limit=1000")).body;
+        for row in page["rows"].as_array().unwrap_or_else(|| panic!("{page}")) {
+            let key = row["key"].as_str().expect("a key").to_owned();
+            rows.insert(key, (row["version"].clone(), row["value"].clone()));
+        }
+        match page["next"].as_str() {
+            Some(next) => next.clone_into(&mut start),
+            None => return rows,
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    let _ = std::fs::remove_dir_all(to);
+    // A file that vanishes before its turn is an error to `cp`, and the point of some tests.
+    let copied = Command::new("cp").arg("-a").args([from, to]).output();
+    drop(copied.expect("cp runs"));
+}
+
+/// A data directory whose store has applied 20 records, ten more than its log holds.
+fn ahead(dir: &Path) {
+    let (log, saved) = (dir.join("log"), dir.join("log-saved"));
+    for (round, keep) in [(0, true), (1, false)] {
+        let node = Node::start(dir);
+        (0..10).for_each(|n| drop(node.put_row(&format!("k{round}{n}"), n)));
+        assert_eq!(applied(&node).len(), 10 * (round + 1));
+        assert!(node.stop().success());
+        if keep {
+            copy(&log, &saved);
+        }
+    }
+    std::fs::remove_dir_all(&log).expect("removes");
+    std::fs::rename(&saved, &log).expect("renames");
+}
+
+fn goes_on_as_its_log(dir: &Path) {
+    let node = Node::start(dir);
+    assert_eq!(applied(&node), replayed(&node));
+    // Past the position that the store once had, and through a restart.
+    (0..15).for_each(|n| drop(node.put_row(&format!("new{n}"), n)));
+    assert_eq!(applied(&node).len(), 25);
+    assert!(node.stop().success());
+    let node = Node::start(dir);
+    node.put_row("last", 1);
+    assert_eq!(applied(&node), replayed(&node));
+    assert_eq!(applied(&node).len(), 26, "ten of the log, fifteen new ones and the last");
+}
+
+#[test]
+fn a_store_ahead_of_a_restored_log_is_filled_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    ahead(dir.path());
+    goes_on_as_its_log(dir.path());
+}
+
+#[test]
+fn a_store_ahead_of_a_restored_log_is_filled_again_although_the_log_passed_it_unnoticed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    ahead(dir.path());
+    // The log goes on without its store.
+    let (store, aside) = (dir.path().join("stores"), dir.path().join("aside"));
+    std::fs::rename(&store, &aside).expect("renames");
+    let node = Node::start(dir.path());
+    (0..15).for_each(|n| drop(node.put_row(&format!("new{n}"), n)));
+    assert!(node.stop().success());
+    std::fs::remove_dir_all(&store).expect("removes");
+    std::fs::rename(&aside, &store).expect("renames");
+    let node = Node::start(dir.path());
+    assert_eq!(applied(&node), replayed(&node));
+    assert_eq!(applied(&node).len(), 25);
+}
+
+#[test]
+fn a_store_ahead_of_a_salvaged_log_is_filled_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    ahead(dir.path());
+    let salvage = Command::new(env!("CARGO_BIN_EXE_tribunal"))
+        .args(["log", "salvage", "--data"])
+        .arg(dir.path())
+        .output()
+        .expect("the binary runs");
+    assert!(salvage.status.success(), "{}", String::from_utf8_lossy(&salvage.stderr));
+    goes_on_as_its_log(dir.path());
+}
+
+#[test]
+fn a_copy_of_a_data_directory_in_use_starts_with_the_rows_of_its_log_or_not_at_all() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let node = Node::start(&data);
+    let done = AtomicBool::new(false);
+    let mut started = 0;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut n = 0;
+            while !done.load(Ordering::Relaxed) {
+                let put = |at: i64| json!({"op": "put", "store": "kv", "key": format!("k{}", at % 700), "value": at});
+                let writes: Vec<_> = (0..20).map(|i| put(n + i)).collect();
+                assert_eq!(node.commit(&json!({"writes": writes})).status, 200);
+                n += 20;
+            }
+        });
+        for n in 0..6 {
+            std::thread::sleep(std::time::Duration::from_millis(150));
+            let to = dir.path().join(format!("copy-{n}"));
+            copy(&data, &to);
+            // The log may refuse a copy that is torn; then nothing is wrong but the copy.
+            let Ok(copied) = Node::try_start(&to, &[]) else { continue };
+            started += 1;
+            assert_eq!(applied(&copied), replayed(&copied), "copy {n}");
+            copied.put_row("new", 1);
+            assert_eq!(applied(&copied), replayed(&copied), "copy {n} after another commit");
+        }
+        done.store(true, Ordering::Relaxed);
+        writer.join().expect("all commits are answered");
+    });
+    assert!(started > 0, "no copy started");
+}

@@ -1,0 +1,205 @@
+//! The rows as of the last checkpoint: immutable sorted runs, and a manifest that names them.
+//!
+//! A checkpoint writes the rows that changed since the one before as a new run; runs of similar size are merged into
+//! one afterwards. Every file is synced as a whole before the manifest names it, and the manifest is replaced
+//! atomically, so a crash at any moment, a full disk and a copy taken while writing leave either the old rows or the
+//! new ones, and whatever no manifest names is removed at the next start. A read looks from the newest run to the
+//! oldest; the filters skip nearly all that do not hold the row.
+//!
+//! Must never: change a file that a manifest names, or try a failed sync again.
+
+mod entry;
+mod filter;
+mod manifest;
+mod merge;
+mod run;
+mod writer;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use tribunal_disk::DirectoryLock;
+use tribunal_types::Watermark;
+
+use super::EmbeddedError;
+use super::recent::{Rows, Stored};
+use entry::Entry;
+use manifest::Manifest;
+use merge::worth_merging;
+pub(super) use merge::RunMerge;
+use run::{Cursor, Run};
+use writer::RunWriter;
+
+/// The checkpointed rows of a store. One thread at a time writes; any number read.
+pub(super) struct Runs {
+    dir: PathBuf,
+    /// Newest first.
+    live: RwLock<Arc<Vec<Arc<Run>>>>,
+    /// What is on disk.
+    manifest: Mutex<Manifest>,
+    /// Held as long as the runs are open: another opener would remove what it does not know.
+    lock: Mutex<Option<DirectoryLock>>,
+}
+
+/// How a job on the runs ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finished {
+    Done,
+    /// The store is being closed; nothing changed.
+    Stopped,
+}
+
+impl Runs {
+    /// Opens the runs in `dir`, which exists; returns them with the last record that they reflect. Removes what a crash
+    /// or a failed job left.
+    pub(super) fn open(dir: &Path) -> Result<(Self, Watermark), EmbeddedError> {
+        let lock = tribunal_disk::lock_directory(dir)?;
+        let mut manifest = Manifest::load(dir)?;
+        let runs = manifest.runs.iter().map(|name| Run::open(dir, *name).map(Arc::new));
+        let runs = runs.collect::<Result<Vec<_>, _>>()?;
+        let known = |number: u64| manifest.runs.iter().any(|run| run.number == number);
+        let mut next = manifest.next;
+        for entry in fs::read_dir(dir).map_err(|error| EmbeddedError::io(dir, error))? {
+            let path = entry.map_err(|error| EmbeddedError::io(dir, error))?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let number = name.and_then(|name| name.strip_prefix("run-")?.parse::<u64>().ok());
+            if let Some(number) = number.filter(|number| !known(*number)) {
+                next = next.max(number + 1);
+                remove(&path);
+            }
+        }
+        manifest.next = next;
+        let watermark = manifest.watermark;
+        let live = RwLock::new(Arc::new(runs));
+        Ok((Runs { dir: dir.to_owned(), live, manifest: Mutex::new(manifest), lock: Mutex::new(Some(lock)) }, watermark))
+    }
+
+    /// Lets the next opener in. Called when nothing writes any more.
+    pub(super) fn unlock(&self) {
+        *self.lock.lock() = None;
+    }
+
+    fn runs(&self) -> Arc<Vec<Arc<Run>>> {
+        Arc::clone(&self.live.read())
+    }
+
+    /// Returns a row.
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Stored>, EmbeddedError> {
+        for run in self.runs().iter() {
+            if let Some(known) = run.get(key)? {
+                return Ok(known);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns all entries from `start` on, in key order.
+    pub(super) fn scan(&self, start: &[u8]) -> Result<RunMerge, EmbeddedError> {
+        let cursors = self.runs().iter().map(|run| Cursor::new(Arc::clone(run), start)).collect::<Result<_, _>>()?;
+        Ok(RunMerge::new(cursors))
+    }
+
+    /// Writes rows as the newest run; they and the watermark are durable on return.
+    pub(super) fn checkpoint(
+        &self,
+        rows: &Rows,
+        watermark: Watermark,
+        stop: &AtomicBool,
+    ) -> Result<Finished, EmbeddedError> {
+        let number = self.next_number();
+        let write = || -> io::Result<Option<_>> {
+            let mut writer = RunWriter::create(&self.dir, number, rows.len() as u64)?;
+            for (key, row) in rows.range(b"", b"") {
+                let entry = Entry { key, row: row.map(|row| (row.version, &*row.value)) };
+                if writer.push(&entry)? && stop.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
+            }
+            writer.finish().map(Some)
+        };
+        let Some(name) = write().map_err(|error| EmbeddedError::io(&self.dir, error))? else {
+            return Ok(Finished::Stopped);
+        };
+        let run = Arc::new(Run::open(&self.dir, name)?);
+        let runs = std::iter::once(run).chain(self.runs().iter().cloned()).collect();
+        self.replace(runs, watermark)?;
+        Ok(Finished::Done)
+    }
+
+    /// Merges the newest runs if that is worth it. Calls `between` now and then, which may add a checkpoint.
+    pub(super) fn merge(
+        &self,
+        stop: &AtomicBool,
+        mut between: impl FnMut() -> Result<(), EmbeddedError>,
+    ) -> Result<Finished, EmbeddedError> {
+        let before = self.runs();
+        let count = worth_merging(before.iter().map(|run| run.name.bytes));
+        if count == 0 {
+            return Ok(Finished::Done);
+        }
+        let merged = &before[..count];
+        // Below the oldest run there is nothing that a deleted row could hide.
+        let to_the_oldest = count == before.len();
+        let cursors = merged.iter().map(|run| Cursor::new(Arc::clone(run), b"")).collect::<Result<_, _>>()?;
+        let mut merge = RunMerge::new(cursors);
+        let failed = |error| EmbeddedError::io(&self.dir, error);
+        let rows_max = merged.iter().map(|run| run.rows).sum();
+        let mut writer = RunWriter::create(&self.dir, self.next_number(), rows_max).map_err(failed)?;
+        while let Some(entry) = merge.entry() {
+            let written = (entry.row.is_some() || !to_the_oldest) && writer.push(&entry).map_err(failed)?;
+            if written {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(Finished::Stopped);
+                }
+                between()?;
+            }
+            merge.advance()?;
+        }
+        let run = Arc::new(Run::open(&self.dir, writer.finish().map_err(failed)?)?);
+        let now = self.runs();
+        let added = now.len() - before.len();
+        let runs = now[..added].iter().cloned().chain([run]).chain(before[count..].iter().cloned()).collect();
+        let watermark = self.manifest.lock().watermark;
+        self.replace(runs, watermark)?;
+        for run in merged {
+            remove(&run::path_of(&self.dir, run.name.number));
+        }
+        Ok(Finished::Done)
+    }
+
+    /// Tells whether [`Runs::merge`] has something to do.
+    pub(super) fn merge_is_due(&self) -> bool {
+        worth_merging(self.runs().iter().map(|run| run.name.bytes)) > 0
+    }
+
+    fn next_number(&self) -> u64 {
+        let mut manifest = self.manifest.lock();
+        manifest.next += 1;
+        manifest.next - 1
+    }
+
+    fn replace(&self, runs: Vec<Arc<Run>>, watermark: Watermark) -> Result<(), EmbeddedError> {
+        let mut manifest = self.manifest.lock();
+        let next = Manifest { watermark, next: manifest.next, runs: runs.iter().map(|run| run.name).collect() };
+        next.store(&self.dir).map_err(|error| EmbeddedError::io(&self.dir, error))?;
+        *manifest = next;
+        *self.live.write() = Arc::new(runs);
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.runs().len()
+    }
+}
+
+/// Removes a file that nothing names. One that stays is removed at the next start.
+fn remove(path: &Path) {
+    if let Err(error) = fs::remove_file(path) {
+        tracing::warn!(path = %path.display(), %error, "a file of an embedded store that nothing needs stays");
+    }
+}

@@ -1,0 +1,95 @@
+//! Which runs make up a store's rows, and which record they reflect: one small file, replaced as a whole.
+//!
+//! ```text
+//! magic 8 bytes, watermark (lsn u64, log 16 bytes, digest u64), next u64, count u32,
+//! then per run, newest first: number u64, bytes u64, crc u32; at last crc32c u32
+//! ```
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use tribunal_types::Watermark;
+
+use super::run::RunName;
+use crate::embedded::EmbeddedError;
+use crate::embedded::raw;
+
+const MAGIC: &[u8; 8] = b"tribmani";
+const NAME: &str = "manifest";
+/// What is written before it takes the manifest's name.
+const NEW_NAME: &str = "manifest.new";
+
+/// The content of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Manifest {
+    /// Last record in the runs.
+    pub watermark: Watermark,
+    /// Number of the next run; above every number ever used, so that a name never changes its content.
+    pub next: u64,
+    /// Newest first.
+    pub runs: Vec<RunName>,
+}
+
+impl Manifest {
+    /// Reads the manifest of `dir`; the empty one if there is none.
+    pub(super) fn load(dir: &Path) -> Result<Self, EmbeddedError> {
+        let path = dir.join(NAME);
+        match fs::read(&path) {
+            Ok(bytes) => {
+                Self::decode(&bytes).ok_or_else(|| EmbeddedError::Damaged(format!("{} is malformed", path.display())))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Manifest::default()),
+            Err(error) => Err(EmbeddedError::io(&path, error)),
+        }
+    }
+
+    /// Replaces the manifest of `dir`; durable on return. The runs that it names are durable already.
+    pub(super) fn store(&self, dir: &Path) -> io::Result<()> {
+        let new = dir.join(NEW_NAME);
+        let mut file = File::create(&new)?;
+        file.write_all(&self.encode())?;
+        file.sync_all()?;
+        // The runs' own directory entries, before a name that points at them.
+        File::open(dir)?.sync_all()?;
+        fs::rename(&new, dir.join(NAME))?;
+        File::open(dir)?.sync_all()
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        raw::encode_watermark(&self.watermark, &mut bytes);
+        bytes.extend_from_slice(&self.next.to_le_bytes());
+        bytes.extend_from_slice(&(self.runs.len() as u32).to_le_bytes());
+        for run in &self.runs {
+            bytes.extend_from_slice(&run.number.to_le_bytes());
+            bytes.extend_from_slice(&run.bytes.to_le_bytes());
+            bytes.extend_from_slice(&run.crc.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (content, crc) = bytes.split_last_chunk::<4>()?;
+        if crc32c::crc32c(content).to_le_bytes() != *crc {
+            return None;
+        }
+        let mut rest = content.strip_prefix(MAGIC)?;
+        let watermark = raw::take_watermark(&mut rest).ok()?;
+        let (next, rest) = rest.split_first_chunk::<8>()?;
+        let (count, mut rest) = rest.split_first_chunk::<4>()?;
+        let mut runs = Vec::new();
+        for _ in 0..u32::from_le_bytes(*count) {
+            let (number, after) = rest.split_first_chunk::<8>()?;
+            let (bytes, after) = after.split_first_chunk::<8>()?;
+            let (crc, after) = after.split_first_chunk::<4>()?;
+            let (number, bytes) = (u64::from_le_bytes(*number), u64::from_le_bytes(*bytes));
+            runs.push(RunName { number, bytes, crc: u32::from_le_bytes(*crc) });
+            rest = after;
+        }
+        let manifest = Manifest { watermark, next: u64::from_le_bytes(*next), runs };
+        rest.is_empty().then_some(manifest)
+    }
+}
