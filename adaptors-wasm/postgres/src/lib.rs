@@ -35,7 +35,7 @@ use crate::rows::Rows;
 
 /// Bytes of rows in one transaction, unless a single record is larger: what a crash makes the server do again.
 const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// SQLSTATE with which the host says that the first statement met no row.
+/// SQLSTATE with which the host reports that the first statement affected no row.
 const NO_DATA: &str = "02000";
 /// Classes of SQLSTATE that pass by themselves: connection, resources (a full disk among them), intervention, system.
 const PASSING_CLASSES: [&str; 4] = ["08", "53", "57", "58"];
@@ -124,8 +124,9 @@ impl Adaptor for Postgres {
         if log != self.mapping.log {
             return Err(format!(
                 "these tables are filled by another log ({log}; this one is {}): empty them and delete the store's row \
-                 in {}, or name other tables",
-                self.mapping.log, self.mapping.watermark
+                 in {}, or name other tables. If this log is the other one, salvaged, and has lost no record up to LSN \
+                 {lsn}: UPDATE {} SET log = '{}' WHERE store = '{}'",
+                self.mapping.log, self.mapping.watermark, self.mapping.watermark, self.mapping.log, self.mapping.store
             ));
         }
         lsn.parse().map_err(|_| format!("{} holds {lsn}, which is no position", self.mapping.watermark))

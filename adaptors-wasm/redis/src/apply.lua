@@ -2,9 +2,9 @@
 -- computed before the first row is written, because Redis keeps what a failing script wrote.
 --
 -- KEYS  1 watermark, 2 index, 3 scratch, then one row key per row
--- ARGV  1 watermark that must be there, 2 watermark afterwards, 3 bytes of the row prefix,
+-- ARGV  1 watermark that is expected (nothing: none yet), 2 watermark afterwards, 3 bytes of the row prefix,
 --       then per row an operation (p put, d delete, a add) and "<version> <JSON or delta>"
-local at = redis.call('GET', KEYS[1]) or '0'
+local at = redis.call('GET', KEYS[1]) or ''
 if at ~= ARGV[1] then
   return redis.error_reply('MOVED ' .. at)
 end

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `{prefix}{key}` | a row: `<version> <JSON>` |
 //! | `#index:{prefix}` | sorted set of all keys, score 0, for scans by `ZRANGEBYLEX` |
-//! | `#watermark:{prefix}` | the last record applied |
+//! | `#watermark:{prefix}` | `<log> <LSN>`: the last record applied, and the log that it is of |
 //! | `#scratch:{prefix}` | only within a call |
 //!
 //! Invariants: rows and the other keys never meet, because a prefix is not empty and does not start with `#`. Stores
@@ -34,6 +34,9 @@ pub struct Redis {
     /// What every row's key starts with. The host's own settings may stand beside it.
     #[serde(default = "default_prefix")]
     prefix: String,
+    /// Name of the log, from the host; rows of another log are not touched. Empty in an adaptor's own tests.
+    #[serde(default)]
+    log: String,
 }
 
 fn default_prefix() -> String {
@@ -63,6 +66,30 @@ impl Redis {
         format!("#{name}:{}", self.prefix)
     }
 
+    /// Returns what the watermark's key holds after record `lsn`; it does not exist before the first one.
+    fn mark(&self, lsn: u64) -> String {
+        match lsn {
+            0 => String::new(),
+            lsn if self.log.is_empty() => lsn.to_string(),
+            lsn => format!("{} {lsn}", self.log),
+        }
+    }
+
+    /// Reads what [`Redis::mark`] made.
+    fn position(&self, mark: &str) -> Result<u64, Fault> {
+        let key = self.key("watermark");
+        let (log, lsn) = mark.rsplit_once(' ').unwrap_or(("", mark));
+        if log != self.log {
+            return Err(format!(
+                "these rows are filled by another log ({log}; this one is {}): delete the keys {}*, #index:{} and {key} to \
+                 have everything pushed again, or give the store another `prefix`. If this log is the other one, salvaged, \
+                 and has lost no record up to LSN {lsn}: SET {key} \"{} {lsn}\"",
+                self.log, self.prefix, self.prefix, self.log
+            ));
+        }
+        lsn.parse().map_err(|_| format!("{key} holds no watermark"))
+    }
+
     fn request(&self, batch: &LogBatch, records: core::ops::Range<usize>) -> Result<Request, Fault> {
         let (first, last) = (batch.lsn[records.start], batch.lsn[records.end - 1]);
         let rows = || records.clone().flat_map(|record| batch.rows_of(record).map(move |row| batch.row(record, row)));
@@ -77,8 +104,8 @@ impl Redis {
         for row in rows() {
             call.joined(&[self.prefix.as_bytes(), row.key]);
         }
-        call.number(first.saturating_sub(1));
-        call.number(last);
+        call.argument(self.mark(first.saturating_sub(1)).as_bytes());
+        call.argument(self.mark(last).as_bytes());
         call.number(self.prefix.len() as u64);
         for row in rows() {
             let operation: &[u8] = match row.kind {
@@ -116,8 +143,7 @@ impl Adaptor for Redis {
         match only(reply)? {
             RespValue::Nil => Ok(0),
             RespValue::Text(text) => {
-                let number = str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
-                number.ok_or_else(|| format!("{} holds no watermark", self.key("watermark")))
+                self.position(str::from_utf8(&text).unwrap_or_default())
             }
             RespValue::Int(_) => Err("an integer where a string was expected".into()),
             RespValue::Error(error) => Err(error),

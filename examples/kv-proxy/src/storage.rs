@@ -1,8 +1,8 @@
 //! Reads rows, their versions and the watermark straight from Redis, each time in one atomic script.
 //!
 //! Never writes: only Tribunal's `redis` adaptor does. Its layout, for the prefix `P`: row `key` is the string
-//! `P` + key, holding `<version> <json>`; `#index:P` is a sorted set of all keys, every score 0; `#watermark:P` is the
-//! LSN of the last record applied.
+//! `P` + key, holding `<version> <json>`; `#index:P` is a sorted set of all keys, every score 0; `#watermark:P` is
+//! `<log> <LSN>` of the last record applied.
 
 use std::time::Duration;
 
@@ -176,7 +176,8 @@ impl Storage {
 }
 
 fn parse_lsn(text: &str) -> Result<Lsn, StorageError> {
-    text.parse().map(Lsn).map_err(|_| StorageError(format!("watermark {text:?} is no number")))
+    let lsn = text.rsplit(' ').next().unwrap_or_default();
+    lsn.parse().map(Lsn).map_err(|_| StorageError(format!("watermark {text:?} has no LSN")))
 }
 
 fn parse_row(key: &str, text: &str) -> Result<StoredRow, StorageError> {
