@@ -65,6 +65,9 @@ impl Type {
     /// Adds one part of a row's key.
     pub(crate) fn key_part(self, part: &str, into: &mut Array) -> Result<(), String> {
         let Some((min, max)) = self.bounds() else {
+            if part.contains('\0') {
+                return Err(NUL.to_owned());
+            }
             into.quoted(part);
             return Ok(());
         };
@@ -83,10 +86,17 @@ impl Type {
         let first = json.as_bytes().first().copied().unwrap_or_default();
         let is_number = first == b'-' || first.is_ascii_digit();
         match self {
+            Type::Jsonb if escapes_nul(json) => return Err(NUL.to_owned()),
             Type::Jsonb => into.quoted(json),
             Type::Boolean if matches!(json, "true" | "false") => into.plain(json),
             Type::Numeric | Type::Double if is_number => into.plain(json),
-            Type::Text | Type::Timestamptz | Type::Date | Type::Uuid if first == b'"' => into.quoted(&string(json)?),
+            Type::Text | Type::Timestamptz | Type::Date | Type::Uuid if first == b'"' => {
+                let text = string(json)?;
+                if text.contains('\0') {
+                    return Err(NUL.to_owned());
+                }
+                into.quoted(&text);
+            }
             _ => match self.bounds() {
                 Some((min, max)) if is_number => match json.parse::<i64>() {
                     Ok(number) if (min..=max).contains(&number) => into.plain(json),
@@ -97,6 +107,22 @@ impl Type {
         }
         Ok(())
     }
+}
+
+/// Why a value with U+0000 is refused.
+const NUL: &str = "it contains the character U+0000, which PostgreSQL stores in no text and no jsonb";
+
+/// Tells whether a JSON text has the escape of U+0000; the character itself is not allowed in JSON.
+fn escapes_nul(json: &str) -> bool {
+    let mut rest = json.as_bytes();
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        if rest[at + 1..].starts_with(b"u0000") {
+            return true;
+        }
+        // The escaped character, which may be another backslash, begins no escape.
+        rest = rest.get(at + 2..).unwrap_or_default();
+    }
+    false
 }
 
 /// Reads a JSON string.
@@ -141,6 +167,7 @@ mod tests {
         assert_eq!(value(Type::Numeric, "12.300").as_deref(), Ok("12.300"));
         assert_eq!(value(Type::Text, r#""\u00e4\n\"""#).as_deref(), Ok("\"ä\n\\\"\""));
         assert_eq!(value(Type::Boolean, "false").as_deref(), Ok("false"));
+        assert!(value(Type::Jsonb, r#"["\\u0000"]"#).is_ok(), "a backslash and five characters");
         assert_eq!(value(Type::Jsonb, r#"["a"]"#).as_deref(), Ok(r#""[\"a\"]""#));
     }
 
@@ -156,6 +183,8 @@ mod tests {
             (Type::Boolean, "0", "a number where the column takes boolean"),
             (Type::Numeric, "{}", "an object where the column takes numeric"),
             (Type::Uuid, "[]", "an array where the column takes uuid"),
+            (Type::Text, r#""a\u0000""#, "U+0000"),
+            (Type::Jsonb, r#"{"a":"\\\u0000"}"#, "U+0000"),
         ] {
             let said = value(kind, json).expect_err(json);
             assert!(said.contains(reason), "{json}: {said}");
@@ -165,6 +194,7 @@ mod tests {
     #[test]
     fn two_keys_never_become_one_row() {
         let part = |text: &str| Type::Integer.key_part(text, &mut Array::default());
+        assert!(Type::Text.key_part("a\0", &mut Array::default()).is_err());
         assert_eq!((part("7"), part("-7"), part("0")), (Ok(()), Ok(()), Ok(())));
         for other in ["07", "+7", "-0", " 7", "7 ", "", "2147483648", "x"] {
             assert!(part(other).is_err(), "{other:?}");

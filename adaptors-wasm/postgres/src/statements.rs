@@ -134,7 +134,7 @@ pub(crate) fn read_watermark(mapping: &Mapping) -> Vec<SqlStatement> {
 }
 
 /// Creates tables that are missing, but not one that was filled before: an empty one beside a watermark would be a
-/// loss that nobody hears of.
+/// silent loss.
 fn create_missing(mapping: &Mapping) -> String {
     let watermark = &mapping.watermark;
     let mut block =
