@@ -18,7 +18,7 @@ pub const ROLE: &str = "tribunal";
 /// The database.
 pub const DATABASE: &str = "postgres";
 /// How long initialising, starting or stopping may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 /// User and group that root becomes for it.
 type Owner = (u32, u32);
 
@@ -90,7 +90,7 @@ impl PostgresServer {
         let begun = Instant::now();
         while !self.answers() {
             let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
-            if ended.is_some() || begun.elapsed() > PATIENCE {
+            if ended.is_some() || begun.elapsed() > WAIT_MAX {
                 let text = fs::read_to_string(&log).unwrap_or_default();
                 let tail: Vec<&str> = text.lines().rev().take(10).collect();
                 return Err(format!("postgres does not come up ({ended:?}), newest first:\n{}", tail.join("\n")));
@@ -100,16 +100,20 @@ impl PostgresServer {
         Ok(())
     }
 
-    /// Kills all of its processes at once, as `kill -9` does.
+    /// Kills all of its processes at once, as `kill -9` does, and waits until they are gone: a backend that still dies
+    /// holds the shared memory, and a server that starts meanwhile refuses to.
     pub fn kill(&mut self) {
         let Some(mut child) = self.child.take() else { return };
-        // Halted first: otherwise it would see its backends die, and recover before it is killed itself.
+        // Halted first: otherwise it would see its backends die, and recover before it is killed itself, or fork others.
         signal("STOP", child.id());
-        for backend in children_of(child.id()) {
-            signal("KILL", backend);
+        wait_until(|| !matches!(state_of(child.id()), Some(state) if state != 'T' && state != 'Z'));
+        let backends = children_of(child.id());
+        for backend in &backends {
+            signal("KILL", *backend);
         }
         let _ = child.kill();
         let _ = child.wait();
+        wait_until(|| backends.iter().all(|backend| matches!(state_of(*backend), None | Some('Z'))));
     }
 
     /// Halts all of its processes, or lets them go on.
@@ -241,6 +245,20 @@ fn succeeded(name: &str, status: ExitStatus, errors: &[u8]) -> Result<(), String
 
 fn signal(name: &str, pid: u32) {
     let _ = Command::new("kill").args(["-s", name, &pid.to_string()]).stderr(Stdio::null()).status();
+}
+
+/// Waits for what a signal brings about.
+fn wait_until(done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() && begun.elapsed() < WAIT_MAX {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Returns a process's state as `ps` shows it; `None` once it is gone.
+fn state_of(pid: u32) -> Option<char> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(") ")?.1.chars().next()
 }
 
 fn children_of(pid: u32) -> Vec<u32> {
