@@ -26,7 +26,7 @@ pub trait Adaptor: Send + Sync + 'static {
     /// The adaptor failed, or cannot express a record.
     fn encode(&self, records: &RecordBatch) -> Result<Vec<PushRequest>, AdaptorFault>;
 
-    /// Says what an answer to one of [`Adaptor::encode`]'s requests means.
+    /// Interprets the reply to one of [`Adaptor::encode`]'s requests.
     fn classify(&self, reply: &StorageReply) -> Ack;
 }
 

@@ -1,5 +1,5 @@
-//! A connection to a storage that hears no more than so many bytes for what it asked: what a storage announces is not
-//! believed, and what it says without end is not kept.
+//! A connection to a storage that receives a bounded number of bytes per request: announced lengths are not trusted, and
+//! an endless reply is not kept.
 
 use std::io;
 use std::pin::Pin;
@@ -8,18 +8,18 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Bytes heard since something was last said. Answers to a batch of records are some kilobytes.
-const HEARD_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes received since something was last sent. Replies to a batch of records are some kilobytes.
+const RECEIVED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// See the file's head.
 pub(crate) struct BoundedStream {
     inner: TcpStream,
-    heard: usize,
+    received: usize,
 }
 
 impl BoundedStream {
     pub(crate) fn new(inner: TcpStream) -> Self {
-        BoundedStream { inner, heard: 0 }
+        BoundedStream { inner, received: 0 }
     }
 }
 
@@ -28,9 +28,9 @@ impl AsyncRead for BoundedStream {
         let this = self.get_mut();
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.inner).poll_read(cx, buffer))?;
-        this.heard += buffer.filled().len() - before;
-        if this.heard > HEARD_BYTES_MAX {
-            let text = format!("the storage answered more than {HEARD_BYTES_MAX} bytes");
+        this.received += buffer.filled().len() - before;
+        if this.received > RECEIVED_BYTES_MAX {
+            let text = format!("the storage answered more than {RECEIVED_BYTES_MAX} bytes");
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, text)));
         }
         Poll::Ready(Ok(()))
@@ -40,7 +40,7 @@ impl AsyncRead for BoundedStream {
 impl AsyncWrite for BoundedStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.heard = 0;
+        this.received = 0;
         Pin::new(&mut this.inner).poll_write(cx, bytes)
     }
 
@@ -69,7 +69,7 @@ mod tests {
             while socket.write_all(&said).await.is_ok() {}
         });
         let mut stream = BoundedStream::new(TcpStream::connect(address).await.expect("it listens"));
-        let mut bytes = vec![0; HEARD_BYTES_MAX];
+        let mut bytes = vec![0; RECEIVED_BYTES_MAX];
         stream.read_exact(&mut bytes).await.expect("as much as is allowed");
         stream.write_all(b"more").await.expect("it is open");
         stream.read_exact(&mut bytes).await.expect("as much again for another question");

@@ -30,7 +30,7 @@ pub(crate) struct Target {
     pub endpoint: String,
     /// Whom the certificate must name.
     pub host: String,
-    /// What the header `host` says.
+    /// Value of the header `host`.
     pub authority: String,
     /// Path and query.
     pub path: String,
@@ -76,7 +76,7 @@ impl HttpConnection {
         builder.max_buf_size(BUFFER_BYTES).max_headers(HEADERS_MAX);
         let (sender, connection) = builder.handshake(TokioIo::new(io)).await.map_err(broken)?;
         let driver = tokio::spawn(async move {
-            // How it ends is told to whoever sends.
+            // The sender of the request receives how it ends.
             let _ = connection.await;
         });
         Ok(HttpConnection { sender, driver })

@@ -148,7 +148,7 @@ async fn connect_any(addresses: &[SocketAddr]) -> Result<TcpStream, TransportErr
     Err(last)
 }
 
-/// Asks what an acknowledgement of this storage means. Storages that forbid the question are `Unknown`.
+/// Finds out what an acknowledgement of this storage means. Storages that forbid the question are `Unknown`.
 async fn durability_of(connection: &mut MultiplexedConnection) -> Result<StorageDurability, TransportError> {
     let mut pipeline = Pipeline::with_capacity(2);
     for name in ["appendonly", "appendfsync"] {

@@ -129,7 +129,7 @@ impl SqlTransport {
         }
         let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(|error| broken(said(&error)))?;
         let carrier = tokio::spawn(async move {
-            // The error reaches whoever waits for an answer.
+            // The error reaches the task that waits for an answer.
             let _ = connection.await;
         });
         let live = Live { client, prepared: Mutex::default(), carrier: carrier.abort_handle() };
@@ -158,7 +158,7 @@ impl Transport for SqlTransport {
             if statements.is_empty() {
                 return Err(TransportError::WrongCommand("the adaptor made a transaction without statements"));
             }
-            // Taken out for as long as it is used: who gives up waiting leaves no open transaction behind.
+            // Taken out for as long as it is used: a caller that gives up leaves no open transaction.
             let Some(live) = self.live.lock().take() else {
                 return Err(TransportError::Broken("not connected".to_owned()));
             };
@@ -220,7 +220,7 @@ impl Live {
         }
     }
 
-    /// Runs one behind the other, as far as they succeed: what comes later may need what came before to be prepared.
+    /// Runs one after the other, as far as they succeed: preparing a later one may need the effect of an earlier one.
     async fn run_unprepared(&self, statements: &[SqlStatement]) -> Vec<Result<Done, Failed>> {
         let mut done = Vec::with_capacity(statements.len());
         for statement in statements {
@@ -347,7 +347,7 @@ async fn connect_any(addresses: &[SocketAddr]) -> Result<TcpStream, TransportErr
     Err(last)
 }
 
-/// Asks what a commit means here.
+/// Finds out what a commit means here.
 async fn durability_of(client: &Client) -> Result<StorageDurability, TransportError> {
     let question = "SELECT current_setting('fsync'), current_setting('synchronous_commit'), \
                     (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_writer_delay')";
@@ -380,7 +380,7 @@ fn text_of(error: &tokio_postgres::error::DbError) -> String {
     text
 }
 
-/// Says an error with its cause, which `tokio_postgres` keeps apart.
+/// Formats an error with its cause, which `tokio_postgres` keeps apart.
 fn said(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(refused) => format!("{}: {}", refused.code().code(), text_of(refused)),

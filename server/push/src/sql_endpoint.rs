@@ -1,4 +1,4 @@
-//! Where a store's database is, as its declaration says it: `postgres://role@host:port/database`.
+//! Where a store's database is, as its declaration names it: `postgres://role@host:port/database`.
 //!
 //! A declaration is stored, shown by the API and read by a plugin, so a password in it is refused.
 
@@ -29,7 +29,7 @@ impl FromStr for SqlEndpoint {
             .ok_or("must look like postgres://role@host:port/database")?;
         let (authority, database) = rest.split_once('/').ok_or("names no database: postgres://host:port/database")?;
         if database.contains(['?', '/', '#']) {
-            return Err("takes no parameters behind the database".to_owned());
+            return Err("takes no parameters after the database".to_owned());
         }
         let (user, host) = match authority.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
@@ -61,7 +61,7 @@ fn with_port(host: &str) -> Result<String, String> {
         None => (host, PORT),
     };
     if name.is_empty() || name.contains(',') || (end == 0 && name.contains(':')) {
-        return Err("must name one host; an IPv6 address stands in brackets".to_owned());
+        return Err("must name one host; put an IPv6 address in brackets".to_owned());
     }
     Ok(format!("{name}:{port}"))
 }

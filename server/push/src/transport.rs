@@ -45,7 +45,7 @@ pub enum TransportError {
 /// What a storage's acknowledgement is worth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StorageDurability {
-    /// Not known: the storage does not say.
+    /// Not known: the storage does not tell.
     #[default]
     Unknown,
     /// Synced before every acknowledgement.

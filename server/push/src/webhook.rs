@@ -3,8 +3,8 @@
 //! Each request is signed: `tribunal-signature: t=SECONDS,v1=HEX` with HEX = HMAC-SHA256(secret, SECONDS "." body). It goes
 //! to an address that the egress policy has checked, follows no redirect, and is over within its time-out whatever the
 //! receiver does. A 2xx acknowledges its records; the header `tribunal-watermark` in it may name another LSN that the
-//! receiver holds, in which case the push goes on from there. The watermark that is remembered belongs to the node, so a
-//! receiver may see records again: their LSN says so.
+//! receiver holds, in which case the push resumes there. The watermark that is remembered belongs to the node, so a
+//! receiver may see records again, recognisable by their LSN.
 //!
 //! What an answer means: 2xx applied; 408, 425, 429 and 5xx try again; 410 stop at once; every other status is a refusal
 //! of these records, which stops the push if it is still refused when they are posted one by one.
@@ -69,7 +69,7 @@ pub struct Webhook {
     target: Target,
     key: hmac::Key,
     connection: tokio::sync::Mutex<Option<HttpConnection>>,
-    /// What the receiver said when it answered 410; told once, so that a push that is resumed asks again.
+    /// The receiver's text with a 410; reported once, so that a resumed push tries again.
     gone: Mutex<Option<String>>,
 }
 
@@ -138,7 +138,7 @@ impl Webhook {
         request.body(body).map_err(|error| TransportError::Broken(format!("the request cannot be made: {error}")))
     }
 
-    /// Says what an answer means, and remembers the watermark.
+    /// Interprets a reply, and remembers the watermark.
     fn meaning(&self, status: u16, watermark: Option<&str>, text: &str, last: Lsn) -> (Said, String) {
         let answered = || if text.is_empty() { status.to_string() } else { format!("{status}: {text}") };
         match (status, watermark) {
@@ -298,7 +298,7 @@ impl Target {
     }
 }
 
-/// Returns the trace that a post goes on with: the only one of its records. One post cannot go on with several; each record
+/// Returns the trace that a post continues: the only one of its records. One post cannot continue several; each record
 /// tells its own in the body, and a watch of the push may give the post a span above which are all of them.
 fn traceparent(records: &RecordBatch) -> Option<&str> {
     let of = |record: &RecordHead| str::from_utf8(record.traceparent.of(&records.bytes)).ok();

@@ -84,7 +84,7 @@ async fn a_transaction_takes_effect_as_a_whole_and_on_its_condition() {
         assert!(failed.starts_with("22P02"), "{failed}");
         assert_eq!(one(&transport, sum).await, cell(&format!("{to} 7")), "neither did anything");
     }
-    // The condition is told before what fails behind it.
+    // The condition is reported before what fails after it.
     let both = run(&transport, &guarded("99", "4", Some("x"))).await.expect_err("both fail");
     assert!(both.starts_with("02000"), "{both}");
     assert_eq!(run(&transport, &guarded("3", "4", None)).await, Ok((1, None)));
