@@ -142,9 +142,7 @@ impl Adaptor for Redis {
     fn read_watermark(&self, reply: Reply) -> Result<u64, Fault> {
         match only(reply)? {
             RespValue::Nil => Ok(0),
-            RespValue::Text(text) => {
-                self.position(str::from_utf8(&text).unwrap_or_default())
-            }
+            RespValue::Text(text) => self.position(str::from_utf8(&text).unwrap_or_default()),
             RespValue::Int(_) => Err("an integer where a string was expected".into()),
             RespValue::Error(error) => Err(error),
         }

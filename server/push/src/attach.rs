@@ -43,7 +43,9 @@ pub enum AttachRefusal {
     #[error("the storage refuses: {0}")]
     Refused(String),
     /// It has applied more than the log holds.
-    #[error("the storage has applied LSN {at} of another log, or of a part of this one that is lost; this one ends at {head}")]
+    #[error(
+        "the storage has applied LSN {at} of another log, or of a part of this one that is lost; this one ends at {head}"
+    )]
     Foreign {
         /// Its watermark.
         at: Lsn,

@@ -21,7 +21,9 @@ pub mod txn;
 pub mod verdict;
 
 pub use access::{ApiKey, Role, Roles};
-pub use adaptor::{Ack, Command, HttpCall, PushRequest, RespPipeline, RespValue, SqlStatement, StorageReply, Watermark};
+pub use adaptor::{
+    Ack, Command, HttpCall, PushRequest, RespPipeline, RespValue, SqlStatement, StorageReply, Watermark,
+};
 pub use batch::{Batch, EarlyAbort, FenceItem, ImportedVersion, StoreSnapshot, Txn};
 pub use control::{Bounds, ControlChange, ControlIndex, Detachment, PluginChoice, PluginSlot, Skip};
 pub use ids::{

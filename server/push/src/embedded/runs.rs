@@ -29,8 +29,8 @@ use super::EmbeddedError;
 use super::recent::{Rows, Stored};
 use entry::Entry;
 use manifest::Manifest;
-use merge::worth_merging;
 pub(super) use merge::RunMerge;
+use merge::worth_merging;
 use run::{Cursor, Run};
 use writer::RunWriter;
 
@@ -75,7 +75,10 @@ impl Runs {
         manifest.next = next;
         let watermark = manifest.watermark;
         let live = RwLock::new(Arc::new(runs));
-        Ok((Runs { dir: dir.to_owned(), live, manifest: Mutex::new(manifest), lock: Mutex::new(Some(lock)) }, watermark))
+        Ok((
+            Runs { dir: dir.to_owned(), live, manifest: Mutex::new(manifest), lock: Mutex::new(Some(lock)) },
+            watermark,
+        ))
     }
 
     /// Lets the next opener in. Called when nothing writes any more.

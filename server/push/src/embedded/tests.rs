@@ -401,9 +401,8 @@ fn damage_is_found_and_never_read_as_rows() {
 #[test]
 fn an_empty_store_has_no_thread_and_two_entries_on_disk() {
     let dir = TempDir::new("embedded-empty");
-    let stores: Vec<_> = (0..64)
-        .map(|n| EmbeddedStore::open(&dir.path().join(n.to_string()), 1 << 30).expect("opens"))
-        .collect();
+    let stores: Vec<_> =
+        (0..64).map(|n| EmbeddedStore::open(&dir.path().join(n.to_string()), 1 << 30).expect("opens")).collect();
     for (n, store) in stores.iter().enumerate() {
         assert_eq!(store.applied(), Lsn(0));
         let mut names: Vec<_> = fs::read_dir(dir.path().join(n.to_string()))
