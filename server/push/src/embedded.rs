@@ -117,7 +117,13 @@ pub struct ScanPage {
 /// Why the store cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
-    /// The directory is in use, or cannot be locked or synced.
+    /// Another process, or an opening of this one that has not ended, uses the directory.
+    #[error("the embedded store in {} is in use; stop the process that has it open", .dir.display())]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// A directory cannot be synced.
     #[error(transparent)]
     Disk(#[from] tribunal_disk::DiskError),
     /// A file cannot be read or written.
@@ -181,7 +187,7 @@ impl EmbeddedStore {
     /// # Errors
     /// See [`EmbeddedError`]; a part may be removed already, which a later call completes.
     pub fn erase(dir: &Path) -> Result<(), EmbeddedError> {
-        let _lock = tribunal_disk::lock_directory(dir)?;
+        let _lock = runs::lock_directory(dir)?;
         fs::remove_dir_all(dir).map_err(|error| EmbeddedError::io(dir, error))
     }
 

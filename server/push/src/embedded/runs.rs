@@ -15,14 +15,13 @@ mod merge;
 mod run;
 mod writer;
 
-use std::fs;
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use tribunal_disk::DirectoryLock;
 use tribunal_types::Watermark;
 
 use super::EmbeddedError;
@@ -42,7 +41,7 @@ pub(super) struct Runs {
     /// What is on disk.
     manifest: Mutex<Manifest>,
     /// Held as long as the runs are open: another opener would remove what it does not know.
-    lock: Mutex<Option<DirectoryLock>>,
+    lock: Mutex<Option<File>>,
 }
 
 /// How a job on the runs ended.
@@ -57,7 +56,7 @@ impl Runs {
     /// Opens the runs in `dir`, which exists; returns them with the last record that they reflect. Removes what a crash
     /// or a failed job left.
     pub(super) fn open(dir: &Path) -> Result<(Self, Watermark), EmbeddedError> {
-        let lock = tribunal_disk::lock_directory(dir)?;
+        let lock = lock_directory(dir)?;
         let mut manifest = Manifest::load(dir)?;
         let runs = manifest.runs.iter().map(|name| Run::open(dir, *name).map(Arc::new));
         let runs = runs.collect::<Result<Vec<_>, _>>()?;
@@ -197,6 +196,18 @@ impl Runs {
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.runs().len()
+    }
+}
+
+/// Takes the lock of a store's directory, which lasts as long as the file is open.
+pub(super) fn lock_directory(dir: &Path) -> Result<File, EmbeddedError> {
+    let path = dir.join("lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|error| EmbeddedError::io(&path, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(EmbeddedError::InUse { dir: dir.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(EmbeddedError::io(&path, error)),
     }
 }
 
