@@ -153,6 +153,7 @@ impl Node {
         };
         let stores = Arc::new(Stores::new(recovered.keyer, recovered.declared.clone()));
         let declared: Vec<_> = recovered.declared.stores().cloned().collect();
+        let log_id = recovered.reader.id();
         let records =
             Records { cache: Arc::clone(&shared.cache), log: recovered.reader, progress: Arc::clone(&shared.progress) };
         let handle = runtime.handle().clone();
@@ -161,7 +162,7 @@ impl Node {
         let jwt = config.auth.jwt.as_ref().map(JwtGate::new).transpose().map_err(NodeError::Start)?;
         let access = Arc::new(Access::new(recovered.keys, jwt));
         let egress_by_tenant =
-            EgressByTenant::new(&config.push, recovered.reader.id(), Arc::clone(&access)).map_err(NodeError::Start)?;
+            EgressByTenant::new(&config.push, log_id, Arc::clone(&access)).map_err(NodeError::Start)?;
         let egress_by_tenant = Arc::new(egress_by_tenant);
         let pushes = Arc::new(Pushes::new(
             config.data.clone(),

@@ -335,7 +335,9 @@ mod tests {
     #[test]
     fn a_push_has_one_message_in_the_queue_and_a_fall_back_outweighs_what_was_acknowledged_before() {
         let (messages, queue) = crossbeam_channel::unbounded();
-        let acks = Acks { messages, generation: ControlIndex(3), reports: Arc::default(), traces: None };
+        let dir = tempfile::tempdir().expect("a directory");
+        let fork = ForkFile::new(dir.path(), StoreId(1));
+        let acks = Acks { messages, generation: ControlIndex(3), reports: Arc::default(), fork, traces: None };
         let taken = || match queue.try_recv() {
             Ok(Message::PushReported(store, generation, reports)) => Some((store, generation, reports.take())),
             _ => None,

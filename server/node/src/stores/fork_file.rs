@@ -26,7 +26,7 @@ impl ForkFile {
     pub fn read(&self, generation: ControlIndex) -> Option<Lsn> {
         let text = fs::read_to_string(&self.0).ok()?;
         let (of, lsn) = text.trim_end().split_once(' ')?;
-        if of != generation.to_string() {
+        if of != generation.0.to_string() {
             return None;
         }
         lsn.parse().ok().map(Lsn)
@@ -40,7 +40,7 @@ impl ForkFile {
                 Some(fork) => {
                     fs::create_dir_all(dir)?;
                     let mut file = File::create(&self.0)?;
-                    writeln!(file, "{generation} {fork}")?;
+                    writeln!(file, "{} {fork}", generation.0)?;
                     file.sync_all()?;
                 }
                 None => match fs::remove_file(&self.0) {
