@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use fixture::{Dir, batch};
 use tribunal_core::row_key::RowKeyer;
-use tribunal_log::{DurableLog, LogError};
-use tribunal_types::Epoch;
+use tribunal_log::{DurableLog, LogError, salvage};
+use tribunal_types::{ControlChange, ControlIndex, Epoch, StoreId, StoreSpec};
 
 const CHILD: &str = "TRIBUNAL_LOG_FULL_CHILD";
 
@@ -42,17 +42,30 @@ struct SmallDisk(Dir);
 impl SmallDisk {
     /// `None` where this user may not mount.
     fn mount(mebibytes: u32) -> Option<Self> {
+        Self::mount_with(&format!("size={mebibytes}m"))
+    }
+
+    /// Mounts with options of tmpfs.
+    fn mount_with(options: &str) -> Option<Self> {
         let dir = Dir::new("small-disk");
         std::fs::create_dir_all(&dir.0).unwrap();
-        let size = format!("size={mebibytes}m");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&dir.0).output();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&dir.0).output();
         mounted.is_ok_and(|out| out.status.success()).then_some(Self(dir))
     }
 
     fn resize(&self, mebibytes: u32) {
-        let size = format!("remount,size={mebibytes}m");
-        let out = Command::new("mount").args(["-o", &size]).arg(&self.0.0).output().unwrap();
+        self.remount(&format!("size={mebibytes}m"));
+    }
+
+    fn remount(&self, options: &str) {
+        let out = Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.0.0).output().unwrap();
         assert!(out.status.success());
+    }
+
+    /// Takes all the space that is left.
+    fn fill(&self) {
+        let mut ballast = std::fs::File::create(self.0.0.join("ballast")).unwrap();
+        while ballast.write_all(&[1; 4096]).is_ok() {}
     }
 }
 
@@ -100,4 +113,86 @@ fn a_full_disk_stops_acknowledgements_and_loses_none() {
     }
     assert!(expected > acked, "epoch {acked} was acknowledged, the log ends before {expected}");
     drop(opened);
+}
+
+/// Every limit on blocks and on files under which some write of a first start fails, whichever it is.
+#[test]
+fn a_first_start_that_finds_no_room_is_repeated_when_there_is_some() {
+    let blocks = (1..=24).map(|pages| (format!("size={}k", 4 * pages), "size=40m"));
+    let files = (2..=14).map(|files| (format!("size=40m,nr_inodes={files}"), "nr_inodes=1000"));
+    let (mut refused, mut created) = (0, 0);
+    for (limit, none) in blocks.chain(files) {
+        let Some(disk) = SmallDisk::mount_with(&limit) else {
+            println!("SKIPPED: mounting a small tmpfs needs root");
+            return;
+        };
+        let log = disk.0.0.join("log");
+        for _ in 0..2 {
+            match tribunal_log::open(&log, &fixture::options()) {
+                Ok(_) => created += 1,
+                Err(LogError::Io { reason }) => {
+                    assert!(reason.contains("No space left") && reason.contains("make room"), "{limit}: {reason}");
+                    refused += 1;
+                }
+                Err(other) => panic!("{limit}: {other}"),
+            }
+        }
+        disk.remount(none);
+        write_three_epochs(&log, &limit);
+    }
+    assert!(refused >= 20 && created >= 2, "{refused} starts were refused, {created} were not");
+}
+
+/// The files of a log that is opened again and again while the disk is full, at any state of its control log.
+#[test]
+fn a_later_start_that_finds_no_room_is_repeated_when_there_is_some() {
+    let Some(disk) = SmallDisk::mount_with("size=40m") else {
+        println!("SKIPPED: mounting a small tmpfs needs root");
+        return;
+    };
+    let log = disk.0.0.join("log");
+    let first = write_three_epochs(&log, "a new log");
+    for damage in ["nothing", "control", "control.copy", "control cut"] {
+        match damage {
+            "nothing" => {}
+            "control cut" => std::fs::write(log.join("control"), b"").unwrap(),
+            file => std::fs::remove_file(log.join(file)).unwrap(),
+        }
+        disk.fill();
+        for _ in 0..2 {
+            match tribunal_log::open(&log, &fixture::options()) {
+                // What needs no room works, and a write is refused without harm.
+                Ok(mut opened) => {
+                    let large = "x".repeat(8192);
+                    let spec = StoreSpec { id: StoreId(9), name: large, ..StoreSpec::default() };
+                    let index = ControlIndex(opened.recovered.control.len() as u64 + 1);
+                    let refused = opened.writer.append_control(index, &ControlChange::DeclareStore(spec));
+                    assert!(matches!(refused, Err(LogError::DurabilityInDoubt { .. })), "{damage}: {refused:?}");
+                }
+                Err(LogError::Io { reason }) => assert!(reason.contains("make room"), "{damage}: {reason}"),
+                Err(other) => panic!("{damage}: {other}"),
+            }
+            let full = salvage(&log).err().unwrap_or_else(|| panic!("{damage}: there was room"));
+            assert!(matches!(&full, LogError::Io { reason } if reason.contains("No space")), "{damage}: {full}");
+        }
+        std::fs::remove_file(disk.0.0.join("ballast")).unwrap();
+        assert_eq!(write_three_epochs(&log, damage), first, "{damage}: another log");
+    }
+}
+
+/// Opens the log, checks what is there, appends three epochs; returns the log's id.
+fn write_three_epochs(log: &std::path::Path, what: &str) -> String {
+    let mut opened = tribunal_log::open(log, &fixture::options()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let keyer = RowKeyer::new(opened.recovered.row_secret);
+    let mut expected = 1;
+    for entry in opened.reader.entries_from(Epoch(1)) {
+        assert_eq!(*entry.unwrap().0.batches[0], batch(opened.recovered.group, &keyer, expected), "{what}");
+        expected += 1;
+    }
+    assert_eq!(opened.recovered.next, Epoch(expected), "{what}");
+    for epoch in expected..expected + 3 {
+        opened.writer.append(&batch(opened.recovered.group, &keyer, epoch)).unwrap();
+        opened.writer.sync().unwrap();
+    }
+    opened.recovered.id.to_string()
 }

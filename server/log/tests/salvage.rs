@@ -291,10 +291,22 @@ fn a_whole_log_loses_nothing_and_the_old_files_stay() {
     let (report, last) = original.check(&damaged, "whole");
     assert_eq!((last, report.lost, report.end_is_unreadable), (EPOCHS, Some(0), false));
     assert_eq!((report.entries, report.outcomes, report.stranded), (Some((1, EPOCHS)), EPOCHS, 0));
+    assert_eq!(report.only_in_image, None);
     for file in original.files() {
         let kept = fs::read(report.set_aside.join(&file)).unwrap();
         assert_eq!(kept, fs::read(original.dir.0.join(&file)).unwrap(), "{}", file.display());
     }
+}
+
+#[test]
+fn entries_before_a_loss_that_an_image_covers_are_reported() {
+    let original = Original::write("covered", true);
+    let segment = Path::new("segments/log-0000000000000000");
+    // The first bytes of the log: an entry that the image covers.
+    let damaged = original.damaged(segment, |bytes| bytes[3] ^= 1);
+    let (report, last) = original.check(&damaged, "the first entry");
+    assert_eq!((last, report.lost), (EPOCHS, Some(0)));
+    assert_eq!((report.entries, report.only_in_image), (Some((2, EPOCHS)), Some((1, 1))));
 }
 
 #[test]
@@ -305,7 +317,7 @@ fn a_log_of_which_only_an_image_is_left_starts_from_it() {
     assert!(damaged.0.open().is_err());
     let report = salvage(&damaged.0.0).unwrap();
     assert_eq!((report.entries, report.image, report.lost), (None, Some(Epoch(IMAGE)), None));
-    assert!(report.end_is_unreadable);
+    assert!(report.end_is_unreadable && report.only_in_image.is_none(), "nothing tells how many there were");
     let opened = damaged.0.open().unwrap();
     assert_eq!(opened.recovered.image.as_ref().unwrap().epoch, Epoch(IMAGE));
     assert_eq!(opened.reader.entries_from(Epoch(1)).count(), 0);

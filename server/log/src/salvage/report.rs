@@ -12,6 +12,7 @@ use crate::error::LogError;
 use crate::files;
 use crate::frame::Kind;
 use crate::outcomes;
+use crate::truncation;
 
 /// What was kept and what was lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct SalvageReport {
     pub stranded_txns: u64,
     /// File that lists the transactions of stranded entries, if there are any.
     pub lost_transactions: Option<PathBuf>,
+    /// First and last of the entries that are kept in the state image only: what they did is there, their records are not.
+    pub only_in_image: Option<(u64, u64)>,
     /// Entries of the control log kept.
     pub control: u64,
     /// Entries of the control log whose content is lost.
@@ -62,6 +65,9 @@ impl SalvageReport {
             None => self.last_entry_in_image(known)?,
         };
         self.lost = durable.zip(reached).map(|(durable, reached)| durable.saturating_sub(reached));
+        let first = truncation::load(known.dir).map_or(1, |noted| noted.first_entry.max(1));
+        let kept_from = known.kept.map_or(reached, |chain| chain.first.checked_sub(1));
+        self.only_in_image = kept_from.filter(|last| known.image.is_some() && first <= *last).map(|last| (first, last));
         self.end_is_unreadable = known.chunks.has_stray_bytes_after(last);
         Ok(())
     }

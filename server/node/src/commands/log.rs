@@ -147,6 +147,12 @@ fn as_report(report: &SalvageReport) -> String {
         Some(lost) => line(format!("lost: at least {lost} entries that were durable, with acknowledged commits")),
         None => line("lost: unknown, because nothing readable tells how far the log reached".into()),
     }
+    if let Some((first, last)) = report.only_in_image {
+        line(format!(
+            "entries {first} to {last} are in the state image only, not as records: a storage or consumer that had not \
+             followed them must be loaded again"
+        ));
+    }
     if let Some(path) = &report.lost_transactions {
         let (entries, txns) = (report.stranded, report.stranded_txns);
         line(format!(

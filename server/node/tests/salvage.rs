@@ -1,0 +1,101 @@
+//! A damaged log, and copies of a data directory: what the node prints works as printed, and a node starts afterwards.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+use support::Node;
+
+/// Commits rows `from..to` and returns when they are acknowledged.
+fn commit(node: &Node, from: u32, to: u32) {
+    for n in from..to {
+        let body = json!({"writes": [{"op": "put", "store": "kv", "key": format!("k{n}"), "value": n}]});
+        let answer = node.try_post(&format!("/v1/txns/{}/commit", support::new_id()), &body).expect("an answer");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+}
+
+/// Returns where the chunks of entries (`T`) or outcomes (`O`) begin in the first segment.
+fn chunks(data: &Path, kind: u8) -> (PathBuf, Vec<usize>) {
+    let segment = data.join("log/segments/log-0000000000000000");
+    let bytes = fs::read(&segment).unwrap();
+    let found = bytes.windows(2).enumerate().filter(|(_, pair)| *pair == [0xE5, kind]).map(|(at, _)| at).collect();
+    (segment, found)
+}
+
+fn flip(file: &Path, at: usize) {
+    let mut bytes = fs::read(file).unwrap();
+    bytes[at] ^= 1;
+    fs::write(file, bytes).unwrap();
+}
+
+/// Returns the command that a refused start names, and runs it through a shell.
+fn run_as_printed(stderr: &str) -> String {
+    assert!(stderr.contains("is damaged"), "{stderr}");
+    let command = stderr.split('`').find(|part| part.contains("salvage")).unwrap_or_else(|| panic!("{stderr}"));
+    let out = Command::new("sh").args(["-c", command]).output().unwrap();
+    let printed = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "`{command}`: {printed}{}", String::from_utf8_lossy(&out.stderr));
+    printed
+}
+
+#[test]
+fn the_printed_command_salvages_and_the_node_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    // A name that a shell would split.
+    let data = dir.path().join("it's my data");
+    let node = Node::start(&data);
+    commit(&node, 0, 40);
+    // Killed, not stopped: a node that stops writes an image, below which nothing is resolved again.
+    node.kill();
+
+    // A bit of an outcome in the middle: nothing is lost, and its epoch is resolved again.
+    let (segment, outcomes) = chunks(&data, b'O');
+    flip(&segment, outcomes[outcomes.len() / 2] + 3);
+    let refused = Node::try_start(&data, &[]).err().expect("damage is refused");
+    let printed = run_as_printed(&refused);
+    assert!(printed.contains("lost: no entry\n") && printed.contains(" 1 to be resolved again"), "{printed}");
+    let node = Node::start(&data);
+    assert_eq!(node.log_of("kv").len(), 40);
+    commit(&node, 40, 50);
+    assert_eq!(node.log_of("kv").len(), 50);
+    node.stop();
+    let node = Node::start(&data);
+    assert_eq!(node.log_of("kv").len(), 50);
+    commit(&node, 50, 60);
+    node.kill();
+
+    // A bit of an entry: what follows it is lost, and the report tells.
+    let (segment, entries) = chunks(&data, b'T');
+    flip(&segment, entries[entries.len() - 5] + 3);
+    let refused = Node::try_start(&data, &[]).err().expect("damage is refused");
+    let printed = run_as_printed(&refused);
+    assert!(printed.contains("lost: at least "), "{printed}");
+    assert!(printed.contains("lost-transactions lists their 4 transactions"), "{printed}");
+    assert!(data.join("log.damaged-2").is_dir());
+    assert_eq!(Node::start(&data).log_of("kv").len(), 55);
+}
+
+#[test]
+fn a_cold_copy_is_a_backup() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, copy) = (dir.path().join("data"), dir.path().join("copy"));
+    let node = Node::start(&data);
+    commit(&node, 0, 30);
+    node.stop();
+    assert!(Command::new("cp").arg("-a").arg(&data).arg(&copy).status().unwrap().success());
+    let node = Node::start(&data);
+    commit(&node, 30, 40);
+    let restored = Node::start(&copy);
+    assert_eq!((node.log_of("kv").len(), restored.log_of("kv").len()), (40, 30));
+    commit(&restored, 30, 35);
+    assert_eq!(restored.log_of("kv").len(), 35);
+    for n in [0, 29] {
+        assert_eq!(restored.get(&format!("/v1/stores/kv/rows/k{n}")).body["value"], n);
+    }
+    node.stop();
+    restored.stop();
+}
