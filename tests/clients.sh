@@ -18,9 +18,13 @@ if [ "$#" -gt 1 ]; then
 fi
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tribunal/target}"
 # The Rust tests start servers themselves, so that `cargo test` alone runs them.
-if [ "$1" = rust ]; then
-  cargo build --release --locked --bin tribunal
-  TRIBUNAL_BIN="$CARGO_TARGET_DIR/release/tribunal" exec cargo test --release --locked -p tribunal-client
+if [ "$1" = rust ] && [ -z "${URL:-}" ]; then
+  if [ -z "${TRIBUNAL:-}" ]; then
+    cargo build --release --locked --bin tribunal
+    export TRIBUNAL="$CARGO_TARGET_DIR/release/tribunal"
+    profile=(--release)
+  fi
+  TRIBUNAL_BIN="$TRIBUNAL" cargo test "${profile[@]}" --locked -p tribunal-client
 fi
 if [ -z "${URL:-}" ]; then
   exec bash tests/with-server.sh bash tests/clients.sh "$1"
@@ -153,6 +157,29 @@ PYTHON
     chmod -R u+w "$GOMODCACHE"
     moves "$work/example"
   )
+}
+
+test_rust() {
+  local elsewhere="$work/elsewhere" crates=(tribunal-types tribunal-api tribunal-client) crate
+  cargo package --quiet --locked --no-verify --allow-dirty --target-dir "$work/package" "${crates[@]/#/--package=}"
+  for crate in "${crates[@]}"; do
+    tar -xzf "$work/package/package/$crate-"*.crate -C "$work"
+  done
+  ls "$work"/tribunal-client-*/ >"$work/listing"
+  contains "$work/listing" README.md LICENSE Cargo.toml
+  mkdir -p "$elsewhere/src"
+  cp Cargo.lock "$elsewhere"
+  example sdk/rust/README.md rust >"$elsewhere/src/main.rs"
+  {
+    printf '[package]\nname = "elsewhere"\nversion = "0.1.0"\nedition = "2024"\n[dependencies]\n'
+    printf 'tribunal-client = "0.1"\nserde_json = "1"\ntokio = { version = "1", features = ["macros", "rt"] }\n'
+    # Stands for the registry, where these crates are not.
+    printf '[patch.crates-io]\n'
+    for crate in "${crates[@]}"; do
+      printf '%s = { path = "%s" }\n' "$crate" "$(echo "$work/$crate-"*/)"
+    done
+  } >"$elsewhere/Cargo.toml"
+  (cd "$elsewhere" && cargo build --quiet && moves "$CARGO_TARGET_DIR/debug/elsewhere")
 }
 
 "test_$1"

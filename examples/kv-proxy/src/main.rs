@@ -64,7 +64,10 @@ async fn main() -> ExitCode {
 }
 
 async fn serve_until_stopped(serve: Serve) -> Result<(), Box<dyn std::error::Error>> {
-    let client = tribunal_client::Client::with_options(&serve.tribunal, tribunal_client::ClientOptions::from_env())?;
+    let options = tribunal_client::ClientOptions::from_env();
+    // Many users share this client. A Begin of one need not wait until the commits of the others are applied.
+    let options = tribunal_client::ClientOptions { read_own_writes: false, ..options };
+    let client = tribunal_client::Client::with_options(&serve.tribunal, options)?;
     let storage = storage::Storage::new(&serve.redis, &serve.prefix)?;
     let proxy = proxy::Proxy::new(client, storage, &serve.store);
     let listener = tokio::net::TcpListener::bind(serve.listen).await?;

@@ -1,4 +1,4 @@
-//! Moves money between two accounts of an embedded store, and reads the log. Its code stands in README.md, too.
+//! Moves money between two accounts of an embedded store, and reads the log. README.md has the same code.
 
 use serde_json::json;
 use tribunal_client::{BeginOptions, Client, ClientOptions, Error, Lsn, Outcome};
@@ -6,22 +6,20 @@ use tribunal_client::{BeginOptions, Client, ClientOptions, Error, Lsn, Outcome};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let url = std::env::var("TRIBUNAL_URL").unwrap_or("http://127.0.0.1:7420".into());
-    // With the key in `TRIBUNAL_API_KEY`, where the service asks for one.
+    // With the key in `TRIBUNAL_API_KEY`, if the service requires one.
     let client = Client::with_options(&url, ClientOptions::from_env())?;
 
-    // One attempt, the verdict in your hands.
+    // A single attempt: you handle the verdict.
     let mut opening = client.begin(BeginOptions::stores(["kv"])).await?;
     opening.put("kv", "acct/1", &json!({"balance": 100}))?;
     opening.put("kv", "acct/2", &json!({"balance": 0}))?;
-    let session = match opening.commit().await? {
-        Outcome::Committed(committed) => committed.session.unwrap_or_default(),
-        Outcome::Aborted(aborted) => return Err(Error::Aborted(aborted)),
-    };
+    if let Outcome::Aborted(aborted) = opening.commit().await? {
+        return Err(Error::Aborted(aborted));
+    }
 
-    // As many attempts as it takes, within bounds: the work runs again on fresh reads.
-    let begin = BeginOptions { wait_ms: Some(1_000), ..BeginOptions::stores(["kv"]).session(session) };
-    let (said, committed) = client
-        .run(begin, async |txn| {
+    // With retries: after a conflict the work runs again, on fresh reads.
+    let (result, committed) = client
+        .run(BeginOptions::stores(["kv"]), async |txn| {
             let mut balances = [0, 0];
             for (key, balance) in ["acct/1", "acct/2"].into_iter().zip(&mut balances) {
                 *balance = txn.get("kv", key).await?.and_then(|row| row.value["balance"].as_i64()).unwrap_or(0);
@@ -35,15 +33,15 @@ async fn main() -> Result<(), Error> {
             Ok::<_, Error>("moved")
         })
         .await?;
-    println!("{said} in epoch {}", committed.epoch);
+    println!("{result} in epoch {}", committed.epoch);
 
-    // The committed log, from a checkpoint that you keep; without `wait_ms(0)` it waits for what comes.
+    // The committed log, from an offset that you keep. Without `wait_ms(0)` the reader waits for further records.
     let mut log = client.log("kv", Lsn(0)).wait_ms(0);
     while let Some(record) = log.next().await? {
         for write in record.writes {
             println!("{} {:?} {} {:?}", record.lsn, write.op, write.key.escape_ascii(), write.value);
         }
     }
-    println!("go on from {}", log.checkpoint());
+    println!("resume at offset {}", log.offset());
     Ok(())
 }

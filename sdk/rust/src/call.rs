@@ -1,9 +1,10 @@
-//! Requests that no method of [`Client`] makes, over its connections and with its key.
+//! Requests that [`Client`] has no method for, over its connections and with its key.
 
 use std::time::Duration;
 
 use hyper::Method;
 
+use crate::connection::Sent;
 use crate::{Client, Error, wire};
 
 /// A request of the API.
@@ -11,25 +12,26 @@ use crate::{Client, Error, wire};
 pub struct Call<'a> {
     /// `GET`, `PUT`, `POST` or `DELETE`.
     pub method: &'a str,
-    /// Path from its `/` on, as it goes over the wire.
+    /// Path from its `/` on, percent-encoded.
     pub path: &'a str,
-    /// Names and values behind the path.
+    /// Names and values of the query.
     pub query: &'a [(&'a str, &'a str)],
-    /// What the body is, and the body.
+    /// Content type and body.
     pub body: Option<(&'static str, Vec<u8>)>,
-    /// Bound for the answer.
+    /// Timeout of the request.
     pub timeout: Duration,
 }
 
 impl Client {
-    /// Makes a request; returns the answer's status and body, whatever they are.
+    /// Makes a request and returns the status and body of the response, whatever they are.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if there is no answer, [`Error::Misuse`] if there can be none.
+    /// [`Error::Unavailable`] if there is no response, [`Error::Misuse`] if there can be none.
     pub async fn call(&self, call: Call<'_>) -> Result<(u16, Vec<u8>), Error> {
         let method = Method::from_bytes(call.method.as_bytes())
-            .map_err(|_| Error::misuse(format!("`{}` is no method", call.method)))?;
-        // It goes behind the service's address, of which it could make another host's otherwise: that would get the key.
+            .map_err(|_| Error::misuse(format!("`{}` is not a method", call.method)))?;
+        // The path is appended to the service's address. Without the slash it could name another host, which would get
+        // the key.
         if !call.path.starts_with('/') {
             return Err(Error::misuse(format!("the path `{}` must begin with `/`", call.path)));
         }
@@ -38,7 +40,8 @@ impl Client {
             path.push(if n == 0 { '?' } else { '&' });
             path.push_str(&format!("{name}={}", wire::percent_encoded(value.as_bytes())));
         }
-        let answer = self.connection().ask(method, &path, call.body, call.timeout).await;
+        let sent = Sent { method, path: &path, body: call.body, traceparent: None, timeout: call.timeout };
+        let answer = self.connection().ask(sent).await;
         answer.map(|answer| (answer.status.as_u16(), answer.body.to_vec())).map_err(Error::of_no_answer)
     }
 }

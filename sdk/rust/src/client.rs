@@ -1,4 +1,4 @@
-//! The client: one method per question, and [`Client::run`] for work that may be repeated.
+//! The client: one method per request. Never repeats a write.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,24 +15,31 @@ use tribunal_api::{
 };
 use tribunal_types::{Epoch, Lsn, Version};
 
-use crate::connection::{Answer, Connection, NoAnswer};
-use crate::{Committed, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, Transaction, wire};
+use crate::connection::{Answer, Connection, NoAnswer, Sent};
+use crate::session::Session;
+use crate::{AttemptHook, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, Transaction, wire};
 
-/// How a client behaves.
+/// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// API key, if the server asks for one.
+    /// API key or token, sent as a bearer token.
     pub api_key: Option<String>,
-    /// PEM file with the certificate authorities that are trusted over `https`; without it, those of the machine are.
+    /// PEM file with the certificate authorities to trust over `https`, instead of those of this machine.
     pub ca_file: Option<PathBuf>,
-    /// Bound for one answer, beyond what a request itself asks to wait.
+    /// Name of this client, for rules that are fair between clients.
+    pub client_name: Option<String>,
+    /// Timeout of one request, in addition to the time that the request itself may wait.
     pub timeout: Duration,
-    /// How long a lost reply is asked for before it becomes [`Error::OutcomeUnknown`].
+    /// How long to ask for the outcome of a lost commit before [`Error::OutcomeUnknown`].
     pub resolve_timeout: Duration,
-    /// Idle connections kept.
+    /// Maximum number of idle connections.
     pub connections_idle_max: usize,
-    /// Bounds of [`Client::run`].
+    /// Bounds of the retries of [`Client::run`], of reads and of log readers.
     pub retry: RetryPolicy,
+    /// Whether a transaction sees what this client committed before to the stores that it names.
+    pub read_own_writes: bool,
+    /// Called at the end of each attempt of [`Client::run`].
+    pub on_attempt: Option<AttemptHook>,
 }
 
 impl Default for ClientOptions {
@@ -40,17 +47,20 @@ impl Default for ClientOptions {
         ClientOptions {
             api_key: None,
             ca_file: None,
+            client_name: None,
             timeout: Duration::from_secs(30),
             resolve_timeout: Duration::from_secs(30),
             connections_idle_max: 256,
             retry: RetryPolicy::default(),
+            read_own_writes: true,
+            on_attempt: None,
         }
     }
 }
 
 impl ClientOptions {
-    /// Returns the defaults, with the API key that the variable `TRIBUNAL_API_KEY` holds and the CA file that
-    /// `TRIBUNAL_CA_FILE` names, if they are set.
+    /// Returns the defaults, with the API key of the variable `TRIBUNAL_API_KEY` and the CA file of `TRIBUNAL_CA_FILE`, if
+    /// they are set.
     #[must_use]
     pub fn from_env() -> Self {
         let api_key = std::env::var("TRIBUNAL_API_KEY").ok().filter(|key| !key.is_empty());
@@ -59,17 +69,19 @@ impl ClientOptions {
     }
 }
 
-/// How a transaction begins.
+/// Options of a transaction.
 #[derive(Clone, Debug, Default)]
 pub struct BeginOptions {
-    /// Stores that it will use; empty names all of the namespace.
+    /// Stores that it will use; all of the namespace if empty.
     pub stores: Vec<String>,
     /// Isolation level.
     pub isolation: IsolationLevel,
-    /// Token of an earlier commit whose writes must be visible.
+    /// Token of a commit that the snapshots must include, instead of this client's own latest one.
     pub session: Option<String>,
-    /// How long to wait for that, milliseconds.
+    /// How long to wait until the snapshots include it, milliseconds; 5 s by default.
     pub wait_ms: Option<u32>,
+    /// W3C trace context of the caller: sent with the commit, and kept in the log.
+    pub traceparent: Option<String>,
 }
 
 impl BeginOptions {
@@ -85,7 +97,7 @@ impl BeginOptions {
         self
     }
 
-    /// Sets what must be visible.
+    /// Sets the token of a commit that the snapshots must include.
     #[must_use]
     pub fn session(mut self, session: impl Into<String>) -> Self {
         self.session = Some(session.into());
@@ -107,24 +119,24 @@ pub struct Row {
 /// Rows in key order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowPage {
-    /// Snapshot that they reflect.
+    /// Snapshot that the rows reflect.
     pub applied: Epoch,
     /// The rows.
     pub rows: Vec<Row>,
-    /// There are further rows in the range.
+    /// Whether the range has more rows.
     pub more: bool,
 }
 
-/// What became of a transaction.
+/// State of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnStatus {
     /// It has its verdict; a fenced one is aborted with reason `fenced`.
     Decided(Outcome),
-    /// It waits for its verdict.
+    /// It is being decided.
     InFlight,
-    /// It never arrived, but still may.
+    /// It has not arrived, but still may.
     Unknown,
-    /// Nothing is known of it any more, and nothing can become of it.
+    /// It is no longer known, and can no longer commit.
     UnknownExpired,
 }
 
@@ -137,25 +149,25 @@ pub struct Client {
 struct Inner {
     connection: Connection,
     options: ClientOptions,
+    session: Session,
 }
 
 impl Client {
-    /// Builds a client for `http://host:port` or `https://host:port` with default options. Connects when it is used.
+    /// Creates a client for `http://host:port` or `https://host:port` with default options. Connects on first use.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if this is no such URL.
+    /// [`Error::Misuse`] if the URL has another form.
     pub fn new(url: &str) -> Result<Self, Error> {
         Client::with_options(url, ClientOptions::default())
     }
 
-    /// Builds a client.
+    /// Creates a client.
     ///
     /// # Errors
     /// [`Error::Misuse`] if the URL, the API key or the CA file cannot be used.
     pub fn with_options(url: &str, options: ClientOptions) -> Result<Self, Error> {
-        let (api_key, ca_file) = (options.api_key.as_deref(), options.ca_file.as_deref());
-        let connection = Connection::new(url, api_key, ca_file, options.connections_idle_max)?;
-        Ok(Client { inner: Arc::new(Inner { connection, options }) })
+        let connection = Connection::new(url, &options)?;
+        Ok(Client { inner: Arc::new(Inner { connection, options, session: Session::default() }) })
     }
 
     /// Returns the service's URL.
@@ -164,120 +176,72 @@ impl Client {
         self.inner.connection.url()
     }
 
-    /// Begins a transaction at the service, which gives the snapshots.
+    /// Begins a transaction at the service, which chooses the snapshots. They include what this client has committed to
+    /// these stores.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn begin(&self, options: BeginOptions) -> Result<Transaction, Error> {
+        let own = || self.inner.options.read_own_writes.then(|| self.inner.session.token(&options.stores)).flatten();
+        let session = options.session.or_else(own);
         let request = BeginRequest {
             stores: (!options.stores.is_empty()).then_some(options.stores),
             isolation: Some(options.isolation),
-            session: options.session,
+            session,
             wait_ms: options.wait_ms,
             ttl_ms: None,
         };
         let wait_ms = options.wait_ms.unwrap_or(0);
         let answer = self.ask(Method::POST, "/v1/txns", Some(&request), wait_ms).await?;
         let begun: BeginResponse = read(&answer)?;
-        Ok(Transaction::new(self.clone(), String::new(), options.isolation).begun(begun))
+        let mut txn = Transaction::new(self.clone(), String::new(), options.isolation).begun(begun);
+        txn.set_traceparent(options.traceparent);
+        Ok(txn)
     }
 
-    /// Begins a transaction without asking: under an id of its own and without snapshots. Such a transaction may use
-    /// `tracked` stores only, no ranges, and read nothing at level `snapshot`.
+    /// Begins a transaction without a request: with an id created here and without snapshots. Such a transaction is
+    /// limited to `tracked` stores, to reads of single rows, and to levels other than `snapshot` if it reads.
     #[must_use]
     pub fn begin_local(&self, isolation: IsolationLevel) -> Transaction {
         Transaction::new(self.clone(), uuid::Uuid::now_v7().to_string(), isolation)
     }
 
-    /// Runs `work` in a transaction and commits it; on a retryable abort again, on fresh reads, with growing waits.
-    /// `work` may run several times, and must have no other effect than on its transaction. An existing or missing row
-    /// is final for work that read nothing: it would write the same again.
-    ///
-    /// # Errors
-    /// What `work` returns; [`Error::Aborted`] for a final abort or the last attempt's; see [`Error`].
-    pub async fn run<T, E: From<Error>>(
-        &self,
-        options: BeginOptions,
-        mut work: impl AsyncFnMut(&mut Transaction) -> Result<T, E>,
-    ) -> Result<(T, Committed), E> {
-        let retry = self.inner.options.retry;
-        let mut failed = 0;
-        loop {
-            let mut txn = match self.begin(options.clone()).await {
-                Ok(txn) => txn,
-                Err(Error::Unavailable { text, retry_after }) => {
-                    failed += 1;
-                    match retry.wait(failed, retry_after) {
-                        Some(wait) => tokio::time::sleep(wait).await,
-                        None => return Err(Error::Unavailable { text, retry_after }.into()),
-                    }
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            let value = work(&mut txn).await?;
-            let aborted = match self.commit_retrying(&txn.prepare(), &mut failed).await? {
-                Outcome::Committed(committed) => return Ok((value, committed)),
-                Outcome::Aborted(aborted) => aborted,
-            };
-            failed += 1;
-            // A fence of ours means that the request was lost on its way: the work itself was not refused.
-            let again = match aborted.reason.as_str() {
-                "fenced" => true,
-                "row_exists" | "row_missing" => aborted.retryable && !txn.is_blind(),
-                _ => aborted.retryable,
-            };
-            match retry.wait(failed, Some(aborted.retry_after)).filter(|_| again) {
-                Some(wait) => tokio::time::sleep(wait).await,
-                None => return Err(Error::Aborted(aborted).into()),
-            }
-        }
-    }
-
-    /// Commits; while nothing was decided, sends the same again: the id makes that safe.
-    async fn commit_retrying(&self, prepared: &PreparedCommit, failed: &mut u32) -> Result<Outcome, Error> {
-        loop {
-            match self.commit(prepared).await {
-                Err(Error::Unavailable { text, retry_after }) => {
-                    *failed += 1;
-                    match self.inner.options.retry.wait(*failed, retry_after) {
-                        Some(wait) => tokio::time::sleep(wait).await,
-                        None => return Err(Error::Unavailable { text, retry_after }),
-                    }
-                }
-                other => return other,
-            }
-        }
-    }
-
-    /// Asks for the verdict of a prepared commit. May be repeated: the same id gets the same answer.
+    /// Asks for the verdict of a prepared commit. May be repeated: the same id gets the same verdict.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn commit(&self, prepared: &PreparedCommit) -> Result<Outcome, Error> {
         let path = format!("/v1/txns/{}/commit", prepared.txn_id);
-        match self.exchange(Method::POST, &path, Some(&prepared.request), 0).await? {
-            Ok(answer) if is_settled(&answer) => decision(read(&answer)?, answer.replayed),
+        let traceparent = prepared.traceparent.as_deref();
+        match self.exchange(Method::POST, &path, Some(&prepared.request), 0, traceparent).await? {
+            Ok(answer) if is_settled(&answer) => {
+                self.recorded(decision(read(&answer)?, answer.replayed, answer.traceparent))
+            }
             Ok(answer) => self.resolve(&prepared.txn_id, &answer.status.to_string()).await,
             Err(lost) if lost.never_sent => Err(Error::of_no_answer(lost)),
             Err(lost) => self.resolve(&prepared.txn_id, &lost.text).await,
         }
     }
 
-    /// Asks for many verdicts in one request; answers in the same order.
+    /// Asks for many verdicts in one request. The results have the order of the commits. A trace context is sent if all
+    /// commits have the same one.
     ///
     /// # Errors
     /// The whole request was refused; see [`Error`].
     pub async fn batch(&self, commits: &[PreparedCommit]) -> Result<Vec<Result<Outcome, Error>>, Error> {
         let request = BatchCommitRequest { txns: commits.iter().map(batch_txn).collect() };
-        let lost = match self.exchange(Method::POST, "/v1/txns/batch-commit", Some(&request), 0).await? {
+        let traceparent = commits.first().and_then(|first| first.traceparent.as_ref());
+        let traceparent =
+            traceparent.filter(|one| commits.iter().all(|commit| commit.traceparent.as_ref() == Some(*one)));
+        let path = "/v1/txns/batch-commit";
+        let lost = match self.exchange(Method::POST, path, Some(&request), 0, traceparent.map(String::as_str)).await? {
             Ok(answer) if is_settled(&answer) => {
-                let answer: BatchCommitResponse = read(&answer)?;
-                if answer.results.len() != commits.len() {
-                    let (given, asked) = (answer.results.len(), commits.len());
-                    return Err(Error::misbehaved(format!("{given} results for {asked} commits")));
+                let BatchCommitResponse { results } = read(&answer)?;
+                if results.len() != commits.len() {
+                    return Err(Error::misbehaved(format!("{} results for {} commits", results.len(), commits.len())));
                 }
-                return Ok(answer.results.into_iter().map(|result| decision(result, false)).collect());
+                let decided = |result| self.recorded(decision(result, false, answer.traceparent.clone()));
+                return Ok(results.into_iter().map(decided).collect());
             }
             Ok(answer) => answer.status.to_string(),
             Err(lost) if lost.never_sent => return Err(Error::of_no_answer(lost)),
@@ -290,8 +254,8 @@ impl Client {
         Ok(outcomes)
     }
 
-    /// Asks what became of a transaction, waiting at most `wait_ms` for a verdict. With `fence`, one that never
-    /// arrived never will.
+    /// Returns the state of a transaction, after waiting at most `wait_ms` for its verdict. With `fence`, a transaction
+    /// that has not arrived can no longer commit.
     ///
     /// # Errors
     /// See [`Error`].
@@ -302,21 +266,21 @@ impl Client {
             TxnState::InFlight => TxnStatus::InFlight,
             TxnState::Unknown => TxnStatus::Unknown,
             TxnState::UnknownExpired => TxnStatus::UnknownExpired,
-            _ => TxnStatus::Decided(decision(outcome, true)?),
+            _ => TxnStatus::Decided(decision(outcome, true, None)?),
         })
     }
 
-    /// Settles a transaction whose reply was lost: it committed, or a fence makes sure that it never does.
+    /// Settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does.
     async fn resolve(&self, txn_id: &str, lost: &str) -> Result<Outcome, Error> {
         let begun = Instant::now();
         let mut failed = 0;
         let mut last = lost.to_owned();
         while begun.elapsed() < self.inner.options.resolve_timeout {
             match self.status(txn_id, true, 1_000).await {
-                Ok(TxnStatus::Decided(outcome)) => return Ok(outcome),
+                Ok(TxnStatus::Decided(outcome)) => return self.recorded(Ok(outcome)),
                 Ok(TxnStatus::UnknownExpired) => break,
                 Ok(TxnStatus::InFlight | TxnStatus::Unknown) => {}
-                // Asking again does not help, and says nothing of the commit, which may have arrived.
+                // Another request would fail the same way, and the commit may have arrived.
                 Err(error @ (Error::ClientMistake(_) | Error::Misuse(_))) => {
                     last = error.to_string();
                     break;
@@ -330,17 +294,17 @@ impl Client {
         Err(Error::OutcomeUnknown { txn_id: txn_id.to_owned(), text: last })
     }
 
-    /// Records that a transaction will never commit, and returns what stands.
+    /// Aborts a transaction unless it has its verdict already, and returns the verdict.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn abort(&self, txn_id: &str) -> Result<Outcome, Error> {
         let path = format!("/v1/txns/{}/abort", wire::percent_encoded(txn_id.as_bytes()));
         let answer = self.ask(Method::POST, &path, None::<&()>, 0).await?;
-        decision(read(&answer)?, answer.replayed)
+        decision(read(&answer)?, answer.replayed, answer.traceparent)
     }
 
-    /// Asks whether a commit would pass now, alone. Changes nothing.
+    /// Tells whether a commit would pass now if it were alone. Changes nothing.
     ///
     /// # Errors
     /// See [`Error`].
@@ -349,36 +313,36 @@ impl Client {
         read(&self.ask(Method::POST, &path, Some(&prepared.request), 0).await?)
     }
 
-    /// Reads a row of an embedded store, outside any transaction.
+    /// Reads a row of an embedded store as it is now, outside any transaction.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn row(&self, store: &str, key: impl AsRef<[u8]>) -> Result<Option<Row>, Error> {
         let key = key.as_ref();
         if matches!(key, b"" | b"." | b"..") {
-            // No path has such a last segment: on its way dots may be resolved.
+            // A path cannot end with such a segment: dots may be resolved on the way.
             let page = self.rows(store, key, [key, &[0]].concat(), 1).await?;
             return Ok(page.rows.into_iter().next());
         }
         let key = wire::percent_encoded(key);
         let path = format!("/v1/stores/{}/rows/{key}", wire::percent_encoded(store.as_bytes()));
-        let answer = match self.exchange(Method::GET, &path, None::<&()>, 0).await? {
-            Ok(answer) => answer,
-            Err(lost) => return Err(Error::of_no_answer(lost)),
-        };
-        if answer.status == StatusCode::NOT_FOUND {
-            // Absence of the row is an answer; absence of the store is a mistake, and comes with a code of its own.
-            return match serde_json::from_slice::<Problem>(&answer.body) {
-                Ok(problem) if problem.code != "row_missing" => Err(Error::of_problem(problem)),
-                _ => Ok(None),
-            };
-        }
-        let row: tribunal_api::Row = read(&answer)?;
-        if row.version.is_none() { Ok(None) } else { row_of(row).map(Some) }
+        self.retrying(async || {
+            let answer = self.ask(Method::GET, &path, None::<&()>, 0).await?;
+            if answer.status == StatusCode::NOT_FOUND {
+                // A missing row is a result; a missing store is a mistake and has a code of its own.
+                return match serde_json::from_slice::<Problem>(&answer.body) {
+                    Ok(problem) if problem.code != "row_missing" => Err(Error::of_problem(problem)),
+                    _ => Ok(None),
+                };
+            }
+            let row: tribunal_api::Row = read(&answer)?;
+            if row.version.is_none() { Ok(None) } else { row_of(row).map(Some) }
+        })
+        .await
     }
 
-    /// Reads at most `limit` rows of `start..end` of an embedded store, outside any transaction; an empty `end` goes
-    /// to the end.
+    /// Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. An empty
+    /// `end` is the end of the store.
     ///
     /// # Errors
     /// See [`Error`].
@@ -395,7 +359,8 @@ impl Client {
             wire::percent_encoded(start.as_ref()),
             wire::percent_encoded(end.as_ref()),
         );
-        let page: tribunal_api::RowPage = read(&self.ask(Method::GET, &path, None::<&()>, 0).await?)?;
+        let page: tribunal_api::RowPage =
+            self.retrying(async || read(&self.ask(Method::GET, &path, None::<&()>, 0).await?)).await?;
         Ok(RowPage {
             applied: wire::epoch(&page.applied)?,
             rows: page.rows.into_iter().map(row_of).collect::<Result<_, _>>()?,
@@ -403,7 +368,7 @@ impl Client {
         })
     }
 
-    /// Returns a reader of a store's log behind the checkpoint `after`.
+    /// Returns a reader of a store's log that starts after the offset `after`.
     #[must_use]
     pub fn log(&self, store: &str, after: Lsn) -> LogReader {
         LogReader::new(self.clone(), store, after)
@@ -413,10 +378,39 @@ impl Client {
         &self.inner.options.retry
     }
 
+    pub(crate) fn attempt_hook(&self) -> Option<&AttemptHook> {
+        self.inner.options.on_attempt.as_ref()
+    }
+
+    /// Repeats a read while the service is unavailable.
+    async fn retrying<T>(&self, mut read: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, Error> {
+        let mut failed = 0;
+        loop {
+            match read().await {
+                Err(Error::Unavailable { text, retry_after }) => {
+                    failed += 1;
+                    match self.retry().wait(failed, retry_after) {
+                        Some(wait) => tokio::time::sleep(wait).await,
+                        None => return Err(Error::Unavailable { text, retry_after }),
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Records a commit in the session.
+    fn recorded(&self, decided: Result<Outcome, Error>) -> Result<Outcome, Error> {
+        if let Ok(outcome) = &decided {
+            self.inner.session.record(outcome);
+        }
+        decided
+    }
+
     pub(crate) async fn log_page(&self, store: &str, after: Lsn, limit: usize, wait_ms: u32) -> Result<LogPage, Error> {
         let store = wire::percent_encoded(store.as_bytes());
         let path = format!("/v1/log?store={store}&after={after}&limit={limit}&wait_ms={wait_ms}");
-        read(&self.ask(Method::GET, &path, None::<&()>, wait_ms).await?)
+        self.retrying(async || read(&self.ask(Method::GET, &path, None::<&()>, wait_ms).await?)).await
     }
 
     /// Declares a store, or changes one.
@@ -428,7 +422,7 @@ impl Client {
         read(&self.ask(Method::PUT, &path, Some(declaration), 0).await?)
     }
 
-    /// Returns where a store stands.
+    /// Returns the state of a store.
     ///
     /// # Errors
     /// See [`Error`].
@@ -437,7 +431,7 @@ impl Client {
         read(&self.ask(Method::GET, &path, None::<&()>, 0).await?)
     }
 
-    /// Returns all stores of the namespace.
+    /// Returns the state of all stores of the namespace.
     ///
     /// # Errors
     /// See [`Error`].
@@ -446,7 +440,7 @@ impl Client {
         Ok(list.stores)
     }
 
-    /// Tries a store's push again, if it stopped or waits.
+    /// Resumes a store's push, if it stopped or waits.
     ///
     /// # Errors
     /// See [`Error`].
@@ -455,7 +449,7 @@ impl Client {
         read(&self.ask(Method::POST, &path, None::<&()>, 0).await?)
     }
 
-    /// Passes by the record that a store's push stopped at. The storage never gets it.
+    /// Skips the record that a store's push stopped at. The storage never gets it.
     ///
     /// # Errors
     /// See [`Error`].
@@ -474,7 +468,7 @@ impl Client {
         Ok(list.skips)
     }
 
-    /// Pushes to a detached store again, whose storage was loaded with everything up to `loaded` if that is said.
+    /// Attaches a detached store again. `loaded` is the position up to which its storage was loaded, if it was.
     ///
     /// # Errors
     /// See [`Error`].
@@ -484,7 +478,7 @@ impl Client {
         read(&self.ask(Method::POST, &path, Some(&request), 0).await?)
     }
 
-    /// Makes an API key.
+    /// Creates an API key.
     ///
     /// # Errors
     /// See [`Error`].
@@ -501,7 +495,7 @@ impl Client {
         Ok(list.keys)
     }
 
-    /// Takes an API key back.
+    /// Revokes an API key.
     ///
     /// # Errors
     /// See [`Error`].
@@ -522,7 +516,7 @@ impl Client {
         body: Option<&impl Serialize>,
         wait_ms: u32,
     ) -> Result<Answer, Error> {
-        self.exchange(method, path, body, wait_ms).await?.map_err(Error::of_no_answer)
+        self.exchange(method, path, body, wait_ms, None).await?.map_err(Error::of_no_answer)
     }
 
     async fn exchange(
@@ -531,18 +525,19 @@ impl Client {
         path: &str,
         body: Option<&impl Serialize>,
         wait_ms: u32,
+        traceparent: Option<&str>,
     ) -> Result<Result<Answer, NoAnswer>, Error> {
         let body = body
             .map(serde_json::to_vec)
             .transpose()
-            .map_err(|e| Error::misuse(format!("the request is no JSON: {e}")))?;
+            .map_err(|e| Error::misuse(format!("the request cannot be represented in JSON: {e}")))?;
         let timeout = self.inner.options.timeout + Duration::from_millis(wait_ms.into());
         let body = body.map(|bytes| ("application/json", bytes));
-        Ok(self.inner.connection.ask(method, path, body, timeout).await)
+        Ok(self.inner.connection.ask(Sent { method, path, body, traceparent, timeout }).await)
     }
 }
 
-/// Tells whether an answer to a commit says what came of it, or that nothing did.
+/// Tells whether a response to a commit has its outcome, or that there is none.
 fn is_settled(answer: &Answer) -> bool {
     let status = answer.status;
     let in_flight = status == StatusCode::CONFLICT;
@@ -559,16 +554,17 @@ pub(crate) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
         Err(_) if answer.status.is_server_error() => {
             Err(Error::Unavailable { text: answer.status.to_string(), retry_after: None })
         }
-        Err(_) => Err(Error::misbehaved(format!("status {} without a problem", answer.status))),
+        Err(_) => Err(Error::misbehaved(format!("status {} without a problem document", answer.status))),
     }
 }
 
-fn decision(outcome: TxnOutcome, replayed: bool) -> Result<Outcome, Error> {
+fn decision(outcome: TxnOutcome, replayed: bool, traceparent: Option<String>) -> Result<Outcome, Error> {
     if let Some(problem) = outcome.problem {
         return Err(Error::of_problem(problem));
     }
     let status = outcome.status;
-    Outcome::of(outcome, replayed)?.ok_or_else(|| Error::misbehaved(format!("{status:?} where a decision was due")))
+    Outcome::of(outcome, replayed, traceparent)?
+        .ok_or_else(|| Error::misbehaved(format!("{status:?} where a verdict was expected")))
 }
 
 fn row_of(row: tribunal_api::Row) -> Result<Row, Error> {

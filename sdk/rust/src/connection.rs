@@ -1,42 +1,56 @@
-//! HTTP: one keep-alive pool, one bounded request at a time. Knows no JSON and never repeats a request.
+//! HTTP: a pool of connections, and requests with timeouts. Knows no JSON and never repeats a request.
 
-use std::path::Path;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-use crate::{Error, tls};
+use crate::{ClientOptions, Error, tls};
 
-/// Bytes of an answer above which it is refused.
+/// Bytes of a response above which it is refused.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+const CLIENT_NAME: HeaderName = HeaderName::from_static("tribunal-client");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 pub(crate) struct Connection {
     pool: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     base: String,
-    authorization: Option<HeaderValue>,
+    /// Headers of every request.
+    headers: HeaderMap,
 }
 
-/// An answer, whatever its status.
+/// A request to send.
+pub(crate) struct Sent<'a> {
+    pub method: Method,
+    /// Path from its `/` on, with the query.
+    pub path: &'a str,
+    /// Content type and body.
+    pub body: Option<(&'static str, Vec<u8>)>,
+    pub traceparent: Option<&'a str>,
+    pub timeout: Duration,
+}
+
+/// A response of any status.
 pub(crate) struct Answer {
     pub status: StatusCode,
-    /// The verdict in it had been given before.
+    /// The verdict in it is an earlier one.
     pub replayed: bool,
+    pub traceparent: Option<String>,
     pub body: Bytes,
 }
 
-/// No answer came.
+/// There is no response.
 pub(crate) struct NoAnswer {
     pub text: String,
     /// The request certainly did not reach the server.
     pub never_sent: bool,
-    /// Nor will it, before somebody changes something.
+    /// A retry cannot help.
     pub hopeless: bool,
 }
 
@@ -47,58 +61,52 @@ impl NoAnswer {
 }
 
 impl Connection {
-    pub(crate) fn new(
-        url: &str,
-        api_key: Option<&str>,
-        ca_file: Option<&Path>,
-        connections_idle_max: usize,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(url: &str, options: &ClientOptions) -> Result<Self, Error> {
         let base = url.trim_end_matches('/').to_owned();
-        let uri: Uri = base.parse().map_err(|e| Error::misuse(format!("`{url}` is no URL: {e}")))?;
+        let uri: Uri = base.parse().map_err(|e| Error::misuse(format!("`{url}` is not a URL: {e}")))?;
         let tls = match (uri.scheme_str(), uri.authority()) {
-            (Some("https"), Some(_)) => tls::config(ca_file)?,
+            (Some("https"), Some(_)) => tls::config(options.ca_file.as_deref())?,
             (Some("http"), Some(_)) => tls::unused()?,
             _ => {
                 return Err(Error::misuse(format!("`{url}` is not of the form http://host:port or https://host:port")));
             }
         };
-        let authorization = match api_key {
-            None => None,
-            Some(key) => {
-                let mut value = HeaderValue::try_from(format!("Bearer {key}"))
-                    .map_err(|_| Error::misuse("the API key has characters that no header takes"))?;
-                value.set_sensitive(true);
-                Some(value)
-            }
-        };
+        let mut headers = HeaderMap::new();
+        if let Some(key) = &options.api_key {
+            let mut value = header("API key", format!("Bearer {key}"))?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        if let Some(name) = &options.client_name {
+            headers.insert(CLIENT_NAME, header("client name", name.clone())?);
+        }
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(Duration::from_secs(5)));
         connector.enforce_http(false);
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(connector);
-        let pool = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(connections_idle_max).build(connector);
-        Ok(Connection { pool, base, authorization })
+        let idle_max = options.connections_idle_max;
+        let pool = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(idle_max).build(connector);
+        Ok(Connection { pool, base, headers })
     }
 
     pub(crate) fn url(&self) -> &str {
         &self.base
     }
 
-    /// Sends a request and collects the answer, within `timeout`.
-    pub(crate) async fn ask(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<(&'static str, Vec<u8>)>,
-        timeout: Duration,
-    ) -> Result<Answer, NoAnswer> {
+    /// Sends a request and collects the response, within its timeout.
+    pub(crate) async fn ask(&self, sent: Sent<'_>) -> Result<Answer, NoAnswer> {
+        let Sent { method, path, body, traceparent, timeout } = sent;
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
         if let Some((content_type, _)) = &body {
             request = request.header(CONTENT_TYPE, *content_type);
         }
-        if let Some(authorization) = &self.authorization {
-            request = request.header(AUTHORIZATION, authorization);
+        if let Some(traceparent) = traceparent {
+            request = request.header(TRACEPARENT, traceparent);
         }
         let request = request
             .body(Full::new(Bytes::from(body.map(|(_, bytes)| bytes).unwrap_or_default())))
@@ -113,16 +121,22 @@ impl Connection {
             })?;
             let status = response.status();
             let replayed = response.headers().get("idempotency-replayed").is_some_and(|value| value == "true");
+            let traceparent =
+                response.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok().map(str::to_owned));
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
                 .collect()
                 .await
                 .map_err(|e| NoAnswer::lost(e.to_string()))?;
-            Ok(Answer { status, replayed, body: body.to_bytes() })
+            Ok(Answer { status, replayed, traceparent, body: body.to_bytes() })
         };
         tokio::time::timeout(timeout, exchange)
             .await
-            .unwrap_or_else(|_| Err(NoAnswer::lost(format!("no answer within {} ms", timeout.as_millis()))))
+            .unwrap_or_else(|_| Err(NoAnswer::lost(format!("no response within {} ms", timeout.as_millis()))))
     }
+}
+
+fn header(what: &str, text: String) -> Result<HeaderValue, Error> {
+    HeaderValue::try_from(text).map_err(|_| Error::misuse(format!("the {what} has characters that no header can have")))
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

@@ -1,4 +1,4 @@
-//! Checkpoints that the service keeps for those who pull logs.
+//! Offsets that the service keeps for the consumers of logs.
 
 use hyper::Method;
 use tribunal_api::{ConsumerInfo, ConsumerList, OffsetRequest};
@@ -8,7 +8,7 @@ use crate::client::read;
 use crate::{Client, Error, wire};
 
 impl Client {
-    /// Returns all consumers with their checkpoints and lag.
+    /// Returns all consumers with their offsets and lag.
     ///
     /// # Errors
     /// See [`Error`].
@@ -17,26 +17,26 @@ impl Client {
         Ok(list.consumers)
     }
 
-    /// Returns how far a consumer is in a store's log; `None` if it has no checkpoint there.
+    /// Returns a consumer's offset in a store's log; `None` if it has none there.
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn checkpoint(&self, consumer: &str, store: &str) -> Result<Option<Lsn>, Error> {
+    pub async fn offset(&self, consumer: &str, store: &str) -> Result<Option<Lsn>, Error> {
         let known = self.consumers().await?.into_iter().find(|known| known.name == consumer);
         let at = known.and_then(|known| known.offsets.into_iter().find(|at| at.store == store));
         at.map(|at| wire::lsn(&at.lsn)).transpose()
     }
 
-    /// Sets a consumer's checkpoint: it is done with every record up to `lsn`. Durable on return.
+    /// Sets a consumer's offset: it has processed every record up to `lsn`. Durable on return.
     ///
     /// # Errors
     /// [`Error::ClientMistake`] if the log does not reach that far; see [`Error`].
-    pub async fn set_checkpoint(&self, consumer: &str, store: &str, lsn: Lsn) -> Result<ConsumerInfo, Error> {
+    pub async fn set_offset(&self, consumer: &str, store: &str, lsn: Lsn) -> Result<ConsumerInfo, Error> {
         let request = OffsetRequest { store: store.to_owned(), lsn: lsn.to_string() };
         read(&self.ask(Method::PUT, &path(consumer), Some(&request), 0).await?)
     }
 
-    /// Forgets a consumer: the log is no longer held for it.
+    /// Removes a consumer: the log is no longer retained for it.
     ///
     /// # Errors
     /// [`Error::ClientMistake`] with code `unknown_consumer` if there is none; see [`Error`].

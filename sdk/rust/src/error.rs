@@ -1,4 +1,4 @@
-//! What can go wrong, by who can do something about it. A verdict is never among them, except at the end of
+//! Errors, by who can do something about them. A verdict is not an error, except at the end of
 //! [`Client::run`](crate::Client::run).
 
 use std::time::Duration;
@@ -8,21 +8,21 @@ use tribunal_api::Problem;
 use crate::Aborted;
 use crate::connection::NoAnswer;
 
-/// Why there is no decision, or no result.
+/// An error of the client or the service.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request is wrong and will be wrong again: see `errors` of the problem.
+    /// The request is wrong and a retry would be, too; `errors` of the problem has the details.
     #[error("{}: {}{}", .0.code, .0.detail, pointers(.0))]
     ClientMistake(Box<Problem>),
-    /// Nothing was decided; the same request may work later.
+    /// Nothing was decided, and the same request may succeed later.
     #[error("tribunal is unavailable: {text}")]
     Unavailable {
         /// What happened.
         text: String,
-        /// When to try again, if the server said so.
+        /// How long to wait before a retry, if the server gave a time.
         retry_after: Option<Duration>,
     },
-    /// The transaction may or may not have committed, and nobody could be asked. Ask for its status by its id.
+    /// It is not known whether the transaction committed. Its status can be requested by its id.
     #[error("the outcome of transaction {txn_id} is unknown: {text}")]
     OutcomeUnknown {
         /// The transaction.
@@ -30,13 +30,14 @@ pub enum Error {
         /// What happened.
         text: String,
     },
-    /// The transaction aborted, for good or once too often.
+    /// [`Client::run`](crate::Client::run) has ended without a commit: the last abort was final, or the retries are used
+    /// up.
     #[error("{0}")]
     Aborted(Box<Aborted>),
-    /// The server's answer makes no sense to this client.
-    #[error("unexpected answer: {0}")]
+    /// The server's response violates the API.
+    #[error("unexpected response: {0}")]
     ServerMisbehaved(String),
-    /// The client was used in a way that cannot work.
+    /// The client is used or configured in a way that cannot work.
     #[error("{0}")]
     Misuse(String),
 }

@@ -1,4 +1,5 @@
-//! Client of Tribunal: a transaction collects what it read and what it wants to write, then asks for a verdict.
+//! Client of Tribunal, concurrency control as a service: a transaction collects its reads and writes, then asks for a
+//! verdict.
 //!
 //! ```no_run
 //! use serde_json::json;
@@ -7,7 +8,7 @@
 //! # async fn example() -> Result<(), tribunal_client::Error> {
 //! let client = Client::new("http://127.0.0.1:7420")?;
 //!
-//! // One attempt, the verdict in your hands.
+//! // A single attempt: you handle the verdict.
 //! let mut txn = client.begin(BeginOptions::stores(["kv"])).await?;
 //! txn.put("kv", "acct/1", &json!({"balance": 100}))?;
 //! match txn.commit().await? {
@@ -15,7 +16,7 @@
 //!     Outcome::Aborted(aborted) => println!("{}: {:?}", aborted.reason, aborted.conflicts),
 //! }
 //!
-//! // As many attempts as it takes, within bounds: the closure runs again on fresh reads.
+//! // With retries: after a conflict the closure runs again, on fresh reads.
 //! let (balance, committed) = client
 //!     .run(BeginOptions::stores(["kv"]), async |txn| {
 //!         let row = txn.get("kv", "acct/1").await?;
@@ -29,11 +30,11 @@
 //! # }
 //! ```
 //!
-//! An engine with a storage of its own reads there instead of calling [`Transaction::get`], and says what it saw with
+//! An engine with a storage of its own reads there instead of calling [`Transaction::get`], and records its reads with
 //! [`Transaction::observe`] and [`Transaction::observe_range`].
 //!
-//! A lost reply is never guessed: the transaction's id is asked for with a fence, so that it either had committed or
-//! never will. Never does this crate run the caller's work twice outside [`Client::run`].
+//! A lost reply is resolved, not guessed: the client requests the verdict by the transaction's id and sets a fence, so the
+//! transaction has either committed or never will. Only [`Client::run`] runs the caller's work more than once.
 
 mod call;
 mod client;
@@ -43,6 +44,8 @@ mod error;
 mod log;
 mod outcome;
 mod retry;
+mod run;
+mod session;
 mod tls;
 mod transaction;
 mod wire;
@@ -54,6 +57,7 @@ pub use error::Error;
 pub use log::{LogReader, LogRecord, LogWrite};
 pub use outcome::{Aborted, Committed, Conflict, Outcome};
 pub use retry::RetryPolicy;
+pub use run::{Attempt, AttemptEnd, AttemptHook};
 pub use transaction::{PreparedCommit, Transaction};
 pub use tribunal_api as api;
 pub use tribunal_api::{

@@ -1,4 +1,4 @@
-//! LogPull: a store's committed log, record by record, from a checkpoint of the reader's.
+//! A store's committed log, record by record, from an offset that the reader keeps.
 
 use std::collections::VecDeque;
 
@@ -21,6 +21,8 @@ pub struct LogRecord {
     pub version: Version,
     /// The transaction.
     pub txn_id: String,
+    /// W3C trace context of the commit request.
+    pub traceparent: Option<String>,
     /// The rows.
     pub writes: Vec<LogWrite>,
 }
@@ -28,7 +30,7 @@ pub struct LogRecord {
 /// One row of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogWrite {
-    /// What to do.
+    /// The operation.
     pub op: WriteOp,
     /// The row's key.
     pub key: Vec<u8>,
@@ -36,8 +38,8 @@ pub struct LogWrite {
     pub value: Option<Value>,
 }
 
-/// Reads a store's log in order. Keep [`LogReader::checkpoint`] with what you made of the records, and pass it to
-/// [`Client::log`] next time.
+/// Reads a store's log in order. Keep [`LogReader::offset`] together with the results of your processing, and pass it to
+/// [`Client::log`] to resume.
 pub struct LogReader {
     client: Client,
     store: String,
@@ -54,7 +56,7 @@ impl LogReader {
         LogReader { client, store, limit: 1_000, wait_ms: 10_000, after, head: Lsn(0), page: VecDeque::new() }
     }
 
-    /// Sets the most records of one page.
+    /// Sets the maximum number of records of one response.
     #[must_use]
     pub fn page_records_max(mut self, limit: usize) -> Self {
         self.limit = limit;
@@ -68,20 +70,20 @@ impl LogReader {
         self
     }
 
-    /// Returns the next record; `None` if there was none in time. Waits out a service that is unavailable, within the
+    /// Returns the next record; `None` if there is none in time. Retries while the service is unavailable, within the
     /// client's [`RetryPolicy`](crate::RetryPolicy). Cancelling it loses nothing.
     ///
     /// # Errors
-    /// [`Error::ClientMistake`] with code `log_truncated` if the checkpoint is too old; see [`Error`].
+    /// [`Error::ClientMistake`] with code `log_truncated` if the offset is too old; see [`Error`].
     pub async fn next(&mut self) -> Result<Option<LogRecord>, Error> {
         if self.page.is_empty() {
-            let page = self.fetch().await?;
+            let page = self.client.log_page(&self.store, self.after, self.limit, self.wait_ms).await?;
             self.head = wire::lsn(&page.head_lsn)?;
             let mut due = self.after.next();
             for record in page.records {
                 let record = LogRecord::of(record)?;
                 if record.lsn != due {
-                    return Err(Error::misbehaved(format!("log record {} where {due} was due", record.lsn)));
+                    return Err(Error::misbehaved(format!("log record {} where {due} was expected", record.lsn)));
                 }
                 due = due.next();
                 self.page.push_back(record);
@@ -94,35 +96,19 @@ impl LogReader {
         Ok(record)
     }
 
-    async fn fetch(&self) -> Result<tribunal_api::LogPage, Error> {
-        let mut failed = 0;
-        loop {
-            match self.client.log_page(&self.store, self.after, self.limit, self.wait_ms).await {
-                Err(Error::Unavailable { text, retry_after }) => {
-                    failed += 1;
-                    match self.client.retry().wait(failed, retry_after) {
-                        Some(wait) => tokio::time::sleep(wait).await,
-                        None => return Err(Error::Unavailable { text, retry_after }),
-                    }
-                }
-                answered => return answered,
-            }
-        }
-    }
-
     /// Returns the position of the last record returned.
     #[must_use]
-    pub fn checkpoint(&self) -> Lsn {
+    pub fn offset(&self) -> Lsn {
         self.after
     }
 
-    /// Tells whether every record of the last page was returned: a good moment to note the checkpoint.
+    /// Tells whether every record of the last response was returned: a good moment to store the offset.
     #[must_use]
     pub fn is_page_over(&self) -> bool {
         self.page.is_empty()
     }
 
-    /// Returns the last position of the log, as of the last page.
+    /// Returns the last position of the log, as of the last response.
     #[must_use]
     pub fn head(&self) -> Lsn {
         self.head
@@ -151,12 +137,13 @@ impl LogRecord {
             csn: wire::csn(&record.csn)?,
             version: wire::version(&record.version)?,
             txn_id: record.txn_id,
+            traceparent: record.traceparent,
             writes: writes.collect::<Result<_, Error>>()?,
         })
     }
 }
 
-/// Checks a record against its own checksum: what came was changed on its way, or by whoever kept it.
+/// Checks a record against its checksum, which covers storage and transport.
 fn check(record: &tribunal_api::LogRecord) -> Result<(), Error> {
     let Some(stated) = &record.checksum else { return Ok(()) };
     let numbers = [&record.lsn, &record.epoch, &record.csn, &record.version];

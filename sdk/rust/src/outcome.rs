@@ -1,4 +1,4 @@
-//! Verdicts: what the service decided, finally.
+//! Verdicts: the final decisions of the service.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,13 +12,13 @@ use crate::{Error, wire};
 /// A verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Durable and final.
+    /// The transaction is durable.
     Committed(Committed),
-    /// Final; the transaction left no trace.
+    /// The transaction had no effect.
     Aborted(Box<Aborted>),
 }
 
-/// What a commit brought.
+/// The verdict of a durable transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Committed {
     /// The transaction.
@@ -31,19 +31,23 @@ pub struct Committed {
     pub version: Option<Version>,
     /// Position in the log of each store written.
     pub lsn: BTreeMap<String, Lsn>,
-    /// Pass it to a Begin that must see this commit.
+    /// Token for a Begin elsewhere that must see this commit; this client's own transactions do by default.
     pub session: Option<String>,
     /// With `ack: applied`: whether every store had applied it in time.
     pub applied: Option<bool>,
-    /// The verdict had been given before: this was a repetition, or a lost reply was asked for.
+    /// Whether the verdict is an earlier one: the request was a repetition, or its first reply was lost.
     pub replayed: bool,
+    /// W3C trace context of the server's span, if the request was traced.
+    pub traceparent: Option<String>,
 }
 
-/// Why a transaction aborted.
+/// The verdict of a transaction without effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Aborted {
     /// The transaction.
     pub txn_id: String,
+    /// Epoch that decided it.
+    pub epoch: Epoch,
     /// `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing`, ...
     pub reason: String,
     /// With reason `plugin`: the code that the isolation validator returned.
@@ -54,11 +58,13 @@ pub struct Aborted {
     pub retry_after: Duration,
     /// What defeated it.
     pub conflicts: Vec<Conflict>,
-    /// The verdict had been given before: this was a repetition, or a lost reply was asked for.
+    /// Whether the verdict is an earlier one: the request was a repetition, or its first reply was lost.
     pub replayed: bool,
+    /// W3C trace context of the server's span, if the request was traced.
+    pub traceparent: Option<String>,
 }
 
-/// One thing that defeated a transaction.
+/// A row or range that defeated a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conflict {
     /// Store of the row or range.
@@ -69,13 +75,13 @@ pub struct Conflict {
     pub end: Option<Vec<u8>>,
     /// Which operation lost: `read`, `range` or `write`.
     pub op: String,
-    /// Station that found it.
+    /// Stage of the pipeline that found it.
     pub stage: String,
     /// Version that the transaction had read.
     pub read_version: Option<Version>,
-    /// Version that is there now.
+    /// Version that the row has now.
     pub current_version: Option<Version>,
-    /// The winner, if it is of the same epoch.
+    /// The transaction that won, if it is of the same epoch.
     pub by_txn: Option<String>,
 }
 
@@ -90,13 +96,18 @@ impl fmt::Display for Aborted {
 }
 
 impl Outcome {
-    /// Reads a decision; `None` if the answer holds none.
-    pub(crate) fn of(outcome: TxnOutcome, replayed: bool) -> Result<Option<Outcome>, Error> {
+    /// Reads a verdict; `None` if the response has none.
+    pub(crate) fn of(
+        outcome: TxnOutcome,
+        replayed: bool,
+        traceparent: Option<String>,
+    ) -> Result<Option<Outcome>, Error> {
         let txn_id = outcome.txn_id.unwrap_or_default();
+        let epoch = outcome.epoch.as_deref().map_or(Ok(Epoch(0)), wire::epoch)?;
         match outcome.status {
             TxnState::Committed => Ok(Some(Outcome::Committed(Committed {
                 txn_id,
-                epoch: outcome.epoch.as_deref().map_or(Ok(Epoch(0)), wire::epoch)?,
+                epoch,
                 csn: outcome.csn.as_deref().map(wire::csn).transpose()?,
                 version: outcome.version.as_deref().map(wire::version).transpose()?,
                 lsn: outcome
@@ -108,9 +119,11 @@ impl Outcome {
                 session: outcome.session,
                 applied: outcome.applied,
                 replayed,
+                traceparent,
             }))),
             TxnState::Aborted => Ok(Some(Outcome::Aborted(Box::new(Aborted {
                 txn_id,
+                epoch,
                 reason: outcome.reason.map_or_else(String::new, |reason| reason.name().to_owned()),
                 plugin_code: outcome.plugin_code,
                 retryable: outcome.retryable.unwrap_or(false),
@@ -122,6 +135,7 @@ impl Outcome {
                     .map(Conflict::of)
                     .collect::<Result<_, Error>>()?,
                 replayed,
+                traceparent,
             })))),
             _ => Ok(None),
         }

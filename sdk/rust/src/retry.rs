@@ -1,14 +1,14 @@
-//! When to try again, and how long to wait before: bounded, exponential, with full jitter.
+//! When to retry, and how long to wait before: bounded, exponential, with full jitter.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Bounds of repetition.
+/// Bounds of retries.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// Attempts in all; 1 tries once.
+    /// Maximum number of attempts; 1 disables retries.
     pub attempts_max: u32,
-    /// Bound of the first wait; each further one doubles.
+    /// Bound of the first wait. It doubles with each further one.
     pub wait_min: Duration,
     /// Bound of the longest wait.
     pub wait_max: Duration,
@@ -21,14 +21,14 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the wait behind the `failed`-th failed attempt, not shorter than `asked`; `None` when it was the last.
+    /// Returns the wait after the `failed`-th failed attempt, at least `asked`; `None` if that attempt was the last.
     pub(crate) fn wait(&self, failed: u32, asked: Option<Duration>) -> Option<Duration> {
         if failed >= self.attempts_max {
             return None;
         }
         let step = self.wait_min.saturating_mul(1 << failed.saturating_sub(1).min(16)).min(self.wait_max);
         let random = (RandomState::new().hash_one(failed) >> 11) as f64 / (1u64 << 53) as f64;
-        // All of the step is random, so that losers of one conflict do not meet again.
+        // The whole step is random, so that the losers of one conflict do not collide again.
         Some(asked.unwrap_or_default().min(Duration::from_secs(30)) + step.mul_f64(random))
     }
 }

@@ -1,4 +1,4 @@
-//! Whom a client trusts over https, and what it says to its user when that does not suffice.
+//! Certificate authorities that a client trusts over https, and explanations of failed handshakes.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rustls::{CertificateError, ClientConfig, RootCertStore};
 
 use crate::Error;
 
-/// Returns what a connection is made with: the authorities of `ca_file`, or without one those of this machine.
+/// Returns a configuration that trusts the authorities of `ca_file`, or without one those of this machine.
 ///
 /// # Errors
 /// [`Error::Misuse`] if there are none.
@@ -22,10 +22,10 @@ pub(crate) fn config(ca_file: Option<&Path>) -> Result<ClientConfig, Error> {
     config_of(roots)
 }
 
-/// Returns a configuration that trusts nobody, for connections without TLS.
+/// Returns a configuration that trusts no authority, for connections without TLS.
 ///
 /// # Errors
-/// Never, as long as the provider has what it must have.
+/// [`Error::Misuse`] if the cryptographic provider is incomplete.
 pub(crate) fn unused() -> Result<ClientConfig, Error> {
     config_of(RootCertStore::empty())
 }
@@ -42,8 +42,8 @@ fn of_file(file: &Path) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     let text = std::fs::read(file).map_err(|error| bad(format!("cannot be read: {error}")))?;
     for certificate in CertificateDer::pem_slice_iter(&text) {
-        let certificate = certificate.map_err(|error| bad(format!("is no PEM: {error}")))?;
-        roots.add(certificate).map_err(|error| bad(format!("holds a certificate that is none: {error}")))?;
+        let certificate = certificate.map_err(|error| bad(format!("is not PEM: {error}")))?;
+        roots.add(certificate).map_err(|error| bad(format!("has an invalid certificate: {error}")))?;
     }
     if roots.is_empty() {
         return Err(bad("holds no certificate; it must be PEM, with the certificate of the authority".into()));
@@ -64,12 +64,12 @@ fn of_machine() -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Returns what to do about a connection that TLS did not let come about, or broke; `None` if it was something else.
+/// Returns what to do about an error of TLS; `None` for other errors.
 pub(crate) fn advice(error: &(dyn StdError + 'static)) -> Option<String> {
     use CertificateError as C;
     Some(match found_in(error)? {
         rustls::Error::InvalidCertificate(C::UnknownIssuer | C::BadSignature) => {
-            "its certificate is of an authority that is not trusted here; name the service's own CA: `--ca-file`, the \
+            "its certificate has an issuer that is not trusted here; name the service's own CA: `--ca-file`, the \
              variable `TRIBUNAL_CA_FILE`, or `ca_file` in the options"
                 .into()
         }
@@ -85,25 +85,23 @@ pub(crate) fn advice(error: &(dyn StdError + 'static)) -> Option<String> {
     })
 }
 
-/// Tells whether the other side's certificate was refused: trying again does not help before somebody changes something.
-/// Whatever else TLS complains of may be of a server, or of something before it, that is just being changed.
+/// Tells whether the server's certificate was refused: a retry cannot help. Other errors of TLS may be temporary.
 pub(crate) fn is_refusal(error: &(dyn StdError + 'static)) -> bool {
     matches!(found_in(error), Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// Returns what to look at if the other side hung up in the middle of the handshake, as a server without TLS does; one that
-/// is stopping does, too.
+/// Returns a hint for a connection that was closed during the handshake, as by a server without TLS.
 pub(crate) fn hint(error: &(dyn StdError + 'static)) -> &'static str {
     let ended = |error: &std::io::Error| error.kind() == std::io::ErrorKind::UnexpectedEof;
     if find(error, &ended).is_some() { "; does it speak TLS there? If not, say `http://`" } else { "" }
 }
 
-/// Finds what TLS said.
+/// Finds the error of TLS within another one.
 fn found_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
     find(error, &|_: &rustls::Error| true)
 }
 
-/// Finds an error of some type in another one: those of I/O hold others that are not their sources.
+/// Finds an error of some type within another one: I/O errors contain errors that are not their sources.
 fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static), fits: &dyn Fn(&E) -> bool) -> Option<&'a E> {
     if let Some(found) = error.downcast_ref::<E>().filter(|found| fits(found)) {
         return Some(found);

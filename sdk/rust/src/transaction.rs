@@ -1,6 +1,6 @@
-//! A transaction in the making: collects what was observed and what is to be written, in memory, until it commits.
+//! An open transaction: it collects reads and writes in memory until the commit.
 //!
-//! Dropping it is how to give up: nothing of it exists anywhere else.
+//! To give up, drop it: it exists nowhere else.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -17,18 +17,19 @@ use crate::{Error, Outcome, wire};
 
 type RowName = (Arc<str>, Vec<u8>);
 
-/// A transaction in the making.
+/// An open transaction.
 pub struct Transaction {
     client: Client,
     id: String,
     isolation: IsolationLevel,
     priority: Option<u8>,
     ack: Option<Ack>,
+    traceparent: Option<String>,
     epoch: Option<String>,
     session: Option<String>,
     snapshots: BTreeMap<String, String>,
     stores: BTreeMap<String, Arc<str>>,
-    /// What was seen first; a second read answers the same.
+    /// First reads; later reads of a row return the same.
     reads: BTreeMap<RowName, Seen>,
     ranges: Vec<Range>,
     writes: BTreeMap<RowName, PendingWrite>,
@@ -41,13 +42,15 @@ struct Seen {
     value: Option<Box<RawValue>>,
 }
 
-/// A commit request that can be sent again, and shared: the same id, the same answer.
+/// A commit that can be repeated, or sent in a batch: the same id and body get the same verdict.
 #[derive(Clone, Debug)]
 pub struct PreparedCommit {
     /// The transaction, and the idempotency key.
     pub txn_id: String,
     /// The request's body.
     pub request: CommitRequest,
+    /// W3C trace context of the caller.
+    pub traceparent: Option<String>,
 }
 
 impl Transaction {
@@ -58,6 +61,7 @@ impl Transaction {
             isolation,
             priority: None,
             ack: None,
+            traceparent: None,
             epoch: None,
             session: None,
             snapshots: BTreeMap::new(),
@@ -76,7 +80,7 @@ impl Transaction {
         self
     }
 
-    /// Returns the transaction's id, by which its outcome can be asked for.
+    /// Returns the transaction's id, by which its status can be requested.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -85,22 +89,27 @@ impl Transaction {
     /// Returns the snapshot of a store; `None` if it was not named at Begin.
     ///
     /// # Errors
-    /// [`Error::ServerMisbehaved`] if Begin answered no number.
+    /// [`Error::ServerMisbehaved`] if the response to Begin has another form.
     pub fn snapshot(&self, store: &str) -> Result<Option<Epoch>, Error> {
         self.snapshots.get(store).map(|text| wire::epoch(text)).transpose()
     }
 
-    /// Sets the weight for conflict rules that look at it.
+    /// Sets the weight for conflict rules that use it.
     pub fn set_priority(&mut self, priority: u8) {
         self.priority = Some(priority);
     }
 
-    /// Sets when the commit is answered.
+    /// Sets when the commit returns: once it is durable, or once every store has applied it.
     pub fn set_ack(&mut self, ack: Ack) {
         self.ack = Some(ack);
     }
 
-    /// Reads a row of an embedded store, own writes included. What was read first stays what is read.
+    /// Sets the W3C trace context of the caller: it is sent with the commit, and kept in the log.
+    pub fn set_traceparent(&mut self, traceparent: Option<String>) {
+        self.traceparent = traceparent;
+    }
+
+    /// Reads a row of an embedded store, own writes included. Later reads of the row return the same.
     ///
     /// # Errors
     /// See [`Error`].
@@ -121,7 +130,7 @@ impl Transaction {
                     Some(row) => Seen { version: row.version, value: Some(wire::raw(&row.value)?) },
                     None => Seen { version: None, value: None },
                 };
-                // A version observed before is kept: if the row moved since, the commit must notice.
+                // An observed version is kept: if the row has changed since, the commit must detect it.
                 self.reads.insert(name.clone(), Seen { version: known.unwrap_or(seen.version), ..seen.clone() });
                 seen
             }
@@ -133,8 +142,8 @@ impl Transaction {
         value.map(|value| row(name.1, seen.version, &value)).transpose()
     }
 
-    /// Reads at most `limit` rows of `start..end` of an embedded store, own writes included, and observes the range
-    /// as far as it was read. An empty `end` goes to the end of the store.
+    /// Reads at most `limit` rows of `start..end` of an embedded store, own writes included, and observes the part of the
+    /// range that was read. An empty `end` is the end of the store.
     ///
     /// # Errors
     /// See [`Error`].
@@ -176,14 +185,14 @@ impl Transaction {
         Ok(rows.into_values().take(limit).collect())
     }
 
-    /// Says that the engine read a row in its own storage, with this version, or did not find it (`None`). The first
+    /// Records that the engine has read a row in its own storage: its version, or that it is absent (`None`). The first
     /// observation of a row counts.
     pub fn observe(&mut self, store: &str, key: impl AsRef<[u8]>, version: Option<Version>) {
         let name = self.name(store, key.as_ref());
         self.reads.entry(name).or_insert(Seen { version, value: None });
     }
 
-    /// Says that the engine read the key range `start..end` in its own storage; an empty `end` goes to the end.
+    /// Records that the engine has read the keys `start..end` in its own storage; an empty `end` is the end of the store.
     pub fn observe_range(&mut self, store: &str, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) {
         let (start, end) = (start.as_ref(), end.as_ref());
         let mut range = Range { store: store.to_owned(), ..Range::default() };
@@ -201,7 +210,7 @@ impl Transaction {
     /// Creates a row; aborts if it exists.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if the value is no JSON, or does not fit what was written before.
+    /// [`Error::Misuse`] if JSON cannot represent the value, or if it does not fit an earlier write of the row.
     pub fn insert(&mut self, store: &str, key: impl AsRef<[u8]>, value: &impl Serialize) -> Result<(), Error> {
         self.write(store, key.as_ref(), WriteOp::Insert, Some(wire::raw(value)?))
     }
@@ -225,12 +234,12 @@ impl Transaction {
     /// Removes a row; aborts if it is missing.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if this does not fit what was written before.
+    /// [`Error::Misuse`] if this does not fit an earlier write of the row.
     pub fn delete(&mut self, store: &str, key: impl AsRef<[u8]>) -> Result<(), Error> {
         self.write(store, key.as_ref(), WriteOp::Delete, None)
     }
 
-    /// Adds to an integer row; two adds never conflict.
+    /// Adds to an integer row; adds do not conflict with each other. The transaction aborts if the row is missing.
     ///
     /// # Errors
     /// As [`Transaction::insert`].
@@ -238,11 +247,11 @@ impl Transaction {
         self.write(store, key.as_ref(), WriteOp::Add, Some(wire::raw(&delta)?))
     }
 
-    /// Returns the transaction's own write of a row: `Some(None)` if it deletes the row, `None` if it does not write
-    /// it. An `add` is no value and is not returned.
+    /// Returns the transaction's own write of a row: `Some(None)` if it deletes the row, `None` if it does not write it, or
+    /// only adds to it.
     ///
     /// # Errors
-    /// Never for values that were JSON when they were written.
+    /// None for values that were written by this transaction.
     pub fn own_write(&self, store: &str, key: impl AsRef<[u8]>) -> Result<Option<Option<Value>>, Error> {
         match self.writes.get(&(Arc::from(store), key.as_ref().to_vec())) {
             None | Some(PendingWrite { op: WriteOp::Add, .. }) => Ok(None),
@@ -255,29 +264,29 @@ impl Transaction {
         self.writes.keys().filter(move |(written, _)| **written == *store).map(|(_, key)| key.as_slice())
     }
 
-    /// Tells whether nothing would be written.
+    /// Tells whether the transaction writes nothing.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// Tells whether nothing was read: the same work would write the same again.
+    /// Tells whether the transaction has read nothing.
     #[must_use]
     pub fn is_blind(&self) -> bool {
         self.reads.is_empty() && self.ranges.is_empty()
     }
 
-    /// Asks for the verdict. A lost reply is resolved by the transaction's id.
+    /// Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id.
     ///
     /// # Errors
-    /// See [`Error`]; [`Error::OutcomeUnknown`] only if the service cannot be asked for as long as
-    /// [`ClientOptions::resolve_timeout`](crate::ClientOptions) allows.
+    /// See [`Error`]; [`Error::OutcomeUnknown`] only if that fails for
+    /// [`ClientOptions::resolve_timeout`](crate::ClientOptions).
     pub async fn commit(self) -> Result<Outcome, Error> {
         let client = self.client.clone();
         client.commit(&self.prepare()).await
     }
 
-    /// Asks for the verdict without committing: whether it would commit now, alone.
+    /// Tells whether the transaction would commit now if it were alone. Changes nothing.
     ///
     /// # Errors
     /// See [`Error`].
@@ -285,8 +294,7 @@ impl Transaction {
         self.client.validate(&self.prepare()).await
     }
 
-    /// Records at the service that this transaction will never commit, and returns what stands. Not needed to give
-    /// up: dropping it is enough.
+    /// Aborts the transaction at the service, and returns its verdict. Not needed to give up: dropping it is enough.
     ///
     /// # Errors
     /// See [`Error`].
@@ -294,7 +302,7 @@ impl Transaction {
         self.client.abort(&self.id).await
     }
 
-    /// Makes the commit request, e.g. for [`Client::batch`].
+    /// Creates the commit request, for example for [`Client::batch`].
     #[must_use]
     pub fn prepare(&self) -> PreparedCommit {
         let reads = self.reads.iter().map(|((store, key), seen)| {
@@ -316,13 +324,13 @@ impl Transaction {
             ranges: self.ranges.clone(),
             writes: writes.collect(),
         };
-        PreparedCommit { txn_id: self.id.clone(), request }
+        PreparedCommit { txn_id: self.id.clone(), request, traceparent: self.traceparent.clone() }
     }
 
     fn store(&mut self, store: &str) -> Arc<str> {
         match self.stores.entry(store.to_owned()) {
             Entry::Occupied(known) => Arc::clone(known.get()),
-            Entry::Vacant(slot) => Arc::clone(slot.insert(Arc::from(store))),
+            Entry::Vacant(entry) => Arc::clone(entry.insert(Arc::from(store))),
         }
     }
 

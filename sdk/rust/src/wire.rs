@@ -1,4 +1,4 @@
-//! Between the API's wire forms and this crate's types: keys, numbers, values.
+//! Conversions between the wire types and this crate's types: keys, numbers, values.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +16,7 @@ pub(crate) fn key_fields(key: &[u8]) -> (Option<String>, Option<String>) {
     }
 }
 
-/// Joins the two wire fields of a key; `None` if neither is there.
+/// Joins the two wire fields of a key; `None` if both are absent.
 pub(crate) fn key_of(text: Option<String>, base64: Option<String>) -> Result<Option<Vec<u8>>, Error> {
     match (text, base64) {
         (Some(text), _) => Ok(Some(text.into_bytes())),
@@ -25,7 +25,7 @@ pub(crate) fn key_of(text: Option<String>, base64: Option<String>) -> Result<Opt
     }
 }
 
-/// Joins the two wire fields of a value; a binary one keeps the form in which it is stored.
+/// Joins the two wire fields of a value; a binary value keeps the form in which it is stored.
 pub(crate) fn value_of(json: Option<Box<RawValue>>, base64: Option<String>) -> Result<Option<Box<RawValue>>, Error> {
     match (json, base64) {
         (Some(json), _) => Ok(Some(json)),
@@ -35,7 +35,8 @@ pub(crate) fn value_of(json: Option<Box<RawValue>>, base64: Option<String>) -> R
 }
 
 pub(crate) fn raw(value: &impl Serialize) -> Result<Box<RawValue>, Error> {
-    serde_json::value::to_raw_value(value).map_err(|e| Error::misuse(format!("the value is no JSON: {e}")))
+    serde_json::value::to_raw_value(value)
+        .map_err(|e| Error::misuse(format!("the value cannot be represented in JSON: {e}")))
 }
 
 pub(crate) fn parsed(raw: &RawValue) -> Result<Value, Error> {
@@ -43,7 +44,7 @@ pub(crate) fn parsed(raw: &RawValue) -> Result<Value, Error> {
 }
 
 pub(crate) fn number(text: &str) -> Result<u64, Error> {
-    text.parse().map_err(|_| Error::misbehaved(format!("`{text}` where a number was due")))
+    text.parse().map_err(|_| Error::misbehaved(format!("`{text}` where a number was expected")))
 }
 
 pub(crate) fn lsn(text: &str) -> Result<Lsn, Error> {
@@ -59,7 +60,7 @@ pub(crate) fn csn(text: &str) -> Result<Csn, Error> {
 }
 
 pub(crate) fn version(text: &str) -> Result<Version, Error> {
-    Version::from_bits(number(text)?).ok_or_else(|| Error::misbehaved(format!("`{text}` is no version")))
+    Version::from_bits(number(text)?).ok_or_else(|| Error::misbehaved(format!("`{text}` is not a version")))
 }
 
 /// Percent-encodes bytes for a path segment or a query value.
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_any_bytes_come_back() {
+    fn keys_of_any_bytes_survive_a_round_trip() {
         for key in [&b"acct/1"[..], "gr\u{fc}n \"%\"".as_bytes(), &[0xff, 0, 0x80]] {
             let (text, base64) = key_fields(key);
             assert_eq!(text.is_some(), std::str::from_utf8(key).is_ok());

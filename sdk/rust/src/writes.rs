@@ -1,11 +1,11 @@
-//! The write set of one transaction: several operations on one row become one, as the API wants.
+//! The write set of one transaction: several operations on one row become one, as the API requires.
 
 use serde_json::value::RawValue;
 use tribunal_api::WriteOp;
 
 use crate::{Error, wire};
 
-/// The one operation on a row.
+/// The merged operation on a row.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingWrite {
     pub op: WriteOp,
@@ -21,7 +21,7 @@ pub(crate) enum Known {
     Unread,
 }
 
-/// Puts a further operation behind what the row has so far; `None` means that nothing is left to do.
+/// Merges a further operation into the one before; `None` if nothing is left to do.
 pub(crate) fn merge(
     before: Option<PendingWrite>,
     next: PendingWrite,
@@ -55,7 +55,7 @@ fn misuse<T>(what: &str) -> Result<T, Error> {
 pub(crate) fn sum(left: Option<&RawValue>, right: Option<&RawValue>) -> Result<Box<RawValue>, Error> {
     let number = |value: Option<&RawValue>| value.and_then(|value| value.get().parse::<i64>().ok());
     let sum = number(left).zip(number(right)).and_then(|(left, right)| left.checked_add(right));
-    wire::raw(&sum.ok_or_else(|| Error::misuse("add needs 64-bit integers whose sum is one, too"))?)
+    wire::raw(&sum.ok_or_else(|| Error::misuse("add needs integers whose sum fits into 64 bits"))?)
 }
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_merged_operation_does_what_the_two_do() {
+    fn a_merged_operation_has_the_effect_of_both() {
         for first in [Insert, Update, Put, Delete, Add] {
             for second in [Insert, Update, Put, Delete, Add] {
                 for row in [None, Some(10)] {

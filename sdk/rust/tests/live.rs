@@ -1,4 +1,4 @@
-//! The client against live servers: commit, conflict, retry, batch, tail, and replies lost behind a proxy.
+//! The client against live servers: commits, conflicts, retries, batches, log readers, and replies lost by a proxy.
 
 mod support;
 
@@ -36,7 +36,7 @@ async fn put(client: &Client, key: &str, value: i64) -> Committed {
     committed(txn.commit().await.expect("a verdict"))
 }
 
-fn behind(committed: &Committed) -> BeginOptions {
+fn after(committed: &Committed) -> BeginOptions {
     let session = committed.session.clone().expect("a commit has a session");
     BeginOptions { wait_ms: Some(5_000), ..BeginOptions::stores(["kv"]).session(session) }
 }
@@ -59,7 +59,7 @@ async fn a_commit_writes_rows_that_later_transactions_read() {
         let own = txn.get("kv", key).await.expect("an answer").expect("own writes are read");
         assert_eq!(own.value["balance"], 100);
         won = committed(txn.commit().await.expect("a verdict"));
-        let mut txn = client.begin(behind(&won)).await.expect("begins");
+        let mut txn = client.begin(after(&won)).await.expect("begins");
         let row = txn.get("kv", key).await.expect("an answer").expect("the row");
         assert_eq!((row.key.as_slice(), row.version), (key, won.version));
         let rows = txn.scan("kv", key, [key, &[0]].concat(), 10).await.expect("an answer");
@@ -69,7 +69,7 @@ async fn a_commit_writes_rows_that_later_transactions_read() {
 }
 
 #[tokio::test]
-async fn a_conflict_says_what_stood_in_the_way_and_run_does_the_work_again() {
+async fn an_abort_names_the_conflicting_row_and_run_repeats_the_work() {
     let Some(server) = Server::start("conflict") else { return };
     let client = Client::new(&server.url).expect("a URL");
     let first = put(&client, "a", 1).await;
@@ -88,12 +88,12 @@ async fn a_conflict_says_what_stood_in_the_way_and_run_does_the_work_again() {
         let value = txn.get("kv", "a").await?.and_then(|row| row.value.as_i64()).expect("a number");
         seen.push(value);
         if seen.len() == 1 {
-            // Somebody else is faster, once.
+            // Another client commits first, once.
             put(&client, "a", 10).await;
         }
         txn.put("kv", "a", &(value + 1))
     };
-    client.run(behind(&second), work).await.expect("commits in the end");
+    client.run(after(&second), work).await.expect("commits in the end");
     assert!(seen.len() > 1 && seen[0] == 2, "{seen:?}");
     assert_eq!(read(&client, "a").await, 11);
 
@@ -111,7 +111,7 @@ async fn a_conflict_says_what_stood_in_the_way_and_run_does_the_work_again() {
 async fn no_increment_of_many_concurrent_ones_is_lost() {
     let Some(server) = Server::start("increments") else { return };
     let client = Client::new(&server.url).expect("a URL");
-    let begun = behind(&put(&client, "counter", 0).await);
+    let begun = after(&put(&client, "counter", 0).await);
     let workers: Vec<_> = (0..8)
         .map(|_| {
             let (client, begun) = (client.clone(), begun.clone());
@@ -136,7 +136,7 @@ async fn no_increment_of_many_concurrent_ones_is_lost() {
 }
 
 #[tokio::test]
-async fn a_batch_gives_each_commit_its_own_answer_in_order() {
+async fn a_batch_returns_the_result_of_each_commit_in_order() {
     let Some(server) = Server::start("batch") else { return };
     let proxy = Proxy::start(&server.url).await;
     let client = Client::new(&proxy.url).expect("a URL");
@@ -159,7 +159,7 @@ async fn a_batch_gives_each_commit_its_own_answer_in_order() {
 }
 
 #[tokio::test]
-async fn the_log_is_read_from_a_checkpoint_and_waits_for_what_comes() {
+async fn the_log_is_read_from_an_offset_and_waits_for_further_records() {
     let Some(server) = Server::start("log") else { return };
     let client = Client::new(&server.url).expect("a URL");
     put(&client, "a", 1).await;
@@ -169,7 +169,7 @@ async fn the_log_is_read_from_a_checkpoint_and_waits_for_what_comes() {
     while let Some(record) = log.next().await.expect("an answer") {
         seen.extend(record.writes);
     }
-    assert_eq!((log.checkpoint(), log.head()), (Lsn(2), Lsn(2)));
+    assert_eq!((log.offset(), log.head()), (Lsn(2), Lsn(2)));
     let late = {
         let client = client.clone();
         tokio::spawn(async move {
@@ -177,7 +177,7 @@ async fn the_log_is_read_from_a_checkpoint_and_waits_for_what_comes() {
             put(&client, "c", 3).await
         })
     };
-    let mut tail = client.log("kv", log.checkpoint()).wait_ms(60_000);
+    let mut tail = client.log("kv", log.offset()).wait_ms(60_000);
     seen.extend(tail.next().await.expect("an answer").expect("a record in time").writes);
     late.await.expect("no panic");
     let seen: Vec<_> = seen.into_iter().map(|write| (write.op, write.key, write.value)).collect();
@@ -222,7 +222,7 @@ async fn lost_replies_are_resolved_by_id_and_lost_requests_fenced() {
 }
 
 #[tokio::test]
-async fn what_nobody_can_tell_is_said_to_be_unknown() {
+async fn an_outcome_that_cannot_be_determined_is_unknown() {
     let Some(server) = Server::start("unknown") else { return };
     let proxy = Proxy::start(&server.url).await;
     let bounds = Duration::from_millis(300);
@@ -238,7 +238,7 @@ async fn what_nobody_can_tell_is_said_to_be_unknown() {
     };
     let (outcome, ()) = tokio::join!(txn.commit(), stop_when_lost);
     assert!(matches!(&outcome, Err(Error::OutcomeUnknown { txn_id, .. }) if *txn_id == id), "{outcome:?}");
-    // With the service in reach again the id still tells: it arrived, or never will.
+    // Once the service can be reached, the id determines the outcome.
     let status = Client::new(&server.url).expect("a URL").status(&id, true, 5_000).await;
     assert!(matches!(status, Ok(TxnStatus::Decided(_))), "{status:?}");
 }

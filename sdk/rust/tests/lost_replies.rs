@@ -1,4 +1,4 @@
-//! The client against a service that is told what to answer: lost replies, fences, aborts and refusals.
+//! The client against a service that replies by a script: lost replies, fences, aborts, refusals, sessions, traces.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -12,13 +12,16 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tribunal_client::{BeginOptions, Call, Client, ClientOptions, Error, IsolationLevel, Lsn, Outcome, RetryPolicy};
+use tribunal_client::{
+    AttemptEnd, AttemptHook, BeginOptions, Call, Client, ClientOptions, Error, IsolationLevel, Lsn, Outcome,
+    RetryPolicy, Transaction,
+};
 
 /// What the service does with a request.
 enum Reply {
-    /// Answers with this status and body.
+    /// It responds with this status and body.
     Json(u16, Value),
-    /// Takes the request and closes the connection.
+    /// It reads the request and closes the connection.
     Lost,
 }
 
@@ -28,20 +31,25 @@ type Asked = (String, String, Value);
 struct Service {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
+    /// Trace contexts of the requests that have one.
+    traceparents: Arc<Mutex<Vec<String>>>,
 }
 
 impl Service {
-    /// Starts a service that answers by `answer`, which also gets how many requests of that kind came before.
+    /// Starts a service that replies by `answer`, which gets the kind of the request and how many of it came before.
     async fn start(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
         let address = listener.local_addr().expect("bound");
         let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
-        let (answer, log) = (Arc::new(answer), Arc::clone(&asked));
+        let traceparents: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (answer, log, traces) = (Arc::new(answer), Arc::clone(&asked), Arc::clone(&traceparents));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
+                let (answer, log, traces) = (Arc::clone(&answer), Arc::clone(&log), Arc::clone(&traces));
                 let service = service_fn(move |request: Request<Incoming>| {
                     let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
+                    let traceparent = request.headers().get("traceparent").and_then(|text| text.to_str().ok());
+                    traces.lock().expect("no test panics with it").extend(traceparent.map(str::to_owned));
                     async move {
                         let (method, path) = (request.method().to_string(), request.uri().to_string());
                         let body = request.into_body().collect().await.expect("the client sends whole bodies");
@@ -56,6 +64,7 @@ impl Service {
                         match answer(kind, before) {
                             Reply::Json(status, body) => Ok(Response::builder()
                                 .status(status)
+                                .header("traceparent", "00-server")
                                 .body(Full::new(Bytes::from(body.to_string())))
                                 .expect("a response")),
                             Reply::Lost => Err("lost"),
@@ -70,15 +79,19 @@ impl Service {
             }
             Ok::<(), Infallible>(())
         });
-        Service { address, asked }
+        Service { address, asked, traceparents }
     }
 
     fn client(&self) -> Client {
+        self.client_with(ClientOptions::default())
+    }
+
+    fn client_with(&self, options: ClientOptions) -> Client {
         let options = ClientOptions {
             timeout: Duration::from_secs(5),
             resolve_timeout: Duration::from_millis(300),
             retry: RetryPolicy { attempts_max: 4, ..RetryPolicy::default() },
-            ..ClientOptions::default()
+            ..options
         };
         Client::with_options(&format!("http://{}", self.address), options).expect("a URL")
     }
@@ -127,7 +140,7 @@ fn problem(status: u16, code: &str, retryable: bool) -> Reply {
 }
 
 #[tokio::test]
-async fn a_lost_reply_is_asked_for_with_a_fence() {
+async fn a_lost_reply_is_requested_with_a_fence() {
     let service = Service::start(|kind, before| match (kind, before) {
         ("begin", n) => begun(n),
         ("commit", _) => Reply::Lost,
@@ -145,7 +158,7 @@ async fn a_lost_reply_is_asked_for_with_a_fence() {
 }
 
 #[tokio::test]
-async fn what_nobody_can_tell_is_said_to_be_unknown() {
+async fn an_outcome_that_cannot_be_determined_is_unknown() {
     let service = Service::start(|kind, before| match kind {
         "begin" => begun(before),
         "commit" => problem(504, "outcome_unknown", true),
@@ -158,7 +171,7 @@ async fn what_nobody_can_tell_is_said_to_be_unknown() {
 }
 
 #[tokio::test]
-async fn a_commit_that_may_not_be_asked_for_is_unknown_and_no_mistake() {
+async fn a_commit_whose_status_is_denied_is_unknown_and_not_a_mistake() {
     let service = Service::start(|kind, before| match (kind, before) {
         ("commit" | "batch", _) => Reply::Lost,
         ("status", 0) => committed(),
@@ -225,7 +238,7 @@ async fn run_repeats_the_work_on_fresh_reads_and_under_new_ids() {
 }
 
 #[tokio::test]
-async fn final_aborts_and_mistakes_are_not_repeated() {
+async fn final_aborts_and_mistakes_are_not_retried() {
     let service = Service::start(|kind, before| match (kind, before) {
         ("begin", n) => begun(n),
         ("commit", 0) => aborted("row_exists", false),
@@ -257,7 +270,7 @@ async fn run_gives_up_within_its_bounds() {
 }
 
 #[tokio::test]
-async fn a_batch_gives_each_its_own_answer() {
+async fn a_batch_returns_the_result_of_each_commit() {
     let service = Service::start(|_, _| {
         let problem = json!({ "type": "about:blank", "title": "x", "status": 404, "detail": "no such store",
             "code": "unknown_store", "retryable": false, "errors": [] });
@@ -287,8 +300,93 @@ async fn a_batch_gives_each_its_own_answer() {
     assert_eq!(sent[2]["writes"][0], json!({ "op": "add", "store": "kv", "key": "n", "value": 2 }));
 }
 
+async fn read_and_insert(txn: &mut Transaction) -> Result<(), Error> {
+    txn.get("kv", "b").await?;
+    txn.insert("kv", "a", &1)
+}
+
+fn row() -> Reply {
+    Reply::Json(200, json!({ "key": "b", "value": 1, "version": "8388608" }))
+}
+
 #[tokio::test]
-async fn a_gap_in_the_log_is_noticed() {
+async fn each_attempt_is_reported_and_a_read_is_retried_in_place() {
+    let service = Service::start(|kind, before| match (kind, before) {
+        ("begin" | "row", 0) => problem(503, "overloaded", true),
+        ("begin", n) => begun(n),
+        ("row", _) => row(),
+        ("commit", 0) => aborted("read_conflict", true),
+        _ => committed(),
+    })
+    .await;
+    let attempts: Arc<Mutex<Vec<(u32, &str, bool)>>> = Arc::default();
+    let seen = Arc::clone(&attempts);
+    let hook = AttemptHook::new(move |attempt| {
+        let end = match attempt.end {
+            AttemptEnd::Committed(_) => "committed",
+            AttemptEnd::Aborted(_) => "aborted",
+            AttemptEnd::Failed(_) => "failed",
+            AttemptEnd::WorkFailed => "work failed",
+        };
+        seen.lock().expect("no panic").push((attempt.number, end, attempt.wait.is_none()));
+    });
+    let client = service.client_with(ClientOptions { on_attempt: Some(hook), ..ClientOptions::default() });
+    client.run(BeginOptions::stores(["kv"]), read_and_insert).await.expect("commits");
+    let expected = [(1, "failed", false), (2, "aborted", false), (3, "committed", true)];
+    assert_eq!(*attempts.lock().expect("no panic"), expected);
+    assert_eq!(service.asked("row").len(), 3);
+}
+
+#[tokio::test]
+async fn a_refused_insert_gets_one_fresh_read() {
+    let service = Service::start(|kind, before| match (kind, before) {
+        // The snapshots of the first two attempts do not have epoch 9, which refused the row.
+        ("begin", 0 | 1) => begun(before),
+        ("begin", n) => Reply::Json(
+            201,
+            json!({ "txn_id": format!("txn-{n}"), "snapshots": { "kv": "9" }, "epoch": "10",
+                "expires_at": "2026-01-01T00:00:00Z", "session": "s" }),
+        ),
+        ("row", _) => row(),
+        _ => aborted("row_exists", true),
+    })
+    .await;
+    let refused = service.client().run(BeginOptions::stores(["kv"]), read_and_insert).await;
+    assert!(matches!(&refused, Err(Error::Aborted(aborted)) if aborted.reason == "row_exists"), "{refused:?}");
+    assert_eq!(service.asked("commit").len(), 3);
+}
+
+#[tokio::test]
+async fn own_commits_are_visible_to_later_transactions_of_their_stores() {
+    for read_own_writes in [true, false] {
+        let service = Service::start(|kind, before| if kind == "begin" { begun(before) } else { committed() }).await;
+        let client = service.client_with(ClientOptions { read_own_writes, ..ClientOptions::default() });
+        let mut txn = client.begin_local(IsolationLevel::Serializable);
+        txn.put("kv", "a", &1).expect("a value");
+        txn.commit().await.expect("commits");
+        let given = BeginOptions::stores(["kv"]).session("given");
+        for options in [BeginOptions::stores(["kv"]), BeginOptions::stores(["other"]), given] {
+            client.begin(options).await.expect("begins");
+        }
+        let sessions: Vec<Value> =
+            service.asked("begin").into_iter().map(|(_, _, body)| body["session"].clone()).collect();
+        let own = if read_own_writes { json!("9") } else { Value::Null };
+        assert_eq!(sessions, [own, Value::Null, json!("given")]);
+    }
+}
+
+#[tokio::test]
+async fn a_trace_context_is_sent_with_the_commit_and_returned_with_the_verdict() {
+    let service = Service::start(|kind, before| if kind == "begin" { begun(before) } else { committed() }).await;
+    let options = BeginOptions { traceparent: Some("00-mine".into()), ..BeginOptions::stores(["kv"]) };
+    let put = async |txn: &mut Transaction| txn.put("kv", "a", &1);
+    let ((), committed) = service.client().run(options, put).await.expect("commits");
+    assert_eq!(*service.traceparents.lock().expect("no panic"), ["00-mine"]);
+    assert_eq!(committed.traceparent.as_deref(), Some("00-server"));
+}
+
+#[tokio::test]
+async fn a_gap_in_the_log_is_detected() {
     let record = |lsn: u64| {
         json!({ "lsn": lsn.to_string(), "prev_lsn": (lsn - 1).to_string(), "epoch": "9", "csn": "7",
             "version": "9437184", "txn_id": "t", "store": "kv",
@@ -307,7 +405,7 @@ async fn a_gap_in_the_log_is_noticed() {
     for lsn in [5, 6] {
         assert_eq!(log.next().await.expect("a record").map(|record| record.lsn), Some(Lsn(lsn)));
     }
-    assert_eq!(log.checkpoint(), Lsn(6));
+    assert_eq!(log.offset(), Lsn(6));
     let gap = log.next().await;
     assert!(matches!(gap, Err(Error::ServerMisbehaved(_))), "{gap:?}");
     assert!(service.asked("log")[1].1.contains("after=6"));

@@ -25,7 +25,7 @@ pub async fn replay(client: &Client, store: &str) -> Result<Replay, String> {
     while let Some(record) = log.next().await.map_err(|e| e.to_string())? {
         replay.apply(record)?;
     }
-    replay.head = log.checkpoint();
+    replay.head = log.offset();
     Ok(replay)
 }
 

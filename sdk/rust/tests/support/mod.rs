@@ -1,4 +1,4 @@
-//! A live server of a test's own, and a TCP proxy before it that loses what it is told to lose.
+//! A live server for one test, and a TCP proxy before it that loses requests or replies on demand.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server; `None`, after saying so, if there is no binary to start.
+    /// Starts a server; `None`, with a message, if there is no binary.
     pub fn start(name: &str) -> Option<Server> {
         let binary = binary()?;
         let folder = std::env::temp_dir().join(format!("tribunal-client-{name}-{}", std::process::id()));
@@ -41,7 +41,7 @@ impl Server {
         loop {
             let text = fs::read_to_string(&said).unwrap_or_default();
             let url = text.lines().find_map(|line| line.strip_prefix("tribunal listens on "));
-            // Only a whole line has all of the port.
+            // Only a complete line has the whole port.
             if let Some(url) = url.filter(|url| text.contains(&format!("{url}\n"))) {
                 server.url = url.to_owned();
                 return Some(server);
@@ -72,27 +72,27 @@ fn binary() -> Option<PathBuf> {
     Some(binary)
 }
 
-/// `target/<profile>`, in whose `deps` this test lies.
+/// `target/<profile>`; its `deps` has this test.
 pub fn profile_folder() -> PathBuf {
     let this = std::env::current_exe().expect("the test's own path");
     this.ancestors().nth(2).map(Path::to_owned).expect("a profile's folder")
 }
 
-/// What to lose of a request.
+/// What is lost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// It arrives, the service answers, the connection breaks before the client gets the answer.
+    /// The reply: the connection breaks before the client receives it.
     Reply,
-    /// The connection breaks before it arrives.
+    /// The request: the connection breaks before it arrives.
     Request,
-    /// It arrives, and the answer never comes; the connection stays.
+    /// The reply, while the connection stays open.
     Silence,
 }
 
 pub struct Proxy {
     pub url: String,
     next: Arc<Mutex<Option<(Loss, &'static str)>>>,
-    /// Told once for each loss.
+    /// Notified of each loss.
     pub lost: Arc<Notify>,
     alive: watch::Sender<bool>,
 }
@@ -131,7 +131,7 @@ impl Proxy {
         *self.next.lock().expect("nobody panics with it") = Some((loss, line));
     }
 
-    /// Ends all connections and takes no more.
+    /// Closes all connections and accepts no more.
     pub fn stop(&self) {
         let _ = self.alive.send(false);
     }

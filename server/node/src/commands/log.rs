@@ -42,7 +42,7 @@ async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
     let head: u64 = client.store(store).await?.head_lsn.parse().unwrap_or(0);
     let checkpoint = match &tail.consumer {
         // A consumer that is new starts at the beginning: it is there to miss nothing.
-        Some(name) => Some(client.checkpoint(name, store).await?.unwrap_or_default()),
+        Some(name) => Some(client.offset(name, store).await?.unwrap_or_default()),
         None => None,
     };
     let after = checkpoint.unwrap_or(Lsn(tail.after.unwrap_or(head.saturating_sub(NEWEST))));
@@ -52,7 +52,7 @@ async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
     loop {
         // Once a page: what was printed of it is done with before the next one is asked for.
         if let Some(name) = tail.consumer.as_ref().filter(|_| printed > noted && reader.is_page_over()) {
-            client.set_checkpoint(name, store, printed).await?;
+            client.set_offset(name, store, printed).await?;
             noted = printed;
         }
         match reader.next().await? {
