@@ -326,8 +326,9 @@ impl Client {
         }
         let key = wire::percent_encoded(key);
         let path = format!("/v1/stores/{}/rows/{key}", wire::percent_encoded(store.as_bytes()));
-        self.retrying(async || {
-            let answer = self.ask(Method::GET, &path, None::<&()>, 0).await?;
+        let path = path.as_str();
+        self.retrying(move || async move {
+            let answer = self.ask(Method::GET, path, None::<&()>, 0).await?;
             if answer.status == StatusCode::NOT_FOUND {
                 // A missing row is a result; a missing store is a mistake and has a code of its own.
                 return match serde_json::from_slice::<Problem>(&answer.body) {
@@ -360,7 +361,7 @@ impl Client {
             wire::percent_encoded(end.as_ref()),
         );
         let page: tribunal_api::RowPage =
-            self.retrying(async || read(&self.ask(Method::GET, &path, None::<&()>, 0).await?)).await?;
+            self.retrying(|| async { read(&self.ask(Method::GET, &path, None::<&()>, 0).await?) }).await?;
         Ok(RowPage {
             applied: wire::epoch(&page.applied)?,
             rows: page.rows.into_iter().map(row_of).collect::<Result<_, _>>()?,
@@ -383,7 +384,10 @@ impl Client {
     }
 
     /// Repeats a read while the service is unavailable.
-    async fn retrying<T>(&self, mut read: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, Error> {
+    async fn retrying<T, F>(&self, mut read: impl FnMut() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
         let mut failed = 0;
         loop {
             match read().await {
@@ -410,7 +414,7 @@ impl Client {
     pub(crate) async fn log_page(&self, store: &str, after: Lsn, limit: usize, wait_ms: u32) -> Result<LogPage, Error> {
         let store = wire::percent_encoded(store.as_bytes());
         let path = format!("/v1/log?store={store}&after={after}&limit={limit}&wait_ms={wait_ms}");
-        self.retrying(async || read(&self.ask(Method::GET, &path, None::<&()>, wait_ms).await?)).await
+        self.retrying(|| async { read(&self.ask(Method::GET, &path, None::<&()>, wait_ms).await?) }).await
     }
 
     /// Declares a store, or changes one.
