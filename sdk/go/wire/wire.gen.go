@@ -16,6 +16,66 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for AbortReason.
+const (
+	AddOverflow           AbortReason = "add_overflow"
+	ClientAbort           AbortReason = "client_abort"
+	Deadlock              AbortReason = "deadlock"
+	Fenced                AbortReason = "fenced"
+	LockLost              AbortReason = "lock_lost"
+	NotANumber            AbortReason = "not_a_number"
+	OrderConflict         AbortReason = "order_conflict"
+	Plugin                AbortReason = "plugin"
+	RangeConflict         AbortReason = "range_conflict"
+	ReadConflict          AbortReason = "read_conflict"
+	RowExists             AbortReason = "row_exists"
+	RowMissing            AbortReason = "row_missing"
+	SnapshotFromTheFuture AbortReason = "snapshot_from_the_future"
+	SnapshotTooOld        AbortReason = "snapshot_too_old"
+	SnapshotsDiffer       AbortReason = "snapshots_differ"
+	WriteConflict         AbortReason = "write_conflict"
+)
+
+// Valid indicates whether the value is a known member of the AbortReason enum.
+func (e AbortReason) Valid() bool {
+	switch e {
+	case AddOverflow:
+		return true
+	case ClientAbort:
+		return true
+	case Deadlock:
+		return true
+	case Fenced:
+		return true
+	case LockLost:
+		return true
+	case NotANumber:
+		return true
+	case OrderConflict:
+		return true
+	case Plugin:
+		return true
+	case RangeConflict:
+		return true
+	case ReadConflict:
+		return true
+	case RowExists:
+		return true
+	case RowMissing:
+		return true
+	case SnapshotFromTheFuture:
+		return true
+	case SnapshotTooOld:
+		return true
+	case SnapshotsDiffer:
+		return true
+	case WriteConflict:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Ack.
 const (
 	Applied Ack = "applied"
@@ -28,6 +88,54 @@ func (e Ack) Valid() bool {
 	case Applied:
 		return true
 	case Durable:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ConflictOp.
+const (
+	ConflictOpRange ConflictOp = "range"
+	ConflictOpRead  ConflictOp = "read"
+	ConflictOpWrite ConflictOp = "write"
+)
+
+// Valid indicates whether the value is a known member of the ConflictOp enum.
+func (e ConflictOp) Valid() bool {
+	switch e {
+	case ConflictOpRange:
+		return true
+	case ConflictOpRead:
+		return true
+	case ConflictOpWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ConflictStage.
+const (
+	Admission ConflictStage = "admission"
+	Identity  ConflictStage = "identity"
+	Join      ConflictStage = "join"
+	Merge     ConflictStage = "merge"
+	Validate  ConflictStage = "validate"
+)
+
+// Valid indicates whether the value is a known member of the ConflictStage enum.
+func (e ConflictStage) Valid() bool {
+	switch e {
+	case Admission:
+		return true
+	case Identity:
+		return true
+	case Join:
+		return true
+	case Merge:
+		return true
+	case Validate:
 		return true
 	default:
 		return false
@@ -73,6 +181,30 @@ func (e PushKind) Valid() bool {
 	}
 }
 
+// Defines values for StorageDurability.
+const (
+	StorageDurabilityAlways   StorageDurability = "always"
+	StorageDurabilityEverysec StorageDurability = "everysec"
+	StorageDurabilityNone     StorageDurability = "none"
+	StorageDurabilityUnknown  StorageDurability = "unknown"
+)
+
+// Valid indicates whether the value is a known member of the StorageDurability enum.
+func (e StorageDurability) Valid() bool {
+	switch e {
+	case StorageDurabilityAlways:
+		return true
+	case StorageDurabilityEverysec:
+		return true
+	case StorageDurabilityNone:
+		return true
+	case StorageDurabilityUnknown:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for StoreExistence.
 const (
 	Declared StoreExistence = "declared"
@@ -85,6 +217,33 @@ func (e StoreExistence) Valid() bool {
 	case Declared:
 		return true
 	case Tracked:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for StorePushState.
+const (
+	StorePushStateBackingOff StorePushState = "backing_off"
+	StorePushStateDetached   StorePushState = "detached"
+	StorePushStateLogOnly    StorePushState = "log_only"
+	StorePushStateRunning    StorePushState = "running"
+	StorePushStateStopped    StorePushState = "stopped"
+)
+
+// Valid indicates whether the value is a known member of the StorePushState enum.
+func (e StorePushState) Valid() bool {
+	switch e {
+	case StorePushStateBackingOff:
+		return true
+	case StorePushStateDetached:
+		return true
+	case StorePushStateLogOnly:
+		return true
+	case StorePushStateRunning:
+		return true
+	case StorePushStateStopped:
 		return true
 	default:
 		return false
@@ -127,6 +286,33 @@ func (e TxnState) Valid() bool {
 	}
 }
 
+// Defines values for WebhookState.
+const (
+	WebhookStateBackingOff WebhookState = "backing_off"
+	WebhookStateConnecting WebhookState = "connecting"
+	WebhookStateIdle       WebhookState = "idle"
+	WebhookStatePushing    WebhookState = "pushing"
+	WebhookStateStopped    WebhookState = "stopped"
+)
+
+// Valid indicates whether the value is a known member of the WebhookState enum.
+func (e WebhookState) Valid() bool {
+	switch e {
+	case WebhookStateBackingOff:
+		return true
+	case WebhookStateConnecting:
+		return true
+	case WebhookStateIdle:
+		return true
+	case WebhookStatePushing:
+		return true
+	case WebhookStateStopped:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WriteOp.
 const (
 	Add    WriteOp = "add"
@@ -154,12 +340,15 @@ func (e WriteOp) Valid() bool {
 	}
 }
 
+// AbortReason Why a transaction aborted.
+type AbortReason string
+
 // Ack When a commit is answered.
 type Ack string
 
-// AttachRequest How to go on with a detached store.
+// AttachRequest How to attach a detached store.
 type AttachRequest struct {
-	// LoadedLsn The storage was loaded from elsewhere with everything up to this record. Absent: its own watermark counts.
+	// LoadedLsn The storage was loaded from elsewhere with everything up to this record. If absent, its own watermark counts.
 	//
 	// Example: 120
 	LoadedLsn *string `json:"loaded_lsn,omitempty"`
@@ -167,11 +356,11 @@ type AttachRequest struct {
 
 // BatchCommitRequest Many commits in one request.
 type BatchCommitRequest struct {
-	// Txns The commits. Answers keep their order.
+	// Txns The commits. Results keep their order.
 	Txns []BatchTxn `json:"txns"`
 }
 
-// BatchCommitResponse Answers of many commits.
+// BatchCommitResponse Results of many commits.
 type BatchCommitResponse struct {
 	// Results One per commit, in order.
 	Results []TxnOutcome `json:"results"`
@@ -179,10 +368,10 @@ type BatchCommitResponse struct {
 
 // BatchTxn A commit within a batch: a commit and its id.
 type BatchTxn struct {
-	// Ack When to answer. The most patient item decides for the whole request.
+	// Ack When to answer. The whole request is answered when the last item is.
 	Ack *Ack `json:"ack,omitempty"`
 
-	// Epoch `epoch` of the Begin, for rules that prefer older transactions.
+	// Epoch `epoch` as returned by Begin, for conflict rules that prefer older transactions.
 	//
 	// Example: 8842
 	Epoch *string `json:"epoch,omitempty"`
@@ -190,16 +379,18 @@ type BatchTxn struct {
 	// Isolation Isolation level.
 	Isolation *IsolationLevel `json:"isolation,omitempty"`
 
-	// Priority Weight for conflict rules that look at it; 100 if absent.
+	// Priority Weight for conflict rules that use it, such as `priority`; 100 if absent.
 	Priority *int32 `json:"priority,omitempty"`
 
 	// Ranges Ranges scanned.
 	Ranges *[]Range `json:"ranges,omitempty"`
 
-	// Reads Rows observed; no row twice.
+	// Reads Rows read, each at most once.
 	Reads *[]Read `json:"reads,omitempty"`
 
-	// Snapshots Snapshot of each store used, as Begin answered.
+	// Snapshots Snapshot of each store used, as returned by Begin; see `CommitRequest`.
+	//
+	// Example: {"kv":"8841"}
 	Snapshots *map[string]string `json:"snapshots,omitempty"`
 
 	// TxnID The transaction's id, a UUIDv7 and its idempotency key.
@@ -207,31 +398,33 @@ type BatchTxn struct {
 	// Example: 0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a
 	TxnID string `json:"txn_id"`
 
-	// Writes Rows to write; no row twice.
+	// Writes Rows to write, each at most once.
 	Writes *[]Write `json:"writes,omitempty"`
 }
 
 // BeginRequest A Begin.
 type BeginRequest struct {
-	// Isolation Level at which it will commit. Advice only: the commit names it again.
+	// Isolation Level at which it will commit. A hint: the level of the commit counts.
 	Isolation *IsolationLevel `json:"isolation,omitempty"`
 
-	// Session Token from an earlier commit: wait until its writes are visible.
+	// Session Session token of an earlier response: wait until what it covers is visible.
 	Session *string `json:"session,omitempty"`
 
-	// Stores Stores that the transaction will use; all of the namespace if absent.
+	// Stores Stores that the transaction will use; all stores of the namespace if absent or empty.
+	//
+	// Example: ["kv"]
 	Stores *[]string `json:"stores,omitempty"`
 
-	// TTLMs How long the transaction means to run, milliseconds. The id expires no later than its window.
+	// TTLMs Expected duration of the transaction, milliseconds. The id expires after it, and with the window of ids at the latest.
 	TTLMs *int32 `json:"ttl_ms,omitempty"`
 
-	// WaitMs How long to wait for that, milliseconds.
+	// WaitMs Timeout of that wait, milliseconds.
 	WaitMs *int32 `json:"wait_ms,omitempty"`
 }
 
 // BeginResponse Answer to a Begin.
 type BeginResponse struct {
-	// Epoch The epoch that is open now; pass it to the commit, for rules that prefer older transactions.
+	// Epoch The epoch that is open now. Pass it to the commit: some conflict rules prefer older transactions.
 	//
 	// Example: 8842
 	Epoch string `json:"epoch"`
@@ -241,10 +434,14 @@ type BeginResponse struct {
 	// Example: 2026-01-02T03:04:05.678Z
 	ExpiresAt string `json:"expires_at"`
 
-	// Session Token of what is visible in these snapshots.
+	// Session Session token that covers these snapshots.
+	//
+	// Example: c2Vzc2lvbg
 	Session string `json:"session"`
 
-	// Snapshots Snapshot of each named store, to read at and to commit with.
+	// Snapshots Snapshot of each store: read at it, and pass it to the commit.
+	//
+	// Example: {"kv":"8841"}
 	Snapshots map[string]string `json:"snapshots"`
 
 	// TxnID The transaction's id, a UUIDv7 and its idempotency key.
@@ -253,25 +450,12 @@ type BeginResponse struct {
 	TxnID string `json:"txn_id"`
 }
 
-// CheckpointRequest How far a consumer is.
-type CheckpointRequest struct {
-	// Lsn Last record that the consumer is done with; 0 is none.
-	//
-	// Example: 120
-	Lsn string `json:"lsn"`
-
-	// Store Whose log.
-	//
-	// Example: kv
-	Store string `json:"store"`
-}
-
-// CommitRequest A commit: what the transaction observed and what it wants to write.
+// CommitRequest A commit: what the transaction read and what it wants to write.
 type CommitRequest struct {
 	// Ack When to answer.
 	Ack *Ack `json:"ack,omitempty"`
 
-	// Epoch `epoch` of the Begin, for rules that prefer older transactions.
+	// Epoch `epoch` as returned by Begin, for conflict rules that prefer older transactions.
 	//
 	// Example: 8842
 	Epoch *string `json:"epoch,omitempty"`
@@ -279,29 +463,32 @@ type CommitRequest struct {
 	// Isolation Isolation level.
 	Isolation *IsolationLevel `json:"isolation,omitempty"`
 
-	// Priority Weight for conflict rules that look at it; 100 if absent.
+	// Priority Weight for conflict rules that use it, such as `priority`; 100 if absent.
 	Priority *int32 `json:"priority,omitempty"`
 
 	// Ranges Ranges scanned.
 	Ranges *[]Range `json:"ranges,omitempty"`
 
-	// Reads Rows observed; no row twice.
+	// Reads Rows read, each at most once.
 	Reads *[]Read `json:"reads,omitempty"`
 
-	// Snapshots Snapshot of each store used, as Begin answered. May be left out by transactions without ranges, without
-	// reads at level `snapshot`, on `tracked` stores only.
+	// Snapshots Snapshot of each store used, as returned by Begin. Required for ranges, for reads at level `snapshot` and for stores
+	// that are not `tracked`; otherwise it may be absent or empty.
+	//
+	// Example: {"kv":"8841"}
 	Snapshots *map[string]string `json:"snapshots,omitempty"`
 
-	// Writes Rows to write; no row twice.
+	// Writes Rows to write, each at most once.
 	Writes *[]Write `json:"writes,omitempty"`
 }
 
 // Conflict One reason for an abort, with everything needed to act on it.
 type Conflict struct {
-	// ByTxn The winner, if it is of the same epoch.
+	// ByTxn The transaction that won: always if it is of the same epoch, else as long as its epoch is in the server's memory.
+	// Never for a range that had changed before the epoch.
 	ByTxn *string `json:"by_txn,omitempty"`
 
-	// CurrentVersion Version that is there now; absent if the row is, or if the winner is of the same epoch.
+	// CurrentVersion The row's version now; absent if there is no such row, or if the winner is in the same epoch.
 	//
 	// Example: 19
 	CurrentVersion *string `json:"current_version,omitempty"`
@@ -318,20 +505,16 @@ type Conflict struct {
 	// KeyB64 The same in base64, if it is not UTF-8.
 	KeyB64 *string `json:"key_b64,omitempty"`
 
-	// Op Which kind of operation lost: `read`, `range` or `write`.
-	//
-	// Example: read
-	Op string `json:"op"`
+	// Op The kind of operation that lost.
+	Op ConflictOp `json:"op"`
 
-	// ReadVersion Version that the transaction had read; absent if it read that the row is absent, or did not read it.
+	// ReadVersion Version that the transaction read; absent if the row was absent or not read.
 	//
 	// Example: 17
 	ReadVersion *string `json:"read_version,omitempty"`
 
-	// Stage Station that found it: `admission`, `identity`, `join`, `validate` or `merge`.
-	//
-	// Example: validate
-	Stage string `json:"stage"`
+	// Stage The stage that found the conflict.
+	Stage ConflictStage `json:"stage"`
 
 	// Store The store.
 	//
@@ -339,59 +522,65 @@ type Conflict struct {
 	Store string `json:"store"`
 }
 
-// Consumer A consumer and its checkpoints.
-type Consumer struct {
-	// Checkpoints One per store that it reads, by the store's name.
-	Checkpoints []ConsumerPosition `json:"checkpoints"`
+// ConflictOp The kind of operation that lost a conflict.
+type ConflictOp string
 
+// ConflictStage The stage of the pipeline that found a conflict.
+type ConflictStage string
+
+// ConsumerInfo A consumer and its offsets.
+type ConsumerInfo struct {
 	// Name Its name.
 	//
 	// Example: search-index
 	Name string `json:"name"`
+
+	// Offsets One per store that it reads, in the order of the stores' names.
+	Offsets []ConsumerOffset `json:"offsets"`
 }
 
 // ConsumerList All consumers of the namespace.
 type ConsumerList struct {
-	// Consumers By name.
-	Consumers []Consumer `json:"consumers"`
+	// Consumers In the order of their names.
+	Consumers []ConsumerInfo `json:"consumers"`
 }
 
-// ConsumerPosition A consumer's position in one store's log.
-type ConsumerPosition struct {
+// ConsumerOffset A consumer's offset in one store's log.
+type ConsumerOffset struct {
 	// HeadLsn Last position of the log.
 	//
 	// Example: 150
 	HeadLsn string `json:"head_lsn"`
 
-	// LagMs Age of the oldest of them, milliseconds; 0 if there is none.
+	// LagMs Age of the oldest unprocessed record, milliseconds; 0 if there is none.
 	//
 	// Example: 250
 	LagMs string `json:"lag_ms"`
 
-	// LagRecords Records that the consumer is not done with.
+	// LagRecords Records that the consumer has not processed.
 	//
 	// Example: 30
 	LagRecords string `json:"lag_records"`
 
-	// Lsn Last record that the consumer is done with: pull behind it.
+	// Lsn Last record that the consumer has processed; pull the log after it.
 	//
 	// Example: 120
 	Lsn string `json:"lsn"`
 
-	// Store Whose log.
+	// Store The store.
 	//
 	// Example: kv
 	Store string `json:"store"`
 
-	// UpdatedAtMs When the checkpoint was set, milliseconds since 1970.
+	// UpdatedAtMs When the offset was stored, milliseconds since 1970.
 	//
 	// Example: 1795268000000
 	UpdatedAtMs string `json:"updated_at_ms"`
 }
 
-// ImportResult Answer to an import.
+// ImportResult Result of an import.
 type ImportResult struct {
-	// Accepted Versions that were taken in, durably.
+	// Accepted Versions that were taken in, durably. Rows that the server knew already are left as they are and do not count.
 	//
 	// Example: 1000
 	Accepted string `json:"accepted"`
@@ -417,12 +606,12 @@ type LogPage struct {
 	// Example: 120
 	Next string `json:"next"`
 
-	// Oldest Oldest position that is still kept.
+	// Oldest Oldest position that is retained.
 	//
 	// Example: 1
 	Oldest string `json:"oldest"`
 
-	// Records The records, dense in `lsn`; empty if there is nothing behind `after` yet.
+	// Records The records, dense in `lsn`; empty if there is none after `after` yet.
 	Records []LogRecord `json:"records"`
 }
 
@@ -434,12 +623,12 @@ type LogRecord struct {
 	// Example: 9be3e0a3
 	Checksum *string `json:"checksum,omitempty"`
 
-	// Csn Arrival stamp.
+	// Csn Arrival stamp of the transaction; not the commit order.
 	//
 	// Example: 1808217543843841024
 	Csn string `json:"csn"`
 
-	// Epoch Epoch that committed it.
+	// Epoch The epoch that committed it.
 	//
 	// Example: 8842
 	Epoch string `json:"epoch"`
@@ -449,7 +638,7 @@ type LogRecord struct {
 	// Example: 120
 	Lsn string `json:"lsn"`
 
-	// PrevLsn The position before it. A gap is visible, a repeat is harmless.
+	// PrevLsn The previous position: a gap is visible, and a repeat is harmless.
 	//
 	// Example: 119
 	PrevLsn string `json:"prev_lsn"`
@@ -479,6 +668,8 @@ type LogRecord struct {
 // LogWrite One row of a record.
 type LogWrite struct {
 	// Key The row's key, if it is UTF-8.
+	//
+	// Example: acct/1
 	Key *string `json:"key,omitempty"`
 
 	// KeyB64 The row's key in base64, if it is not UTF-8.
@@ -490,16 +681,29 @@ type LogWrite struct {
 	// Value The value as posted; the delta of an `add`; absent for a `delete`.
 	Value json.RawMessage `json:"value,omitempty"`
 
-	// ValueB64 The value, if it was posted as `value_b64`.
+	// ValueB64 The value in base64, if it was posted as `value_b64`.
 	ValueB64 *string `json:"value_b64,omitempty"`
+}
+
+// OffsetRequest A consumer's new offset in one store's log.
+type OffsetRequest struct {
+	// Lsn Last record that the consumer has processed; 0 if none.
+	//
+	// Example: 120
+	Lsn string `json:"lsn"`
+
+	// Store The store.
+	//
+	// Example: kv
+	Store string `json:"store"`
 }
 
 // Problem Why there is no decision (RFC 9457, `application/problem+json`).
 type Problem struct {
-	// Applied With `row_missing`: the snapshot in which there is no such row.
+	// Applied With `row_missing`: the snapshot that was read.
 	Applied *string `json:"applied,omitempty"`
 
-	// Code What happened, for programs.
+	// Code What is wrong, for programs.
 	//
 	// Example: unknown_field
 	Code string `json:"code"`
@@ -507,25 +711,27 @@ type Problem struct {
 	// Column Column of malformed JSON, from 1.
 	Column *int32 `json:"column,omitempty"`
 
-	// Detail What happened, for people.
+	// Detail What is wrong and what to do, for people.
+	//
+	// Example: /writes/0/valeu: no such field
 	Detail string `json:"detail"`
 
-	// Errors Every fault that was found in the request.
+	// Errors Every error that was found in the request.
 	Errors *[]ProblemError `json:"errors,omitempty"`
 
 	// Line Line of malformed JSON, from 1.
 	Line *int32 `json:"line,omitempty"`
 
-	// Oldest With `log_truncated`: the oldest position that is still kept.
+	// Oldest With `log_truncated`: the oldest position that is retained.
 	Oldest *string `json:"oldest,omitempty"`
 
-	// RetryAfterMs When to try again, milliseconds.
+	// RetryAfterMs When to retry, milliseconds from now.
 	RetryAfterMs *int32 `json:"retry_after_ms,omitempty"`
 
-	// Retryable Whether the same request may work later.
+	// Retryable Whether the same request may succeed later.
 	Retryable bool `json:"retryable"`
 
-	// StateURL With `log_truncated`: where the state is from which a reader can start over.
+	// StateURL With `log_truncated`: the state from which a reader can start over.
 	//
 	// Example: /v1/stores/kv/state
 	StateURL *string `json:"state_url,omitempty"`
@@ -540,13 +746,13 @@ type Problem struct {
 	// Example: Bad Request
 	Title string `json:"title"`
 
-	// Type Always `about:blank`: `code` says what it is.
+	// Type Always `about:blank`; see `code`.
 	//
 	// Example: about:blank
 	Type string `json:"type"`
 }
 
-// ProblemError One fault of a request.
+// ProblemError One error in a request.
 type ProblemError struct {
 	// Code What is wrong, for programs.
 	//
@@ -554,25 +760,31 @@ type ProblemError struct {
 	Code string `json:"code"`
 
 	// Detail What is wrong, for people.
+	//
+	// Example: no such field
 	Detail string `json:"detail"`
 
-	// Pointer JSON pointer (RFC 6901) into the body, or the name of the parameter behind a `?`.
+	// Pointer JSON pointer (RFC 6901) into the body, or `?` and the name of a parameter.
 	//
 	// Example: /writes/0/key
 	Pointer string `json:"pointer"`
 }
 
-// PushInfo A registered receiver and where it stands. Its secret is not shown.
+// PushInfo A registered receiver and its progress. Its secret is not returned.
 type PushInfo struct {
 	// AckedLsn Last record that the receiver acknowledged.
 	//
 	// Example: 120
 	AckedLsn string `json:"acked_lsn"`
 
-	// Attempts Attempts that failed since the last progress.
+	// Attempts Failed attempts since the last progress.
+	//
+	// Example: 0
 	Attempts int32 `json:"attempts"`
 
-	// BytesMax Most bytes of keys and values of one request.
+	// BytesMax Bytes of keys and values after which no further record is added to a request.
+	//
+	// Example: 1048576
 	BytesMax int32 `json:"bytes_max"`
 
 	// HeadLsn Last position of the log.
@@ -580,10 +792,10 @@ type PushInfo struct {
 	// Example: 150
 	HeadLsn string `json:"head_lsn"`
 
-	// Kind How it is pushed.
+	// Kind How records are delivered.
 	Kind PushKind `json:"kind"`
 
-	// LagMs How long there has been a lag, milliseconds.
+	// LagMs Time since the receiver was last up to date, milliseconds.
 	//
 	// Example: 250
 	LagMs string `json:"lag_ms"`
@@ -593,58 +805,62 @@ type PushInfo struct {
 	// Example: 30
 	LagRecords string `json:"lag_records"`
 
-	// LastError Last trouble, until it is over.
+	// LastError The last error; absent once a request has succeeded.
 	LastError *string `json:"last_error,omitempty"`
 
-	// RecordsMax Most records of one request.
+	// RecordsMax Maximum number of records in one request.
+	//
+	// Example: 500
 	RecordsMax int32 `json:"records_max"`
 
-	// State `connecting`, `pushing`, `idle`, `backing_off` or `stopped`.
-	//
-	// Example: idle
-	State string `json:"state"`
+	// State What the push is doing.
+	State WebhookState `json:"state"`
 
 	// Store The store.
 	//
 	// Example: kv
 	Store string `json:"store"`
 
-	// TimeoutMs How long one request may take, milliseconds.
+	// TimeoutMs Timeout of one request, milliseconds.
+	//
+	// Example: 10000
 	TimeoutMs int32 `json:"timeout_ms"`
 
-	// URL Where it is posted to.
+	// URL The receiver.
 	//
 	// Example: https://receiver.example/hook
 	URL string `json:"url"`
 }
 
-// PushKind How a store's log is pushed.
+// PushKind How records are delivered.
 type PushKind string
 
 // PushRequest A receiver to register.
 type PushRequest struct {
-	// After Position behind which to start. If absent: where the last registration of this store stands, or 0.
+	// After Start after this position. If absent: the position of the last registration of this store, or 0.
 	//
 	// Example: 0
 	After *string `json:"after,omitempty"`
 
-	// BytesMax Most bytes of keys and values of one request, above which no further record is added; 1 MiB if absent.
+	// BytesMax Bytes of keys and values after which no further record is added to a request; 1 MiB if absent.
 	BytesMax *int32 `json:"bytes_max,omitempty"`
 
-	// Kind How it is pushed.
+	// Kind How records are delivered.
 	Kind PushKind `json:"kind"`
 
-	// RecordsMax Most records of one request; 500 if absent.
+	// RecordsMax Maximum number of records in one request; 500 if absent.
 	RecordsMax *int32 `json:"records_max,omitempty"`
 
-	// Secret What bodies are signed with, 16 to 256 characters. It is never shown again.
+	// Secret Key of the signatures, 16 to 256 characters. It is never returned.
+	//
+	// Example: at least 16 characters
 	Secret string `json:"secret"`
 
-	// TimeoutMs How long one request may take, milliseconds; 10000 if absent.
+	// TimeoutMs Timeout of one request, milliseconds; 10000 if absent.
 	TimeoutMs *int32 `json:"timeout_ms,omitempty"`
 
-	// URL Where to post: `https://` or `http://`, without user information. Addresses of the inside must be allowed by the
-	// operator.
+	// URL Receiver of the POST requests: `https://` or `http://`, without user information. The operator must allow private
+	// addresses.
 	//
 	// Example: https://receiver.example/hook
 	URL string `json:"url"`
@@ -652,15 +868,15 @@ type PushRequest struct {
 
 // Range A key range that the transaction scanned.
 type Range struct {
-	// End Key behind the last one; absent goes to the end of the store.
+	// End End of the range, exclusive; absent for the end of the store.
 	//
 	// Example: acct0
 	End *string `json:"end,omitempty"`
 
-	// EndB64 Key behind the last one in base64, instead of `end`.
+	// EndB64 End of the range in base64, instead of `end`.
 	EndB64 *string `json:"end_b64,omitempty"`
 
-	// Start First key; absent starts at the beginning of the store.
+	// Start First key; absent for the beginning of the store.
 	//
 	// Example: acct/
 	Start *string `json:"start,omitempty"`
@@ -674,9 +890,11 @@ type Range struct {
 	Store string `json:"store"`
 }
 
-// Read A row that the transaction observed. Without `version` it observed that the row is absent.
+// Read A row that the transaction read. Without `version`, the row was absent.
 type Read struct {
 	// Key The row's key, UTF-8.
+	//
+	// Example: acct/1
 	Key *string `json:"key,omitempty"`
 
 	// KeyB64 The row's key in base64, instead of `key`.
@@ -687,7 +905,7 @@ type Read struct {
 	// Example: kv
 	Store string `json:"store"`
 
-	// Version The version seen; absent if the row was.
+	// Version The version read; absent if the row was absent.
 	//
 	// Example: 17
 	Version *string `json:"version,omitempty"`
@@ -695,12 +913,15 @@ type Read struct {
 
 // Row A row of an embedded store. Without `version` there is no such row.
 type Row struct {
-	// Applied Snapshot that this reflects. Absent within [`RowPage`], which says it once.
+	// Applied Snapshot that this reflects at least: the row may be newer, as its version tells. Absent within [`RowPage`], which
+	// has it once.
 	//
 	// Example: 8841
 	Applied *string `json:"applied,omitempty"`
 
 	// Key The row's key, if it is UTF-8.
+	//
+	// Example: acct/1
 	Key *string `json:"key,omitempty"`
 
 	// KeyB64 The row's key in base64, if it is not UTF-8.
@@ -709,7 +930,7 @@ type Row struct {
 	// Value The value.
 	Value json.RawMessage `json:"value,omitempty"`
 
-	// ValueB64 The value, if it was posted as `value_b64`.
+	// ValueB64 The value in base64, if it was posted as `value_b64`.
 	ValueB64 *string `json:"value_b64,omitempty"`
 
 	// Version The row's version, for the read set.
@@ -720,12 +941,12 @@ type Row struct {
 
 // RowPage Rows in key order.
 type RowPage struct {
-	// Applied Snapshot that this reflects.
+	// Applied Snapshot that this reflects at least: single rows may be newer, as their versions tell.
 	//
 	// Example: 8841
 	Applied string `json:"applied"`
 
-	// More There are further rows before the end of the range: go on from behind the last key.
+	// More There are more rows in the range: continue after the last key.
 	More bool `json:"more"`
 
 	// Rows The rows.
@@ -738,7 +959,7 @@ type SkipList struct {
 	Skips []SkippedRecord `json:"skips"`
 }
 
-// SkipRequest A record that a storage is not given.
+// SkipRequest A record to skip.
 type SkipRequest struct {
 	// Lsn The record that the push stopped at.
 	//
@@ -746,14 +967,14 @@ type SkipRequest struct {
 	Lsn string `json:"lsn"`
 }
 
-// SkippedRecord A record that was not given to a storage, and who decided so.
+// SkippedRecord A record that was skipped, and who decided that.
 type SkippedRecord struct {
 	// AtMs When, milliseconds since 1970.
 	//
 	// Example: 1808217543843
 	AtMs string `json:"at_ms"`
 
-	// By Who asked.
+	// By The caller that asked for it.
 	//
 	// Example: anonymous
 	By string `json:"by"`
@@ -763,7 +984,9 @@ type SkippedRecord struct {
 	// Example: 120
 	Lsn string `json:"lsn"`
 
-	// Reason What the storage said to the record.
+	// Reason The storage's error for the record.
+	//
+	// Example: value too long for type character varying(40)
 	Reason string `json:"reason"`
 }
 
@@ -774,7 +997,7 @@ type Snapshot struct {
 	// Example: 8841
 	Applied string `json:"applied"`
 
-	// Committed Last epoch that is resolved.
+	// Committed Last epoch that has been decided.
 	//
 	// Example: 8842
 	Committed string `json:"committed"`
@@ -790,9 +1013,12 @@ type Snapshot struct {
 	Store string `json:"store"`
 }
 
+// StorageDurability What a storage guarantees when it acknowledges records.
+type StorageDurability string
+
 // StoreDeclaration Declaration of a store.
 type StoreDeclaration struct {
-	// Adaptor LogAdaptor that writes to the storage; absent for a store that is only its log.
+	// Adaptor LogAdaptor that writes to the storage; absent for a log-only store.
 	//
 	// Example: redis
 	Adaptor *string `json:"adaptor,omitempty"`
@@ -800,49 +1026,61 @@ type StoreDeclaration struct {
 	// AdaptorConfig The adaptor's configuration. No credentials.
 	AdaptorConfig *map[string]interface{} `json:"adaptor_config,omitempty"`
 
-	// Existence Who knows whether a row exists.
+	// Existence Who tracks which rows exist.
 	Existence *StoreExistence `json:"existence,omitempty"`
 
-	// MultiVersion The engine reads one snapshot of this store itself.
+	// MultiVersion The engine reads this store at the snapshot of Begin by itself (multi-version storage).
 	MultiVersion *bool `json:"multi_version,omitempty"`
 
-	// Transactional The storage's watermark moves in the same transaction as the rows; needed by `add`.
+	// Transactional The storage's watermark moves in the same transaction as the rows. Required by `add`.
 	Transactional *bool `json:"transactional,omitempty"`
 }
 
-// StoreExistence Who knows whether a row exists.
+// StoreExistence Who tracks which rows exist.
 type StoreExistence string
 
-// StoreInfo A store and where it stands.
+// StoreInfo A store and its progress.
 type StoreInfo struct {
 	// AckedLsn Last position that the storage acknowledged.
+	//
+	// Example: 120
 	AckedLsn string `json:"acked_lsn"`
 
-	// Adaptor Its LogAdaptor.
+	// Adaptor Its LogAdaptor; absent for a log-only store.
+	//
+	// Example: kv
 	Adaptor *string `json:"adaptor,omitempty"`
 
 	// AdaptorConfig The adaptor's configuration.
 	AdaptorConfig *map[string]interface{} `json:"adaptor_config,omitempty"`
 
 	// Applied Last epoch whose records in this store are all acknowledged.
+	//
+	// Example: 8841
 	Applied string `json:"applied"`
 
-	// Committed Last epoch that is resolved.
+	// Committed Last epoch that has been decided.
+	//
+	// Example: 8842
 	Committed string `json:"committed"`
 
 	// Durable Last epoch that is durable.
+	//
+	// Example: 8842
 	Durable string `json:"durable"`
 
-	// Existence Who knows whether a row exists.
+	// Existence Who tracks which rows exist.
 	Existence StoreExistence `json:"existence"`
 
 	// HeadLsn Last position of its log.
+	//
+	// Example: 120
 	HeadLsn string `json:"head_lsn"`
 
-	// MultiVersion The engine reads one snapshot of this store itself.
+	// MultiVersion The engine reads this store at the snapshot of Begin by itself (multi-version storage).
 	MultiVersion bool `json:"multi_version"`
 
-	// Push How its push does.
+	// Push The push to its storage.
 	Push StorePush `json:"push"`
 
 	// Store Its name.
@@ -860,75 +1098,78 @@ type StoreList struct {
 	Stores []StoreInfo `json:"stores"`
 }
 
-// StorePush How a store's push does.
+// StorePush The push to a store's storage.
 type StorePush struct {
-	// Durability What an acknowledgement of the storage is worth, as it says itself: `always` synced first, `everysec`, `none`, or
-	// `unknown`. Absent while there is no storage.
-	//
-	// Example: always
-	Durability *string `json:"durability,omitempty"`
+	// Durability What an acknowledgement of the storage guarantees, as the storage reports it. Absent while no storage is connected.
+	Durability *StorageDurability `json:"durability,omitempty"`
 
 	// LagMs Age of the oldest record that is not acknowledged, milliseconds; 0 while nothing is pushed.
 	//
 	// Example: 0
 	LagMs string `json:"lag_ms"`
 
-	// LastError What the storage last complained about. Of a detached store: why, and the way out.
+	// LastError The storage's last error. For a detached store: why it was detached, and how to attach it.
 	LastError *string `json:"last_error,omitempty"`
 
-	// State `log_only`, `running`, `backing_off`, `stopped` or `detached`.
-	//
-	// Example: running
-	State string `json:"state"`
+	// State What the push is doing.
+	State StorePushState `json:"state"`
 
-	// StoppedAtLsn The record that the storage can never take, if the push stopped at one.
+	// StoppedAtLsn The record that the storage cannot apply, if the push stopped at one.
 	//
 	// Example: 120
 	StoppedAtLsn *string `json:"stopped_at_lsn,omitempty"`
 }
 
-// TxnOutcome What became of a transaction. Which fields are there follows from `status`.
+// StorePushState What the push to a storage is doing.
+type StorePushState string
+
+// TxnOutcome Outcome of a transaction. `status` determines which fields are present.
 type TxnOutcome struct {
 	// Applied With `ack: applied`: whether every store had applied it in time.
 	Applied *bool `json:"applied,omitempty"`
 
-	// Conflicts What defeated it.
+	// Conflicts The conflicts that caused the abort.
 	Conflicts *[]Conflict `json:"conflicts,omitempty"`
 
-	// Csn Arrival stamp.
+	// Csn Arrival stamp: identifies the transaction, and is not the commit order.
+	//
+	// Example: 1808217543843841024
 	Csn *string `json:"csn,omitempty"`
 
-	// Epoch Epoch that decided it.
+	// Epoch The epoch that decided it.
 	//
 	// Example: 8842
 	Epoch *string `json:"epoch,omitempty"`
 
 	// Lsn Position of its record in the log of each store that it wrote.
+	//
+	// Example: {"kv":"120"}
 	Lsn *map[string]string `json:"lsn,omitempty"`
 
-	// Problem Batches only: why there is no decision.
+	// PluginCode With reason `plugin`: the code that the isolation validator returned.
+	PluginCode *int32 `json:"plugin_code,omitempty"`
+
+	// Problem Batches only: why no decision was made.
 	Problem *Problem `json:"problem,omitempty"`
 
-	// ReadOnly It wrote nothing, and nothing was stored.
+	// ReadOnly It wrote nothing, and nothing was stored: asked for by id later, it is `unknown`.
 	ReadOnly *bool `json:"read_only,omitempty"`
 
-	// Reason Why it aborted: `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing`,
-	// `not_a_number`, `snapshot_too_old`, `snapshot_from_the_future`, `order_conflict`, `lock_lost`, `deadlock`,
-	// `client_abort`, `fenced` or `plugin:<code>`.
-	//
-	// Example: read_conflict
-	Reason *string `json:"reason,omitempty"`
+	// Reason Why it aborted.
+	Reason *AbortReason `json:"reason,omitempty"`
 
-	// RetryAfterMs When trying again makes sense, milliseconds.
+	// RetryAfterMs When to retry, milliseconds from now.
 	RetryAfterMs *int32 `json:"retry_after_ms,omitempty"`
 
-	// Retryable Whether the same work on fresh reads, under a new id, may commit.
+	// Retryable Whether the same work may commit on fresh reads, under a new id.
 	Retryable *bool `json:"retryable,omitempty"`
 
-	// Session Pass it to a Begin that must see this commit.
+	// Session Session token: pass it to a Begin that must see this commit.
+	//
+	// Example: c2Vzc2lvbg
 	Session *string `json:"session,omitempty"`
 
-	// Status What became of it.
+	// Status The status.
 	Status TxnState `json:"status"`
 
 	// TxnID The transaction; absent only for a batch item without a readable id.
@@ -936,16 +1177,24 @@ type TxnOutcome struct {
 	// Example: 0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a
 	TxnID *string `json:"txn_id,omitempty"`
 
-	// Version Version of every row that it wrote.
+	// Version Version of every row that it wrote. Versions of one row rise and are never equal; two transactions of one epoch that
+	// share no row may have the same.
+	//
+	// Example: 9271508992
 	Version *string `json:"version,omitempty"`
 }
 
-// TxnState State of a transaction.
+// TxnState Status of a transaction.
 type TxnState string
+
+// WebhookState What the push to a webhook is doing.
+type WebhookState string
 
 // Write A row that the transaction writes.
 type Write struct {
 	// Key The row's key, UTF-8.
+	//
+	// Example: acct/1
 	Key *string `json:"key,omitempty"`
 
 	// KeyB64 The row's key in base64, instead of `key`.
@@ -959,10 +1208,10 @@ type Write struct {
 	// Example: kv
 	Store string `json:"store"`
 
-	// Value The value, any JSON, passed through untouched; an integer for `add`; absent for `delete`.
+	// Value The value: any JSON, stored as posted; an integer for `add`; absent for `delete`.
 	Value json.RawMessage `json:"value,omitempty"`
 
-	// ValueB64 A binary value in base64, instead of `value`. Kept as the JSON object `{"$b64": ...}`.
+	// ValueB64 A binary value in base64, instead of `value`. Stored as the JSON object `{"$b64": ...}`.
 	ValueB64 *string `json:"value_b64,omitempty"`
 }
 
@@ -971,7 +1220,7 @@ type WriteOp string
 
 // DeleteConsumerParams defines parameters for DeleteConsumer.
 type DeleteConsumerParams struct {
-	// Store Forget its checkpoint in this store only
+	// Store Delete its offset in this store only
 	Store *string `form:"store,omitempty" json:"store,omitempty"`
 }
 
@@ -1004,13 +1253,13 @@ type GetSnapshotParams struct {
 
 // ListRowsParams defines parameters for ListRows.
 type ListRowsParams struct {
-	// Start First key, percent-encoded; the beginning if absent
+	// Start First key, percent-encoded; the beginning of the store if absent
 	Start *string `form:"start,omitempty" json:"start,omitempty"`
 
-	// End Key behind the last one; the end if absent
+	// End End of the range, exclusive; the end of the store if absent
 	End *string `form:"end,omitempty" json:"end,omitempty"`
 
-	// Limit Most rows to return; 100 if absent
+	// Limit Maximum number of rows; 100 if absent
 	Limit *int32 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
@@ -1033,7 +1282,7 @@ type TxnCommitParams struct {
 }
 
 // PutConsumerJSONRequestBody defines body for PutConsumer for application/json ContentType.
-type PutConsumerJSONRequestBody = CheckpointRequest
+type PutConsumerJSONRequestBody = OffsetRequest
 
 // PutStoreJSONRequestBody defines body for PutStore for application/json ContentType.
 type PutStoreJSONRequestBody = StoreDeclaration
@@ -1138,17 +1387,17 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/consumers (the `ListConsumers` operationId).
 	ListConsumers(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteConsumer Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
+	// DeleteConsumer Deletes a consumer, or its offset in one store. The log is no longer retained for it.
 	//
 	// Corresponds with DELETE /v1/consumers/{name} (the `DeleteConsumer` operationId).
 	DeleteConsumer(ctx context.Context, name string, params *DeleteConsumerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetConsumer Shows a consumer's checkpoints and its lag.
+	// GetConsumer Shows a consumer's offsets and lag.
 	//
 	// Corresponds with GET /v1/consumers/{name} (the `GetConsumer` operationId).
 	GetConsumer(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutConsumerWithBody Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+	// PutConsumerWithBody Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 	//
 	// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
 	// size.
@@ -1158,7 +1407,7 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/consumers/{name} (the `PutConsumer` operationId).
 	PutConsumerWithBody(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutConsumer Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+	// PutConsumer Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 	//
 	// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
 	// size.
@@ -1285,7 +1534,9 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/stores/{store}/rows (the `ListRows` operationId).
 	ListRows(ctx context.Context, store string, params *ListRowsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetRow Reads one row of an embedded store. The key is percent-encoded, any bytes.
+	// GetRow Reads one row of an embedded store.
+	//
+	// The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are one key.
 	//
 	// Corresponds with GET /v1/stores/{store}/rows/{key} (the `GetRow` operationId).
 	GetRow(ctx context.Context, store string, key string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1395,7 +1646,7 @@ func (c *Client) ListConsumers(ctx context.Context, reqEditors ...RequestEditorF
 	return c.Client.Do(req)
 }
 
-// DeleteConsumer Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
+// DeleteConsumer Deletes a consumer, or its offset in one store. The log is no longer retained for it.
 //
 // Corresponds with DELETE /v1/consumers/{name} (the `DeleteConsumer` operationId).
 func (c *Client) DeleteConsumer(ctx context.Context, name string, params *DeleteConsumerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1410,7 +1661,7 @@ func (c *Client) DeleteConsumer(ctx context.Context, name string, params *Delete
 	return c.Client.Do(req)
 }
 
-// GetConsumer Shows a consumer's checkpoints and its lag.
+// GetConsumer Shows a consumer's offsets and lag.
 //
 // Corresponds with GET /v1/consumers/{name} (the `GetConsumer` operationId).
 func (c *Client) GetConsumer(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1425,7 +1676,7 @@ func (c *Client) GetConsumer(ctx context.Context, name string, reqEditors ...Req
 	return c.Client.Do(req)
 }
 
-// PutConsumerWithBody Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+// PutConsumerWithBody Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 //
 // It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
 // size.
@@ -1445,7 +1696,7 @@ func (c *Client) PutConsumerWithBody(ctx context.Context, name string, contentTy
 	return c.Client.Do(req)
 }
 
-// PutConsumer Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+// PutConsumer Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 //
 // It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
 // size.
@@ -1752,7 +2003,9 @@ func (c *Client) ListRows(ctx context.Context, store string, params *ListRowsPar
 	return c.Client.Do(req)
 }
 
-// GetRow Reads one row of an embedded store. The key is percent-encoded, any bytes.
+// GetRow Reads one row of an embedded store.
+//
+// The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are one key.
 //
 // Corresponds with GET /v1/stores/{store}/rows/{key} (the `GetRow` operationId).
 func (c *Client) GetRow(ctx context.Context, store string, key string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3247,21 +3500,21 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/consumers (the `ListConsumers` operationId).
 	ListConsumersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListConsumersAnswer, error)
 
-	// DeleteConsumerWithResponse Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
+	// DeleteConsumerWithResponse Deletes a consumer, or its offset in one store. The log is no longer retained for it.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/consumers/{name} (the `DeleteConsumer` operationId).
 	DeleteConsumerWithResponse(ctx context.Context, name string, params *DeleteConsumerParams, reqEditors ...RequestEditorFn) (*DeleteConsumerAnswer, error)
 
-	// GetConsumerWithResponse Shows a consumer's checkpoints and its lag.
+	// GetConsumerWithResponse Shows a consumer's offsets and lag.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/consumers/{name} (the `GetConsumer` operationId).
 	GetConsumerWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*GetConsumerAnswer, error)
 
-	// PutConsumerWithBodyWithResponse Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+	// PutConsumerWithBodyWithResponse Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 	//
 	// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
 	// size.
@@ -3271,7 +3524,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/consumers/{name} (the `PutConsumer` operationId).
 	PutConsumerWithBodyWithResponse(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutConsumerAnswer, error)
 
-	// PutConsumerWithResponse Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+	// PutConsumerWithResponse Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 	//
 	// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
 	// size.
@@ -3416,7 +3669,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/stores/{store}/rows (the `ListRows` operationId).
 	ListRowsWithResponse(ctx context.Context, store string, params *ListRowsParams, reqEditors ...RequestEditorFn) (*ListRowsAnswer, error)
 
-	// GetRowWithResponse Reads one row of an embedded store. The key is percent-encoded, any bytes.
+	// GetRowWithResponse Reads one row of an embedded store.
+	//
+	// The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are one key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3633,7 +3888,7 @@ type GetConsumerAnswer struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Consumer
+	JSON200 *ConsumerInfo
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
@@ -3643,7 +3898,7 @@ type GetConsumerAnswer struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r GetConsumerAnswer) GetJSON200() *Consumer {
+func (r GetConsumerAnswer) GetJSON200() *ConsumerInfo {
 	return r.JSON200
 }
 
@@ -3695,7 +3950,7 @@ type PutConsumerAnswer struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Consumer
+	JSON200 *ConsumerInfo
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
@@ -3709,7 +3964,7 @@ type PutConsumerAnswer struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r PutConsumerAnswer) GetJSON200() *Consumer {
+func (r PutConsumerAnswer) GetJSON200() *ConsumerInfo {
 	return r.JSON200
 }
 
@@ -5378,7 +5633,7 @@ func (c *ClientWithResponses) ListConsumersWithResponse(ctx context.Context, req
 	return ParseListConsumersAnswer(rsp)
 }
 
-// DeleteConsumerWithResponse Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
+// DeleteConsumerWithResponse Deletes a consumer, or its offset in one store. The log is no longer retained for it.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -5391,7 +5646,7 @@ func (c *ClientWithResponses) DeleteConsumerWithResponse(ctx context.Context, na
 	return ParseDeleteConsumerAnswer(rsp)
 }
 
-// GetConsumerWithResponse Shows a consumer's checkpoints and its lag.
+// GetConsumerWithResponse Shows a consumer's offsets and lag.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -5404,7 +5659,7 @@ func (c *ClientWithResponses) GetConsumerWithResponse(ctx context.Context, name 
 	return ParseGetConsumerAnswer(rsp)
 }
 
-// PutConsumerWithBodyWithResponse Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+// PutConsumerWithBodyWithResponse Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 //
 // It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
 // size.
@@ -5420,7 +5675,7 @@ func (c *ClientWithResponses) PutConsumerWithBodyWithResponse(ctx context.Contex
 	return ParsePutConsumerAnswer(rsp)
 }
 
-// PutConsumerWithResponse Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+// PutConsumerWithResponse Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 //
 // It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
 // size.
@@ -5673,7 +5928,9 @@ func (c *ClientWithResponses) ListRowsWithResponse(ctx context.Context, store st
 	return ParseListRowsAnswer(rsp)
 }
 
-// GetRowWithResponse Reads one row of an embedded store. The key is percent-encoded, any bytes.
+// GetRowWithResponse Reads one row of an embedded store.
+//
+// The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are one key.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -5951,7 +6208,7 @@ func ParseGetConsumerAnswer(rsp *http.Response) (*GetConsumerAnswer, error) {
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Consumer
+		var dest ConsumerInfo
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -5998,7 +6255,7 @@ func ParsePutConsumerAnswer(rsp *http.Response) (*PutConsumerAnswer, error) {
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Consumer
+		var dest ConsumerInfo
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

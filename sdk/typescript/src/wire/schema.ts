@@ -28,16 +28,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Shows a consumer's checkpoints and its lag. */
+        /** Shows a consumer's offsets and lag. */
         get: operations["getConsumer"];
         /**
-         * Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+         * Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
          * @description It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
          *     size.
          */
         put: operations["putConsumer"];
         post?: never;
-        /** Forgets a consumer, or its checkpoint in one store. The log is no longer held for it. */
+        /** Deletes a consumer, or its offset in one store. The log is no longer retained for it. */
         delete: operations["deleteConsumer"];
         options?: never;
         head?: never;
@@ -240,7 +240,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Reads one row of an embedded store. The key is percent-encoded, any bytes. */
+        /**
+         * Reads one row of an embedded store.
+         * @description The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are one key.
+         */
         get: operations["getRow"];
         put?: never;
         post?: never;
@@ -403,34 +406,39 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * @description Why a transaction aborted.
+         * @enum {string}
+         */
+        AbortReason: "read_conflict" | "write_conflict" | "range_conflict" | "row_exists" | "row_missing" | "not_a_number" | "add_overflow" | "snapshot_too_old" | "snapshot_from_the_future" | "snapshots_differ" | "order_conflict" | "lock_lost" | "deadlock" | "client_abort" | "fenced" | "plugin";
+        /**
          * @description When a commit is answered.
          * @enum {string}
          */
         Ack: "durable" | "applied";
-        /** @description How to go on with a detached store. */
+        /** @description How to attach a detached store. */
         AttachRequest: {
             /**
-             * @description The storage was loaded from elsewhere with everything up to this record. Absent: its own watermark counts.
+             * @description The storage was loaded from elsewhere with everything up to this record. If absent, its own watermark counts.
              * @example 120
              */
             loaded_lsn?: string;
         };
         /** @description Many commits in one request. */
         BatchCommitRequest: {
-            /** @description The commits. Answers keep their order. */
+            /** @description The commits. Results keep their order. */
             txns: components["schemas"]["BatchTxn"][];
         };
-        /** @description Answers of many commits. */
+        /** @description Results of many commits. */
         BatchCommitResponse: {
             /** @description One per commit, in order. */
             results: components["schemas"]["TxnOutcome"][];
         };
         /** @description A commit within a batch: a commit and its id. */
         BatchTxn: {
-            /** @description When to answer. The most patient item decides for the whole request. */
+            /** @description When to answer. The whole request is answered when the last item is. */
             ack?: components["schemas"]["Ack"];
             /**
-             * @description `epoch` of the Begin, for rules that prefer older transactions.
+             * @description `epoch` as returned by Begin, for conflict rules that prefer older transactions.
              * @example 8842
              */
             epoch?: string;
@@ -438,14 +446,19 @@ export interface components {
             isolation?: components["schemas"]["IsolationLevel"];
             /**
              * Format: int32
-             * @description Weight for conflict rules that look at it; 100 if absent.
+             * @description Weight for conflict rules that use it, such as `priority`; 100 if absent.
              */
             priority?: number;
             /** @description Ranges scanned. */
             ranges?: components["schemas"]["Range"][];
-            /** @description Rows observed; no row twice. */
+            /** @description Rows read, each at most once. */
             reads?: components["schemas"]["Read"][];
-            /** @description Snapshot of each store used, as Begin answered. */
+            /**
+             * @description Snapshot of each store used, as returned by Begin; see `CommitRequest`.
+             * @example {
+             *       "kv": "8841"
+             *     }
+             */
             snapshots?: {
                 [key: string]: string;
             };
@@ -454,32 +467,37 @@ export interface components {
              * @example 0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a
              */
             txn_id: string;
-            /** @description Rows to write; no row twice. */
+            /** @description Rows to write, each at most once. */
             writes?: components["schemas"]["Write"][];
         };
         /** @description A Begin. */
         BeginRequest: {
-            /** @description Level at which it will commit. Advice only: the commit names it again. */
+            /** @description Level at which it will commit. A hint: the level of the commit counts. */
             isolation?: components["schemas"]["IsolationLevel"];
-            /** @description Token from an earlier commit: wait until its writes are visible. */
+            /** @description Session token of an earlier response: wait until what it covers is visible. */
             session?: string;
-            /** @description Stores that the transaction will use; all of the namespace if absent. */
+            /**
+             * @description Stores that the transaction will use; all stores of the namespace if absent or empty.
+             * @example [
+             *       "kv"
+             *     ]
+             */
             stores?: string[];
             /**
              * Format: int32
-             * @description How long the transaction means to run, milliseconds. The id expires no later than its window.
+             * @description Expected duration of the transaction, milliseconds. The id expires after it, and with the window of ids at the latest.
              */
             ttl_ms?: number;
             /**
              * Format: int32
-             * @description How long to wait for that, milliseconds.
+             * @description Timeout of that wait, milliseconds.
              */
             wait_ms?: number;
         };
         /** @description Answer to a Begin. */
         BeginResponse: {
             /**
-             * @description The epoch that is open now; pass it to the commit, for rules that prefer older transactions.
+             * @description The epoch that is open now. Pass it to the commit: some conflict rules prefer older transactions.
              * @example 8842
              */
             epoch: string;
@@ -488,9 +506,17 @@ export interface components {
              * @example 2026-01-02T03:04:05.678Z
              */
             expires_at: string;
-            /** @description Token of what is visible in these snapshots. */
+            /**
+             * @description Session token that covers these snapshots.
+             * @example c2Vzc2lvbg
+             */
             session: string;
-            /** @description Snapshot of each named store, to read at and to commit with. */
+            /**
+             * @description Snapshot of each store: read at it, and pass it to the commit.
+             * @example {
+             *       "kv": "8841"
+             *     }
+             */
             snapshots: {
                 [key: string]: string;
             };
@@ -500,25 +526,12 @@ export interface components {
              */
             txn_id: string;
         };
-        /** @description How far a consumer is. */
-        CheckpointRequest: {
-            /**
-             * @description Last record that the consumer is done with; 0 is none.
-             * @example 120
-             */
-            lsn: string;
-            /**
-             * @description Whose log.
-             * @example kv
-             */
-            store: string;
-        };
-        /** @description A commit: what the transaction observed and what it wants to write. */
+        /** @description A commit: what the transaction read and what it wants to write. */
         CommitRequest: {
             /** @description When to answer. */
             ack?: components["schemas"]["Ack"];
             /**
-             * @description `epoch` of the Begin, for rules that prefer older transactions.
+             * @description `epoch` as returned by Begin, for conflict rules that prefer older transactions.
              * @example 8842
              */
             epoch?: string;
@@ -526,29 +539,35 @@ export interface components {
             isolation?: components["schemas"]["IsolationLevel"];
             /**
              * Format: int32
-             * @description Weight for conflict rules that look at it; 100 if absent.
+             * @description Weight for conflict rules that use it, such as `priority`; 100 if absent.
              */
             priority?: number;
             /** @description Ranges scanned. */
             ranges?: components["schemas"]["Range"][];
-            /** @description Rows observed; no row twice. */
+            /** @description Rows read, each at most once. */
             reads?: components["schemas"]["Read"][];
             /**
-             * @description Snapshot of each store used, as Begin answered. May be left out by transactions without ranges, without
-             *     reads at level `snapshot`, on `tracked` stores only.
+             * @description Snapshot of each store used, as returned by Begin. Required for ranges, for reads at level `snapshot` and for stores
+             *     that are not `tracked`; otherwise it may be absent or empty.
+             * @example {
+             *       "kv": "8841"
+             *     }
              */
             snapshots?: {
                 [key: string]: string;
             };
-            /** @description Rows to write; no row twice. */
+            /** @description Rows to write, each at most once. */
             writes?: components["schemas"]["Write"][];
         };
         /** @description One reason for an abort, with everything needed to act on it. */
         Conflict: {
-            /** @description The winner, if it is of the same epoch. */
+            /**
+             * @description The transaction that won: always if it is of the same epoch, else as long as its epoch is in the server's memory.
+             *     Never for a range that had changed before the epoch.
+             */
             by_txn?: string;
             /**
-             * @description Version that is there now; absent if the row is, or if the winner is of the same epoch.
+             * @description The row's version now; absent if there is no such row, or if the winner is in the same epoch.
              * @example 19
              */
             current_version?: string;
@@ -560,79 +579,83 @@ export interface components {
             key?: string;
             /** @description The same in base64, if it is not UTF-8. */
             key_b64?: string;
+            /** @description The kind of operation that lost. */
+            op: components["schemas"]["ConflictOp"];
             /**
-             * @description Which kind of operation lost: `read`, `range` or `write`.
-             * @example read
-             */
-            op: string;
-            /**
-             * @description Version that the transaction had read; absent if it read that the row is absent, or did not read it.
+             * @description Version that the transaction read; absent if the row was absent or not read.
              * @example 17
              */
             read_version?: string;
-            /**
-             * @description Station that found it: `admission`, `identity`, `join`, `validate` or `merge`.
-             * @example validate
-             */
-            stage: string;
+            /** @description The stage that found the conflict. */
+            stage: components["schemas"]["ConflictStage"];
             /**
              * @description The store.
              * @example kv
              */
             store: string;
         };
-        /** @description A consumer and its checkpoints. */
-        Consumer: {
-            /** @description One per store that it reads, by the store's name. */
-            checkpoints: components["schemas"]["ConsumerPosition"][];
+        /**
+         * @description The kind of operation that lost a conflict.
+         * @enum {string}
+         */
+        ConflictOp: "read" | "range" | "write";
+        /**
+         * @description The stage of the pipeline that found a conflict.
+         * @enum {string}
+         */
+        ConflictStage: "admission" | "identity" | "join" | "validate" | "merge";
+        /** @description A consumer and its offsets. */
+        ConsumerInfo: {
             /**
              * @description Its name.
              * @example search-index
              */
             name: string;
+            /** @description One per store that it reads, in the order of the stores' names. */
+            offsets: components["schemas"]["ConsumerOffset"][];
         };
         /** @description All consumers of the namespace. */
         ConsumerList: {
-            /** @description By name. */
-            consumers: components["schemas"]["Consumer"][];
+            /** @description In the order of their names. */
+            consumers: components["schemas"]["ConsumerInfo"][];
         };
-        /** @description A consumer's position in one store's log. */
-        ConsumerPosition: {
+        /** @description A consumer's offset in one store's log. */
+        ConsumerOffset: {
             /**
              * @description Last position of the log.
              * @example 150
              */
             head_lsn: string;
             /**
-             * @description Age of the oldest of them, milliseconds; 0 if there is none.
+             * @description Age of the oldest unprocessed record, milliseconds; 0 if there is none.
              * @example 250
              */
             lag_ms: string;
             /**
-             * @description Records that the consumer is not done with.
+             * @description Records that the consumer has not processed.
              * @example 30
              */
             lag_records: string;
             /**
-             * @description Last record that the consumer is done with: pull behind it.
+             * @description Last record that the consumer has processed; pull the log after it.
              * @example 120
              */
             lsn: string;
             /**
-             * @description Whose log.
+             * @description The store.
              * @example kv
              */
             store: string;
             /**
-             * @description When the checkpoint was set, milliseconds since 1970.
+             * @description When the offset was stored, milliseconds since 1970.
              * @example 1795268000000
              */
             updated_at_ms: string;
         };
-        /** @description Answer to an import. */
+        /** @description Result of an import. */
         ImportResult: {
             /**
-             * @description Versions that were taken in, durably.
+             * @description Versions that were taken in, durably. Rows that the server knew already are left as they are and do not count.
              * @example 1000
              */
             accepted: string;
@@ -660,20 +683,15 @@ export interface components {
              */
             next: string;
             /**
-             * @description Oldest position that is still kept.
+             * @description Oldest position that is retained.
              * @example 1
              */
             oldest: string;
-            /** @description The records, dense in `lsn`; empty if there is nothing behind `after` yet. */
+            /** @description The records, dense in `lsn`; empty if there is none after `after` yet. */
             records: components["schemas"]["LogRecord"][];
         };
         /** @description One committed transaction's rows in one store. */
         LogRecord: {
-            /**
-             * @description Epoch that committed it.
-             * @example 8842
-             */
-            epoch: string;
             /**
              * @description CRC-32C in hex over lsn, epoch, csn, version, txn_id, then op, key and value text of every write, each of them
              *     preceded by its length in bytes as 32 bits, little-endian. A `value_b64` counts as `{"$b64":"..."}`.
@@ -681,17 +699,22 @@ export interface components {
              */
             checksum?: string;
             /**
-             * @description Arrival stamp.
+             * @description Arrival stamp of the transaction; not the commit order.
              * @example 1808217543843841024
              */
             csn: string;
+            /**
+             * @description The epoch that committed it.
+             * @example 8842
+             */
+            epoch: string;
             /**
              * @description Dense position, from 1.
              * @example 120
              */
             lsn: string;
             /**
-             * @description The position before it. A gap is visible, a repeat is harmless.
+             * @description The previous position: a gap is visible, and a repeat is harmless.
              * @example 119
              */
             prev_lsn: string;
@@ -717,7 +740,10 @@ export interface components {
         };
         /** @description One row of a record. */
         LogWrite: {
-            /** @description The row's key, if it is UTF-8. */
+            /**
+             * @description The row's key, if it is UTF-8.
+             * @example acct/1
+             */
             key?: string;
             /** @description The row's key in base64, if it is not UTF-8. */
             key_b64?: string;
@@ -725,15 +751,28 @@ export interface components {
             op: components["schemas"]["WriteOp"];
             /** @description The value as posted; the delta of an `add`; absent for a `delete`. */
             value?: unknown;
-            /** @description The value, if it was posted as `value_b64`. */
+            /** @description The value in base64, if it was posted as `value_b64`. */
             value_b64?: string;
+        };
+        /** @description A consumer's new offset in one store's log. */
+        OffsetRequest: {
+            /**
+             * @description Last record that the consumer has processed; 0 if none.
+             * @example 120
+             */
+            lsn: string;
+            /**
+             * @description The store.
+             * @example kv
+             */
+            store: string;
         };
         /** @description Why there is no decision (RFC 9457, `application/problem+json`). */
         Problem: {
-            /** @description With `row_missing`: the snapshot in which there is no such row. */
+            /** @description With `row_missing`: the snapshot that was read. */
             applied?: string;
             /**
-             * @description What happened, for programs.
+             * @description What is wrong, for programs.
              * @example unknown_field
              */
             code: string;
@@ -742,26 +781,29 @@ export interface components {
              * @description Column of malformed JSON, from 1.
              */
             column?: number;
-            /** @description What happened, for people. */
+            /**
+             * @description What is wrong and what to do, for people.
+             * @example /writes/0/valeu: no such field
+             */
             detail: string;
-            /** @description Every fault that was found in the request. */
+            /** @description Every error that was found in the request. */
             errors?: components["schemas"]["ProblemError"][];
             /**
              * Format: int32
              * @description Line of malformed JSON, from 1.
              */
             line?: number;
-            /** @description With `log_truncated`: the oldest position that is still kept. */
+            /** @description With `log_truncated`: the oldest position that is retained. */
             oldest?: string;
             /**
              * Format: int32
-             * @description When to try again, milliseconds.
+             * @description When to retry, milliseconds from now.
              */
             retry_after_ms?: number;
-            /** @description Whether the same request may work later. */
+            /** @description Whether the same request may succeed later. */
             retryable: boolean;
             /**
-             * @description With `log_truncated`: where the state is from which a reader can start over.
+             * @description With `log_truncated`: the state from which a reader can start over.
              * @example /v1/stores/kv/state
              */
             state_url?: string;
@@ -777,27 +819,30 @@ export interface components {
              */
             title: string;
             /**
-             * @description Always `about:blank`: `code` says what it is.
+             * @description Always `about:blank`; see `code`.
              * @example about:blank
              */
             type: string;
         };
-        /** @description One fault of a request. */
+        /** @description One error in a request. */
         ProblemError: {
             /**
              * @description What is wrong, for programs.
              * @example unknown_field
              */
             code: string;
-            /** @description What is wrong, for people. */
+            /**
+             * @description What is wrong, for people.
+             * @example no such field
+             */
             detail: string;
             /**
-             * @description JSON pointer (RFC 6901) into the body, or the name of the parameter behind a `?`.
+             * @description JSON pointer (RFC 6901) into the body, or `?` and the name of a parameter.
              * @example /writes/0/key
              */
             pointer: string;
         };
-        /** @description A registered receiver and where it stands. Its secret is not shown. */
+        /** @description A registered receiver and its progress. Its secret is not returned. */
         PushInfo: {
             /**
              * @description Last record that the receiver acknowledged.
@@ -806,12 +851,14 @@ export interface components {
             acked_lsn: string;
             /**
              * Format: int32
-             * @description Attempts that failed since the last progress.
+             * @description Failed attempts since the last progress.
+             * @example 0
              */
             attempts: number;
             /**
              * Format: int32
-             * @description Most bytes of keys and values of one request.
+             * @description Bytes of keys and values after which no further record is added to a request.
+             * @example 1048576
              */
             bytes_max: number;
             /**
@@ -819,10 +866,10 @@ export interface components {
              * @example 150
              */
             head_lsn: string;
-            /** @description How it is pushed. */
+            /** @description How records are delivered. */
             kind: components["schemas"]["PushKind"];
             /**
-             * @description How long there has been a lag, milliseconds.
+             * @description Time since the receiver was last up to date, milliseconds.
              * @example 250
              */
             lag_ms: string;
@@ -831,18 +878,16 @@ export interface components {
              * @example 30
              */
             lag_records: string;
-            /** @description Last trouble, until it is over. */
+            /** @description The last error; absent once a request has succeeded. */
             last_error?: string;
             /**
              * Format: int32
-             * @description Most records of one request.
+             * @description Maximum number of records in one request.
+             * @example 500
              */
             records_max: number;
-            /**
-             * @description `connecting`, `pushing`, `idle`, `backing_off` or `stopped`.
-             * @example idle
-             */
-            state: string;
+            /** @description What the push is doing. */
+            state: components["schemas"]["WebhookState"];
             /**
              * @description The store.
              * @example kv
@@ -850,49 +895,53 @@ export interface components {
             store: string;
             /**
              * Format: int32
-             * @description How long one request may take, milliseconds.
+             * @description Timeout of one request, milliseconds.
+             * @example 10000
              */
             timeout_ms: number;
             /**
-             * @description Where it is posted to.
+             * @description The receiver.
              * @example https://receiver.example/hook
              */
             url: string;
         };
         /**
-         * @description How a store's log is pushed.
+         * @description How records are delivered.
          * @enum {string}
          */
         PushKind: "webhook";
         /** @description A receiver to register. */
         PushRequest: {
             /**
-             * @description Position behind which to start. If absent: where the last registration of this store stands, or 0.
+             * @description Start after this position. If absent: the position of the last registration of this store, or 0.
              * @example 0
              */
             after?: string;
             /**
              * Format: int32
-             * @description Most bytes of keys and values of one request, above which no further record is added; 1 MiB if absent.
+             * @description Bytes of keys and values after which no further record is added to a request; 1 MiB if absent.
              */
             bytes_max?: number;
-            /** @description How it is pushed. */
+            /** @description How records are delivered. */
             kind: components["schemas"]["PushKind"];
             /**
              * Format: int32
-             * @description Most records of one request; 500 if absent.
+             * @description Maximum number of records in one request; 500 if absent.
              */
             records_max?: number;
-            /** @description What bodies are signed with, 16 to 256 characters. It is never shown again. */
+            /**
+             * @description Key of the signatures, 16 to 256 characters. It is never returned.
+             * @example at least 16 characters
+             */
             secret: string;
             /**
              * Format: int32
-             * @description How long one request may take, milliseconds; 10000 if absent.
+             * @description Timeout of one request, milliseconds; 10000 if absent.
              */
             timeout_ms?: number;
             /**
-             * @description Where to post: `https://` or `http://`, without user information. Addresses of the inside must be allowed by the
-             *     operator.
+             * @description Receiver of the POST requests: `https://` or `http://`, without user information. The operator must allow private
+             *     addresses.
              * @example https://receiver.example/hook
              */
             url: string;
@@ -900,14 +949,14 @@ export interface components {
         /** @description A key range that the transaction scanned. */
         Range: {
             /**
-             * @description Key behind the last one; absent goes to the end of the store.
+             * @description End of the range, exclusive; absent for the end of the store.
              * @example acct0
              */
             end?: string;
-            /** @description Key behind the last one in base64, instead of `end`. */
+            /** @description End of the range in base64, instead of `end`. */
             end_b64?: string;
             /**
-             * @description First key; absent starts at the beginning of the store.
+             * @description First key; absent for the beginning of the store.
              * @example acct/
              */
             start?: string;
@@ -919,9 +968,12 @@ export interface components {
              */
             store: string;
         };
-        /** @description A row that the transaction observed. Without `version` it observed that the row is absent. */
+        /** @description A row that the transaction read. Without `version`, the row was absent. */
         Read: {
-            /** @description The row's key, UTF-8. */
+            /**
+             * @description The row's key, UTF-8.
+             * @example acct/1
+             */
             key?: string;
             /** @description The row's key in base64, instead of `key`. */
             key_b64?: string;
@@ -931,7 +983,7 @@ export interface components {
              */
             store: string;
             /**
-             * @description The version seen; absent if the row was.
+             * @description The version read; absent if the row was absent.
              * @example 17
              */
             version?: string;
@@ -939,17 +991,21 @@ export interface components {
         /** @description A row of an embedded store. Without `version` there is no such row. */
         Row: {
             /**
-             * @description Snapshot that this reflects. Absent within [`RowPage`], which says it once.
+             * @description Snapshot that this reflects at least: the row may be newer, as its version tells. Absent within [`RowPage`], which
+             *     has it once.
              * @example 8841
              */
             applied?: string;
-            /** @description The row's key, if it is UTF-8. */
+            /**
+             * @description The row's key, if it is UTF-8.
+             * @example acct/1
+             */
             key?: string;
             /** @description The row's key in base64, if it is not UTF-8. */
             key_b64?: string;
             /** @description The value. */
             value?: unknown;
-            /** @description The value, if it was posted as `value_b64`. */
+            /** @description The value in base64, if it was posted as `value_b64`. */
             value_b64?: string;
             /**
              * @description The row's version, for the read set.
@@ -960,11 +1016,11 @@ export interface components {
         /** @description Rows in key order. */
         RowPage: {
             /**
-             * @description Snapshot that this reflects.
+             * @description Snapshot that this reflects at least: single rows may be newer, as their versions tell.
              * @example 8841
              */
             applied: string;
-            /** @description There are further rows before the end of the range: go on from behind the last key. */
+            /** @description There are more rows in the range: continue after the last key. */
             more: boolean;
             /** @description The rows. */
             rows: components["schemas"]["Row"][];
@@ -974,7 +1030,7 @@ export interface components {
             /** @description Oldest decision first. */
             skips: components["schemas"]["SkippedRecord"][];
         };
-        /** @description A record that a storage is not given. */
+        /** @description A record to skip. */
         SkipRequest: {
             /**
              * @description The record that the push stopped at.
@@ -982,7 +1038,7 @@ export interface components {
              */
             lsn: string;
         };
-        /** @description A record that was not given to a storage, and who decided so. */
+        /** @description A record that was skipped, and who decided that. */
         SkippedRecord: {
             /**
              * @description When, milliseconds since 1970.
@@ -990,7 +1046,7 @@ export interface components {
              */
             at_ms: string;
             /**
-             * @description Who asked.
+             * @description The caller that asked for it.
              * @example anonymous
              */
             by: string;
@@ -999,7 +1055,10 @@ export interface components {
              * @example 120
              */
             lsn: string;
-            /** @description What the storage said to the record. */
+            /**
+             * @description The storage's error for the record.
+             * @example value too long for type character varying(40)
+             */
             reason: string;
         };
         /** @description Watermarks of a store: committed, then durable, then applied. */
@@ -1010,7 +1069,7 @@ export interface components {
              */
             applied: string;
             /**
-             * @description Last epoch that is resolved.
+             * @description Last epoch that has been decided.
              * @example 8842
              */
             committed: string;
@@ -1025,48 +1084,71 @@ export interface components {
              */
             store: string;
         };
+        /**
+         * @description What a storage guarantees when it acknowledges records.
+         * @enum {string}
+         */
+        StorageDurability: "always" | "everysec" | "none" | "unknown";
         /** @description Declaration of a store. */
         StoreDeclaration: {
             /**
-             * @description LogAdaptor that writes to the storage; absent for a store that is only its log.
+             * @description LogAdaptor that writes to the storage; absent for a log-only store.
              * @example redis
              */
             adaptor?: string;
             /** @description The adaptor's configuration. No credentials. */
             adaptor_config?: Record<string, never>;
-            /** @description Who knows whether a row exists. */
+            /** @description Who tracks which rows exist. */
             existence?: components["schemas"]["StoreExistence"];
-            /** @description The engine reads one snapshot of this store itself. */
+            /** @description The engine reads this store at the snapshot of Begin by itself (multi-version storage). */
             multi_version?: boolean;
-            /** @description The storage's watermark moves in the same transaction as the rows; needed by `add`. */
+            /** @description The storage's watermark moves in the same transaction as the rows. Required by `add`. */
             transactional?: boolean;
         };
         /**
-         * @description Who knows whether a row exists.
+         * @description Who tracks which rows exist.
          * @enum {string}
          */
         StoreExistence: "tracked" | "declared";
-        /** @description A store and where it stands. */
+        /** @description A store and its progress. */
         StoreInfo: {
-            /** @description Last position that the storage acknowledged. */
+            /**
+             * @description Last position that the storage acknowledged.
+             * @example 120
+             */
             acked_lsn: string;
-            /** @description Its LogAdaptor. */
+            /**
+             * @description Its LogAdaptor; absent for a log-only store.
+             * @example kv
+             */
             adaptor?: string;
             /** @description The adaptor's configuration. */
             adaptor_config?: Record<string, never>;
-            /** @description Last epoch whose records in this store are all acknowledged. */
+            /**
+             * @description Last epoch whose records in this store are all acknowledged.
+             * @example 8841
+             */
             applied: string;
-            /** @description Last epoch that is resolved. */
+            /**
+             * @description Last epoch that has been decided.
+             * @example 8842
+             */
             committed: string;
-            /** @description Last epoch that is durable. */
+            /**
+             * @description Last epoch that is durable.
+             * @example 8842
+             */
             durable: string;
-            /** @description Who knows whether a row exists. */
+            /** @description Who tracks which rows exist. */
             existence: components["schemas"]["StoreExistence"];
-            /** @description Last position of its log. */
+            /**
+             * @description Last position of its log.
+             * @example 120
+             */
             head_lsn: string;
-            /** @description The engine reads one snapshot of this store itself. */
+            /** @description The engine reads this store at the snapshot of Begin by itself (multi-version storage). */
             multi_version: boolean;
-            /** @description How its push does. */
+            /** @description The push to its storage. */
             push: components["schemas"]["StorePush"];
             /**
              * @description Its name.
@@ -1081,87 +1163,108 @@ export interface components {
             /** @description By name. */
             stores: components["schemas"]["StoreInfo"][];
         };
-        /** @description How a store's push does. */
+        /** @description The push to a store's storage. */
         StorePush: {
-            /**
-             * @description What an acknowledgement of the storage is worth, as it says itself: `always` synced first, `everysec`, `none`, or
-             *     `unknown`. Absent while there is no storage.
-             * @example always
-             */
-            durability?: string;
+            /** @description What an acknowledgement of the storage guarantees, as the storage reports it. Absent while no storage is connected. */
+            durability?: components["schemas"]["StorageDurability"];
             /**
              * @description Age of the oldest record that is not acknowledged, milliseconds; 0 while nothing is pushed.
              * @example 0
              */
             lag_ms: string;
-            /** @description What the storage last complained about. Of a detached store: why, and the way out. */
+            /** @description The storage's last error. For a detached store: why it was detached, and how to attach it. */
             last_error?: string;
+            /** @description What the push is doing. */
+            state: components["schemas"]["StorePushState"];
             /**
-             * @description `log_only`, `running`, `backing_off`, `stopped` or `detached`.
-             * @example running
-             */
-            state: string;
-            /**
-             * @description The record that the storage can never take, if the push stopped at one.
+             * @description The record that the storage cannot apply, if the push stopped at one.
              * @example 120
              */
             stopped_at_lsn?: string;
         };
-        /** @description What became of a transaction. Which fields are there follows from `status`. */
+        /**
+         * @description What the push to a storage is doing.
+         * @enum {string}
+         */
+        StorePushState: "log_only" | "running" | "backing_off" | "stopped" | "detached";
+        /** @description Outcome of a transaction. `status` determines which fields are present. */
         TxnOutcome: {
             /** @description With `ack: applied`: whether every store had applied it in time. */
             applied?: boolean;
+            /** @description The conflicts that caused the abort. */
+            conflicts?: components["schemas"]["Conflict"][];
             /**
-             * @description Epoch that decided it.
+             * @description Arrival stamp: identifies the transaction, and is not the commit order.
+             * @example 1808217543843841024
+             */
+            csn?: string;
+            /**
+             * @description The epoch that decided it.
              * @example 8842
              */
             epoch?: string;
-            /** @description What defeated it. */
-            conflicts?: components["schemas"]["Conflict"][];
-            /** @description Arrival stamp. */
-            csn?: string;
-            /** @description Position of its record in the log of each store that it wrote. */
+            /**
+             * @description Position of its record in the log of each store that it wrote.
+             * @example {
+             *       "kv": "120"
+             *     }
+             */
             lsn?: {
                 [key: string]: string;
             };
-            /** @description Batches only: why there is no decision. */
-            problem?: components["schemas"]["Problem"];
-            /** @description It wrote nothing, and nothing was stored. */
-            read_only?: boolean;
-            /**
-             * @description Why it aborted: `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing`,
-             *     `not_a_number`, `snapshot_too_old`, `snapshot_from_the_future`, `order_conflict`, `lock_lost`, `deadlock`,
-             *     `client_abort`, `fenced` or `plugin:<code>`.
-             * @example read_conflict
-             */
-            reason?: string;
             /**
              * Format: int32
-             * @description When trying again makes sense, milliseconds.
+             * @description With reason `plugin`: the code that the isolation validator returned.
+             */
+            plugin_code?: number;
+            /** @description Batches only: why no decision was made. */
+            problem?: components["schemas"]["Problem"];
+            /** @description It wrote nothing, and nothing was stored: asked for by id later, it is `unknown`. */
+            read_only?: boolean;
+            /** @description Why it aborted. */
+            reason?: components["schemas"]["AbortReason"];
+            /**
+             * Format: int32
+             * @description When to retry, milliseconds from now.
              */
             retry_after_ms?: number;
-            /** @description Whether the same work on fresh reads, under a new id, may commit. */
+            /** @description Whether the same work may commit on fresh reads, under a new id. */
             retryable?: boolean;
-            /** @description Pass it to a Begin that must see this commit. */
+            /**
+             * @description Session token: pass it to a Begin that must see this commit.
+             * @example c2Vzc2lvbg
+             */
             session?: string;
-            /** @description What became of it. */
+            /** @description The status. */
             status: components["schemas"]["TxnState"];
             /**
              * @description The transaction; absent only for a batch item without a readable id.
              * @example 0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a
              */
             txn_id?: string;
-            /** @description Version of every row that it wrote. */
+            /**
+             * @description Version of every row that it wrote. Versions of one row rise and are never equal; two transactions of one epoch that
+             *     share no row may have the same.
+             * @example 9271508992
+             */
             version?: string;
         };
         /**
-         * @description State of a transaction.
+         * @description Status of a transaction.
          * @enum {string}
          */
         TxnState: "committed" | "aborted" | "in_flight" | "unknown" | "unknown_expired" | "would_commit" | "would_abort" | "problem";
+        /**
+         * @description What the push to a webhook is doing.
+         * @enum {string}
+         */
+        WebhookState: "connecting" | "pushing" | "idle" | "backing_off" | "stopped";
         /** @description A row that the transaction writes. */
         Write: {
-            /** @description The row's key, UTF-8. */
+            /**
+             * @description The row's key, UTF-8.
+             * @example acct/1
+             */
             key?: string;
             /** @description The row's key in base64, instead of `key`. */
             key_b64?: string;
@@ -1172,9 +1275,9 @@ export interface components {
              * @example kv
              */
             store: string;
-            /** @description The value, any JSON, passed through untouched; an integer for `add`; absent for `delete`. */
+            /** @description The value: any JSON, stored as posted; an integer for `add`; absent for `delete`. */
             value?: unknown;
-            /** @description A binary value in base64, instead of `value`. Kept as the JSON object `{"$b64": ...}`. */
+            /** @description A binary value in base64, instead of `value`. Stored as the JSON object `{"$b64": ...}`. */
             value_b64?: string;
         };
         /**
@@ -1206,6 +1309,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "consumers": [
+                     *         {
+                     *           "name": "search-index",
+                     *           "offsets": [
+                     *             {
+                     *               "head_lsn": "150",
+                     *               "lag_ms": "250",
+                     *               "lag_records": "30",
+                     *               "lsn": "120",
+                     *               "store": "kv",
+                     *               "updated_at_ms": "1795268000000"
+                     *             }
+                     *           ]
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["ConsumerList"];
                 };
             };
@@ -1215,6 +1337,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1238,7 +1371,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Consumer"];
+                    /**
+                     * @example {
+                     *       "name": "search-index",
+                     *       "offsets": [
+                     *         {
+                     *           "head_lsn": "150",
+                     *           "lag_ms": "250",
+                     *           "lag_records": "30",
+                     *           "lsn": "120",
+                     *           "store": "kv",
+                     *           "updated_at_ms": "1795268000000"
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ConsumerInfo"];
                 };
             };
             /** @description No such consumer */
@@ -1247,6 +1395,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1256,6 +1414,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1271,20 +1440,41 @@ export interface operations {
             };
             cookie?: never;
         };
-        /** @description How far it is */
+        /** @description The new offset */
         requestBody: {
             content: {
-                "application/json": components["schemas"]["CheckpointRequest"];
+                /**
+                 * @example {
+                 *       "lsn": "120",
+                 *       "store": "kv"
+                 *     }
+                 */
+                "application/json": components["schemas"]["OffsetRequest"];
             };
         };
         responses: {
-            /** @description Its checkpoints are these now */
+            /** @description Its offsets are these now */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Consumer"];
+                    /**
+                     * @example {
+                     *       "name": "search-index",
+                     *       "offsets": [
+                     *         {
+                     *           "head_lsn": "150",
+                     *           "lag_ms": "250",
+                     *           "lag_records": "30",
+                     *           "lsn": "120",
+                     *           "store": "kv",
+                     *           "updated_at_ms": "1795268000000"
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ConsumerInfo"];
                 };
             };
             /** @description The request cannot be read */
@@ -1293,6 +1483,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1302,6 +1509,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1311,6 +1528,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "body_mismatch",
+                     *       "detail": "this id was used for another body; use a new id",
+                     *       "retryable": false,
+                     *       "status": 422,
+                     *       "title": "Unprocessable Content",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1320,6 +1547,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1328,7 +1566,7 @@ export interface operations {
     deleteConsumer: {
         parameters: {
             query?: {
-                /** @description Forget its checkpoint in this store only */
+                /** @description Delete its offset in this store only */
                 store?: string;
             };
             header?: never;
@@ -1353,6 +1591,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1362,6 +1610,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1396,8 +1655,39 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "durable_upto": "120",
+                     *       "head_lsn": "120",
+                     *       "next": "120",
+                     *       "oldest": "1",
+                     *       "records": [
+                     *         {
+                     *           "checksum": "9be3e0a3",
+                     *           "csn": "1808217543843841024",
+                     *           "epoch": "8842",
+                     *           "lsn": "120",
+                     *           "prev_lsn": "119",
+                     *           "store": "kv",
+                     *           "txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a",
+                     *           "version": "9271508992",
+                     *           "writes": [
+                     *             {
+                     *               "key": "acct/1",
+                     *               "op": "insert"
+                     *             }
+                     *           ]
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["LogPage"];
+                    /** @example {"key":"acct/1","version":"17"} */
                     "application/x-ndjson": string;
+                    /**
+                     * @example id: 120
+                     *     data: {"lsn":"120"}
+                     */
                     "text/event-stream": string;
                 };
             };
@@ -1407,6 +1697,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1416,6 +1723,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1425,6 +1742,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "not_acceptable",
+                     *       "detail": "this operation returns application/json",
+                     *       "retryable": false,
+                     *       "status": 406,
+                     *       "title": "Not Acceptable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1434,6 +1761,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "log_truncated",
+                     *       "detail": "the log starts at 100",
+                     *       "oldest": "100",
+                     *       "retryable": false,
+                     *       "state_url": "/v1/stores/kv/state",
+                     *       "status": 410,
+                     *       "title": "Gone",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1443,6 +1782,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "body_mismatch",
+                     *       "detail": "this id was used for another body; use a new id",
+                     *       "retryable": false,
+                     *       "status": 422,
+                     *       "title": "Unprocessable Content",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1452,6 +1801,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1475,6 +1835,14 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "applied": "8841",
+                     *       "committed": "8842",
+                     *       "durable": "8842",
+                     *       "store": "kv"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Snapshot"];
                 };
             };
@@ -1484,6 +1852,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1493,6 +1871,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1513,6 +1902,30 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "stores": [
+                     *         {
+                     *           "acked_lsn": "120",
+                     *           "adaptor": "kv",
+                     *           "applied": "8841",
+                     *           "committed": "8842",
+                     *           "durable": "8842",
+                     *           "existence": "tracked",
+                     *           "head_lsn": "120",
+                     *           "multi_version": false,
+                     *           "push": {
+                     *             "durability": "always",
+                     *             "lag_ms": "0",
+                     *             "state": "log_only",
+                     *             "stopped_at_lsn": "120"
+                     *           },
+                     *           "store": "kv",
+                     *           "transactional": false
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["StoreList"];
                 };
             };
@@ -1522,6 +1935,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1545,6 +1969,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "acked_lsn": "120",
+                     *       "adaptor": "kv",
+                     *       "applied": "8841",
+                     *       "committed": "8842",
+                     *       "durable": "8842",
+                     *       "existence": "tracked",
+                     *       "head_lsn": "120",
+                     *       "multi_version": false,
+                     *       "push": {
+                     *         "durability": "always",
+                     *         "lag_ms": "0",
+                     *         "state": "log_only",
+                     *         "stopped_at_lsn": "120"
+                     *       },
+                     *       "store": "kv",
+                     *       "transactional": false
+                     *     }
+                     */
                     "application/json": components["schemas"]["StoreInfo"];
                 };
             };
@@ -1554,6 +1998,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1563,6 +2017,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1581,6 +2046,15 @@ export interface operations {
         /** @description What it is */
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "adaptor": "redis",
+                 *       "adaptor_config": {
+                 *         "url": "redis://127.0.0.1:6379"
+                 *       },
+                 *       "existence": "tracked"
+                 *     }
+                 */
                 "application/json": components["schemas"]["StoreDeclaration"];
             };
         };
@@ -1591,6 +2065,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "acked_lsn": "120",
+                     *       "adaptor": "kv",
+                     *       "applied": "8841",
+                     *       "committed": "8842",
+                     *       "durable": "8842",
+                     *       "existence": "tracked",
+                     *       "head_lsn": "120",
+                     *       "multi_version": false,
+                     *       "push": {
+                     *         "durability": "always",
+                     *         "lag_ms": "0",
+                     *         "state": "log_only",
+                     *         "stopped_at_lsn": "120"
+                     *       },
+                     *       "store": "kv",
+                     *       "transactional": false
+                     *     }
+                     */
                     "application/json": components["schemas"]["StoreInfo"];
                 };
             };
@@ -1600,6 +2094,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "acked_lsn": "120",
+                     *       "adaptor": "kv",
+                     *       "applied": "8841",
+                     *       "committed": "8842",
+                     *       "durable": "8842",
+                     *       "existence": "tracked",
+                     *       "head_lsn": "120",
+                     *       "multi_version": false,
+                     *       "push": {
+                     *         "durability": "always",
+                     *         "lag_ms": "0",
+                     *         "state": "log_only",
+                     *         "stopped_at_lsn": "120"
+                     *       },
+                     *       "store": "kv",
+                     *       "transactional": false
+                     *     }
+                     */
                     "application/json": components["schemas"]["StoreInfo"];
                 };
             };
@@ -1609,6 +2123,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1618,6 +2149,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "body_mismatch",
+                     *       "detail": "this id was used for another body; use a new id",
+                     *       "retryable": false,
+                     *       "status": 422,
+                     *       "title": "Unprocessable Content",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1627,6 +2168,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1650,6 +2202,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "acked_lsn": "120",
+                     *       "attempts": 0,
+                     *       "bytes_max": 1048576,
+                     *       "head_lsn": "150",
+                     *       "kind": "webhook",
+                     *       "lag_ms": "250",
+                     *       "lag_records": "30",
+                     *       "records_max": 500,
+                     *       "state": "connecting",
+                     *       "store": "kv",
+                     *       "timeout_ms": 10000,
+                     *       "url": "https://receiver.example/hook"
+                     *     }
+                     */
                     "application/json": components["schemas"]["PushInfo"];
                 };
             };
@@ -1659,6 +2227,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1668,6 +2246,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1686,6 +2275,13 @@ export interface operations {
         /** @description The receiver */
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "kind": "webhook",
+                 *       "secret": "at least 16 characters",
+                 *       "url": "https://receiver.example/hook"
+                 *     }
+                 */
                 "application/json": components["schemas"]["PushRequest"];
             };
         };
@@ -1696,6 +2292,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "acked_lsn": "120",
+                     *       "attempts": 0,
+                     *       "bytes_max": 1048576,
+                     *       "head_lsn": "150",
+                     *       "kind": "webhook",
+                     *       "lag_ms": "250",
+                     *       "lag_records": "30",
+                     *       "records_max": 500,
+                     *       "state": "connecting",
+                     *       "store": "kv",
+                     *       "timeout_ms": 10000,
+                     *       "url": "https://receiver.example/hook"
+                     *     }
+                     */
                     "application/json": components["schemas"]["PushInfo"];
                 };
             };
@@ -1705,6 +2317,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1714,6 +2343,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1723,6 +2362,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "log_truncated",
+                     *       "detail": "the log starts at 100",
+                     *       "oldest": "100",
+                     *       "retryable": false,
+                     *       "state_url": "/v1/stores/kv/state",
+                     *       "status": 410,
+                     *       "title": "Gone",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1732,6 +2383,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "body_mismatch",
+                     *       "detail": "this id was used for another body; use a new id",
+                     *       "retryable": false,
+                     *       "status": 422,
+                     *       "title": "Unprocessable Content",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1741,6 +2402,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1771,6 +2443,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1780,6 +2462,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1798,6 +2491,11 @@ export interface operations {
         /** @description What the storage holds */
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "loaded_lsn": "120"
+                 *     }
+                 */
                 "application/json": components["schemas"]["AttachRequest"];
             };
         };
@@ -1808,6 +2506,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "acked_lsn": "120",
+                     *       "adaptor": "kv",
+                     *       "applied": "8841",
+                     *       "committed": "8842",
+                     *       "durable": "8842",
+                     *       "existence": "tracked",
+                     *       "head_lsn": "120",
+                     *       "multi_version": false,
+                     *       "push": {
+                     *         "durability": "always",
+                     *         "lag_ms": "0",
+                     *         "state": "log_only",
+                     *         "stopped_at_lsn": "120"
+                     *       },
+                     *       "store": "kv",
+                     *       "transactional": false
+                     *     }
+                     */
                     "application/json": components["schemas"]["StoreInfo"];
                 };
             };
@@ -1817,6 +2535,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1826,6 +2561,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1835,6 +2580,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "body_mismatch",
+                     *       "detail": "this id was used for another body; use a new id",
+                     *       "retryable": false,
+                     *       "status": 422,
+                     *       "title": "Unprocessable Content",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1844,6 +2599,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "overloaded",
+                     *       "detail": "the queues are full; nothing was accepted",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1853,6 +2619,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1876,6 +2653,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "acked_lsn": "120",
+                     *       "adaptor": "kv",
+                     *       "applied": "8841",
+                     *       "committed": "8842",
+                     *       "durable": "8842",
+                     *       "existence": "tracked",
+                     *       "head_lsn": "120",
+                     *       "multi_version": false,
+                     *       "push": {
+                     *         "durability": "always",
+                     *         "lag_ms": "0",
+                     *         "state": "log_only",
+                     *         "stopped_at_lsn": "120"
+                     *       },
+                     *       "store": "kv",
+                     *       "transactional": false
+                     *     }
+                     */
                     "application/json": components["schemas"]["StoreInfo"];
                 };
             };
@@ -1885,6 +2682,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1894,6 +2701,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "body_mismatch",
+                     *       "detail": "this id was used for another body; use a new id",
+                     *       "retryable": false,
+                     *       "status": 422,
+                     *       "title": "Unprocessable Content",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1903,6 +2720,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1921,6 +2749,11 @@ export interface operations {
         /** @description Which record */
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "lsn": "120"
+                 *     }
+                 */
                 "application/json": components["schemas"]["SkipRequest"];
             };
         };
@@ -1931,6 +2764,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "acked_lsn": "120",
+                     *       "adaptor": "kv",
+                     *       "applied": "8841",
+                     *       "committed": "8842",
+                     *       "durable": "8842",
+                     *       "existence": "tracked",
+                     *       "head_lsn": "120",
+                     *       "multi_version": false,
+                     *       "push": {
+                     *         "durability": "always",
+                     *         "lag_ms": "0",
+                     *         "state": "log_only",
+                     *         "stopped_at_lsn": "120"
+                     *       },
+                     *       "store": "kv",
+                     *       "transactional": false
+                     *     }
+                     */
                     "application/json": components["schemas"]["StoreInfo"];
                 };
             };
@@ -1940,6 +2793,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1949,6 +2819,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1958,6 +2838,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "body_mismatch",
+                     *       "detail": "this id was used for another body; use a new id",
+                     *       "retryable": false,
+                     *       "status": 422,
+                     *       "title": "Unprocessable Content",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1967,6 +2857,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -1990,6 +2891,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "skips": [
+                     *         {
+                     *           "at_ms": "1808217543843",
+                     *           "by": "anonymous",
+                     *           "lsn": "120",
+                     *           "reason": "value too long for type character varying(40)"
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["SkipList"];
                 };
             };
@@ -1999,6 +2912,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2008,6 +2931,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2016,11 +2950,11 @@ export interface operations {
     listRows: {
         parameters: {
             query?: {
-                /** @description First key, percent-encoded; the beginning if absent */
+                /** @description First key, percent-encoded; the beginning of the store if absent */
                 start?: string;
-                /** @description Key behind the last one; the end if absent */
+                /** @description End of the range, exclusive; the end of the store if absent */
                 end?: string;
-                /** @description Most rows to return; 100 if absent */
+                /** @description Maximum number of rows; 100 if absent */
                 limit?: number;
             };
             header?: never;
@@ -2038,6 +2972,19 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "applied": "8841",
+                     *       "more": false,
+                     *       "rows": [
+                     *         {
+                     *           "applied": "8841",
+                     *           "key": "acct/1",
+                     *           "version": "17"
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["RowPage"];
                 };
             };
@@ -2047,6 +2994,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2056,6 +3020,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2065,6 +3039,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2090,6 +3075,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "applied": "8841",
+                     *       "key": "acct/1",
+                     *       "version": "17"
+                     *     }
+                     */
                     "application/json": components["schemas"]["Row"];
                 };
             };
@@ -2099,6 +3091,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2108,6 +3110,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "key_too_long",
+                     *       "detail": "the key is longer than 10240 bytes",
+                     *       "retryable": false,
+                     *       "status": 414,
+                     *       "title": "URI Too Long",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2117,6 +3129,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "body_mismatch",
+                     *       "detail": "this id was used for another body; use a new id",
+                     *       "retryable": false,
+                     *       "status": 422,
+                     *       "title": "Unprocessable Content",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2126,6 +3148,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2149,6 +3182,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /** @example {"key":"acct/1","version":"17"} */
                     "application/x-ndjson": string;
                 };
             };
@@ -2158,6 +3192,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2167,6 +3211,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "not_acceptable",
+                     *       "detail": "this operation returns application/json",
+                     *       "retryable": false,
+                     *       "status": 406,
+                     *       "title": "Not Acceptable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2176,6 +3230,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "log_truncated",
+                     *       "detail": "the log starts at 100",
+                     *       "oldest": "100",
+                     *       "retryable": false,
+                     *       "state_url": "/v1/stores/kv/state",
+                     *       "status": 410,
+                     *       "title": "Gone",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2185,6 +3251,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "overloaded",
+                     *       "detail": "the queues are full; nothing was accepted",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2194,6 +3271,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2213,6 +3301,7 @@ export interface operations {
         requestBody: {
             content: {
                 "application/octet-stream": string;
+                /** @example {"key":"acct/1","version":"17"} */
                 "application/x-ndjson": string;
             };
         };
@@ -2223,6 +3312,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "accepted": "1000"
+                     *     }
+                     */
                     "application/json": components["schemas"]["ImportResult"];
                 };
             };
@@ -2232,6 +3326,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2241,6 +3352,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2250,6 +3371,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2265,6 +3397,14 @@ export interface operations {
         /** @description What the transaction will use */
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "isolation": "serializable",
+                 *       "stores": [
+                 *         "kv"
+                 *       ]
+                 *     }
+                 */
                 "application/json": components["schemas"]["BeginRequest"];
             };
         };
@@ -2275,6 +3415,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "epoch": "8842",
+                     *       "expires_at": "2026-01-02T03:04:05.678Z",
+                     *       "session": "c2Vzc2lvbg",
+                     *       "snapshots": {
+                     *         "kv": "8841"
+                     *       },
+                     *       "txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a"
+                     *     }
+                     */
                     "application/json": components["schemas"]["BeginResponse"];
                 };
             };
@@ -2284,6 +3435,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2293,6 +3461,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2302,6 +3480,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "overloaded",
+                     *       "detail": "the queues are full; nothing was accepted",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2311,6 +3500,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2326,7 +3526,27 @@ export interface operations {
         /** @description The commits; as NDJSON one `BatchTxn` a line */
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "txns": [
+                 *         {
+                 *           "txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a",
+                 *           "writes": [
+                 *             {
+                 *               "key": "acct/1",
+                 *               "op": "put",
+                 *               "store": "kv",
+                 *               "value": {
+                 *                 "balance": 100
+                 *               }
+                 *             }
+                 *           ]
+                 *         }
+                 *       ]
+                 *     }
+                 */
                 "application/json": components["schemas"]["BatchCommitRequest"];
+                /** @example {"key":"acct/1","version":"17"} */
                 "application/x-ndjson": string;
             };
         };
@@ -2339,7 +3559,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "results": [
+                     *         {
+                     *           "csn": "1808217543843841024",
+                     *           "epoch": "8842",
+                     *           "lsn": {
+                     *             "kv": "120"
+                     *           },
+                     *           "session": "c2Vzc2lvbg",
+                     *           "status": "committed",
+                     *           "txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a",
+                     *           "version": "9271508992"
+                     *         }
+                     *       ]
+                     *     }
+                     */
                     "application/json": components["schemas"]["BatchCommitResponse"];
+                    /** @example {"key":"acct/1","version":"17"} */
                     "application/x-ndjson": string;
                 };
             };
@@ -2349,6 +3587,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2358,6 +3613,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "body_too_large",
+                     *       "detail": "the body is larger than 10485760 bytes",
+                     *       "retryable": false,
+                     *       "status": 413,
+                     *       "title": "Content Too Large",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2367,6 +3632,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "overloaded",
+                     *       "detail": "the queues are full; nothing was accepted",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2376,6 +3652,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2391,7 +3678,10 @@ export interface operations {
             };
             header?: never;
             path: {
-                /** @description The transaction, a UUIDv7 */
+                /**
+                 * @description The transaction, a UUIDv7
+                 * @example 0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a
+                 */
                 txn_id: string;
             };
             cookie?: never;
@@ -2406,6 +3696,19 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "csn": "1808217543843841024",
+                     *       "epoch": "8842",
+                     *       "lsn": {
+                     *         "kv": "120"
+                     *       },
+                     *       "session": "c2Vzc2lvbg",
+                     *       "status": "committed",
+                     *       "txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a",
+                     *       "version": "9271508992"
+                     *     }
+                     */
                     "application/json": components["schemas"]["TxnOutcome"];
                 };
             };
@@ -2415,6 +3718,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2424,6 +3744,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2434,7 +3765,10 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The transaction, a UUIDv7 */
+                /**
+                 * @description The transaction, a UUIDv7
+                 * @example 0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a
+                 */
                 txn_id: string;
             };
             cookie?: never;
@@ -2447,6 +3781,14 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "reason": "client_abort",
+                     *       "retryable": false,
+                     *       "status": "aborted",
+                     *       "txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a"
+                     *     }
+                     */
                     "application/json": components["schemas"]["TxnOutcome"];
                 };
             };
@@ -2456,6 +3798,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "body_mismatch",
+                     *       "detail": "this id was used for another body; use a new id",
+                     *       "retryable": false,
+                     *       "status": 422,
+                     *       "title": "Unprocessable Content",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2465,6 +3817,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2480,7 +3843,10 @@ export interface operations {
                 traceparent?: string;
             };
             path: {
-                /** @description The transaction, a UUIDv7 */
+                /**
+                 * @description The transaction, a UUIDv7
+                 * @example 0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a
+                 */
                 txn_id: string;
             };
             cookie?: never;
@@ -2488,6 +3854,36 @@ export interface operations {
         /** @description What it observed and what it wants to write */
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "isolation": "serializable",
+                 *       "reads": [
+                 *         {
+                 *           "key": "acct/1",
+                 *           "store": "kv",
+                 *           "version": "9271508992"
+                 *         }
+                 *       ],
+                 *       "writes": [
+                 *         {
+                 *           "key": "acct/1",
+                 *           "op": "put",
+                 *           "store": "kv",
+                 *           "value": {
+                 *             "balance": 90
+                 *           }
+                 *         },
+                 *         {
+                 *           "key": "acct/2",
+                 *           "op": "put",
+                 *           "store": "kv",
+                 *           "value": {
+                 *             "balance": 10
+                 *           }
+                 *         }
+                 *       ]
+                 *     }
+                 */
                 "application/json": components["schemas"]["CommitRequest"];
             };
         };
@@ -2506,6 +3902,19 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "csn": "1808217543843841024",
+                     *       "epoch": "8842",
+                     *       "lsn": {
+                     *         "kv": "120"
+                     *       },
+                     *       "session": "c2Vzc2lvbg",
+                     *       "status": "committed",
+                     *       "txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a",
+                     *       "version": "9271508992"
+                     *     }
+                     */
                     "application/json": components["schemas"]["TxnOutcome"];
                 };
             };
@@ -2515,6 +3924,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2524,6 +3950,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2533,6 +3969,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "in_flight",
+                     *       "detail": "this id waits for its verdict; ask for its status with wait_ms",
+                     *       "retryable": true,
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2542,6 +3988,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "body_too_large",
+                     *       "detail": "the body is larger than 10485760 bytes",
+                     *       "retryable": false,
+                     *       "status": 413,
+                     *       "title": "Content Too Large",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2551,6 +4007,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "body_mismatch",
+                     *       "detail": "this id was used for another body; use a new id",
+                     *       "retryable": false,
+                     *       "status": 422,
+                     *       "title": "Unprocessable Content",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2560,6 +4026,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "quota_exceeded",
+                     *       "detail": "more is in flight than the quota allows",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2569,6 +4046,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "overloaded",
+                     *       "detail": "the queues are full; nothing was accepted",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2578,6 +4066,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "outcome_unknown",
+                     *       "detail": "the verdict is not known; ask for it by the id",
+                     *       "retryable": true,
+                     *       "status": 504,
+                     *       "title": "Gateway Timeout",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2587,6 +4085,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2597,7 +4106,10 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The transaction, a UUIDv7 */
+                /**
+                 * @description The transaction, a UUIDv7
+                 * @example 0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a
+                 */
                 txn_id: string;
             };
             cookie?: never;
@@ -2605,6 +4117,36 @@ export interface operations {
         /** @description What it observed and what it wants to write */
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "isolation": "serializable",
+                 *       "reads": [
+                 *         {
+                 *           "key": "acct/1",
+                 *           "store": "kv",
+                 *           "version": "9271508992"
+                 *         }
+                 *       ],
+                 *       "writes": [
+                 *         {
+                 *           "key": "acct/1",
+                 *           "op": "put",
+                 *           "store": "kv",
+                 *           "value": {
+                 *             "balance": 90
+                 *           }
+                 *         },
+                 *         {
+                 *           "key": "acct/2",
+                 *           "op": "put",
+                 *           "store": "kv",
+                 *           "value": {
+                 *             "balance": 10
+                 *           }
+                 *         }
+                 *       ]
+                 *     }
+                 */
                 "application/json": components["schemas"]["CommitRequest"];
             };
         };
@@ -2615,6 +4157,12 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "status": "would_commit",
+                     *       "txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a"
+                     *     }
+                     */
                     "application/json": components["schemas"]["TxnOutcome"];
                 };
             };
@@ -2624,6 +4172,23 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2633,6 +4198,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };

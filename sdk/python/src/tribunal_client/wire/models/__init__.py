@@ -1,5 +1,6 @@
 """Contains all the data models used in inputs/outputs"""
 
+from .abort_reason import AbortReason
 from .ack import Ack
 from .attach_request import AttachRequest
 from .batch_commit_request import BatchCommitRequest
@@ -9,18 +10,20 @@ from .batch_txn_snapshots import BatchTxnSnapshots
 from .begin_request import BeginRequest
 from .begin_response import BeginResponse
 from .begin_response_snapshots import BeginResponseSnapshots
-from .checkpoint_request import CheckpointRequest
 from .commit_request import CommitRequest
 from .commit_request_snapshots import CommitRequestSnapshots
 from .conflict import Conflict
-from .consumer import Consumer
+from .conflict_op import ConflictOp
+from .conflict_stage import ConflictStage
+from .consumer_info import ConsumerInfo
 from .consumer_list import ConsumerList
-from .consumer_position import ConsumerPosition
+from .consumer_offset import ConsumerOffset
 from .import_result import ImportResult
 from .isolation_level import IsolationLevel
 from .log_page import LogPage
 from .log_record import LogRecord
 from .log_write import LogWrite
+from .offset_request import OffsetRequest
 from .problem import Problem
 from .problem_error import ProblemError
 from .push_info import PushInfo
@@ -34,6 +37,7 @@ from .skip_list import SkipList
 from .skip_request import SkipRequest
 from .skipped_record import SkippedRecord
 from .snapshot import Snapshot
+from .storage_durability import StorageDurability
 from .store_declaration import StoreDeclaration
 from .store_declaration_adaptor_config import StoreDeclarationAdaptorConfig
 from .store_existence import StoreExistence
@@ -41,13 +45,16 @@ from .store_info import StoreInfo
 from .store_info_adaptor_config import StoreInfoAdaptorConfig
 from .store_list import StoreList
 from .store_push import StorePush
+from .store_push_state import StorePushState
 from .txn_outcome import TxnOutcome
 from .txn_outcome_lsn import TxnOutcomeLsn
 from .txn_state import TxnState
+from .webhook_state import WebhookState
 from .write import Write
 from .write_op import WriteOp
 
 __all__ = (
+    "AbortReason",
     "Ack",
     "AttachRequest",
     "BatchCommitRequest",
@@ -57,18 +64,20 @@ __all__ = (
     "BeginRequest",
     "BeginResponse",
     "BeginResponseSnapshots",
-    "CheckpointRequest",
     "CommitRequest",
     "CommitRequestSnapshots",
     "Conflict",
-    "Consumer",
+    "ConflictOp",
+    "ConflictStage",
+    "ConsumerInfo",
     "ConsumerList",
-    "ConsumerPosition",
+    "ConsumerOffset",
     "ImportResult",
     "IsolationLevel",
     "LogPage",
     "LogRecord",
     "LogWrite",
+    "OffsetRequest",
     "Problem",
     "ProblemError",
     "PushInfo",
@@ -82,6 +91,7 @@ __all__ = (
     "SkippedRecord",
     "SkipRequest",
     "Snapshot",
+    "StorageDurability",
     "StoreDeclaration",
     "StoreDeclarationAdaptorConfig",
     "StoreExistence",
@@ -89,9 +99,11 @@ __all__ = (
     "StoreInfoAdaptorConfig",
     "StoreList",
     "StorePush",
+    "StorePushState",
     "TxnOutcome",
     "TxnOutcomeLsn",
     "TxnState",
+    "WebhookState",
     "Write",
     "WriteOp",
 )

@@ -13,11 +13,11 @@ T = TypeVar("T", bound="AttachRequest")
 
 @_attrs_define
 class AttachRequest:
-    """How to go on with a detached store.
+    """How to attach a detached store.
 
     Attributes:
-        loaded_lsn (str | Unset): The storage was loaded from elsewhere with everything up to this record. Absent: its
-            own watermark counts. Example: 120.
+        loaded_lsn (str | Unset): The storage was loaded from elsewhere with everything up to this record. If absent,
+            its own watermark counts. Example: 120.
     """
 
     loaded_lsn: str | Unset = UNSET

@@ -18,7 +18,7 @@ class BatchCommitRequest:
     """Many commits in one request.
 
     Attributes:
-        txns (list[BatchTxn]): The commits. Answers keep their order.
+        txns (list[BatchTxn]): The commits. Results keep their order.
     """
 
     txns: list[BatchTxn]

@@ -15,7 +15,7 @@ T = TypeVar("T", bound="BatchCommitResponse")
 
 @_attrs_define
 class BatchCommitResponse:
-    """Answers of many commits.
+    """Results of many commits.
 
     Attributes:
         results (list[TxnOutcome]): One per commit, in order.

@@ -28,13 +28,15 @@ class BatchTxn:
         txn_id (str): The transaction's id, a UUIDv7 and its idempotency key. Example:
             0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
         ack (Ack | Unset): When a commit is answered.
-        epoch (str | Unset): `epoch` of the Begin, for rules that prefer older transactions. Example: 8842.
+        epoch (str | Unset): `epoch` as returned by Begin, for conflict rules that prefer older transactions. Example:
+            8842.
         isolation (IsolationLevel | Unset): Isolation level.
-        priority (int | Unset): Weight for conflict rules that look at it; 100 if absent.
+        priority (int | Unset): Weight for conflict rules that use it, such as `priority`; 100 if absent.
         ranges (list[Range] | Unset): Ranges scanned.
-        reads (list[Read] | Unset): Rows observed; no row twice.
-        snapshots (BatchTxnSnapshots | Unset): Snapshot of each store used, as Begin answered.
-        writes (list[Write] | Unset): Rows to write; no row twice.
+        reads (list[Read] | Unset): Rows read, each at most once.
+        snapshots (BatchTxnSnapshots | Unset): Snapshot of each store used, as returned by Begin; see `CommitRequest`.
+            Example: {'kv': '8841'}.
+        writes (list[Write] | Unset): Rows to write, each at most once.
     """
 
     txn_id: str

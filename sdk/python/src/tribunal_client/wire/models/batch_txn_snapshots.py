@@ -11,7 +11,12 @@ T = TypeVar("T", bound="BatchTxnSnapshots")
 
 @_attrs_define
 class BatchTxnSnapshots:
-    """Snapshot of each store used, as Begin answered."""
+    """Snapshot of each store used, as returned by Begin; see `CommitRequest`.
+
+    Example:
+        {'kv': '8841'}
+
+    """
 
     additional_properties: dict[str, str] = _attrs_field(init=False, factory=dict)
 

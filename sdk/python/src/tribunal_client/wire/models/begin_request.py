@@ -18,11 +18,12 @@ class BeginRequest:
 
     Attributes:
         isolation (IsolationLevel | Unset): Isolation level.
-        session (str | Unset): Token from an earlier commit: wait until its writes are visible.
-        stores (list[str] | Unset): Stores that the transaction will use; all of the namespace if absent.
-        ttl_ms (int | Unset): How long the transaction means to run, milliseconds. The id expires no later than its
-            window.
-        wait_ms (int | Unset): How long to wait for that, milliseconds.
+        session (str | Unset): Session token of an earlier response: wait until what it covers is visible.
+        stores (list[str] | Unset): Stores that the transaction will use; all stores of the namespace if absent or
+            empty. Example: ['kv'].
+        ttl_ms (int | Unset): Expected duration of the transaction, milliseconds. The id expires after it, and with the
+            window of ids at the latest.
+        wait_ms (int | Unset): Timeout of that wait, milliseconds.
     """
 
     isolation: IsolationLevel | Unset = UNSET

@@ -18,11 +18,12 @@ class BeginResponse:
     """Answer to a Begin.
 
     Attributes:
-        epoch (str): The epoch that is open now; pass it to the commit, for rules that prefer older transactions.
+        epoch (str): The epoch that is open now. Pass it to the commit: some conflict rules prefer older transactions.
             Example: 8842.
         expires_at (str): When the id expires: RFC 3339, UTC. Example: 2026-01-02T03:04:05.678Z.
-        session (str): Token of what is visible in these snapshots.
-        snapshots (BeginResponseSnapshots): Snapshot of each named store, to read at and to commit with.
+        session (str): Session token that covers these snapshots. Example: c2Vzc2lvbg.
+        snapshots (BeginResponseSnapshots): Snapshot of each store: read at it, and pass it to the commit. Example:
+            {'kv': '8841'}.
         txn_id (str): The transaction's id, a UUIDv7 and its idempotency key. Example:
             0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
     """

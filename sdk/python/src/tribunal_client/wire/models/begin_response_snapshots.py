@@ -11,7 +11,12 @@ T = TypeVar("T", bound="BeginResponseSnapshots")
 
 @_attrs_define
 class BeginResponseSnapshots:
-    """Snapshot of each named store, to read at and to commit with."""
+    """Snapshot of each store: read at it, and pass it to the commit.
+
+    Example:
+        {'kv': '8841'}
+
+    """
 
     additional_properties: dict[str, str] = _attrs_field(init=False, factory=dict)
 

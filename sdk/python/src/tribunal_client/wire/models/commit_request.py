@@ -22,19 +22,20 @@ T = TypeVar("T", bound="CommitRequest")
 
 @_attrs_define
 class CommitRequest:
-    """A commit: what the transaction observed and what it wants to write.
+    """A commit: what the transaction read and what it wants to write.
 
     Attributes:
         ack (Ack | Unset): When a commit is answered.
-        epoch (str | Unset): `epoch` of the Begin, for rules that prefer older transactions. Example: 8842.
+        epoch (str | Unset): `epoch` as returned by Begin, for conflict rules that prefer older transactions. Example:
+            8842.
         isolation (IsolationLevel | Unset): Isolation level.
-        priority (int | Unset): Weight for conflict rules that look at it; 100 if absent.
+        priority (int | Unset): Weight for conflict rules that use it, such as `priority`; 100 if absent.
         ranges (list[Range] | Unset): Ranges scanned.
-        reads (list[Read] | Unset): Rows observed; no row twice.
-        snapshots (CommitRequestSnapshots | Unset): Snapshot of each store used, as Begin answered. May be left out by
-            transactions without ranges, without
-            reads at level `snapshot`, on `tracked` stores only.
-        writes (list[Write] | Unset): Rows to write; no row twice.
+        reads (list[Read] | Unset): Rows read, each at most once.
+        snapshots (CommitRequestSnapshots | Unset): Snapshot of each store used, as returned by Begin. Required for
+            ranges, for reads at level `snapshot` and for stores
+            that are not `tracked`; otherwise it may be absent or empty. Example: {'kv': '8841'}.
+        writes (list[Write] | Unset): Rows to write, each at most once.
     """
 
     ack: Ack | Unset = UNSET

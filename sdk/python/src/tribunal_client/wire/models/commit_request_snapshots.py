@@ -11,8 +11,11 @@ T = TypeVar("T", bound="CommitRequestSnapshots")
 
 @_attrs_define
 class CommitRequestSnapshots:
-    """Snapshot of each store used, as Begin answered. May be left out by transactions without ranges, without
-    reads at level `snapshot`, on `tracked` stores only.
+    """Snapshot of each store used, as returned by Begin. Required for ranges, for reads at level `snapshot` and for stores
+    that are not `tracked`; otherwise it may be absent or empty.
+
+        Example:
+            {'kv': '8841'}
 
     """
 

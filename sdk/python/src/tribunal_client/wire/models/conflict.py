@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 from attrs import define as _attrs_define
 from attrs import field as _attrs_field
 
+from ..models.conflict_op import ConflictOp, check_conflict_op
+from ..models.conflict_stage import ConflictStage, check_conflict_stage
 from ..types import UNSET, Unset
 
 T = TypeVar("T", bound="Conflict")
@@ -16,22 +18,24 @@ class Conflict:
     """One reason for an abort, with everything needed to act on it.
 
     Attributes:
-        op (str): Which kind of operation lost: `read`, `range` or `write`. Example: read.
-        stage (str): Station that found it: `admission`, `identity`, `join`, `validate` or `merge`. Example: validate.
+        op (ConflictOp): The kind of operation that lost a conflict.
+        stage (ConflictStage): The stage of the pipeline that found a conflict.
         store (str): The store. Example: kv.
-        by_txn (str | Unset): The winner, if it is of the same epoch.
-        current_version (str | Unset): Version that is there now; absent if the row is, or if the winner is of the same
-            epoch. Example: 19.
+        by_txn (str | Unset): The transaction that won: always if it is of the same epoch, else as long as its epoch is
+            in the server's memory.
+            Never for a range that had changed before the epoch.
+        current_version (str | Unset): The row's version now; absent if there is no such row, or if the winner is in the
+            same epoch. Example: 19.
         end (str | Unset): The range's end, if it is UTF-8.
         end_b64 (str | Unset): The same in base64, if it is not UTF-8.
         key (str | Unset): The row's key, or the range's start, if it is UTF-8.
         key_b64 (str | Unset): The same in base64, if it is not UTF-8.
-        read_version (str | Unset): Version that the transaction had read; absent if it read that the row is absent, or
-            did not read it. Example: 17.
+        read_version (str | Unset): Version that the transaction read; absent if the row was absent or not read.
+            Example: 17.
     """
 
-    op: str
-    stage: str
+    op: ConflictOp
+    stage: ConflictStage
     store: str
     by_txn: str | Unset = UNSET
     current_version: str | Unset = UNSET
@@ -43,9 +47,9 @@ class Conflict:
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        op = self.op
+        op: str = self.op
 
-        stage = self.stage
+        stage: str = self.stage
 
         store = self.store
 
@@ -92,9 +96,9 @@ class Conflict:
     @classmethod
     def from_dict(cls: type[T], src_dict: Mapping[str, Any]) -> T:
         d = dict(src_dict)
-        op = d.pop("op")
+        op = check_conflict_op(d.pop("op"))
 
-        stage = d.pop("stage")
+        stage = check_conflict_stage(d.pop("stage"))
 
         store = d.pop("store")
 

@@ -7,7 +7,7 @@ from attrs import define as _attrs_define
 from attrs import field as _attrs_field
 
 if TYPE_CHECKING:
-    from ..models.consumer import Consumer
+    from ..models.consumer_info import ConsumerInfo
 
 
 T = TypeVar("T", bound="ConsumerList")
@@ -18,10 +18,10 @@ class ConsumerList:
     """All consumers of the namespace.
 
     Attributes:
-        consumers (list[Consumer]): By name.
+        consumers (list[ConsumerInfo]): In the order of their names.
     """
 
-    consumers: list[Consumer]
+    consumers: list[ConsumerInfo]
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -42,13 +42,13 @@ class ConsumerList:
 
     @classmethod
     def from_dict(cls: type[T], src_dict: Mapping[str, Any]) -> T:
-        from ..models.consumer import Consumer  # noqa: PLC0415
+        from ..models.consumer_info import ConsumerInfo  # noqa: PLC0415
 
         d = dict(src_dict)
         consumers = []
         _consumers = d.pop("consumers")
         for consumers_item_data in _consumers:
-            consumers_item = Consumer.from_dict(consumers_item_data)
+            consumers_item = ConsumerInfo.from_dict(consumers_item_data)
 
             consumers.append(consumers_item)
 

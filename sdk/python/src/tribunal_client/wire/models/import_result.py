@@ -11,10 +11,11 @@ T = TypeVar("T", bound="ImportResult")
 
 @_attrs_define
 class ImportResult:
-    """Answer to an import.
+    """Result of an import.
 
     Attributes:
-        accepted (str): Versions that were taken in, durably. Example: 1000.
+        accepted (str): Versions that were taken in, durably. Rows that the server knew already are left as they are and
+            do not count. Example: 1000.
     """
 
     accepted: str

@@ -21,8 +21,8 @@ class LogPage:
         durable_upto (str): Last position that is durable. Example: 120.
         head_lsn (str): Last position of the log. Example: 120.
         next_ (str): What to pass as `after` for the following page. Example: 120.
-        oldest (str): Oldest position that is still kept. Example: 1.
-        records (list[LogRecord]): The records, dense in `lsn`; empty if there is nothing behind `after` yet.
+        oldest (str): Oldest position that is retained. Example: 1.
+        records (list[LogRecord]): The records, dense in `lsn`; empty if there is none after `after` yet.
     """
 
     durable_upto: str

@@ -20,10 +20,10 @@ class LogRecord:
     """One committed transaction's rows in one store.
 
     Attributes:
-        epoch (str): Epoch that committed it. Example: 8842.
-        csn (str): Arrival stamp. Example: 1808217543843841024.
+        csn (str): Arrival stamp of the transaction; not the commit order. Example: 1808217543843841024.
+        epoch (str): The epoch that committed it. Example: 8842.
         lsn (str): Dense position, from 1. Example: 120.
-        prev_lsn (str): The position before it. A gap is visible, a repeat is harmless. Example: 119.
+        prev_lsn (str): The previous position: a gap is visible, and a repeat is harmless. Example: 119.
         store (str): The store. Example: kv.
         txn_id (str): The transaction. Example: 0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
         version (str): Version of every row in the record. Example: 9271508992.
@@ -35,8 +35,8 @@ class LogRecord:
         traceparent (str | Unset): W3C `traceparent` of the commit request.
     """
 
-    epoch: str
     csn: str
+    epoch: str
     lsn: str
     prev_lsn: str
     store: str
@@ -48,9 +48,9 @@ class LogRecord:
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        epoch = self.epoch
-
         csn = self.csn
+
+        epoch = self.epoch
 
         lsn = self.lsn
 
@@ -75,8 +75,8 @@ class LogRecord:
         field_dict.update(self.additional_properties)
         field_dict.update(
             {
-                "epoch": epoch,
                 "csn": csn,
+                "epoch": epoch,
                 "lsn": lsn,
                 "prev_lsn": prev_lsn,
                 "store": store,
@@ -97,9 +97,9 @@ class LogRecord:
         from ..models.log_write import LogWrite  # noqa: PLC0415
 
         d = dict(src_dict)
-        epoch = d.pop("epoch")
-
         csn = d.pop("csn")
+
+        epoch = d.pop("epoch")
 
         lsn = d.pop("lsn")
 
@@ -123,8 +123,8 @@ class LogRecord:
         traceparent = d.pop("traceparent", UNSET)
 
         log_record = cls(
-            epoch=epoch,
             csn=csn,
+            epoch=epoch,
             lsn=lsn,
             prev_lsn=prev_lsn,
             store=store,

@@ -18,10 +18,10 @@ class LogWrite:
 
     Attributes:
         op (WriteOp): What a write does to its row.
-        key (str | Unset): The row's key, if it is UTF-8.
+        key (str | Unset): The row's key, if it is UTF-8. Example: acct/1.
         key_b64 (str | Unset): The row's key in base64, if it is not UTF-8.
         value (Any | Unset): The value as posted; the delta of an `add`; absent for a `delete`.
-        value_b64 (str | Unset): The value, if it was posted as `value_b64`.
+        value_b64 (str | Unset): The value in base64, if it was posted as `value_b64`.
     """
 
     op: WriteOp

@@ -20,19 +20,19 @@ class Problem:
     """Why there is no decision (RFC 9457, `application/problem+json`).
 
     Attributes:
-        code (str): What happened, for programs. Example: unknown_field.
-        detail (str): What happened, for people.
-        retryable (bool): Whether the same request may work later.
+        code (str): What is wrong, for programs. Example: unknown_field.
+        detail (str): What is wrong and what to do, for people. Example: /writes/0/valeu: no such field.
+        retryable (bool): Whether the same request may succeed later.
         status (int): HTTP status code. Example: 400.
         title (str): The status code's phrase. Example: Bad Request.
-        type_ (str): Always `about:blank`: `code` says what it is. Example: about:blank.
-        applied (str | Unset): With `row_missing`: the snapshot in which there is no such row.
+        type_ (str): Always `about:blank`; see `code`. Example: about:blank.
+        applied (str | Unset): With `row_missing`: the snapshot that was read.
         column (int | Unset): Column of malformed JSON, from 1.
-        errors (list[ProblemError] | Unset): Every fault that was found in the request.
+        errors (list[ProblemError] | Unset): Every error that was found in the request.
         line (int | Unset): Line of malformed JSON, from 1.
-        oldest (str | Unset): With `log_truncated`: the oldest position that is still kept.
-        retry_after_ms (int | Unset): When to try again, milliseconds.
-        state_url (str | Unset): With `log_truncated`: where the state is from which a reader can start over. Example:
+        oldest (str | Unset): With `log_truncated`: the oldest position that is retained.
+        retry_after_ms (int | Unset): When to retry, milliseconds from now.
+        state_url (str | Unset): With `log_truncated`: the state from which a reader can start over. Example:
             /v1/stores/kv/state.
     """
 

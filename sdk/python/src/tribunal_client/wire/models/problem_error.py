@@ -11,12 +11,12 @@ T = TypeVar("T", bound="ProblemError")
 
 @_attrs_define
 class ProblemError:
-    """One fault of a request.
+    """One error in a request.
 
     Attributes:
         code (str): What is wrong, for programs. Example: unknown_field.
-        detail (str): What is wrong, for people.
-        pointer (str): JSON pointer (RFC 6901) into the body, or the name of the parameter behind a `?`. Example:
+        detail (str): What is wrong, for people. Example: no such field.
+        pointer (str): JSON pointer (RFC 6901) into the body, or `?` and the name of a parameter. Example:
             /writes/0/key.
     """
 

@@ -7,6 +7,7 @@ from attrs import define as _attrs_define
 from attrs import field as _attrs_field
 
 from ..models.push_kind import PushKind, check_push_kind
+from ..models.webhook_state import WebhookState, check_webhook_state
 from ..types import UNSET, Unset
 
 T = TypeVar("T", bound="PushInfo")
@@ -14,22 +15,22 @@ T = TypeVar("T", bound="PushInfo")
 
 @_attrs_define
 class PushInfo:
-    """A registered receiver and where it stands. Its secret is not shown.
+    """A registered receiver and its progress. Its secret is not returned.
 
     Attributes:
         acked_lsn (str): Last record that the receiver acknowledged. Example: 120.
-        attempts (int): Attempts that failed since the last progress.
-        bytes_max (int): Most bytes of keys and values of one request.
+        attempts (int): Failed attempts since the last progress. Example: 0.
+        bytes_max (int): Bytes of keys and values after which no further record is added to a request. Example: 1048576.
         head_lsn (str): Last position of the log. Example: 150.
-        kind (PushKind): How a store's log is pushed.
-        lag_ms (str): How long there has been a lag, milliseconds. Example: 250.
+        kind (PushKind): How records are delivered.
+        lag_ms (str): Time since the receiver was last up to date, milliseconds. Example: 250.
         lag_records (str): Records that are not acknowledged. Example: 30.
-        records_max (int): Most records of one request.
-        state (str): `connecting`, `pushing`, `idle`, `backing_off` or `stopped`. Example: idle.
+        records_max (int): Maximum number of records in one request. Example: 500.
+        state (WebhookState): What the push to a webhook is doing.
         store (str): The store. Example: kv.
-        timeout_ms (int): How long one request may take, milliseconds.
-        url (str): Where it is posted to. Example: https://receiver.example/hook.
-        last_error (str | Unset): Last trouble, until it is over.
+        timeout_ms (int): Timeout of one request, milliseconds. Example: 10000.
+        url (str): The receiver. Example: https://receiver.example/hook.
+        last_error (str | Unset): The last error; absent once a request has succeeded.
     """
 
     acked_lsn: str
@@ -40,7 +41,7 @@ class PushInfo:
     lag_ms: str
     lag_records: str
     records_max: int
-    state: str
+    state: WebhookState
     store: str
     timeout_ms: int
     url: str
@@ -64,7 +65,7 @@ class PushInfo:
 
         records_max = self.records_max
 
-        state = self.state
+        state: str = self.state
 
         store = self.store
 
@@ -116,7 +117,7 @@ class PushInfo:
 
         records_max = d.pop("records_max")
 
-        state = d.pop("state")
+        state = check_webhook_state(d.pop("state"))
 
         store = d.pop("store")
 

@@ -16,17 +16,18 @@ class PushRequest:
     """A receiver to register.
 
     Attributes:
-        kind (PushKind): How a store's log is pushed.
-        secret (str): What bodies are signed with, 16 to 256 characters. It is never shown again.
-        url (str): Where to post: `https://` or `http://`, without user information. Addresses of the inside must be
-            allowed by the
-            operator. Example: https://receiver.example/hook.
-        after (str | Unset): Position behind which to start. If absent: where the last registration of this store
-            stands, or 0. Example: 0.
-        bytes_max (int | Unset): Most bytes of keys and values of one request, above which no further record is added; 1
-            MiB if absent.
-        records_max (int | Unset): Most records of one request; 500 if absent.
-        timeout_ms (int | Unset): How long one request may take, milliseconds; 10000 if absent.
+        kind (PushKind): How records are delivered.
+        secret (str): Key of the signatures, 16 to 256 characters. It is never returned. Example: at least 16
+            characters.
+        url (str): Receiver of the POST requests: `https://` or `http://`, without user information. The operator must
+            allow private
+            addresses. Example: https://receiver.example/hook.
+        after (str | Unset): Start after this position. If absent: the position of the last registration of this store,
+            or 0. Example: 0.
+        bytes_max (int | Unset): Bytes of keys and values after which no further record is added to a request; 1 MiB if
+            absent.
+        records_max (int | Unset): Maximum number of records in one request; 500 if absent.
+        timeout_ms (int | Unset): Timeout of one request, milliseconds; 10000 if absent.
     """
 
     kind: PushKind

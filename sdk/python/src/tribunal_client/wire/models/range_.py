@@ -17,9 +17,9 @@ class Range:
 
     Attributes:
         store (str): The range's store. Example: kv.
-        end (str | Unset): Key behind the last one; absent goes to the end of the store. Example: acct0.
-        end_b64 (str | Unset): Key behind the last one in base64, instead of `end`.
-        start (str | Unset): First key; absent starts at the beginning of the store. Example: acct/.
+        end (str | Unset): End of the range, exclusive; absent for the end of the store. Example: acct0.
+        end_b64 (str | Unset): End of the range in base64, instead of `end`.
+        start (str | Unset): First key; absent for the beginning of the store. Example: acct/.
         start_b64 (str | Unset): First key in base64, instead of `start`.
     """
 

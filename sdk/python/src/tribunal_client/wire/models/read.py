@@ -13,13 +13,13 @@ T = TypeVar("T", bound="Read")
 
 @_attrs_define
 class Read:
-    """A row that the transaction observed. Without `version` it observed that the row is absent.
+    """A row that the transaction read. Without `version`, the row was absent.
 
     Attributes:
         store (str): The row's store. Example: kv.
-        key (str | Unset): The row's key, UTF-8.
+        key (str | Unset): The row's key, UTF-8. Example: acct/1.
         key_b64 (str | Unset): The row's key in base64, instead of `key`.
-        version (str | Unset): The version seen; absent if the row was. Example: 17.
+        version (str | Unset): The version read; absent if the row was absent. Example: 17.
     """
 
     store: str

@@ -16,12 +16,13 @@ class Row:
     """A row of an embedded store. Without `version` there is no such row.
 
     Attributes:
-        applied (str | Unset): Snapshot that this reflects. Absent within [`RowPage`], which says it once. Example:
-            8841.
-        key (str | Unset): The row's key, if it is UTF-8.
+        applied (str | Unset): Snapshot that this reflects at least: the row may be newer, as its version tells. Absent
+            within [`RowPage`], which
+            has it once. Example: 8841.
+        key (str | Unset): The row's key, if it is UTF-8. Example: acct/1.
         key_b64 (str | Unset): The row's key in base64, if it is not UTF-8.
         value (Any | Unset): The value.
-        value_b64 (str | Unset): The value, if it was posted as `value_b64`.
+        value_b64 (str | Unset): The value in base64, if it was posted as `value_b64`.
         version (str | Unset): The row's version, for the read set. Example: 17.
     """
 

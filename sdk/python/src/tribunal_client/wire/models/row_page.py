@@ -18,8 +18,9 @@ class RowPage:
     """Rows in key order.
 
     Attributes:
-        applied (str): Snapshot that this reflects. Example: 8841.
-        more (bool): There are further rows before the end of the range: go on from behind the last key.
+        applied (str): Snapshot that this reflects at least: single rows may be newer, as their versions tell. Example:
+            8841.
+        more (bool): There are more rows in the range: continue after the last key.
         rows (list[Row]): The rows.
     """
 

@@ -11,7 +11,7 @@ T = TypeVar("T", bound="SkipRequest")
 
 @_attrs_define
 class SkipRequest:
-    """A record that a storage is not given.
+    """A record to skip.
 
     Attributes:
         lsn (str): The record that the push stopped at. Example: 120.

@@ -11,13 +11,13 @@ T = TypeVar("T", bound="SkippedRecord")
 
 @_attrs_define
 class SkippedRecord:
-    """A record that was not given to a storage, and who decided so.
+    """A record that was skipped, and who decided that.
 
     Attributes:
         at_ms (str): When, milliseconds since 1970. Example: 1808217543843.
-        by (str): Who asked. Example: anonymous.
+        by (str): The caller that asked for it. Example: anonymous.
         lsn (str): The record. It stays in the log. Example: 120.
-        reason (str): What the storage said to the record.
+        reason (str): The storage's error for the record. Example: value too long for type character varying(40).
     """
 
     at_ms: str

@@ -16,7 +16,7 @@ class Snapshot:
     Attributes:
         applied (str): Last epoch whose records in this store are all acknowledged: the snapshot that a Begin gives.
             Example: 8841.
-        committed (str): Last epoch that is resolved. Example: 8842.
+        committed (str): Last epoch that has been decided. Example: 8842.
         durable (str): Last epoch that is durable. Example: 8842.
         store (str): The store. Example: kv.
     """

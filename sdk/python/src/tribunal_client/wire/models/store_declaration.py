@@ -21,12 +21,12 @@ class StoreDeclaration:
     """Declaration of a store.
 
     Attributes:
-        adaptor (str | Unset): LogAdaptor that writes to the storage; absent for a store that is only its log. Example:
-            redis.
+        adaptor (str | Unset): LogAdaptor that writes to the storage; absent for a log-only store. Example: redis.
         adaptor_config (StoreDeclarationAdaptorConfig | Unset): The adaptor's configuration. No credentials.
-        existence (StoreExistence | Unset): Who knows whether a row exists.
-        multi_version (bool | Unset): The engine reads one snapshot of this store itself.
-        transactional (bool | Unset): The storage's watermark moves in the same transaction as the rows; needed by
+        existence (StoreExistence | Unset): Who tracks which rows exist.
+        multi_version (bool | Unset): The engine reads this store at the snapshot of Begin by itself (multi-version
+            storage).
+        transactional (bool | Unset): The storage's watermark moves in the same transaction as the rows. Required by
             `add`.
     """
 

@@ -19,20 +19,20 @@ T = TypeVar("T", bound="StoreInfo")
 
 @_attrs_define
 class StoreInfo:
-    """A store and where it stands.
+    """A store and its progress.
 
     Attributes:
-        acked_lsn (str): Last position that the storage acknowledged.
-        applied (str): Last epoch whose records in this store are all acknowledged.
-        committed (str): Last epoch that is resolved.
-        durable (str): Last epoch that is durable.
-        existence (StoreExistence): Who knows whether a row exists.
-        head_lsn (str): Last position of its log.
-        multi_version (bool): The engine reads one snapshot of this store itself.
-        push (StorePush): How a store's push does.
+        acked_lsn (str): Last position that the storage acknowledged. Example: 120.
+        applied (str): Last epoch whose records in this store are all acknowledged. Example: 8841.
+        committed (str): Last epoch that has been decided. Example: 8842.
+        durable (str): Last epoch that is durable. Example: 8842.
+        existence (StoreExistence): Who tracks which rows exist.
+        head_lsn (str): Last position of its log. Example: 120.
+        multi_version (bool): The engine reads this store at the snapshot of Begin by itself (multi-version storage).
+        push (StorePush): The push to a store's storage.
         store (str): Its name. Example: kv.
         transactional (bool): The storage's watermark moves in the same transaction as the rows.
-        adaptor (str | Unset): Its LogAdaptor.
+        adaptor (str | Unset): Its LogAdaptor; absent for a log-only store. Example: kv.
         adaptor_config (StoreInfoAdaptorConfig | Unset): The adaptor's configuration.
     """
 

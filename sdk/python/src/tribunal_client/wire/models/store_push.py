@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 from attrs import define as _attrs_define
 from attrs import field as _attrs_field
 
+from ..models.storage_durability import StorageDurability, check_storage_durability
+from ..models.store_push_state import StorePushState, check_store_push_state
 from ..types import UNSET, Unset
 
 T = TypeVar("T", bound="StorePush")
@@ -13,23 +15,22 @@ T = TypeVar("T", bound="StorePush")
 
 @_attrs_define
 class StorePush:
-    """How a store's push does.
+    """The push to a store's storage.
 
     Attributes:
         lag_ms (str): Age of the oldest record that is not acknowledged, milliseconds; 0 while nothing is pushed.
             Example: 0.
-        state (str): `log_only`, `running`, `backing_off`, `stopped` or `detached`. Example: running.
-        durability (str | Unset): What an acknowledgement of the storage is worth, as it says itself: `always` synced
-            first, `everysec`, `none`, or
-            `unknown`. Absent while there is no storage. Example: always.
-        last_error (str | Unset): What the storage last complained about. Of a detached store: why, and the way out.
-        stopped_at_lsn (str | Unset): The record that the storage can never take, if the push stopped at one. Example:
+        state (StorePushState): What the push to a storage is doing.
+        durability (StorageDurability | Unset): What a storage guarantees when it acknowledges records.
+        last_error (str | Unset): The storage's last error. For a detached store: why it was detached, and how to attach
+            it.
+        stopped_at_lsn (str | Unset): The record that the storage cannot apply, if the push stopped at one. Example:
             120.
     """
 
     lag_ms: str
-    state: str
-    durability: str | Unset = UNSET
+    state: StorePushState
+    durability: StorageDurability | Unset = UNSET
     last_error: str | Unset = UNSET
     stopped_at_lsn: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
@@ -37,9 +38,11 @@ class StorePush:
     def to_dict(self) -> dict[str, Any]:
         lag_ms = self.lag_ms
 
-        state = self.state
+        state: str = self.state
 
-        durability = self.durability
+        durability: str | Unset = UNSET
+        if not isinstance(self.durability, Unset):
+            durability = self.durability
 
         last_error = self.last_error
 
@@ -67,9 +70,14 @@ class StorePush:
         d = dict(src_dict)
         lag_ms = d.pop("lag_ms")
 
-        state = d.pop("state")
+        state = check_store_push_state(d.pop("state"))
 
-        durability = d.pop("durability", UNSET)
+        _durability = d.pop("durability", UNSET)
+        durability: StorageDurability | Unset
+        if isinstance(_durability, Unset):
+            durability = UNSET
+        else:
+            durability = check_storage_durability(_durability)
 
         last_error = d.pop("last_error", UNSET)
 

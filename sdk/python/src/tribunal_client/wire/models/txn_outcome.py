@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attrs import define as _attrs_define
 from attrs import field as _attrs_field
 
+from ..models.abort_reason import AbortReason, check_abort_reason
 from ..models.txn_state import TxnState, check_txn_state
 from ..types import UNSET, Unset
 
@@ -20,38 +21,41 @@ T = TypeVar("T", bound="TxnOutcome")
 
 @_attrs_define
 class TxnOutcome:
-    """What became of a transaction. Which fields are there follows from `status`.
+    """Outcome of a transaction. `status` determines which fields are present.
 
     Attributes:
-        status (TxnState): State of a transaction.
+        status (TxnState): Status of a transaction.
         applied (bool | Unset): With `ack: applied`: whether every store had applied it in time.
-        epoch (str | Unset): Epoch that decided it. Example: 8842.
-        conflicts (list[Conflict] | Unset): What defeated it.
-        csn (str | Unset): Arrival stamp.
-        lsn (TxnOutcomeLsn | Unset): Position of its record in the log of each store that it wrote.
+        conflicts (list[Conflict] | Unset): The conflicts that caused the abort.
+        csn (str | Unset): Arrival stamp: identifies the transaction, and is not the commit order. Example:
+            1808217543843841024.
+        epoch (str | Unset): The epoch that decided it. Example: 8842.
+        lsn (TxnOutcomeLsn | Unset): Position of its record in the log of each store that it wrote. Example: {'kv':
+            '120'}.
+        plugin_code (int | Unset): With reason `plugin`: the code that the isolation validator returned.
         problem (Problem | Unset): Why there is no decision (RFC 9457, `application/problem+json`).
-        read_only (bool | Unset): It wrote nothing, and nothing was stored.
-        reason (str | Unset): Why it aborted: `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`,
-            `row_missing`,
-            `not_a_number`, `snapshot_too_old`, `snapshot_from_the_future`, `order_conflict`, `lock_lost`, `deadlock`,
-            `client_abort`, `fenced` or `plugin:<code>`. Example: read_conflict.
-        retry_after_ms (int | Unset): When trying again makes sense, milliseconds.
-        retryable (bool | Unset): Whether the same work on fresh reads, under a new id, may commit.
-        session (str | Unset): Pass it to a Begin that must see this commit.
+        read_only (bool | Unset): It wrote nothing, and nothing was stored: asked for by id later, it is `unknown`.
+        reason (AbortReason | Unset): Why a transaction aborted.
+        retry_after_ms (int | Unset): When to retry, milliseconds from now.
+        retryable (bool | Unset): Whether the same work may commit on fresh reads, under a new id.
+        session (str | Unset): Session token: pass it to a Begin that must see this commit. Example: c2Vzc2lvbg.
         txn_id (str | Unset): The transaction; absent only for a batch item without a readable id. Example:
             0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
-        version (str | Unset): Version of every row that it wrote.
+        version (str | Unset): Version of every row that it wrote. Versions of one row rise and are never equal; two
+            transactions of one epoch that
+            share no row may have the same. Example: 9271508992.
     """
 
     status: TxnState
     applied: bool | Unset = UNSET
-    epoch: str | Unset = UNSET
     conflicts: list[Conflict] | Unset = UNSET
     csn: str | Unset = UNSET
+    epoch: str | Unset = UNSET
     lsn: TxnOutcomeLsn | Unset = UNSET
+    plugin_code: int | Unset = UNSET
     problem: Problem | Unset = UNSET
     read_only: bool | Unset = UNSET
-    reason: str | Unset = UNSET
+    reason: AbortReason | Unset = UNSET
     retry_after_ms: int | Unset = UNSET
     retryable: bool | Unset = UNSET
     session: str | Unset = UNSET
@@ -64,8 +68,6 @@ class TxnOutcome:
 
         applied = self.applied
 
-        epoch = self.epoch
-
         conflicts: list[dict[str, Any]] | Unset = UNSET
         if not isinstance(self.conflicts, Unset):
             conflicts = []
@@ -75,9 +77,13 @@ class TxnOutcome:
 
         csn = self.csn
 
+        epoch = self.epoch
+
         lsn: dict[str, Any] | Unset = UNSET
         if not isinstance(self.lsn, Unset):
             lsn = self.lsn.to_dict()
+
+        plugin_code = self.plugin_code
 
         problem: dict[str, Any] | Unset = UNSET
         if not isinstance(self.problem, Unset):
@@ -85,7 +91,9 @@ class TxnOutcome:
 
         read_only = self.read_only
 
-        reason = self.reason
+        reason: str | Unset = UNSET
+        if not isinstance(self.reason, Unset):
+            reason = self.reason
 
         retry_after_ms = self.retry_after_ms
 
@@ -106,14 +114,16 @@ class TxnOutcome:
         )
         if applied is not UNSET:
             field_dict["applied"] = applied
-        if epoch is not UNSET:
-            field_dict["epoch"] = epoch
         if conflicts is not UNSET:
             field_dict["conflicts"] = conflicts
         if csn is not UNSET:
             field_dict["csn"] = csn
+        if epoch is not UNSET:
+            field_dict["epoch"] = epoch
         if lsn is not UNSET:
             field_dict["lsn"] = lsn
+        if plugin_code is not UNSET:
+            field_dict["plugin_code"] = plugin_code
         if problem is not UNSET:
             field_dict["problem"] = problem
         if read_only is not UNSET:
@@ -144,8 +154,6 @@ class TxnOutcome:
 
         applied = d.pop("applied", UNSET)
 
-        epoch = d.pop("epoch", UNSET)
-
         _conflicts = d.pop("conflicts", UNSET)
         conflicts: list[Conflict] | Unset = UNSET
         if _conflicts is not UNSET:
@@ -157,12 +165,16 @@ class TxnOutcome:
 
         csn = d.pop("csn", UNSET)
 
+        epoch = d.pop("epoch", UNSET)
+
         _lsn = d.pop("lsn", UNSET)
         lsn: TxnOutcomeLsn | Unset
         if isinstance(_lsn, Unset):
             lsn = UNSET
         else:
             lsn = TxnOutcomeLsn.from_dict(_lsn)
+
+        plugin_code = d.pop("plugin_code", UNSET)
 
         _problem = d.pop("problem", UNSET)
         problem: Problem | Unset
@@ -173,7 +185,12 @@ class TxnOutcome:
 
         read_only = d.pop("read_only", UNSET)
 
-        reason = d.pop("reason", UNSET)
+        _reason = d.pop("reason", UNSET)
+        reason: AbortReason | Unset
+        if isinstance(_reason, Unset):
+            reason = UNSET
+        else:
+            reason = check_abort_reason(_reason)
 
         retry_after_ms = d.pop("retry_after_ms", UNSET)
 
@@ -188,10 +205,11 @@ class TxnOutcome:
         txn_outcome = cls(
             status=status,
             applied=applied,
-            epoch=epoch,
             conflicts=conflicts,
             csn=csn,
+            epoch=epoch,
             lsn=lsn,
+            plugin_code=plugin_code,
             problem=problem,
             read_only=read_only,
             reason=reason,

@@ -11,7 +11,12 @@ T = TypeVar("T", bound="TxnOutcomeLsn")
 
 @_attrs_define
 class TxnOutcomeLsn:
-    """Position of its record in the log of each store that it wrote."""
+    """Position of its record in the log of each store that it wrote.
+
+    Example:
+        {'kv': '120'}
+
+    """
 
     additional_properties: dict[str, str] = _attrs_field(init=False, factory=dict)
 

@@ -19,10 +19,11 @@ class Write:
     Attributes:
         op (WriteOp): What a write does to its row.
         store (str): The row's store. Example: kv.
-        key (str | Unset): The row's key, UTF-8.
+        key (str | Unset): The row's key, UTF-8. Example: acct/1.
         key_b64 (str | Unset): The row's key in base64, instead of `key`.
-        value (Any | Unset): The value, any JSON, passed through untouched; an integer for `add`; absent for `delete`.
-        value_b64 (str | Unset): A binary value in base64, instead of `value`. Kept as the JSON object `{"$b64": ...}`.
+        value (Any | Unset): The value: any JSON, stored as posted; an integer for `add`; absent for `delete`.
+        value_b64 (str | Unset): A binary value in base64, instead of `value`. Stored as the JSON object `{"$b64":
+            ...}`.
     """
 
     op: WriteOp

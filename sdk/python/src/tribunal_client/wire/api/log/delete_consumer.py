@@ -62,7 +62,7 @@ def sync_detailed(
     client: AuthenticatedClient,
     store: str | Unset = UNSET,
 ) -> Response[Any | Problem]:
-    """Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
+    """Deletes a consumer, or its offset in one store. The log is no longer retained for it.
 
     Args:
         name (str):
@@ -94,7 +94,7 @@ def sync(
     client: AuthenticatedClient,
     store: str | Unset = UNSET,
 ) -> Any | Problem | None:
-    """Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
+    """Deletes a consumer, or its offset in one store. The log is no longer retained for it.
 
     Args:
         name (str):
@@ -121,7 +121,7 @@ async def asyncio_detailed(
     client: AuthenticatedClient,
     store: str | Unset = UNSET,
 ) -> Response[Any | Problem]:
-    """Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
+    """Deletes a consumer, or its offset in one store. The log is no longer retained for it.
 
     Args:
         name (str):
@@ -151,7 +151,7 @@ async def asyncio(
     client: AuthenticatedClient,
     store: str | Unset = UNSET,
 ) -> Any | Problem | None:
-    """Forgets a consumer, or its checkpoint in one store. The log is no longer held for it.
+    """Deletes a consumer, or its offset in one store. The log is no longer retained for it.
 
     Args:
         name (str):

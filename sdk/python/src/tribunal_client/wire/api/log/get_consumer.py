@@ -5,7 +5,7 @@ from urllib.parse import quote
 import httpx
 
 from ...client import AuthenticatedClient, Client
-from ...models.consumer import Consumer
+from ...models.consumer_info import ConsumerInfo
 from ...models.problem import Problem
 from ...types import Response
 
@@ -24,9 +24,9 @@ def _get_kwargs(
     return _kwargs
 
 
-def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Consumer | Problem:
+def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> ConsumerInfo | Problem:
     if response.status_code == 200:
-        response_200 = Consumer.from_dict(response.json())
+        response_200 = ConsumerInfo.from_dict(response.json())
 
         return response_200
 
@@ -40,7 +40,9 @@ def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Res
     return response_default
 
 
-def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Response[Consumer | Problem]:
+def _build_response(
+    *, client: AuthenticatedClient | Client, response: httpx.Response
+) -> Response[ConsumerInfo | Problem]:
     return Response(
         status_code=HTTPStatus(response.status_code),
         content=response.content,
@@ -53,8 +55,8 @@ def sync_detailed(
     name: str,
     *,
     client: AuthenticatedClient,
-) -> Response[Consumer | Problem]:
-    """Shows a consumer's checkpoints and its lag.
+) -> Response[ConsumerInfo | Problem]:
+    """Shows a consumer's offsets and lag.
 
     Args:
         name (str):
@@ -64,7 +66,7 @@ def sync_detailed(
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Response[Consumer | Problem]
+        Response[ConsumerInfo | Problem]
     """
 
     kwargs = _get_kwargs(
@@ -82,8 +84,8 @@ def sync(
     name: str,
     *,
     client: AuthenticatedClient,
-) -> Consumer | Problem | None:
-    """Shows a consumer's checkpoints and its lag.
+) -> ConsumerInfo | Problem | None:
+    """Shows a consumer's offsets and lag.
 
     Args:
         name (str):
@@ -93,7 +95,7 @@ def sync(
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Consumer | Problem
+        ConsumerInfo | Problem
     """
 
     return sync_detailed(
@@ -106,8 +108,8 @@ async def asyncio_detailed(
     name: str,
     *,
     client: AuthenticatedClient,
-) -> Response[Consumer | Problem]:
-    """Shows a consumer's checkpoints and its lag.
+) -> Response[ConsumerInfo | Problem]:
+    """Shows a consumer's offsets and lag.
 
     Args:
         name (str):
@@ -117,7 +119,7 @@ async def asyncio_detailed(
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Response[Consumer | Problem]
+        Response[ConsumerInfo | Problem]
     """
 
     kwargs = _get_kwargs(
@@ -133,8 +135,8 @@ async def asyncio(
     name: str,
     *,
     client: AuthenticatedClient,
-) -> Consumer | Problem | None:
-    """Shows a consumer's checkpoints and its lag.
+) -> ConsumerInfo | Problem | None:
+    """Shows a consumer's offsets and lag.
 
     Args:
         name (str):
@@ -144,7 +146,7 @@ async def asyncio(
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Consumer | Problem
+        ConsumerInfo | Problem
     """
 
     return (

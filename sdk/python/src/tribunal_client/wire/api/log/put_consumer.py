@@ -5,8 +5,8 @@ from urllib.parse import quote
 import httpx
 
 from ...client import AuthenticatedClient, Client
-from ...models.checkpoint_request import CheckpointRequest
-from ...models.consumer import Consumer
+from ...models.consumer_info import ConsumerInfo
+from ...models.offset_request import OffsetRequest
 from ...models.problem import Problem
 from ...types import Response
 
@@ -14,7 +14,7 @@ from ...types import Response
 def _get_kwargs(
     name: str,
     *,
-    body: CheckpointRequest,
+    body: OffsetRequest,
 ) -> dict[str, Any]:
     headers: dict[str, Any] = {}
 
@@ -33,9 +33,9 @@ def _get_kwargs(
     return _kwargs
 
 
-def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Consumer | Problem:
+def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> ConsumerInfo | Problem:
     if response.status_code == 200:
-        response_200 = Consumer.from_dict(response.json())
+        response_200 = ConsumerInfo.from_dict(response.json())
 
         return response_200
 
@@ -59,7 +59,9 @@ def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Res
     return response_default
 
 
-def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Response[Consumer | Problem]:
+def _build_response(
+    *, client: AuthenticatedClient | Client, response: httpx.Response
+) -> Response[ConsumerInfo | Problem]:
     return Response(
         status_code=HTTPStatus(response.status_code),
         content=response.content,
@@ -72,9 +74,9 @@ def sync_detailed(
     name: str,
     *,
     client: AuthenticatedClient,
-    body: CheckpointRequest,
-) -> Response[Consumer | Problem]:
-    """Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+    body: OffsetRequest,
+) -> Response[ConsumerInfo | Problem]:
+    """Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 
      It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its
     age, only for its
@@ -82,14 +84,14 @@ def sync_detailed(
 
     Args:
         name (str):
-        body (CheckpointRequest): How far a consumer is.
+        body (OffsetRequest): A consumer's new offset in one store's log.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Response[Consumer | Problem]
+        Response[ConsumerInfo | Problem]
     """
 
     kwargs = _get_kwargs(
@@ -108,9 +110,9 @@ def sync(
     name: str,
     *,
     client: AuthenticatedClient,
-    body: CheckpointRequest,
-) -> Consumer | Problem | None:
-    """Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+    body: OffsetRequest,
+) -> ConsumerInfo | Problem | None:
+    """Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 
      It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its
     age, only for its
@@ -118,14 +120,14 @@ def sync(
 
     Args:
         name (str):
-        body (CheckpointRequest): How far a consumer is.
+        body (OffsetRequest): A consumer's new offset in one store's log.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Consumer | Problem
+        ConsumerInfo | Problem
     """
 
     return sync_detailed(
@@ -139,9 +141,9 @@ async def asyncio_detailed(
     name: str,
     *,
     client: AuthenticatedClient,
-    body: CheckpointRequest,
-) -> Response[Consumer | Problem]:
-    """Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+    body: OffsetRequest,
+) -> Response[ConsumerInfo | Problem]:
+    """Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 
      It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its
     age, only for its
@@ -149,14 +151,14 @@ async def asyncio_detailed(
 
     Args:
         name (str):
-        body (CheckpointRequest): How far a consumer is.
+        body (OffsetRequest): A consumer's new offset in one store's log.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Response[Consumer | Problem]
+        Response[ConsumerInfo | Problem]
     """
 
     kwargs = _get_kwargs(
@@ -173,9 +175,9 @@ async def asyncio(
     name: str,
     *,
     client: AuthenticatedClient,
-    body: CheckpointRequest,
-) -> Consumer | Problem | None:
-    """Sets a consumer's checkpoint in one store's log, durably; the first one makes the consumer.
+    body: OffsetRequest,
+) -> ConsumerInfo | Problem | None:
+    """Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 
      It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its
     age, only for its
@@ -183,14 +185,14 @@ async def asyncio(
 
     Args:
         name (str):
-        body (CheckpointRequest): How far a consumer is.
+        body (OffsetRequest): A consumer's new offset in one store's log.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Consumer | Problem
+        ConsumerInfo | Problem
     """
 
     return (

@@ -85,7 +85,7 @@ def sync_detailed(
 
     Args:
         store (str):
-        body (AttachRequest): How to go on with a detached store.
+        body (AttachRequest): How to attach a detached store.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -119,7 +119,7 @@ def sync(
 
     Args:
         store (str):
-        body (AttachRequest): How to go on with a detached store.
+        body (AttachRequest): How to attach a detached store.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -148,7 +148,7 @@ async def asyncio_detailed(
 
     Args:
         store (str):
-        body (AttachRequest): How to go on with a detached store.
+        body (AttachRequest): How to attach a detached store.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -180,7 +180,7 @@ async def asyncio(
 
     Args:
         store (str):
-        body (AttachRequest): How to go on with a detached store.
+        body (AttachRequest): How to attach a detached store.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.

@@ -67,7 +67,10 @@ def sync_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | Row]:
-    """Reads one row of an embedded store. The key is percent-encoded, any bytes.
+    """Reads one row of an embedded store.
+
+     The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and
+    `acct%2F1` are one key.
 
     Args:
         store (str):
@@ -99,7 +102,10 @@ def sync(
     *,
     client: AuthenticatedClient,
 ) -> Problem | Row | None:
-    """Reads one row of an embedded store. The key is percent-encoded, any bytes.
+    """Reads one row of an embedded store.
+
+     The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and
+    `acct%2F1` are one key.
 
     Args:
         store (str):
@@ -126,7 +132,10 @@ async def asyncio_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | Row]:
-    """Reads one row of an embedded store. The key is percent-encoded, any bytes.
+    """Reads one row of an embedded store.
+
+     The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and
+    `acct%2F1` are one key.
 
     Args:
         store (str):
@@ -156,7 +165,10 @@ async def asyncio(
     *,
     client: AuthenticatedClient,
 ) -> Problem | Row | None:
-    """Reads one row of an embedded store. The key is percent-encoded, any bytes.
+    """Reads one row of an embedded store.
+
+     The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and
+    `acct%2F1` are one key.
 
     Args:
         store (str):

@@ -80,7 +80,7 @@ def sync_detailed(
 
     Args:
         store (str):
-        body (SkipRequest): A record that a storage is not given.
+        body (SkipRequest): A record to skip.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -114,7 +114,7 @@ def sync(
 
     Args:
         store (str):
-        body (SkipRequest): A record that a storage is not given.
+        body (SkipRequest): A record to skip.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -143,7 +143,7 @@ async def asyncio_detailed(
 
     Args:
         store (str):
-        body (SkipRequest): A record that a storage is not given.
+        body (SkipRequest): A record to skip.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -175,7 +175,7 @@ async def asyncio(
 
     Args:
         store (str):
-        body (SkipRequest): A record that a storage is not given.
+        body (SkipRequest): A record to skip.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.

@@ -120,7 +120,7 @@ def sync_detailed(
         txn_id (str):
         tribunal_client (str | Unset):
         traceparent (str | Unset):
-        body (CommitRequest): A commit: what the transaction observed and what it wants to write.
+        body (CommitRequest): A commit: what the transaction read and what it wants to write.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -162,7 +162,7 @@ def sync(
         txn_id (str):
         tribunal_client (str | Unset):
         traceparent (str | Unset):
-        body (CommitRequest): A commit: what the transaction observed and what it wants to write.
+        body (CommitRequest): A commit: what the transaction read and what it wants to write.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -199,7 +199,7 @@ async def asyncio_detailed(
         txn_id (str):
         tribunal_client (str | Unset):
         traceparent (str | Unset):
-        body (CommitRequest): A commit: what the transaction observed and what it wants to write.
+        body (CommitRequest): A commit: what the transaction read and what it wants to write.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -239,7 +239,7 @@ async def asyncio(
         txn_id (str):
         tribunal_client (str | Unset):
         traceparent (str | Unset):
-        body (CommitRequest): A commit: what the transaction observed and what it wants to write.
+        body (CommitRequest): A commit: what the transaction read and what it wants to write.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.

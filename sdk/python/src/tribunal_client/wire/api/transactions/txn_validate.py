@@ -70,7 +70,7 @@ def sync_detailed(
 
     Args:
         txn_id (str):
-        body (CommitRequest): A commit: what the transaction observed and what it wants to write.
+        body (CommitRequest): A commit: what the transaction read and what it wants to write.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -102,7 +102,7 @@ def sync(
 
     Args:
         txn_id (str):
-        body (CommitRequest): A commit: what the transaction observed and what it wants to write.
+        body (CommitRequest): A commit: what the transaction read and what it wants to write.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -129,7 +129,7 @@ async def asyncio_detailed(
 
     Args:
         txn_id (str):
-        body (CommitRequest): A commit: what the transaction observed and what it wants to write.
+        body (CommitRequest): A commit: what the transaction read and what it wants to write.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -159,7 +159,7 @@ async def asyncio(
 
     Args:
         txn_id (str):
-        body (CommitRequest): A commit: what the transaction observed and what it wants to write.
+        body (CommitRequest): A commit: what the transaction read and what it wants to write.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.

@@ -6,20 +6,20 @@ from typing import Any, TypeVar
 from attrs import define as _attrs_define
 from attrs import field as _attrs_field
 
-T = TypeVar("T", bound="ConsumerPosition")
+T = TypeVar("T", bound="ConsumerOffset")
 
 
 @_attrs_define
-class ConsumerPosition:
-    """A consumer's position in one store's log.
+class ConsumerOffset:
+    """A consumer's offset in one store's log.
 
     Attributes:
         head_lsn (str): Last position of the log. Example: 150.
-        lag_ms (str): Age of the oldest of them, milliseconds; 0 if there is none. Example: 250.
-        lag_records (str): Records that the consumer is not done with. Example: 30.
-        lsn (str): Last record that the consumer is done with: pull behind it. Example: 120.
-        store (str): Whose log. Example: kv.
-        updated_at_ms (str): When the checkpoint was set, milliseconds since 1970. Example: 1795268000000.
+        lag_ms (str): Age of the oldest unprocessed record, milliseconds; 0 if there is none. Example: 250.
+        lag_records (str): Records that the consumer has not processed. Example: 30.
+        lsn (str): Last record that the consumer has processed; pull the log after it. Example: 120.
+        store (str): The store. Example: kv.
+        updated_at_ms (str): When the offset was stored, milliseconds since 1970. Example: 1795268000000.
     """
 
     head_lsn: str
@@ -73,7 +73,7 @@ class ConsumerPosition:
 
         updated_at_ms = d.pop("updated_at_ms")
 
-        consumer_position = cls(
+        consumer_offset = cls(
             head_lsn=head_lsn,
             lag_ms=lag_ms,
             lag_records=lag_records,
@@ -82,8 +82,8 @@ class ConsumerPosition:
             updated_at_ms=updated_at_ms,
         )
 
-        consumer_position.additional_properties = d
-        return consumer_position
+        consumer_offset.additional_properties = d
+        return consumer_offset
 
     @property
     def additional_keys(self) -> list[str]:

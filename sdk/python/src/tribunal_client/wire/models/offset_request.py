@@ -5,16 +5,16 @@ from typing import Any, TypeVar
 
 from attrs import define as _attrs_define
 
-T = TypeVar("T", bound="CheckpointRequest")
+T = TypeVar("T", bound="OffsetRequest")
 
 
 @_attrs_define
-class CheckpointRequest:
-    """How far a consumer is.
+class OffsetRequest:
+    """A consumer's new offset in one store's log.
 
     Attributes:
-        lsn (str): Last record that the consumer is done with; 0 is none. Example: 120.
-        store (str): Whose log. Example: kv.
+        lsn (str): Last record that the consumer has processed; 0 if none. Example: 120.
+        store (str): The store. Example: kv.
     """
 
     lsn: str
@@ -43,9 +43,9 @@ class CheckpointRequest:
 
         store = d.pop("store")
 
-        checkpoint_request = cls(
+        offset_request = cls(
             lsn=lsn,
             store=store,
         )
 
-        return checkpoint_request
+        return offset_request

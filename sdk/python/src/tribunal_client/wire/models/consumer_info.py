@@ -7,39 +7,39 @@ from attrs import define as _attrs_define
 from attrs import field as _attrs_field
 
 if TYPE_CHECKING:
-    from ..models.consumer_position import ConsumerPosition
+    from ..models.consumer_offset import ConsumerOffset
 
 
-T = TypeVar("T", bound="Consumer")
+T = TypeVar("T", bound="ConsumerInfo")
 
 
 @_attrs_define
-class Consumer:
-    """A consumer and its checkpoints.
+class ConsumerInfo:
+    """A consumer and its offsets.
 
     Attributes:
-        checkpoints (list[ConsumerPosition]): One per store that it reads, by the store's name.
         name (str): Its name. Example: search-index.
+        offsets (list[ConsumerOffset]): One per store that it reads, in the order of the stores' names.
     """
 
-    checkpoints: list[ConsumerPosition]
     name: str
+    offsets: list[ConsumerOffset]
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        checkpoints = []
-        for checkpoints_item_data in self.checkpoints:
-            checkpoints_item = checkpoints_item_data.to_dict()
-            checkpoints.append(checkpoints_item)
-
         name = self.name
+
+        offsets = []
+        for offsets_item_data in self.offsets:
+            offsets_item = offsets_item_data.to_dict()
+            offsets.append(offsets_item)
 
         field_dict: dict[str, Any] = {}
         field_dict.update(self.additional_properties)
         field_dict.update(
             {
-                "checkpoints": checkpoints,
                 "name": name,
+                "offsets": offsets,
             }
         )
 
@@ -47,25 +47,25 @@ class Consumer:
 
     @classmethod
     def from_dict(cls: type[T], src_dict: Mapping[str, Any]) -> T:
-        from ..models.consumer_position import ConsumerPosition  # noqa: PLC0415
+        from ..models.consumer_offset import ConsumerOffset  # noqa: PLC0415
 
         d = dict(src_dict)
-        checkpoints = []
-        _checkpoints = d.pop("checkpoints")
-        for checkpoints_item_data in _checkpoints:
-            checkpoints_item = ConsumerPosition.from_dict(checkpoints_item_data)
-
-            checkpoints.append(checkpoints_item)
-
         name = d.pop("name")
 
-        consumer = cls(
-            checkpoints=checkpoints,
+        offsets = []
+        _offsets = d.pop("offsets")
+        for offsets_item_data in _offsets:
+            offsets_item = ConsumerOffset.from_dict(offsets_item_data)
+
+            offsets.append(offsets_item)
+
+        consumer_info = cls(
             name=name,
+            offsets=offsets,
         )
 
-        consumer.additional_properties = d
-        return consumer
+        consumer_info.additional_properties = d
+        return consumer_info
 
     @property
     def additional_keys(self) -> list[str]:
