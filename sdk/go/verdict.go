@@ -49,6 +49,8 @@ type Aborted struct {
 	Epoch Epoch
 	// Reason is read_conflict, write_conflict, range_conflict, row_exists, row_missing and so on.
 	Reason string
+	// PluginCode is the code of an isolation validator, with reason plugin.
+	PluginCode int
 	// Retryable is set if the same work on fresh reads, under a new id, may commit.
 	Retryable bool
 	// RetryAfter is how long to wait before that.
@@ -115,7 +117,8 @@ func verdictOf(outcome *wire.TxnOutcome, replayed bool, traceparent string) (Ver
 		aborted := &Aborted{
 			TxnID:       given(outcome.TxnID),
 			Epoch:       Epoch(r.number(outcome.Epoch)),
-			Reason:      given(outcome.Reason),
+			Reason:      string(given(outcome.Reason)),
+			PluginCode:  int(given(outcome.PluginCode)),
 			Retryable:   given(outcome.Retryable),
 			RetryAfter:  time.Duration(given(outcome.RetryAfterMs)) * time.Millisecond,
 			Replayed:    replayed,
@@ -126,8 +129,8 @@ func verdictOf(outcome *wire.TxnOutcome, replayed bool, traceparent string) (Ver
 				Store:          conflict.Store,
 				Key:            r.key(conflict.Key, conflict.KeyB64),
 				End:            r.key(conflict.End, conflict.EndB64),
-				Op:             conflict.Op,
-				Stage:          conflict.Stage,
+				Op:             string(conflict.Op),
+				Stage:          string(conflict.Stage),
 				ReadVersion:    Version(r.number(conflict.ReadVersion)),
 				CurrentVersion: Version(r.number(conflict.CurrentVersion)),
 				ByTxn:          given(conflict.ByTxn),

@@ -37,6 +37,8 @@ export interface Aborted {
   readonly epoch: string;
   /** `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing` and so on. */
   readonly reason: string;
+  /** With reason `plugin`: the code that the isolation validator returned. */
+  readonly pluginCode: number | undefined;
   /** Whether the same work on fresh reads, under a new id, may commit. */
   readonly retryable: boolean;
   /** How long to wait before that, milliseconds. */
@@ -94,6 +96,7 @@ export function verdictOf(outcome: TxnOutcome, replayed: boolean, traceparent?: 
         txnId,
         epoch: outcome.epoch ?? "0",
         reason: outcome.reason ?? "",
+        pluginCode: outcome.plugin_code,
         retryable: outcome.retryable ?? false,
         retryAfterMs: outcome.retry_after_ms ?? 0,
         conflicts: (outcome.conflicts ?? []).map((conflict) => ({

@@ -78,6 +78,8 @@ class Aborted:
     """Whether the verdict is an earlier one: the request was a repetition, or its first reply was lost."""
     traceparent: str | None = None
     """W3C trace context of the server's span, if the request was traced."""
+    plugin_code: int | None = None
+    """With reason `plugin`: the code that the isolation validator returned."""
     status: Literal["aborted"] = "aborted"
 
 
@@ -141,6 +143,7 @@ def verdict_of(outcome: TxnOutcome, *, replayed: bool, traceparent: str | None =
                 conflicts=tuple(_conflict_of(conflict) for conflict in outcome.conflicts or []),
                 replayed=replayed,
                 traceparent=traceparent,
+                plugin_code=given(outcome.plugin_code),
             )
         case _:
             if not isinstance(outcome.problem, Unset):
