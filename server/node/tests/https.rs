@@ -117,7 +117,7 @@ fn a_server_without_tls_is_named_as_such() {
     std::fs::write(dir.path().join("data/operator.key"), "").unwrap();
     let url = named(&node).replace("http://", "https://");
     let (well, said) = run(dir.path(), &url, &["store", "ls"], &[("TRIBUNAL_CA_FILE", &own.file)]);
-    assert!(!well && said.contains("If not, say `http://`"), "{said}");
+    assert!(!well && said.contains("does not speak TLS") && said.contains("`http://`"), "{said}");
     assert!(node.stop().success());
 }
 

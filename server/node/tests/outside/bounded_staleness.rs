@@ -48,7 +48,8 @@ impl Validator for BoundedStaleness {
                 return Some((TOO_STALE, NO_WITNESS));
             }
             let first = snapshots.named[t].max(snapshots.current_from[t]);
-            if first > snapshots.current_until[t].min(epoch - 1) && snapshots.multi_version[t] == 0 {
+            let last = if snapshots.multi_version[t] == 0 { epoch - 1 } else { snapshots.named[t] };
+            if first > snapshots.current_until[t].min(last) {
                 let mut pairs = reads.seen[own_reads.clone()].iter().zip(&reads.latest[own_reads.clone()]);
                 let witness = pairs.position(|(seen, latest)| seen != latest);
                 return Some((READ_CONFLICT, witness.map_or(NO_WITNESS, |i| i as u32)));
