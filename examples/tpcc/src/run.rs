@@ -17,7 +17,7 @@ use crate::database::{Database, said};
 use crate::engine::{Attempt, Input, Terminal, Trouble};
 use crate::population;
 use crate::random::{Random, Sizes};
-use crate::tally::{Live, Tally};
+use crate::tally::{Live, Tally, line};
 use crate::{Options, schema};
 
 /// How long PostgreSQL may take to catch up with the log.
@@ -31,6 +31,8 @@ type Tallies = BTreeMap<&'static str, Tally>;
 struct Findings {
     tallies: Tallies,
     lasted: Duration,
+    /// What was committed and aborted in each second.
+    series: Vec<Value>,
     caught_up: Duration,
     conditions: Vec<(&'static Condition, i64)>,
     audit: Audit,
@@ -72,7 +74,7 @@ async fn within(options: &Options, client: &Client, database: &Database, name: &
     let sizes = options.sizes();
     let say = |text: String| {
         if !options.json {
-            println!("{text}");
+            line(format_args!("{text}"));
         }
     };
     declare(client, database, name).await?;
@@ -87,7 +89,7 @@ async fn within(options: &Options, client: &Client, database: &Database, name: &
     let (before_orders, before_payments) = counts(&postgres).await?;
 
     let terminals = terminals(options, client, database, name).await?;
-    let (tallies, lasted) = work(options, terminals, sizes).await?;
+    let (tallies, lasted, series) = work(options, terminals, sizes).await?;
     let waited = caught_up(client, name).await?;
 
     let (orders, payments) = counts(&postgres).await?;
@@ -104,7 +106,7 @@ async fn within(options: &Options, client: &Client, database: &Database, name: &
     let delivered = sizes.customers - sizes.customers * 3 / 10;
     let conditions = conditions::violations(&postgres, delivered).await.map_err(said)?;
     let audit = audit::compare(client, name, &postgres).await?;
-    Ok(Findings { tallies, lasted, caught_up: waited, conditions, audit, wrong })
+    Ok(Findings { tallies, lasted, series, caught_up: waited, conditions, audit, wrong })
 }
 
 async fn declare(client: &Client, database: &Database, name: &str) -> Result<(), String> {
@@ -141,7 +143,11 @@ async fn terminals(
 }
 
 /// Lets the terminals work for as long as was asked for.
-async fn work(options: &Options, terminals: Vec<(i32, Terminal)>, sizes: Sizes) -> Result<(Tallies, Duration), String> {
+async fn work(
+    options: &Options,
+    terminals: Vec<(i32, Terminal)>,
+    sizes: Sizes,
+) -> Result<(Tallies, Duration, Vec<Value>), String> {
     let (stop, live) = (Arc::new(AtomicBool::new(false)), Arc::new(Live::default()));
     let begun = Instant::now();
     let mut working = tokio::task::JoinSet::new();
@@ -151,11 +157,11 @@ async fn work(options: &Options, terminals: Vec<(i32, Terminal)>, sizes: Sizes) 
     }
     let mut progress = std::pin::pin!(show_progress(options, &live, begun));
     let mut tallies = Tallies::new();
-    let mut shown = false;
+    let mut series = None;
     while !working.is_empty() {
         tokio::select! {
-            () = &mut progress, if !shown => {
-                shown = true;
+            seconds = &mut progress, if series.is_none() => {
+                series = Some(seconds);
                 stop.store(true, Ordering::Relaxed);
             }
             Some(ended) = working.join_next() => {
@@ -166,7 +172,7 @@ async fn work(options: &Options, terminals: Vec<(i32, Terminal)>, sizes: Sizes) 
             }
         }
     }
-    Ok((tallies, begun.elapsed()))
+    Ok((tallies, begun.elapsed(), series.unwrap_or_default()))
 }
 
 async fn one(
@@ -192,13 +198,13 @@ async fn one(
                 }
                 Attempt::Verdict(Outcome::Committed(_)) => {
                     tally.committed(asked.elapsed(), tried.elapsed());
-                    live.committed.fetch_add(1, Ordering::Relaxed);
+                    live.committed(asked.elapsed());
                     break;
                 }
                 Attempt::Verdict(Outcome::Aborted(aborted)) => aborted,
             };
             live.aborted.fetch_add(1, Ordering::Relaxed);
-            // A number that was taken is an order that was committed behind a stale read: read again.
+            // A number that was taken is an order that was committed after a stale read: read again.
             let again = aborted.retryable || aborted.reason == "row_exists";
             tally.aborted(aborted.reason);
             if !again || stop.load(Ordering::Relaxed) {
@@ -213,19 +219,27 @@ async fn one(
     Ok(tallies)
 }
 
-async fn show_progress(options: &Options, live: &Live, begun: Instant) {
+/// Waits until the terminals have worked long enough; returns an entry for each second.
+async fn show_progress(options: &Options, live: &Live, begun: Instant) -> Vec<Value> {
     let bar = if options.json { ProgressBar::hidden() } else { ProgressBar::new(options.seconds) };
     let style = ProgressStyle::with_template("{elapsed:>4} [{bar:40}] {msg}").expect("the template is valid");
     bar.set_style(style.progress_chars("=> "));
-    let mut before = 0;
+    let (mut before, mut aborted_before) = (0, 0);
+    let mut series = Vec::new();
     for second in 1..=options.seconds {
         tokio::time::sleep_until((begun + Duration::from_secs(second)).into()).await;
         let (committed, aborted) = live.read();
         bar.set_position(second);
         bar.set_message(format!("{:>6} commits/s, {aborted} aborts so far", committed - before));
-        before = committed;
+        let (p50, p99) = live.take_second();
+        series.push(json!({
+            "second": second, "committed": committed - before, "aborted": aborted - aborted_before,
+            "response_us": {"p50": p50, "p99": p99},
+        }));
+        (before, aborted_before) = (committed, aborted);
     }
     bar.finish();
+    series
 }
 
 /// Waits until PostgreSQL has acknowledged everything that is in the log.
@@ -251,7 +265,7 @@ async fn caught_up(client: &Client, store: &str) -> Result<Duration, String> {
 
 /// Prints the report; returns whether all is as it must be.
 fn report(options: &Options, store: &str, findings: &Findings) -> bool {
-    let Findings { tallies, lasted, caught_up, conditions, audit, wrong } = findings;
+    let Findings { tallies, lasted, series, caught_up, conditions, audit, wrong } = findings;
     let hold = conditions.iter().all(|(_, violations)| *violations == 0);
     let good = hold && audit.differing == 0 && wrong.is_empty();
     let seconds = lasted.as_secs_f64();
@@ -263,28 +277,28 @@ fn report(options: &Options, store: &str, findings: &Findings) -> bool {
             "seconds": seconds, "terminals": options.terminals, "warehouses": options.warehouses, "store": store,
             "transactions": kinds, "caught_up_s": caught_up.as_secs_f64(), "violations": conditions,
             "log_records": audit.records, "rows": audit.rows, "rows_that_differ": audit.differing,
-            "wrong": wrong, "all_as_it_must_be": good,
+            "wrong": wrong, "all_as_it_must_be": good, "series": series,
         });
-        println!("{result}");
+        line(format_args!("{result}"));
         return good;
     }
-    println!();
+    line(format_args!(""));
     for (kind, tally) in tallies {
         tally.print(kind, seconds);
     }
-    println!("PostgreSQL caught up {:.2} s after the last transaction", caught_up.as_secs_f64());
+    line(format_args!("PostgreSQL caught up {:.2} s after the last transaction", caught_up.as_secs_f64()));
     for (condition, violations) in conditions {
         let verdict = if *violations == 0 { "holds".to_owned() } else { format!("VIOLATED {violations} times") };
-        println!("  condition {:>2} {verdict}: {}", condition.number, condition.says);
+        line(format_args!("  condition {:>2} {verdict}: {}", condition.number, condition.says));
     }
-    for line in wrong.iter().chain(&audit.listed) {
-        println!("WRONG: {line}");
+    for finding in wrong.iter().chain(&audit.listed) {
+        line(format_args!("WRONG: {finding}"));
     }
-    println!(
+    line(format_args!(
         "the log's {} records, replayed, {} PostgreSQL in all {} rows, values and versions",
         audit.records,
         if audit.differing == 0 { "equal" } else { "DIFFER FROM" },
         audit.rows
-    );
+    ));
     good
 }

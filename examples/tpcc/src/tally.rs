@@ -1,11 +1,18 @@
 //! What terminals count: live for the progress line, and per transaction for the report.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
+
+/// Prints a line. Nobody may be reading any more, as of `... | head`: the verdict is in the exit code as well.
+pub fn line(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
 
 /// Seen while the terminals run.
 #[derive(Debug, Default)]
@@ -14,9 +21,25 @@ pub struct Live {
     pub committed: AtomicU64,
     /// Attempts aborted.
     pub aborted: AtomicU64,
+    /// Response times of this second, microseconds.
+    second: Mutex<Option<Histogram<u64>>>,
 }
 
 impl Live {
+    /// Counts a commit.
+    pub fn committed(&self, response: Duration) {
+        self.committed.fetch_add(1, Ordering::Relaxed);
+        let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
+        let histogram = second.get_or_insert_with(|| Histogram::new(3).expect("three digits are supported"));
+        histogram.record(us(response)).expect("the histogram resizes itself");
+    }
+
+    /// Returns median and 99th percentile of the response times since the last call, microseconds.
+    pub fn take_second(&self) -> (u64, u64) {
+        let taken = self.second.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.map_or((0, 0), |times| (times.value_at_quantile(0.5), times.value_at_quantile(0.99)))
+    }
+
     /// Returns both.
     pub fn read(&self) -> (u64, u64) {
         (self.committed.load(Ordering::Relaxed), self.aborted.load(Ordering::Relaxed))
@@ -92,22 +115,22 @@ impl Tally {
         let aborted: u64 = self.aborts.values().sum();
         let share = 100.0 * aborted as f64 / (self.committed + aborted).max(1) as f64;
         let per_s = self.committed as f64 / seconds;
-        println!(
+        line(format_args!(
             "{name}: {} committed, {per_s:.0} per second; {aborted} attempts aborted ({share:.1} %)",
             self.committed
-        );
+        ));
         for (reason, count) in &self.aborts {
-            println!("  {reason:<20} {count}");
+            line(format_args!("  {reason:<20} {count}"));
         }
         if self.rolled_back > 0 {
-            println!("  {:<20} {}", "(given up by the user)", self.rolled_back);
+            line(format_args!("  {:<20} {}", "(given up by the user)", self.rolled_back));
         }
         let ms = |of: &Histogram<u64>, quantile| of.value_at_quantile(quantile) as f64 / 1000.0;
         for (what, of) in
             [("response, with repetitions", &self.response), ("the attempt that committed", &self.attempt)]
         {
             let (p50, p90, p99) = (ms(of, 0.5), ms(of, 0.9), ms(of, 0.99));
-            println!("  {what}: p50 {p50:.1} ms, p90 {p90:.1} ms, p99 {p99:.1} ms");
+            line(format_args!("  {what}: p50 {p50:.1} ms, p90 {p90:.1} ms, p99 {p99:.1} ms"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The `tribunal` binary: it parses the command line, runs one command and says on failure what to do.
+//! The `tribunal` binary: it parses the command line, runs one command, and on failure prints what to do.
 
 mod auth;
 mod commands;
@@ -12,6 +12,7 @@ mod service;
 mod stores;
 mod telemetry;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -22,10 +23,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = commands::cli::Cli::parse();
-    match commands::run(cli.command) {
+    let Some(command) = cli.command else {
+        commands::first_steps();
+        return ExitCode::SUCCESS;
+    };
+    match commands::run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("tribunal: {error}");
+            // Standard error may be closed.
+            let _ = writeln!(std::io::stderr(), "tribunal: {error}");
             ExitCode::FAILURE
         }
     }

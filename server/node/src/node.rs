@@ -106,7 +106,11 @@ impl Node {
         let runtime = runtime().map_err(NodeError::Start)?;
         survive_file_size_limit(&runtime).map_err(NodeError::Start)?;
         let listener = runtime.block_on(async { tribunal_http::listen(config.listen) }).map_err(|error| {
-            NodeError::Start(format!("cannot listen on {}: {error}; name another address", config.listen))
+            NodeError::Start(format!(
+                "cannot listen on {}: {error}; stop the process that uses the address, or choose another one (`listen` in \
+                 the configuration, --listen of `tribunal dev`; port 0 takes a free one)",
+                config.listen
+            ))
         })?;
         let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
         let tls = config.tls.as_ref().map(|tls| tribunal_http::listener::tls::acceptor(&tls.cert_file, &tls.key_file));

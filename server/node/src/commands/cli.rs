@@ -10,36 +10,36 @@ use crate::commands::plugin_flags::PluginCommand;
 use crate::config::{EpochLength, PolicyHost};
 use crate::plugins::signatures::SignerConfig;
 
-/// Concurrency control as a service: engines post read and write sets, and get a durable verdict.
+/// Concurrency control as a service: engines post read and write sets and get a durable verdict.
 #[derive(Debug, Parser)]
 #[command(name = "tribunal", version, propagate_version = true)]
 pub struct Cli {
-    /// What to do.
+    /// What to do; the first steps are printed if it is left out.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Runs one open node on loopback, with an embedded store `kv`: for development.
+    /// Run one open node on loopback with an embedded store `kv`, for development.
     Dev(Dev),
-    /// Runs one node from a configuration file.
+    /// Run one node from a configuration file.
     Serve {
         /// TOML file; `tribunal config print` prints one.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// Shows the service at work on this machine.
+    /// Run a demonstration on this machine.
     #[command(subcommand)]
     Demo(Demo),
-    /// Reads or mends logs.
+    /// Read or repair logs.
     #[command(subcommand)]
     Log(LogCommand),
-    /// Shows stores of a running service, and mends their pushes.
+    /// List the stores of a running service, read rows, and control pushes.
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Writes, builds, tests, uploads and activates plugins.
+    /// Create, build, test, upload and activate plugins.
     #[command(subcommand)]
     Plugin(PluginCommand),
     /// Checks an uploaded component in a limited process: for the service itself.
@@ -55,18 +55,18 @@ pub enum Command {
         #[arg(long, default_value = "")]
         config: String,
     },
-    /// Shows who reads logs with checkpoints.
+    /// List and delete log consumers.
     #[command(subcommand)]
     Consumer(ConsumerCommand),
-    /// Gives API keys out and takes them back.
+    /// Issue, list and revoke API keys.
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Shows the configuration.
+    /// Print the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Prints a completion script for a shell.
+    /// Print a completion script for a shell.
     Completions {
-        /// Which shell.
+        /// The shell.
         shell: clap_complete::Shell,
     },
 }
@@ -86,10 +86,10 @@ pub struct Dev {
     /// Conflict rule: first-writer-wins, shorter-txn-wins, fair-rotation, priority.
     #[arg(long, default_value = "first-writer-wins")]
     pub rule: String,
-    /// Run rules and validators as Wasm modules, or as their native twins.
+    /// Run rules and validators as Wasm modules, or as the native code that they are compared with.
     #[arg(long, value_enum, default_value_t = PolicyHost::Wasm)]
     pub plugins: PolicyHost,
-    /// Take only plugins that NAME signed, by the public key in FILE; may be repeated.
+    /// Accept only plugins signed by NAME, whose public key is in FILE; may be repeated.
     #[arg(long, value_name = "NAME=FILE", value_parser = SignerConfig::from_flag)]
     pub signer: Vec<SignerConfig>,
     /// Shards of the version map; one per core if left out.
@@ -103,9 +103,9 @@ pub struct Dev {
 /// Demonstrations.
 #[derive(Debug, Subcommand)]
 pub enum Demo {
-    /// Concurrent clients move money between accounts over HTTP; at the end no cent is missing.
+    /// Transfer money between accounts over HTTP with concurrent clients, then verify that no cent is missing.
     Bank(Bank),
-    /// TPC-C's NewOrder and Payment on an engine that reads from PostgreSQL; at the end its conditions hold.
+    /// Run TPC-C's NewOrder and Payment over PostgreSQL, then verify TPC-C's consistency conditions.
     Tpcc(Box<Tpcc>),
 }
 
@@ -138,22 +138,25 @@ pub struct Tpcc {
     /// Use a running PostgreSQL instead of starting one: `postgres://role:password@host:port/database`.
     #[arg(long, value_name = "URL")]
     pub postgres: Option<tribunal_tpcc::Database>,
-    /// Use a running service instead of starting one. It must know the role's password, by `push.credentials`.
+    /// Use a running service instead of starting one. Its `push.credentials` must contain the role's password.
     #[arg(long, requires = "postgres")]
     pub url: Option<String>,
 }
 
-/// Which service to ask.
+/// Address of a node that was started with the defaults.
+const DEFAULT_URL: &str = "http://127.0.0.1:7420";
+
+/// The service to call.
 #[derive(Debug, Args)]
 pub struct Target {
     /// Address of the service.
-    #[arg(long, env = "TRIBUNAL_URL", default_value = "http://127.0.0.1:7420")]
+    #[arg(long, env = "TRIBUNAL_URL", default_value = DEFAULT_URL)]
     pub url: String,
-    /// File with the API key; without it, the variable `TRIBUNAL_API_KEY` counts.
+    /// File with the API key; the default is the variable `TRIBUNAL_API_KEY`.
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
-    /// PEM file with the certificate authority of an `https` service, if the machine does not trust it; without it, the
-    /// variable `TRIBUNAL_CA_FILE` counts.
+    /// PEM file with the certificate authority of an `https` service that the machine does not trust; the default is the
+    /// variable `TRIBUNAL_CA_FILE`.
     // Not read by clap, which refuses every command if the variable is empty.
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
@@ -173,6 +176,21 @@ impl Target {
         Client::with_options(&self.url, ClientOptions { api_key, ca_file, ..ClientOptions::default() })
     }
 
+    /// Returns the flags that select the same service and key in another command, each with a space before it.
+    #[must_use]
+    pub fn as_flags(&self) -> String {
+        let mut flags = String::new();
+        if self.url != DEFAULT_URL && std::env::var("TRIBUNAL_URL").as_ref() != Ok(&self.url) {
+            flags.push_str(&format!(" --url {}", self.url));
+        }
+        for (flag, file) in [("--api-key-file", &self.api_key_file), ("--ca-file", &self.ca_file)] {
+            if let Some(file) = file {
+                flags.push_str(&format!(" {flag} {}", file.display()));
+            }
+        }
+        flags
+    }
+
     /// Returns the caller's API key, if there is one.
     ///
     /// # Errors
@@ -188,36 +206,42 @@ impl Target {
     }
 }
 
+/// Returns how this program was called, so that hints can be copied to the command line.
+#[must_use]
+pub fn program() -> String {
+    std::env::args().next().filter(|name| !name.is_empty()).unwrap_or_else(|| "tribunal".to_owned())
+}
+
 /// Keys.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Gives a key out and prints it.
+    /// Issue a key and print it; its secret is not shown again.
     Create {
-        /// Which service.
+        /// The service.
         #[command(flatten)]
         target: Target,
-        /// What its owner calls it.
+        /// Name of the key, for people.
         #[arg(long)]
         name: String,
-        /// The tenant that it speaks for; the caller's own if left out.
+        /// Namespace that the key belongs to; the default is the caller's own.
         #[arg(long)]
         namespace: Option<String>,
-        /// What it may do; may be given several times.
+        /// Role of the key; may be repeated.
         #[arg(long = "role", value_enum, required = true)]
         roles: Vec<KeyRole>,
     },
-    /// Lists keys, without their secrets.
+    /// List keys, without their secrets.
     Ls {
-        /// Which service.
+        /// The service.
         #[command(flatten)]
         target: Target,
     },
-    /// Takes a key back.
+    /// Revoke a key.
     Revoke {
-        /// Which service.
+        /// The service.
         #[command(flatten)]
         target: Target,
-        /// Public part of the key, as `ls` shows it.
+        /// Id of the key, as printed by `key ls`.
         id: String,
     },
 }
@@ -225,13 +249,13 @@ pub enum KeyCommand {
 /// What a key may do.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum KeyRole {
-    /// Begin and commit transactions, read what they need.
+    /// Begin and commit transactions, and read rows.
     Engine,
-    /// Read logs and keep checkpoints.
+    /// Read logs and store consumer positions.
     Store,
-    /// Bring plugins and choose among them.
+    /// Upload and activate plugins.
     PluginAdmin,
-    /// Declare stores, mend pushes, give keys out.
+    /// Declare stores, control pushes, issue keys.
     Operator,
 }
 
@@ -251,30 +275,30 @@ impl KeyRole {
 /// Logs.
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
-    /// Prints a store's committed log.
+    /// Print a store's committed log.
     Tail {
-        /// Which service.
+        /// The service.
         #[command(flatten)]
         target: Target,
-        /// Which store.
+        /// Name of the store.
         #[arg(long, default_value = "kv")]
         store: String,
-        /// Start behind this LSN; without it, at the newest ten records.
+        /// Start after this LSN; the default is the newest ten records.
         #[arg(long)]
         after: Option<u64>,
-        /// Go on as records arrive.
+        /// Continue as records arrive.
         #[arg(long, short)]
         follow: bool,
-        /// Start behind this consumer's checkpoint, and move it as records are printed.
+        /// Start after this consumer's position, and advance it as records are printed.
         #[arg(long, value_name = "NAME", conflicts_with = "after")]
         consumer: Option<String>,
     },
-    /// Rebuilds a damaged log from what can be proved in it, and reports what is lost.
+    /// Rebuild a damaged log from the records that can be verified, and report what is lost.
     Salvage {
-        /// The node's data directory; the node must not run.
+        /// The node's data directory; the node must not be running.
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
-        /// Give up what cannot be proved, acknowledged commits included.
+        /// Discard what cannot be verified, including acknowledged commits.
         #[arg(long)]
         accept_loss: bool,
     },
@@ -283,58 +307,58 @@ pub enum LogCommand {
 /// Stores.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
-    /// Lists stores with their head, what is applied, and their lag.
+    /// List stores with their log's head, what is applied, and the push's lag and durability.
     Ls {
-        /// Which service.
+        /// The service.
         #[command(flatten)]
         target: Target,
     },
-    /// Reads one row of an embedded store.
+    /// Print one row of an embedded store.
     Get {
-        /// Which service.
+        /// The service.
         #[command(flatten)]
         target: Target,
         /// The row's key.
         key: String,
-        /// Which store.
+        /// Name of the store.
         #[arg(long, default_value = "kv")]
         store: String,
     },
-    /// Tries a store's push again that stopped or waits.
+    /// Retry a store's push that stopped or waits.
     Resume {
-        /// Which service.
+        /// The service.
         #[command(flatten)]
         target: Target,
-        /// Which store.
+        /// Name of the store.
         store: String,
     },
-    /// Passes by the record that a push stopped at: the storage never gets it. Kept for ever, see `skips`.
+    /// Skip the record at which a push stopped: the storage never gets it. Recorded permanently, see `skips`.
     Skip {
-        /// Which service.
+        /// The service.
         #[command(flatten)]
         target: Target,
-        /// Which store.
+        /// Name of the store.
         store: String,
-        /// The record that the push stopped at.
+        /// LSN of the record at which the push stopped.
         #[arg(long)]
         lsn: u64,
     },
-    /// Lists the records that were skipped, and by whom.
+    /// List the records that were skipped, and by whom.
     Skips {
-        /// Which service.
+        /// The service.
         #[command(flatten)]
         target: Target,
-        /// Which store.
+        /// Name of the store.
         store: String,
     },
-    /// Pushes to a detached store again.
+    /// Resume the push to a detached store.
     Attach {
-        /// Which service.
+        /// The service.
         #[command(flatten)]
         target: Target,
-        /// Which store.
+        /// Name of the store.
         store: String,
-        /// The storage was loaded from elsewhere with everything up to this record.
+        /// The storage was loaded from another source and contains every record up to this LSN.
         #[arg(long)]
         loaded_lsn: Option<u64>,
     },
@@ -343,18 +367,18 @@ pub enum StoreCommand {
 /// Consumers.
 #[derive(Debug, Subcommand)]
 pub enum ConsumerCommand {
-    /// Lists consumers with their checkpoints and lag.
+    /// List consumers with their positions and lag.
     Ls {
-        /// Which service.
+        /// The service.
         #[command(flatten)]
         target: Target,
     },
-    /// Forgets a consumer: the log is no longer held for it.
+    /// Delete a consumer; the log is no longer retained for it.
     Rm {
-        /// Which service.
+        /// The service.
         #[command(flatten)]
         target: Target,
-        /// Its name.
+        /// Name of the consumer.
         name: String,
     },
 }
@@ -362,7 +386,7 @@ pub enum ConsumerCommand {
 /// Configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Prints the configuration in force, as TOML: defaults, the file, then `TRIBUNAL__*` variables.
+    /// Print the effective configuration as commented TOML: defaults, the file, then `TRIBUNAL__*` variables.
     Print {
         /// TOML file.
         #[arg(long, value_name = "FILE")]
@@ -371,4 +395,16 @@ pub enum ConfigCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
 }

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use crate::commands::config_help;
+use crate::commands::output::write;
 use crate::config::Config;
 
-/// Prints the configuration in force: TOML that `tribunal serve --config` reads, or JSON.
+/// Prints the effective configuration: commented TOML that `tribunal serve --config` reads, or JSON.
 ///
 /// # Errors
 /// If the file or a variable is wrong.
@@ -13,8 +15,8 @@ pub fn print(file: Option<&Path>, json: bool) -> Result<(), String> {
     let text = if json {
         serde_json::to_string(&config).map(|line| line + "\n").map_err(|error| error.to_string())
     } else {
-        toml::to_string(&config).map_err(|error| error.to_string())
+        config_help::commented(&config)
     };
-    print!("{}", text.map_err(|error| format!("cannot write the configuration: {error}"))?);
+    write(format_args!("{}", text.map_err(|error| format!("cannot write the configuration: {error}"))?));
     Ok(())
 }

@@ -3,6 +3,7 @@
 use tribunal_client::Error;
 
 use crate::commands::cli::Target;
+use crate::commands::output::out;
 
 fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
@@ -17,16 +18,21 @@ pub fn ls(target: &Target) -> Result<(), String> {
     let consumers = block_on(async { target.client()?.consumers().await })?;
     if target.json {
         for consumer in consumers {
-            println!("{}", serde_json::to_string(&consumer).map_err(|error| error.to_string())?);
+            out!("{}", serde_json::to_string(&consumer).map_err(|error| error.to_string())?);
         }
         return Ok(());
     }
-    println!("{:<24} {:<20} {:>10} {:>10} {:>8} {:>8}", "consumer", "store", "done", "head", "lag", "lag ms");
+    out!("{:<24} {:<20} {:>10} {:>10} {:>8} {:>8}", "consumer", "store", "done", "head", "lag", "lag ms");
     for consumer in consumers {
         for at in consumer.offsets {
-            println!(
+            out!(
                 "{:<24} {:<20} {:>10} {:>10} {:>8} {:>8}",
-                consumer.name, at.store, at.lsn, at.head_lsn, at.lag_records, at.lag_ms
+                consumer.name,
+                at.store,
+                at.lsn,
+                at.head_lsn,
+                at.lag_records,
+                at.lag_ms
             );
         }
     }
@@ -40,7 +46,7 @@ pub fn ls(target: &Target) -> Result<(), String> {
 pub fn rm(target: &Target, name: &str) -> Result<(), String> {
     block_on(async { target.client()?.forget_consumer(name).await })?;
     if !target.json {
-        println!("consumer `{name}` is forgotten");
+        out!("consumer `{name}` is forgotten");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `tribunal demo bank`: concurrent clients move money over HTTP; at the end no cent is missing, and the replayed log
+//! `tribunal demo bank`: concurrent clients transfer money over HTTP. At the end no cent is missing, and the replayed log
 //! equals the store.
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,6 +15,7 @@ use tribunal_client::{BeginOptions, Client, ClientOptions, Error, Outcome};
 use tribunal_types::Lsn;
 
 use crate::commands::cli::Bank;
+use crate::commands::output::out;
 use crate::config::Config;
 use crate::node::Node;
 
@@ -27,6 +28,17 @@ struct Tally {
     committed: AtomicU64,
     aborted: AtomicU64,
     reasons: Mutex<BTreeMap<String, u64>>,
+    /// Latencies of the commits of this second, microseconds.
+    second: Mutex<Latencies>,
+}
+
+/// A histogram that can be a default.
+struct Latencies(Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Latencies(Histogram::new(3).expect("three digits are supported"))
+    }
 }
 
 /// What was found at the end.
@@ -89,7 +101,7 @@ async fn story(flags: &Bank, url: &str) -> Result<bool, Error> {
         let accounts = flags.accounts;
         clients.push(tokio::spawn(async move { teller(client, accounts, u64::from(seed), &tally, &stop).await }));
     }
-    show_progress(flags, &tally, start).await;
+    let series = show_progress(flags, &tally, start).await;
     stop.store(true, Ordering::Relaxed);
     let mut latencies = Histogram::<u64>::new(3).expect("three digits are supported");
     for teller in clients {
@@ -100,7 +112,7 @@ async fn story(flags: &Bank, url: &str) -> Result<bool, Error> {
     let audit = audit(&client, from, flags.accounts).await?;
     let expected = i64::from(flags.accounts) * DEPOSIT;
     let balanced = audit.equal && audit.in_store == expected && audit.in_log == expected;
-    report(flags, &tally, elapsed, &latencies, &audit, expected);
+    report(flags, &tally, &series, elapsed, &latencies, &audit, expected);
     Ok(balanced)
 }
 
@@ -144,6 +156,7 @@ async fn teller(
                 tally.committed.fetch_add(1, Ordering::Relaxed);
                 let us = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
                 latencies.record(us).expect("the histogram resizes itself");
+                tally.second.lock().0.record(us).expect("the histogram resizes itself");
             }
             Outcome::Aborted(aborted) => {
                 tally.aborted.fetch_add(1, Ordering::Relaxed);
@@ -154,20 +167,28 @@ async fn teller(
     Ok(latencies)
 }
 
-async fn show_progress(flags: &Bank, tally: &Tally, start: Instant) {
+/// Waits until the clients have worked long enough; returns an entry for each second.
+async fn show_progress(flags: &Bank, tally: &Tally, start: Instant) -> Vec<Value> {
     let bar = if flags.json { ProgressBar::hidden() } else { ProgressBar::new(flags.seconds) };
     let style = ProgressStyle::with_template("{elapsed:>4} [{bar:40}] {msg}").expect("the template is valid");
     bar.set_style(style.progress_chars("=> "));
-    let mut before = 0;
+    let (mut before, mut aborted_before) = (0, 0);
+    let mut series = Vec::new();
     for second in 1..=flags.seconds {
         tokio::time::sleep_until((start + Duration::from_secs(second)).into()).await;
         let committed = tally.committed.load(Ordering::Relaxed);
         let aborted = tally.aborted.load(Ordering::Relaxed);
         bar.set_position(second);
         bar.set_message(format!("{:>7} commits/s, {aborted} aborts so far", committed - before));
-        before = committed;
+        let latencies = std::mem::take(&mut *tally.second.lock()).0;
+        series.push(json!({
+            "second": second, "committed": committed - before, "aborted": aborted - aborted_before,
+            "commit_us": {"p50": latencies.value_at_quantile(0.5), "p99": latencies.value_at_quantile(0.99)},
+        }));
+        (before, aborted_before) = (committed, aborted);
     }
     bar.finish();
+    series
 }
 
 /// Adds up the store and the log, and compares them row by row.
@@ -209,7 +230,15 @@ async fn wait_until_applied(client: &Client) -> Result<(), Error> {
     }
 }
 
-fn report(flags: &Bank, tally: &Tally, elapsed: Duration, latencies: &Histogram<u64>, audit: &Audit, expected: i64) {
+fn report(
+    flags: &Bank,
+    tally: &Tally,
+    series: &[Value],
+    elapsed: Duration,
+    latencies: &Histogram<u64>,
+    audit: &Audit,
+    expected: i64,
+) {
     let committed = tally.committed.load(Ordering::Relaxed);
     let aborted = tally.aborted.load(Ordering::Relaxed);
     let goodput = committed as f64 / elapsed.as_secs_f64();
@@ -222,20 +251,20 @@ fn report(flags: &Bank, tally: &Tally, elapsed: Duration, latencies: &Histogram<
             "committed": committed, "aborted": aborted, "aborts_by_reason": reasons, "goodput_per_s": goodput,
             "commit_us": {"p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "max": latencies.max()},
             "money": {"expected": expected, "store": audit.in_store, "log": audit.in_log},
-            "log_records": audit.records, "store_equals_log": audit.equal,
+            "log_records": audit.records, "store_equals_log": audit.equal, "series": series,
         });
-        println!("{result}");
+        out!("{result}");
         return;
     }
-    println!("\n{committed} transfers committed in {:.1} s: {goodput:.0} per second", elapsed.as_secs_f64());
-    println!("{aborted} aborted ({share:.1} %), each with the row that defeated it:");
+    out!("\n{committed} transfers committed in {:.1} s: {goodput:.0} per second", elapsed.as_secs_f64());
+    out!("{aborted} aborted ({share:.1} %), each with the row that caused it:");
     for (reason, count) in &reasons {
-        println!("  {reason:<20} {count}");
+        out!("  {reason:<20} {count}");
     }
     let ms = |quantile| at(quantile) as f64 / 1000.0;
-    println!("commit latency: p50 {:.2} ms, p90 {:.2} ms, p99 {:.2} ms", ms(0.5), ms(0.9), ms(0.99));
-    println!("money: {expected} expected, {} in the store, {} in the replayed log", audit.in_store, audit.in_log);
-    println!(
+    out!("commit latency: p50 {:.2} ms, p90 {:.2} ms, p99 {:.2} ms", ms(0.5), ms(0.9), ms(0.99));
+    out!("money: {expected} expected, {} in the store, {} in the replayed log", audit.in_store, audit.in_log);
+    out!(
         "the log's {} records, replayed, {} the store row by row",
         audit.records,
         if audit.equal { "equal" } else { "DIFFER FROM" }

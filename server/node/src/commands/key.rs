@@ -1,11 +1,12 @@
-//! `tribunal key`: give keys out, list them, take them back.
+//! `tribunal key`: issue, list and revoke API keys.
 
 use tribunal_api::KeyRequest;
 
 use crate::commands::cli::{KeyRole, Target};
+use crate::commands::output::out;
 use crate::commands::store::block_on;
 
-/// Makes a key and prints it: the only time that its secret is seen.
+/// Creates a key and prints it: the only time that its secret is shown.
 ///
 /// # Errors
 /// If the caller may not do that.
@@ -14,34 +15,36 @@ pub fn create(target: &Target, name: String, namespace: Option<String>, roles: &
     let request = KeyRequest { name, namespace, roles };
     let made = block_on(async { target.client()?.create_key(&request).await })?;
     if target.json {
-        println!("{}", serde_json::to_string(&made).map_err(|error| error.to_string())?);
+        out!("{}", serde_json::to_string(&made).map_err(|error| error.to_string())?);
     } else {
-        println!("{}", made.key);
-        eprintln!("key {} of namespace {}: {}. It is not shown again.", made.id, made.namespace, made.roles.join(", "));
+        out!("{}", made.key);
+        let roles = made.roles.join(", ");
+        eprintln!("key {} of namespace {}, roles: {roles}. It is not shown again.", made.id, made.namespace);
     }
     Ok(())
 }
 
-/// Lists keys, without their secrets.
+/// Lists keys without their secrets.
 ///
 /// # Errors
 /// If the caller may not do that.
 pub fn ls(target: &Target) -> Result<(), String> {
     let keys = block_on(async { target.client()?.keys().await })?;
     if !target.json {
-        println!("{:<18} {:<20} {:<20} roles", "id", "namespace", "name");
+        out!("{:<18} {:<16} {:<20} roles", "id", "namespace", "name");
     }
     for key in keys {
         if target.json {
-            println!("{}", serde_json::to_string(&key).map_err(|error| error.to_string())?);
+            out!("{}", serde_json::to_string(&key).map_err(|error| error.to_string())?);
         } else {
-            println!("{:<18} {:<20} {:<20} {}", key.id, key.namespace, key.name, key.roles.join(","));
+            let roles = key.roles.join(",");
+            out!("{:<18} {:<16} {:<20} {roles}", key.id, key.namespace, key.name);
         }
     }
     Ok(())
 }
 
-/// Takes a key back.
+/// Revokes a key.
 ///
 /// # Errors
 /// If there is none of that id, or the caller may not do that.

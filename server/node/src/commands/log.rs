@@ -10,6 +10,7 @@ use tribunal_log::SalvageReport;
 use tribunal_types::Lsn;
 
 use crate::commands::cli::Target;
+use crate::commands::output;
 use crate::commit::recovery::log_dir;
 
 /// Records shown if no start is named.
@@ -125,7 +126,8 @@ pub fn salvage(data: &Path, accept_loss: bool) -> Result<(), String> {
         );
     }
     let report = tribunal_log::salvage(&dir).map_err(|error| error.to_string())?;
-    write!(std::io::stdout(), "{}", as_report(&report)).or(Ok(()))
+    output::write(format_args!("{}", as_report(&report)));
+    Ok(())
 }
 
 /// Writes down what a salvage kept, and what it knows about the rest.

@@ -2,11 +2,13 @@
 
 pub mod cli;
 mod config;
+mod config_help;
 mod consumer;
 mod demo_bank;
 mod demo_tpcc;
 mod key;
 mod log;
+pub(crate) mod output;
 mod plugin;
 pub mod plugin_flags;
 mod serve;
@@ -14,7 +16,19 @@ mod store;
 
 use clap::CommandFactory;
 
+use self::output::out;
 use crate::commands::cli::{Cli, Command, ConfigCommand, ConsumerCommand, Demo, KeyCommand, LogCommand, StoreCommand};
+
+/// Prints what to do next, for a command line without a command.
+pub fn first_steps() {
+    let program = crate::commands::cli::program();
+    out!("Tribunal {}: concurrency control as a service.\n", env!("CARGO_PKG_VERSION"));
+    out!("See it work:             {program} demo bank");
+    out!("Start a node, for tests: {program} dev");
+    out!("Run one for real:        {program} config print >tribunal.toml");
+    out!("                         {program} serve --config tribunal.toml\n");
+    out!("A running node explains its API at http://127.0.0.1:7420/docs. All commands: {program} --help");
+}
 
 /// Runs a command.
 ///
@@ -51,7 +65,9 @@ pub fn run(command: Command) -> Result<(), String> {
         Command::Key(KeyCommand::Revoke { target, id }) => key::revoke(&target, &id),
         Command::Config(ConfigCommand::Print { config, json }) => config::print(config.as_deref(), json),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "tribunal", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "tribunal", &mut script);
+            output::write(format_args!("{}", String::from_utf8_lossy(&script)));
             Ok(())
         }
     }

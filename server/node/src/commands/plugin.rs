@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tribunal_wasm::{PluginLimits, World};
 
+use crate::commands::output::out;
 use crate::commands::plugin_flags::{PluginCommand, Test};
 use crate::plugins::plugin_check::{self, CheckError, Found};
 use crate::plugins::signatures;
@@ -103,9 +104,9 @@ fn keygen(file: &Path) -> Result<(), String> {
         made.and_then(|mut made| made.write_all(text.as_bytes()))
             .map_err(|error| format!("{}: {error}", file.display()))?;
     }
-    println!("{}: the private key; keep it to yourself", file.display());
-    println!("{}: the public key; name it in the service's configuration:\n", public_file.display());
-    println!("[[uploads.signers]]\nname = \"me\"\nkey_file = {:?}", public_file.display().to_string());
+    out!("{}: the private key; keep it to yourself", file.display());
+    out!("{}: the public key; name it in the service's configuration:\n", public_file.display());
+    out!("[[uploads.signers]]\nname = \"me\"\nkey_file = {:?}", public_file.display().to_string());
     Ok(())
 }
 
@@ -123,40 +124,40 @@ fn test(flags: &Test) -> Result<(), String> {
     };
     if flags.json {
         let replayed = replayed.map(|steps| steps.len());
-        println!("{}", serde_json::json!({ "found": found, "storage_steps": replayed }));
+        out!("{}", serde_json::json!({ "found": found, "storage_steps": replayed }));
         return Ok(());
     }
     print(&found);
     for step in replayed.into_iter().flatten() {
-        println!("  passed  on the storage: {step}");
+        out!("  passed  on the storage: {step}");
     }
     if found.world == World::LogAdaptor.name() && flags.storage.is_none() {
-        println!("  note: give --storage to see that a replay changes nothing in the storage");
+        out!("  note: give --storage to see that a replay changes nothing in the storage");
     }
     Ok(())
 }
 
 fn print(found: &Found) {
     let Found { world, name, version, about, checked } = found;
-    println!("{name} {version} ({world}): {about}");
+    out!("{name} {version} ({world}): {about}");
     for (check, cases) in &checked.checks {
-        println!("  passed  {check} ({cases})");
+        out!("  passed  {check} ({cases})");
     }
     let of_start = World::by_name(world).map_or(0, |world| PluginLimits::default().fuel_of_start(world));
     let per_call = of_start + checked.budget_per_item;
     let percent = |used: u64, budget: u64| used.saturating_mul(100) / budget.max(1);
-    println!(
+    out!(
         "  fuel    {} a call ({} % of the budget), {} an item ({} %)",
         checked.fuel_per_call,
         percent(checked.fuel_per_call, per_call),
         checked.fuel_per_item,
         percent(checked.fuel_per_item, checked.budget_per_item)
     );
-    println!("  behaves {}", &checked.behaviour[..checked.behaviour.len().min(16)]);
+    out!("  behaves {}", &checked.behaviour[..checked.behaviour.len().min(16)]);
     if !checked.levels.is_empty() {
-        println!("  levels  {}", checked.levels.join(", "));
+        out!("  levels  {}", checked.levels.join(", "));
     }
     for (level, why) in &checked.misses {
-        println!("  not     {level}: accepts {why}");
+        out!("  not     {level}: accepts {why}");
     }
 }

@@ -1,6 +1,6 @@
 //! `tribunal dev` and `tribunal serve`: run a node until it is told to stop.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use tracing_subscriber::EnvFilter;
@@ -16,8 +16,10 @@ use crate::node::{Node, NodeError};
 pub fn dev(flags: Dev) -> Result<(), String> {
     if !flags.listen.ip().is_loopback() {
         return Err(format!(
-            "`tribunal dev` is open to everybody who can reach it, so it listens on loopback only, not on {}",
-            flags.listen
+            "`tribunal dev` lets every caller in, so it listens on loopback only, not on {}; use --listen 127.0.0.1:{}, or \
+             `tribunal serve` with `auth.required`",
+            flags.listen,
+            flags.listen.port()
         ));
     }
     let mut config = Config::load(None)?;
@@ -44,8 +46,8 @@ pub fn serve(file: &Path) -> Result<(), String> {
     let config = Config::load(Some(file))?;
     if !config.listen.ip().is_loopback() && !config.auth.required {
         return Err(format!(
-            "`listen` is {}, which others can reach, and nobody has to say who it is: set `auth.required`, or listen on \
-             loopback",
+            "configuration: `listen` is {}, which other machines can reach, but callers need no key; set \
+             `auth.required = true`, or listen on loopback",
             config.listen
         ));
     }
@@ -53,7 +55,10 @@ pub fn serve(file: &Path) -> Result<(), String> {
 }
 
 fn run(config: &Config, with_kv: bool) -> Result<(), String> {
-    let filter = EnvFilter::try_from_env("TRIBUNAL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = match std::env::var("TRIBUNAL_LOG") {
+        Ok(text) => log_filter(&text)?,
+        Err(_) => EnvFilter::new("info"),
+    };
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
     // Before the first file: a log may have many.
@@ -63,6 +68,43 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
         tracing::warn!("keys travel in the clear: configure `tls`, unless a proxy before this node does that");
     }
     let scheme = if config.tls.is_some() { "https" } else { "http" };
-    println!("tribunal listens on {scheme}://{}", node.address());
+    // A server whose output nobody reads goes on.
+    let _ = writeln!(std::io::stdout(), "tribunal listens on {scheme}://{}", node.address());
     node.run_until_signal().map_err(|error| error.to_string())
+}
+
+/// Reads `TRIBUNAL_LOG`. A bare level is meant for our own crates: at `debug` and `trace` those of others, such as the
+/// compiler of plugins, write a thousand lines for each of ours, and stay at `info`.
+fn log_filter(text: &str) -> Result<EnvFilter, String> {
+    let text = text.trim();
+    let filter = if matches!(text.to_ascii_lowercase().as_str(), "debug" | "trace") {
+        // Targets are matched by their beginning, and the names of all our crates begin like this one.
+        format!("info,tribunal={text}")
+    } else {
+        text.to_owned()
+    };
+    EnvFilter::try_new(&filter).map_err(|error| {
+        format!(
+            "TRIBUNAL_LOG is `{text}`: {error}; use a level (error, warn, info, debug, trace) or a list such as \
+             info,tribunal_push=debug"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_level_is_for_our_own_crates() {
+        let filter = log_filter("debug").expect("a level").to_string();
+        assert!(
+            filter.contains("tribunal=debug") && filter.contains("info") && !filter.starts_with("debug"),
+            "{filter}"
+        );
+        assert_eq!(log_filter("warn").expect("a level").to_string(), "warn");
+        assert_eq!(log_filter("info,sled=debug").expect("a list").to_string().matches("sled=debug").count(), 1);
+        let error = log_filter("tribunal=loud").expect_err("no level");
+        assert!(error.contains("`tribunal=loud`") && error.contains("debug"), "{error}");
+    }
 }

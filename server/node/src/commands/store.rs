@@ -6,6 +6,7 @@ use tribunal_client::Error;
 use tribunal_types::Lsn;
 
 use crate::commands::cli::Target;
+use crate::commands::output::out;
 
 /// Runs a request to its end.
 ///
@@ -24,16 +25,22 @@ pub fn ls(target: &Target) -> Result<(), String> {
     let stores = block_on(async { target.client()?.stores().await })?;
     if target.json {
         for store in stores {
-            println!("{}", serde_json::to_string(&store).map_err(|error| error.to_string())?);
+            out!("{}", serde_json::to_string(&store).map_err(|error| error.to_string())?);
         }
         return Ok(());
     }
-    println!(
+    out!(
         "{:<20} {:<8} {:<8} {:>10} {:>10} {:>10} {:>8}  push",
-        "store", "adaptor", "durable", "head", "acked", "applied", "lag ms"
+        "store",
+        "adaptor",
+        "durable",
+        "head",
+        "acked",
+        "applied",
+        "lag ms"
     );
     for store in stores {
-        println!(
+        out!(
             "{:<20} {:<8} {:<8} {:>10} {:>10} {:>10} {:>8}  {}{}",
             store.store,
             store.adaptor.as_deref().unwrap_or("-"),
@@ -58,9 +65,9 @@ pub fn get(target: &Target, store: &str, key: &str) -> Result<(), String> {
     let Some(row) = row else { return Err(format!("store `{store}` has no row `{key}`")) };
     if target.json {
         let version = row.version.map(|version| version.to_string());
-        println!("{}", json!({"store": store, "key": key, "value": row.value, "version": version}));
+        out!("{}", json!({"store": store, "key": key, "value": row.value, "version": version}));
     } else {
-        println!("{}", row.value);
+        out!("{}", row.value);
     }
     Ok(())
 }
@@ -68,17 +75,11 @@ pub fn get(target: &Target, store: &str, key: &str) -> Result<(), String> {
 /// Shows where a store's push stands after a change.
 fn show(target: &Target, store: &StoreInfo) -> Result<(), String> {
     if target.json {
-        println!("{}", serde_json::to_string(store).map_err(|error| error.to_string())?);
+        out!("{}", serde_json::to_string(store).map_err(|error| error.to_string())?);
         return Ok(());
     }
     let error = store.push.last_error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
-    println!(
-        "{}: {}{error}, acknowledged {} of {}",
-        store.store,
-        store.push.state.name(),
-        store.acked_lsn,
-        store.head_lsn
-    );
+    out!("{}: {}{error}, acknowledged {} of {}", store.store, store.push.state.name(), store.acked_lsn, store.head_lsn);
     Ok(())
 }
 
@@ -105,9 +106,9 @@ pub fn skip(target: &Target, store: &str, lsn: u64) -> Result<(), String> {
 pub fn skips(target: &Target, store: &str) -> Result<(), String> {
     for skip in block_on(async { target.client()?.skips(store).await })? {
         if target.json {
-            println!("{}", serde_json::to_string(&skip).map_err(|error| error.to_string())?);
+            out!("{}", serde_json::to_string(&skip).map_err(|error| error.to_string())?);
         } else {
-            println!("LSN {} at {} ms by {}: {}", skip.lsn, skip.at_ms, skip.by, skip.reason);
+            out!("LSN {} at {} ms by {}: {}", skip.lsn, skip.at_ms, skip.by, skip.reason);
         }
     }
     Ok(())

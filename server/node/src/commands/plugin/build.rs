@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use tribunal_wasm::{PluginLimits, World, encode, gate};
 
 use super::Manifest;
+use crate::commands::output::out;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
@@ -24,10 +25,10 @@ pub fn build(folder: &Path) -> Result<(), String> {
     };
     gate::check(&component, world, &PluginLimits::default()).map_err(|refusal| refusal.to_string())?;
     // The gate lets nothing pass that imports.
-    println!("imports: none");
+    out!("imports: none");
     let path = manifest.component(folder);
     std::fs::write(&path, &component).map_err(|error| format!("{}: {error}", path.display()))?;
-    println!("{}: {} bytes, world {}", path.display(), component.len(), world.name());
+    out!("{}: {} bytes, world {}", path.display(), component.len(), world.name());
     Ok(())
 }
 
@@ -35,7 +36,7 @@ pub fn build(folder: &Path) -> Result<(), String> {
 fn component_of(module: &[u8], world: World) -> Result<Vec<u8>, String> {
     let imports = encode::imports(module).map_err(|error| error.to_string())?;
     if !imports.is_empty() {
-        println!("imports: {}", imports.join(", "));
+        out!("imports: {}", imports.join(", "));
     }
     encode::encode(module, world).map_err(|error| error.to_string())
 }
@@ -117,7 +118,7 @@ const JS_INSTALL: &str = "install Node.js 20 or later (https://nodejs.org), whic
 /// Lets componentize-js put the source and an engine of JavaScript into one component, and returns that.
 fn js(folder: &Path, world: World) -> Result<Vec<u8>, String> {
     if !folder.join("node_modules").exists() {
-        println!("installing what package-lock.json names");
+        out!("installing what package-lock.json names");
         let mut npm = Command::new("npm");
         npm.current_dir(folder).args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]);
         run(&mut npm, JS_INSTALL)?;

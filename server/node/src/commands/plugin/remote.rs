@@ -11,14 +11,15 @@ use tribunal_api::{
 use tribunal_client::Call;
 
 use super::Component;
-use crate::commands::cli::Target;
+use crate::commands::cli::{Target, program};
+use crate::commands::output::out;
 use crate::commands::plugin_flags::{Activate, Push};
 use crate::commands::store::block_on;
 use crate::plugins::plugin_store::hex;
 use crate::plugins::signatures;
 
 /// A check may compile for minutes.
-const PATIENCE: Duration = Duration::from_secs(600);
+const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Makes a request and reads its answer, or why there is none.
 fn call<T: DeserializeOwned>(
@@ -28,7 +29,7 @@ fn call<T: DeserializeOwned>(
     query: &[(&str, &str)],
     body: Option<(&'static str, Vec<u8>)>,
 ) -> Result<T, String> {
-    let call = Call { method, path, query, body, timeout: PATIENCE };
+    let call = Call { method, path, query, body, timeout: CALL_TIMEOUT };
     let url = &target.url;
     let (status, text) = block_on(async { target.client()?.call(call).await })?;
     if (200..300).contains(&status) {
@@ -51,7 +52,7 @@ fn post<T: DeserializeOwned>(target: &Target, path: &str, body: &impl serde::Ser
 
 /// Prints a wire type as one line of JSON.
 fn print_json(wire: &impl serde::Serialize) -> Result<(), String> {
-    println!("{}", serde_json::to_string(wire).map_err(|error| error.to_string())?);
+    out!("{}", serde_json::to_string(wire).map_err(|error| error.to_string())?);
     Ok(())
 }
 
@@ -86,16 +87,16 @@ pub fn push(flags: &Push) -> Result<(), String> {
     if flags.target.json {
         return print_json(&done);
     }
-    println!("{} {} ({}) is kept as {}", done.name, done.version.version, done.world, done.version.digest);
+    out!("{} {} ({}) is kept as {}", done.name, done.version.version, done.world, done.version.digest);
     match &done.version.signer {
-        Some(signer) => println!("signed by {signer}"),
-        None if flags.sign.is_some() => println!("the service asks for no signature, so this one was not checked"),
+        Some(signer) => out!("signed by {signer}"),
+        None if flags.sign.is_some() => out!("the service asks for no signature, so this one was not checked"),
         None => {}
     }
     if !done.version.levels.is_empty() {
-        println!("it may fill validator:{}", done.version.levels.join(", validator:"));
+        out!("it may fill validator:{}", done.version.levels.join(", validator:"));
     }
-    println!("next: tribunal plugin activate {}", done.name);
+    out!("next: {} plugin activate{} {}", program(), flags.target.as_flags(), done.name);
     Ok(())
 }
 
@@ -137,7 +138,7 @@ fn said(target: &Target, done: &PluginActivation) -> Result<(), String> {
         return print_json(done);
     }
     let from = if done.from_epoch == "0" { "the next epoch".to_owned() } else { format!("epoch {}", done.from_epoch) };
-    println!("slot {}: {} ({}) from {from} on", done.slot, done.name, short(&done.digest));
+    out!("slot {}: {} ({}) from {from} on", done.slot, done.name, short(&done.digest));
     Ok(())
 }
 
@@ -154,14 +155,20 @@ pub fn ls(target: &Target) -> Result<(), String> {
     if target.json {
         return print_json(&list);
     }
-    println!(
+    out!(
         "{:<28} {:<20} {:<13} {:>9} {:>9} {:>9} {:>9}  faults",
-        "slot", "plugin", "version", "calls", "fuel/item", "ns/item", "fallbacks"
+        "slot",
+        "plugin",
+        "version",
+        "calls",
+        "fuel/item",
+        "ns/item",
+        "fallbacks"
     );
     for slot in &list.slots {
         let health = &slot.health;
         let faults = health.faults.iter().map(|fault| format!("{} {}", fault.count, fault.kind)).collect::<Vec<_>>();
-        println!(
+        out!(
             "{:<28} {:<20} {:<13} {:>9} {:>9} {:>9} {:>9}  {}{}",
             slot.slot,
             slot.active.name,
@@ -174,23 +181,23 @@ pub fn ls(target: &Target) -> Result<(), String> {
             health.last_fault.as_ref().map(|text| format!(": {text}")).unwrap_or_default(),
         );
         if let Some(pending) = &slot.pending {
-            println!("  then {} ({}) from epoch {} on", pending.name, short(&pending.digest), pending.from_epoch);
+            out!("  then {} ({}) from epoch {} on", pending.name, short(&pending.digest), pending.from_epoch);
         }
     }
-    println!();
+    out!("");
     for plugin in list.plugins.iter().filter(|plugin| !plugin.builtin) {
         versions(plugin);
     }
     let built_in = list.plugins.iter().filter(|plugin| plugin.builtin).map(|plugin| plugin.name.as_str());
-    println!("built in: {}", built_in.collect::<Vec<_>>().join(", "));
+    out!("built in: {}", built_in.collect::<Vec<_>>().join(", "));
     Ok(())
 }
 
 fn versions(plugin: &PluginInfo) {
-    println!("{} ({})", plugin.name, plugin.world);
+    out!("{} ({})", plugin.name, plugin.world);
     for version in &plugin.versions {
         let (fuel, budget) = (version.fuel_per_item.as_deref(), version.budget_per_item.as_deref());
-        println!(
+        out!(
             "  {} {:<10} {:>9} bytes, {} of {} fuel an item{}",
             short(&version.digest),
             version.version,

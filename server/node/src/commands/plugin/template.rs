@@ -9,6 +9,8 @@ use tribunal_wasm::World;
 use tribunal_wasm::world::{OPTIONAL_WIT_FILES, WIT_FILES};
 
 use super::{Manifest, world};
+use crate::commands::cli::program;
+use crate::commands::output::out;
 use crate::commands::plugin_flags::{Language, New};
 
 /// The guest SDK's sources.
@@ -106,9 +108,11 @@ pub fn write(flags: &New) -> Result<(), String> {
             .map_err(|e| format!("{}: {e}", path.display()))?;
     }
     let at = folder.display();
-    println!("{at}: a {} in {}. What next:\n", world.name(), flags.lang.name());
-    println!("  edit {at}/src\n  tribunal plugin build {at}\n  tribunal plugin test {at}");
-    println!("  tribunal plugin push {at}\n  tribunal plugin activate {name}");
+    out!("{at}: a {} in {}. Next:\n", world.name(), flags.lang.name());
+    let program = program();
+    out!("  edit {at}/src\n  {program} plugin build {at}\n  {program} plugin test {at}");
+    out!("and with a running service (`{program} dev`):\n");
+    out!("  {program} plugin push {at}\n  {program} plugin activate {name}");
     Ok(())
 }
 

@@ -1,0 +1,168 @@
+//! The command line as people use it: without a command, into a pipe that is closed, and with what is taken or missing.
+
+mod support;
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use support::Node;
+
+fn tribunal(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+    command.args(arguments).env_remove("TRIBUNAL_LOG").env_remove("TRIBUNAL_URL").stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    tribunal(arguments).output().expect("the binary runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a command that has to fail and returns what it printed to standard error.
+fn error_of(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(!output.status.success(), "{arguments:?} succeeded: {}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+#[test]
+fn without_a_command_the_first_steps_are_printed() {
+    let output = run(&[]);
+    assert!(output.status.success());
+    let printed = text(&output.stdout);
+    for step in ["demo bank", "dev", "config print", "serve --config", "/docs", "--help"] {
+        assert!(printed.contains(step), "{step} is missing:\n{printed}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_a_command_quietly() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let node = Node::start(&dir.path().join("data"));
+    assert_eq!(node.put_row("k", 1)["status"], "committed");
+    let url = ["--url", &node.url];
+    let remote: &[&[&str]] = &[
+        &["plugin", "ls"],
+        &["store", "ls"],
+        &["store", "get", "k"],
+        &["store", "skips", "kv"],
+        &["consumer", "ls"],
+        &["key", "ls"],
+        &["log", "tail"],
+        &["plugin", "ls", "--json"],
+    ];
+    let local: &[&[&str]] =
+        &[&[], &["config", "print"], &["config", "print", "--json"], &["completions", "bash"], &["--help"]];
+    let all = remote.iter().map(|words| [*words, &url].concat()).chain(local.iter().map(|words| words.to_vec()));
+    for words in all {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = tribunal(&words).stdout(writer).output().expect("the binary runs");
+        let printed = text(&output.stderr);
+        assert!(
+            !printed.contains("panicked") && output.status.code().is_some_and(|code| code != 101),
+            "{words:?}: {printed}"
+        );
+    }
+}
+
+#[test]
+fn the_printed_configuration_is_explained_and_loads_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("tribunal.toml");
+    let printed = run(&["config", "print"]);
+    assert!(printed.status.success(), "{}", text(&printed.stderr));
+    std::fs::write(&file, &printed.stdout).expect("written");
+    let again = run(&["config", "print", "--config", file.to_str().expect("a path")]);
+    assert_eq!(text(&again.stdout), text(&printed.stdout), "{}", text(&again.stderr));
+    let printed = text(&printed.stdout);
+    let mut above = "";
+    for line in printed.lines() {
+        if !line.is_empty() && !line.starts_with('#') {
+            assert!(above.starts_with("# "), "no explanation of `{line}`:\n{printed}");
+        }
+        above = line;
+    }
+}
+
+#[test]
+fn an_address_in_use_is_named_with_what_to_do() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address").to_string();
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().join("data");
+    let error = error_of(&["dev", "--listen", &address, "--data", data.to_str().expect("a path")]);
+    for part in [address.as_str(), "--listen", "port 0"] {
+        assert!(error.contains(part), "{part} is missing: {error}");
+    }
+    assert!(!data.exists(), "nothing was created");
+}
+
+#[test]
+fn a_data_directory_in_use_is_named_with_what_to_do() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().join("data");
+    let _node = Node::start(&data);
+    let data = data.to_str().expect("a path");
+    let error = error_of(&["dev", "--listen", "127.0.0.1:0", "--data", data]);
+    assert!(error.contains(data) && error.contains("in use by another process") && error.contains("stop"), "{error}");
+}
+
+#[test]
+fn a_service_that_cannot_be_reached_is_named_with_its_address() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+    let url = format!("http://127.0.0.1:{port}");
+    for words in [&["store", "ls", "--url", &url][..], &["demo", "bank", "--url", &url]] {
+        let error = error_of(words);
+        assert!(error.contains(&url) || error.contains(&port.to_string()), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn the_demo_has_a_time_series() {
+    let output = run(&["demo", "bank", "--seconds", "2", "--accounts", "100", "--clients", "2", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let result: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let series = result["series"].as_array().expect("a series");
+    assert_eq!(series.len(), 2, "an entry a second: {result}");
+    for (at, entry) in series.iter().enumerate() {
+        assert_eq!(entry["second"], at + 1);
+        assert!(
+            entry["committed"].is_u64() && entry["aborted"].is_u64() && entry["commit_us"]["p99"].is_u64(),
+            "{entry}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_log_filter_is_refused_with_an_example() {
+    let output =
+        tribunal(&["dev", "--listen", "127.0.0.1:0"]).env("TRIBUNAL_LOG", "tribunal=loud").output().expect("it runs");
+    let error = text(&output.stderr);
+    assert!(!output.status.success() && error.contains("TRIBUNAL_LOG") && error.contains("debug"), "{error}");
+}
+
+#[test]
+fn hints_are_commands_that_work() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let made = tribunal(&["plugin", "new", "--world", "conflict-rule", "mine"])
+        .current_dir(dir.path())
+        .output()
+        .expect("it runs");
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let printed = text(&made.stdout);
+    let program = env!("CARGO_BIN_EXE_tribunal");
+    let hints: Vec<Vec<&str>> = printed
+        .lines()
+        .filter_map(|line| Some(line.trim().strip_prefix(program)?.split_whitespace().collect()))
+        .collect();
+    assert!(hints.len() >= 4, "build, test, push and activate:\n{printed}");
+    for hint in hints {
+        // Whether the words are a command; running them is the README's test.
+        let parsed = tribunal(&[&hint[..], &["--help"]].concat()).output().expect("it runs");
+        assert!(parsed.status.success(), "{hint:?} is no command: {}", text(&parsed.stderr));
+    }
+}
