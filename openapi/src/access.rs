@@ -13,7 +13,7 @@ pub struct KeyRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "shop")]
     pub namespace: Option<String>,
-    /// What it may do: `engine`, `store`, `plugin-admin`, `operator`.
+    /// What it may do: `engine`, `store`, `plugin-admin`, `operator`, `metrics`.
     #[schema(example = json!(["engine"]))]
     pub roles: Vec<String>,
 }

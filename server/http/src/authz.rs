@@ -34,16 +34,17 @@ enum Need {
     Nobody,
     /// One of these roles.
     AnyOf(Roles),
-    /// This role, for the service itself: what it does concerns all tenants.
-    OfService(Role),
+    /// One of these roles in the namespace `default`: the route concerns all tenants.
+    OfService(Roles),
 }
 
 fn need(method: &Method, pattern: &str) -> Need {
     let any = |roles: &[Role]| Need::AnyOf(roles.iter().copied().collect());
+    let of_service = |roles: &[Role]| Need::OfService(roles.iter().copied().collect());
     let reads = matches!(*method, Method::GET | Method::HEAD);
     match pattern {
         "/" | "/healthz" | "/readyz" | "/version" | "/openapi.json" | "/openapi-3.0.json" | "/docs" => Need::Nobody,
-        "/metrics" => Need::OfService(Role::Operator),
+        "/metrics" | "/v1/stats" => of_service(&[Role::Operator, Role::Metrics]),
         path if path.starts_with("/v1/txns") => any(&[Role::Engine]),
         "/v1/snapshot" => any(&[Role::Engine, Role::Store, Role::Operator]),
         path if path == "/v1/log" || path.starts_with("/v1/log/") => any(&[Role::Engine, Role::Store, Role::Operator]),
@@ -51,10 +52,10 @@ fn need(method: &Method, pattern: &str) -> Need {
         "/v1/stores/{store}/versions" => any(&[Role::Store, Role::Operator]),
         path if path.starts_with("/v1/stores/{store}/push") => any(&[Role::Operator]),
         path if path.starts_with("/v1/stores") && reads => any(&[Role::Engine, Role::Store, Role::Operator]),
-        path if path.starts_with("/v1/admin/plugins") => Need::OfService(Role::PluginAdmin),
+        path if path.starts_with("/v1/admin/plugins") => of_service(&[Role::PluginAdmin]),
         "/v1/admin/keys" | "/v1/admin/keys/{id}" => any(&[Role::Operator]),
         path if path.starts_with("/v1/stores") => any(&[Role::Operator]),
-        _ => Need::OfService(Role::Operator),
+        _ => of_service(&[Role::Operator]),
     }
 }
 
@@ -203,7 +204,7 @@ fn enter(app: &App, need: Need, headers: &HeaderMap, body_bytes: usize) -> Resul
     let allowed = match need {
         Need::Nobody => true,
         Need::AnyOf(roles) => principal.roles.has_any(roles),
-        Need::OfService(role) => principal.namespace == NamespaceId(0) && principal.roles.has(role),
+        Need::OfService(roles) => principal.namespace == NamespaceId(0) && principal.roles.has_any(roles),
     };
     if !allowed {
         return Err(forbidden(need).into_response());
@@ -234,7 +235,9 @@ fn unauthenticated(reason: impl Into<String>) -> ProblemResponse {
 fn forbidden(need: Need) -> ProblemResponse {
     let roles = match need {
         Need::AnyOf(roles) => roles.names().collect::<Vec<_>>().join(" or "),
-        Need::OfService(role) => format!("{} in the namespace `default`", role.name()),
+        Need::OfService(roles) => {
+            format!("{} in the namespace `default`", roles.names().collect::<Vec<_>>().join(" or "))
+        }
         Need::Nobody => "of nobody".to_owned(),
     };
     ProblemResponse::new(StatusCode::FORBIDDEN, "forbidden", format!("this needs the role {roles}"))
@@ -248,10 +251,32 @@ mod tests {
 
     #[test]
     fn a_route_without_a_rule_asks_for_an_operator_of_the_service() {
-        assert_eq!(need(&Method::GET, "/v1/stats"), Need::OfService(Role::Operator));
-        assert_eq!(need(&Method::POST, "/v1/debug/constant"), Need::OfService(Role::Operator));
+        let operator = Need::OfService([Role::Operator].into_iter().collect());
+        assert_eq!(need(&Method::GET, "/v1/no-such-rule"), operator);
+        assert_eq!(need(&Method::POST, "/v1/debug/constant"), operator);
         assert_eq!(need(&Method::PUT, "/v1/stores/{store}"), Need::AnyOf([Role::Operator].into_iter().collect()));
         assert_eq!(need(&Method::GET, "/healthz"), Need::Nobody);
+    }
+
+    #[test]
+    fn the_metrics_role_reads_metrics_and_statistics_and_nothing_else() {
+        let allows = |method: &Method, pattern: &str| match need(method, pattern) {
+            Need::Nobody => true,
+            Need::AnyOf(roles) | Need::OfService(roles) => roles.has(Role::Metrics),
+        };
+        assert!(allows(&Method::GET, "/metrics") && allows(&Method::GET, "/v1/stats"));
+        for (method, pattern) in [
+            (Method::GET, "/v1/stores"),
+            (Method::GET, "/v1/stores/{store}"),
+            (Method::GET, "/v1/log"),
+            (Method::GET, "/v1/snapshot"),
+            (Method::GET, "/v1/consumers"),
+            (Method::GET, "/v1/admin/keys"),
+            (Method::GET, "/v1/admin/plugins"),
+            (Method::POST, "/v1/txns/{txn_id}/commit"),
+        ] {
+            assert!(!allows(&method, pattern), "{method} {pattern}");
+        }
     }
 
     #[test]

@@ -141,6 +141,25 @@ fn keys_are_revoked_for_good_and_outlive_a_restart() {
 }
 
 #[test]
+fn a_metrics_key_reads_metrics_and_statistics_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    assert_eq!(call(&node, &root, "PUT", "/v1/stores/kv", Some(&json!({"adaptor": "kv"}))).status, 201);
+    let scraper = make_key(&node, &root, "default", &["metrics"]);
+    assert_eq!(call(&node, &scraper, "GET", "/metrics", None).status, 200);
+    assert!(call(&node, &scraper, "GET", "/v1/stats", None).body["committed_per_s"].is_number());
+    for path in ["/v1/stores", "/v1/log?store=kv", "/v1/admin/keys", "/v1/admin/plugins", "/v1/consumers"] {
+        assert_eq!(call(&node, &scraper, "GET", path, None).status, 403, "{path}");
+    }
+    assert_eq!(put(&node, &scraper, &new_id(), 1).status, 403);
+    let of_tenant = make_key(&node, &root, "shop", &["metrics"]);
+    for path in ["/metrics", "/v1/stats"] {
+        assert_eq!(call(&node, &of_tenant, "GET", path, None).status, 403, "{path} has every tenant's figures");
+    }
+}
+
+#[test]
 fn a_log_is_followed_only_as_long_as_the_key_is_in_force() {
     let dir = tempfile::tempdir().unwrap();
     // A quiet stream shows that it lives three times in this time.

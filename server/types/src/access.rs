@@ -14,13 +14,15 @@ pub enum Role {
     Store = 2,
     /// Upload plugins and activate them.
     PluginAdmin = 4,
-    /// Declare stores, repair pushes, issue keys, read metrics.
+    /// Declare stores, control pushes, issue keys, read metrics and statistics.
     Operator = 8,
+    /// Read metrics and statistics, and nothing else.
+    Metrics = 16,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Role; 4] = [Role::Engine, Role::Store, Role::PluginAdmin, Role::Operator];
+    pub const ALL: [Role; 5] = [Role::Engine, Role::Store, Role::PluginAdmin, Role::Operator, Role::Metrics];
 
     /// Returns the role's name in the API.
     #[must_use]
@@ -30,6 +32,7 @@ impl Role {
             Role::Store => "store",
             Role::PluginAdmin => "plugin-admin",
             Role::Operator => "operator",
+            Role::Metrics => "metrics",
         }
     }
 
@@ -46,7 +49,7 @@ pub struct Roles(u8);
 
 impl Roles {
     /// Every role there is.
-    pub const ALL: Roles = Roles(15);
+    pub const ALL: Roles = Roles(31);
 
     /// Restores a set from [`Roles::bits`]; `None` if a bit is no role.
     #[must_use]
@@ -113,7 +116,7 @@ mod tests {
         assert!(roles.has(Role::Engine) && roles.has(Role::Operator) && !roles.has(Role::Store));
         assert!(roles.names().eq(["engine", "operator"]));
         assert_eq!(Roles::from_bits(roles.bits()), Some(roles));
-        assert_eq!(Roles::from_bits(16), None);
+        assert_eq!(Roles::from_bits(32), None);
         assert!(Role::ALL.iter().all(|role| Role::by_name(role.name()) == Some(*role)));
     }
 }

@@ -257,6 +257,8 @@ pub enum KeyRole {
     PluginAdmin,
     /// Declare stores, control pushes, issue keys.
     Operator,
+    /// Read metrics and statistics, and nothing else.
+    Metrics,
 }
 
 impl KeyRole {
@@ -268,6 +270,7 @@ impl KeyRole {
             KeyRole::Store => "store",
             KeyRole::PluginAdmin => "plugin-admin",
             KeyRole::Operator => "operator",
+            KeyRole::Metrics => "metrics",
         }
     }
 }
