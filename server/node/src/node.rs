@@ -31,6 +31,7 @@ use crate::commit::replies::Dispatch;
 use crate::commit::sequencer::Sequencer;
 use crate::commit::sequencer_state::{SequencerState, Shared};
 use crate::config::Config;
+use crate::data_disk::DataDisk;
 use crate::descriptors::{connections_max, raise_limit};
 use crate::plugins::plugin_admin::PluginAdmin;
 use crate::plugins::plugin_loader::PluginLoader;
@@ -273,6 +274,8 @@ impl Node {
             images: crate::readers::image_permits::ImagePermits::default(),
             declaring: Arc::default(),
             keying: Arc::default(),
+            disk: DataDisk::new(&config.data),
+            auth_required: config.auth.required,
             plugins: Arc::new(PluginAdmin::new(loader, slots, messages.clone(), runtime.handle().clone())),
             access,
         });

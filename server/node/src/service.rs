@@ -32,6 +32,7 @@ use crate::commit::message::{KnownNow, Message};
 use crate::commit::replies::{Answer, Answered, AnsweredMany, Commit, Many, ReplyHandle, ReplySender, bytes_of};
 use crate::commit::sequencer_state::Shared;
 use crate::config::EpochLength;
+use crate::data_disk::DataDisk;
 use crate::plugins::plugin_admin::PluginAdmin;
 use crate::readers::consumers::RecordTimes;
 use crate::readers::image_permits::ImagePermits;
@@ -91,6 +92,10 @@ pub struct NodeService {
     pub keying: Arc<Mutex<()>>,
     /// Plugins.
     pub plugins: Arc<PluginAdmin>,
+    /// The disk of the data directory.
+    pub disk: DataDisk,
+    /// Callers need a key: routes that need none must not name stores.
+    pub auth_required: bool,
     /// Who is let in.
     pub access: Arc<Access>,
 }
@@ -690,10 +695,17 @@ impl NodeApi for NodeService {
         self.shared.metrics.set_loads(self.plugins.loads());
         for store in self.stores.all() {
             let Some(progress) = self.shared.progress.store(store.spec.id) else { continue };
+            let push = self.standing(store.spec.id).ok();
             let label = StoreLabel { namespace: self.tenant_name(store.spec.namespace), store: store.spec.name };
+            if let Some(status) = push {
+                self.shared.metrics.set_push(&label, status.push, status.lag_ms);
+            }
             self.shared.metrics.store_detached.get_or_create(&label).set(u64::from(progress.detached));
             self.shared.metrics.store_head.get_or_create(&label).set(progress.head.0);
             self.shared.metrics.store_acked.get_or_create(&label).set(progress.acked.0);
+        }
+        if let Some(free) = self.disk.free_bytes() {
+            self.shared.metrics.data_free_bytes.set(free);
         }
         self.count_readers();
         if let Some(tracing) = &self.tracing {
@@ -717,7 +729,11 @@ impl NodeApi for NodeService {
                 format!("the storage of store `{name}` cannot be asked for its watermark; see the store's status")
             }
         }));
-        Readiness { ready: !starting, reasons }
+        reasons.extend(self.push_problems());
+        let full = self.disk.full();
+        let ready = !starting && full.is_none();
+        reasons.extend(full);
+        Readiness { ready, reasons }
     }
 
     fn identity(&self) -> VersionInfo {

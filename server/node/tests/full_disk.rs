@@ -49,6 +49,47 @@ fn a_full_disk_ends_the_node_and_loses_nothing() {
     assert!(log.len() <= acknowledged.len() + 1, "at most the one commit without an answer is there besides");
 }
 
+/// A mounted tmpfs; unmounted when dropped.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// `None` where this user may not mount.
+    fn mount(mebibytes: u32) -> Option<SmallDisk> {
+        let dir = tempfile::tempdir().unwrap();
+        let size = format!("size={mebibytes}m");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(dir.path()).output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(SmallDisk(dir))
+    }
+
+    fn resize(&self, mebibytes: u32) {
+        let options = format!("remount,size={mebibytes}m");
+        let output = Command::new("mount").args(["-o", &options]).arg(self.0.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).output();
+    }
+}
+
+#[test]
+fn a_node_is_not_ready_while_its_disk_is_almost_full() {
+    let Some(disk) = SmallDisk::mount(512) else {
+        println!("SKIPPED: mounting a small tmpfs needs root");
+        return;
+    };
+    let node = Node::start(&disk.0.path().join("data"));
+    support::eventually("it is ready", || (node.get("/readyz").status == 200).then_some(()));
+    disk.resize(120);
+    let full = support::eventually("it is not ready", || Some(node.get("/readyz")).filter(|ready| ready.status == 503));
+    assert!(full.body["reasons"].to_string().contains("free some space"), "{}", full.body);
+    disk.resize(512);
+    support::eventually("it is ready again", || (node.get("/readyz").status == 200).then_some(()));
+    drop(node);
+}
+
 #[test]
 fn a_node_whose_data_directory_is_gone_stops_within_bounds() {
     let dir = tempfile::tempdir().unwrap();

@@ -227,7 +227,19 @@ fn a_storage_stopped_by_its_owner_is_resumed() {
     redis.call(&["LPUSH", "r/a", "x"]);
     node.commit(&json!({"writes": [{"op": "add", "store": "r", "key": "a", "value": 1}]}));
     eventually("the push to stop", || (store(&node, "r")["push"]["state"] == "stopped").then_some(()));
-    // The owner mends the row; nothing needs to be skipped.
+    let ready = node.get("/readyz");
+    assert_eq!((ready.status, &ready.body["ready"]), (200, &json!(true)), "commits do not wait for it");
+    assert!(ready.body["reasons"].to_string().contains("the push to store `r` is stopped"), "{}", ready.body);
+    let metrics = || node.get("/metrics").body.as_str().unwrap().to_owned();
+    for (state, value) in [("stopped", 1), ("running", 0)] {
+        let line = format!("tribunal_store_push_state{{namespace=\"default\",store=\"r\",state=\"{state}\"}} {value}");
+        assert!(metrics().contains(&line), "{line} is missing:\n{}", metrics());
+    }
+    eventually("the lag in seconds", || {
+        let lag = "tribunal_store_push_lag_seconds{namespace=\"default\",store=\"r\"} ";
+        metrics().lines().find_map(|line| line.strip_prefix(lag)?.parse::<f64>().ok()).filter(|lag| *lag > 0.0)
+    });
+    // The owner repairs the row; nothing needs to be skipped.
     redis.call(&["DEL", "r/a"]);
     redis.call(&["SET", "r/a", "1 1"]);
     let resume =

@@ -96,6 +96,10 @@ pub enum PushState {
 }
 
 impl PushState {
+    /// All states.
+    pub const ALL: [PushState; 5] =
+        [PushState::LogOnly, PushState::Running, PushState::BackingOff, PushState::Stopped, PushState::Detached];
+
     /// Returns the state's name in the API.
     #[must_use]
     pub fn name(self) -> &'static str {

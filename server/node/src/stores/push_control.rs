@@ -36,6 +36,26 @@ impl NodeService {
         Ok(status)
     }
 
+    /// Returns a reason for each store whose push needs an operator. If callers need keys, only their number, because
+    /// `/readyz` needs none.
+    pub(crate) fn push_problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for store in self.stores.all() {
+            let Ok(status) = self.standing(store.spec.id) else { continue };
+            if matches!(status.push, PushState::Stopped | PushState::Detached) {
+                problems.push(format!(
+                    "the push to store `{}` is {}; see `tribunal store ls`",
+                    store.spec.name,
+                    status.push.name()
+                ));
+            }
+        }
+        if self.auth_required && !problems.is_empty() {
+            return vec![format!("{} pushes are stopped or detached; see `tribunal store ls`", problems.len())];
+        }
+        problems
+    }
+
     fn way_out(&self, detachment: &Detachment) -> String {
         let Detachment { store, at, acked, reason, .. } = detachment;
         let oldest = self.records.oldest(*store);

@@ -16,6 +16,7 @@ use crate::commit::epoch_clock::ClockState;
 use crate::plugins::compiled_files::Loads;
 use crate::telemetry::SpanCounts;
 use crate::telemetry::histogram::QuantileHistogram;
+use tribunal_service::PushState;
 use tribunal_service::plugins::Health;
 use tribunal_types::{Decision, EpochOutcome, PluginSlot};
 
@@ -41,6 +42,17 @@ pub struct StoreLabel {
     pub namespace: String,
     /// The store's name.
     pub store: String,
+}
+
+/// Label of the states of pushes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct PushStateLabel {
+    /// The tenant's name.
+    pub namespace: String,
+    /// The store's name.
+    pub store: String,
+    /// `log_only`, `running`, `backing_off`, `stopped` or `detached`.
+    pub state: String,
 }
 
 /// Label of plugin faults.
@@ -215,6 +227,12 @@ pub struct Metrics {
     pub consumer_lag_ms: Family<ConsumerLabel, Level>,
     /// Records that a webhook has not acknowledged, by store.
     pub webhook_lag_records: Family<StoreLabel, Level>,
+    /// What a store's push is doing: 1 for its state, 0 for the others.
+    pub store_push_state: Family<PushStateLabel, Level>,
+    /// Age of the oldest record that a store's storage has not acknowledged, seconds.
+    pub store_push_lag_seconds: Family<StoreLabel, Gauge<f64, AtomicU64>>,
+    /// Free bytes of the data directory's disk.
+    pub data_free_bytes: Level,
     /// Whether the log goes on without a store's storage.
     pub store_detached: Family<StoreLabel, Level>,
     /// What became of spans.
@@ -264,6 +282,9 @@ impl Metrics {
             consumer_lag_records: Family::default(),
             consumer_lag_ms: Family::default(),
             webhook_lag_records: Family::default(),
+            store_push_state: Family::default(),
+            store_push_lag_seconds: Family::default(),
+            data_free_bytes: Level::default(),
             store_detached: Family::default(),
             spans: Family::default(),
             registry: Registry::default(),
@@ -298,6 +319,12 @@ impl Metrics {
         registry.register("history_bytes", "Bytes of history and range window", metrics.history_bytes.clone());
         registry.register("ids", "Ids in the status table", metrics.ids.clone());
         registry.register("store_head_lsn", "Newest record of a store", metrics.store_head.clone());
+        let (state, lag) = (metrics.store_push_state.clone(), metrics.store_push_lag_seconds.clone());
+        registry.register("store_push_state", "1 for the state that a store's push is in, 0 for the others", state);
+        let help = "Age of the oldest record that a store's storage has not acknowledged";
+        registry.register("store_push_lag_seconds", help, lag);
+        let free = metrics.data_free_bytes.clone();
+        registry.register("data_free_bytes", "Free space of the data directory's disk", free);
         let detached = metrics.store_detached.clone();
         registry.register("store_detached", "1 if the log goes on without a store's storage", detached);
         registry.register("store_acked_lsn", "Newest acknowledged record of a store", metrics.store_acked.clone());
@@ -381,6 +408,16 @@ impl Metrics {
                 self.plugin_call_faults.get_or_create(&label).inner().store(*count, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Sets what a store's push is doing.
+    pub fn set_push(&self, store: &StoreLabel, state: PushState, lag_ms: u64) {
+        for known in PushState::ALL {
+            let StoreLabel { namespace, store } = store.clone();
+            let label = PushStateLabel { namespace, store, state: known.name().to_owned() };
+            self.store_push_state.get_or_create(&label).set(u64::from(known == state));
+        }
+        self.store_push_lag_seconds.get_or_create(store).set(lag_ms as f64 / 1000.0);
     }
 
     /// Takes over what became of spans.
