@@ -28,7 +28,7 @@ use tribunal_service::Service;
         version = "1.0.0",
         description = "Concurrency control as a service: post what a transaction read and what it wants to write, \
                        get a durable verdict.\n\n64-bit numbers are decimal strings. Responses omit absent fields and \
-                       never contain null; in requests, null counts as absent. Responses outside 2xx are problem \
+                       never contain null; in requests, an optional string or number may be null. Responses outside 2xx are problem \
                        details and mean that no decision was made.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),

@@ -132,7 +132,9 @@ async fn keys_and_values_of_every_kind_survive() {
     assert_eq!(client.post(&commit(1), body).await.status, 200);
     let version = (11_u64 << 20).to_string();
 
+    let plain = client.get("/v1/stores/kv/rows/a/b%20c%25%3F%23").await;
     let row = client.get("/v1/stores/kv/rows/a%2Fb%20c%25%3F%23").await;
+    assert_eq!(plain.json(), row.json(), "a slash in a key may be written as it is");
     let expected = json!({"key": "a/b c%?#", "value": "slash", "version": version, "applied": "11"});
     assert_eq!(row.json(), expected);
     let row = client.get("/v1/stores/kv/rows/q%22uo%5Cte%00%0A").await;

@@ -35,7 +35,7 @@ fn flip(file: &Path, at: usize) {
 /// Returns the command that a refused start names, and runs it through a shell.
 fn run_as_printed(stderr: &str) -> String {
     assert!(stderr.contains("is damaged"), "{stderr}");
-    let command = stderr.split('`').find(|part| part.contains("salvage")).unwrap_or_else(|| panic!("{stderr}"));
+    let command = stderr.split('`').find(|part| part.contains("log salvage ")).unwrap_or_else(|| panic!("{stderr}"));
     let out = Command::new("sh").args(["-c", command]).output().unwrap();
     let printed = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "`{command}`: {printed}{}", String::from_utf8_lossy(&out.stderr));

@@ -108,7 +108,7 @@ fn a_store_ahead_of_a_salvaged_log_is_filled_again() {
     let dir = tempfile::tempdir().expect("a directory");
     ahead(dir.path());
     let salvage = Command::new(env!("CARGO_BIN_EXE_tribunal"))
-        .args(["log", "salvage", "--data"])
+        .args(["log", "salvage", "--accept-loss", "--data"])
         .arg(dir.path())
         .output()
         .expect("the binary runs");
