@@ -74,5 +74,4 @@ fn the_core_agrees_with_the_oracle_over_many_epochs() {
 fn the_core_agrees_with_the_oracle_in_crowded_epochs() {
     let total = play(cases(50), wide_world());
     assert!(total["merge order_conflict"] > 0 && total["placed at the front"] > 0, "no transactions contended");
-    assert!(total.get("merge add_overflow").is_some_and(|&times| times > 0), "no adds overflowed together");
 }
