@@ -319,7 +319,8 @@ async fn each_attempt_is_reported_and_a_read_is_retried_in_place() {
         _ => committed(),
     })
     .await;
-    let attempts: Arc<Mutex<Vec<(u32, &str, bool)>>> = Arc::default();
+    type Attempts = Arc<Mutex<Vec<(u32, &'static str, bool)>>>;
+    let attempts = Attempts::default();
     let seen = Arc::clone(&attempts);
     let hook = AttemptHook::new(move |attempt| {
         let end = match attempt.end {

@@ -110,7 +110,7 @@ impl Original {
         for start in 0..2 {
             let opened = damaged.0.open().unwrap_or_else(|error| panic!("{what}: start {start}: {error}"));
             assert_eq!(self.outcomes_in(&opened, what), last, "{what}");
-            assert_eq!(damaged.0.0.join("outcomes").exists(), false, "{what}");
+            assert!(!damaged.0.0.join("outcomes").exists(), "{what}");
         }
         (report, last)
     }

@@ -12,10 +12,10 @@ const RESERVED_SHARE: u64 = 4;
 pub fn raise_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if limit.current != limit.maximum {
-        if let Err(error) = setrlimit(Resource::Nofile, raised) {
-            tracing::warn!(%error, "the soft limit of open files stays as it is");
-        }
+    if limit.current != limit.maximum
+        && let Err(error) = setrlimit(Resource::Nofile, raised)
+    {
+        tracing::warn!(%error, "the soft limit of open files stays as it is");
     }
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

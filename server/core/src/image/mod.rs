@@ -200,7 +200,7 @@ impl Resolver {
         for &[hi, lo, center, exact] in rows_of(image, words::SUMS)? {
             let key = RowKey { hi, lo };
             let state = &mut self.shard_mut(key).state;
-            if !state.map.find(key).is_some_and(|(_, entry)| entry.flags() & row_flag::SUMMED != 0) || exact > 1 {
+            if state.map.find(key).is_none_or(|(_, entry)| entry.flags() & row_flag::SUMMED == 0) || exact > 1 {
                 return Err(mismatch("a sum is of no row that has one"));
             }
             state.sums.set(key, Sum { center: center.cast_signed(), exact: exact == 1 });
