@@ -79,7 +79,7 @@ func committedReply(epoch int) (int, string) {
 
 func abortedReply(reason string) (int, string) {
 	return 200, `{"status":"aborted","txn_id":"txn","epoch":"9","retryable":true,"reason":"` + reason + `",
-		"conflicts":[{"store":"kv","key":"a","op":"write","stage":"existence"}]}`
+		"conflicts":[{"store":"kv","key":"a","op":"write","stage": "join"}]}`
 }
 
 func overloadedReply() (int, string) {

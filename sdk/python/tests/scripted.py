@@ -104,7 +104,7 @@ def committed(epoch: int = 9) -> Scripted:
 
 
 def aborted(reason: str, epoch: int = 9) -> Scripted:
-    conflict = {"store": "kv", "key": "a", "op": "write", "stage": "existence"}
+    conflict = {"store": "kv", "key": "a", "op": "write", "stage": "join"}
     outcome = {"status": "aborted", "txn_id": "txn", "epoch": str(epoch), "reason": reason, "retryable": True}
     return 200, {**outcome, "conflicts": [conflict]}
 

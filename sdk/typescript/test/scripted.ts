@@ -89,7 +89,7 @@ export function committed(epoch = 9): Scripted {
 }
 
 export function aborted(reason: string, epoch = 9): Scripted {
-  const conflicts = [{ store: "kv", key: "a", op: "write", stage: "existence" }];
+  const conflicts = [{ store: "kv", key: "a", op: "write", stage: "join" }];
   return [200, { status: "aborted", txn_id: "txn", epoch: String(epoch), reason, retryable: true, conflicts }];
 }
 
