@@ -15,7 +15,7 @@ use crate::plugins::plugin_health::SlotHealth;
 pub fn engine() -> Result<&'static Arc<PluginEngine>, String> {
     static ENGINE: OnceLock<Result<Arc<PluginEngine>, String>> = OnceLock::new();
     let engine = ENGINE.get_or_init(|| {
-        tribunal_wasm::trouble::set_hook(|reason| {
+        tribunal_wasm::host_failure::set_hook(|reason| {
             tracing::error!(reason, "the host of the plugins is in trouble; that is no verdict, so the node ends");
         });
         PluginEngine::new(PluginLimits::default()).map_err(|error| format!("cannot start the Wasm engine: {error}"))
