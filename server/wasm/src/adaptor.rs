@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use tribunal_types::{
     Ack, Command, HttpCall, Lsn, PushRequest, RecordBatch, RespPipeline, RespValue, SqlStatement, StorageReply,
+    WriteKind, WriteKinds,
 };
 
 use crate::abi;
 use crate::call::{Call, shortened};
-use crate::export::{AskWatermark, Begin, Classify, Encode, Export, ReadWatermark};
+use crate::export::{AskWatermark, Begin, Classify, Encode, Export, ReadWatermark, Takes};
 use crate::fault::Fault;
 use crate::instance_cache::InstanceCache;
 use crate::limits::AdaptorLoad;
@@ -21,6 +22,7 @@ use crate::world::TRACES;
 pub struct WasmAdaptor {
     module: Module,
     store: String,
+    takes: WriteKinds,
     exports: Exports,
     /// Keeps its instance between batches, if it is kept.
     cache: Option<Arc<InstanceCache>>,
@@ -49,7 +51,8 @@ impl WasmAdaptor {
             classify: module.function()?,
             begin: module.optional_function(TRACES)?,
         };
-        Ok(WasmAdaptor { module, store: store.to_owned(), exports, cache: None })
+        let takes = takes_of(&module)?;
+        Ok(WasmAdaptor { module, store: store.to_owned(), takes, exports, cache: None })
     }
 
     /// Caches an instance from batch to batch, which is much cheaper than a fresh one for each: for a store that is pushed
@@ -72,6 +75,12 @@ impl WasmAdaptor {
     #[must_use]
     pub fn module(&self) -> &Module {
         &self.module
+    }
+
+    /// Returns the kinds of writes that it declares to take.
+    #[must_use]
+    pub fn takes(&self) -> WriteKinds {
+        self.takes
     }
 
     /// Tells whether it takes the `traceparent`s of records along.
@@ -152,6 +161,25 @@ impl WasmAdaptor {
     fn fuel_for(&self, load: AdaptorLoad) -> u64 {
         self.module.engine.limits.adaptor_fuel.of(load)
     }
+}
+
+/// Reads the kinds of writes that a configured adaptor declares to take.
+///
+/// # Errors
+/// If the module lacks the function, or it fails.
+fn takes_of(module: &Module) -> Result<WriteKinds, LoadError> {
+    let takes = module.function::<Takes>()?;
+    let declared =
+        module.start(module.engine.limits.fuel_of_start(module.world())).and_then(|mut call| call.call(&takes, ()));
+    let (declared,) = declared.map_err(|fault| LoadError::Start(fault.text))?;
+    let kinds = [
+        (abi::Kinds::INSERT, WriteKind::Insert),
+        (abi::Kinds::UPDATE, WriteKind::Update),
+        (abi::Kinds::PUT, WriteKind::Put),
+        (abi::Kinds::DELETE, WriteKind::Delete),
+        (abi::Kinds::ADD, WriteKind::Add),
+    ];
+    Ok(kinds.into_iter().filter(|(flag, _)| declared & *flag == *flag).map(|(_, kind)| kind).collect())
 }
 
 impl fmt::Debug for WasmAdaptor {

@@ -25,12 +25,21 @@ pub(crate) struct HostState {
     growth_permitted: bool,
     /// Whether a limit refused anything, which is the plugin's doing.
     refused: bool,
+    /// Bytes of memory that the last growth requested, if the limit refused them.
+    memory_refused: Option<usize>,
     host_failure: Option<String>,
 }
 
 impl HostState {
     fn new(memory_bytes_max: usize) -> Self {
-        HostState { memory_bytes_max, memory_bytes: 0, growth_permitted: false, refused: false, host_failure: None }
+        HostState {
+            memory_bytes_max,
+            memory_bytes: 0,
+            growth_permitted: false,
+            refused: false,
+            memory_refused: None,
+            host_failure: None,
+        }
     }
 }
 
@@ -43,6 +52,7 @@ impl ResourceLimiter for HostState {
     ) -> Result<bool, wasmtime::Error> {
         self.growth_permitted = desired <= self.memory_bytes_max && maximum.is_none_or(|max| desired <= max);
         self.refused |= !self.growth_permitted;
+        self.memory_refused = (!self.growth_permitted).then_some(desired);
         if self.growth_permitted {
             self.memory_bytes = desired;
         }
@@ -157,9 +167,16 @@ fn failure(error: &wasmtime::Error, store: &Store<HostState>, limits: &PluginLim
     let (kind, text) = match error.downcast_ref::<Trap>() {
         Some(Trap::OutOfFuel) => (FaultKind::OutOfFuel, "it ran out of fuel".to_owned()),
         Some(Trap::StackOverflow) => (FaultKind::StackOverflow, "its stack overflowed".to_owned()),
-        Some(Trap::UnreachableCodeReached) => {
-            (FaultKind::Trap, "it trapped: unreachable code, as after a panic".to_owned())
-        }
+        Some(Trap::UnreachableCodeReached) => match store.data().memory_refused {
+            Some(bytes) => {
+                let max = store.data().memory_bytes_max;
+                (
+                    FaultKind::OutOfMemory,
+                    format!("it ran out of memory: it wanted {bytes} bytes, and {max} are allowed"),
+                )
+            }
+            None => (FaultKind::Trap, "it trapped: unreachable code, as after a panic".to_owned()),
+        },
         Some(trap) => (FaultKind::Trap, format!("it trapped: {trap}")),
         None => (FaultKind::Convention, format!("it broke the calling convention: {}", error.root_cause())),
     };

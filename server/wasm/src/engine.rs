@@ -133,10 +133,11 @@ pub(crate) fn operator_cost() -> OperatorCost {
     for bulk in [&mut cost.MemoryCopy, &mut cost.MemoryFill, &mut cost.MemoryInit, &mut cost.TableCopy] {
         *bulk = 20;
     }
-    // Growing is a system call, and every page is zeroed by the system when it is touched.
+    // Growing is a system call. A page costs little here: how many there are is bounded by the limit on memory, and a
+    // plugin that asks for gigabytes must meet that limit, and not run out of fuel before.
     cost.MemoryGrow = 200;
     cost.TableGrow = 200;
-    cost.variable.memory_grow_per_page = 200;
+    cost.variable.memory_grow_per_page = 8;
     cost
 }
 

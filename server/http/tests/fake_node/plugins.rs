@@ -36,6 +36,10 @@ fn activation(wish: Activate) -> Activation {
         config: wish.config,
         config_digest: [2; 32],
         by: FilledBy::Request,
+        who: Some(wish.who),
+        at_ms: Some(1_767_225_600_000),
+        since: None,
+        until: None,
         from: wish.from.unwrap_or(Epoch(0)),
     }
 }
@@ -81,8 +85,12 @@ impl PluginApi for FakeNode {
         Box::pin(ready(Ok(activation(wish))))
     }
 
-    fn roll_back(&self, name: String, slot: Option<PluginSlot>) -> ServiceFuture<'_, Activation> {
-        let wish = Activate { name, slot, ..Activate::default() };
+    fn roll_back(&self, name: String, slot: Option<PluginSlot>, who: String) -> ServiceFuture<'_, Activation> {
+        let wish = Activate { name, slot, who, ..Activate::default() };
         Box::pin(ready(Ok(Activation { by: FilledBy::Rollback, ..activation(wish) })))
+    }
+
+    fn delete(&self, _name: String, digest: Option<PluginDigest>) -> ServiceFuture<'_, Vec<PluginDigest>> {
+        Box::pin(ready(Ok(vec![digest.unwrap_or([0xab; 32])])))
     }
 }
