@@ -129,8 +129,7 @@ pub struct PluginActivate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub digest: Option<String>,
-    /// First epoch; the next one if left out. An epoch that has passed counts as the next one. An idle node seals empty
-    /// epochs up to it, if it is at most 100,000 epochs away.
+    /// First epoch; the next one if left out. An epoch that has passed counts as the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "9000")]
     pub at_epoch: Option<String>,
@@ -147,6 +146,7 @@ pub struct PluginDeleted {
     #[schema(example = "most-writes-wins")]
     pub name: String,
     /// SHA-256 of each version that was deleted, hexadecimal.
+    #[schema(example = json!(["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]))]
     pub digests: Vec<String>,
 }
 

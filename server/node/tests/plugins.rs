@@ -79,7 +79,7 @@ fn what_is_activated_is_what_was_checked(folder: &Path) {
     let node = Node::start(dir.path());
     let pushed = done(folder, &["push", "--url", &node.url, "--config", NOTHING, "lying-validator"]);
     assert!(pushed.contains("validator:repeatable-read"), "it is honest under this configuration: {pushed}");
-    let activate = |wish: Value| node.post("/v1/admin/plugins/lying-validator/activate", &wish);
+    let activate = |body: Value| node.post("/v1/admin/plugins/lying-validator/activate", &body);
     let dishonest = activate(json!({"slot": "validator:repeatable-read"}));
     assert_eq!((dishonest.status, &dishonest.body["code"]), (422, &json!("too_weak")), "{}", dishonest.body);
     let seen = node.put_row("x", 1);
@@ -226,7 +226,7 @@ fn a_validator_adds_a_bound_to_its_level(folder: &Path) {
             "writes": [{"op": "put", "store": "kv", "key": format!("new{n}"), "value": n}]})
     };
     assert_eq!(node.commit(&body(1)).body["status"], "committed");
-    let activate = |wish: Value| node.post("/v1/admin/plugins/bounded-staleness/activate", &wish);
+    let activate = |body: Value| node.post("/v1/admin/plugins/bounded-staleness/activate", &body);
     let missing = activate(json!({}));
     assert_eq!((missing.status, &missing.body["code"]), (422, &json!("slot_required")), "{}", missing.body);
     let weak = activate(json!({"slot": "validator:serializable"}));
@@ -383,9 +383,9 @@ fn an_upload_that_is_refused_leaves_what_decides(folder: &Path) {
         let (then, now): (Vec<_>, Vec<_>) = (active(&before), active(&node.get("/v1/admin/plugins").body["slots"]));
         assert_eq!(then, now);
     };
-    let wish = |breaks: &str| json!({"slot": "validator:read-committed", "config": {"breaks": breaks}});
+    let body = |breaks: &str| json!({"slot": "validator:read-committed", "config": {"breaks": breaks}});
     for breaks in ["init", "length", "splits", "everybody"] {
-        let reply = node.post("/v1/admin/plugins/lying-validator/activate", &wish(breaks));
+        let reply = node.post("/v1/admin/plugins/lying-validator/activate", &body(breaks));
         assert_eq!((reply.status, &reply.body["code"]), (422, &json!("plugin_refused")), "{breaks}: {}", reply.body);
         held();
     }

@@ -52,8 +52,6 @@ pub struct Sequencer {
     durable_controls: VecDeque<(ControlIndex, ControlChange)>,
     control_next: ControlIndex,
     opened_at: Option<Instant>,
-    /// When the last batch was sealed.
-    sealed_at: Instant,
     image_bytes: u64,
     image_at: Epoch,
     image: Option<ImageCapture>,
@@ -62,12 +60,6 @@ pub struct Sequencer {
 
 /// While a batch is on its way to the disk, so many commits gather before the sequencer looks at them.
 const GATHER: usize = 48;
-/// So long no batch was sealed on a node that counts as idle.
-const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// Epochs that an idle node seals at once: they are resolved one by one before the next commit.
-const SEAL_AHEAD_AT_ONCE: u64 = 1000;
-/// Epochs that an idle node seals for one activation.
-const SEAL_AHEAD_MAX: u64 = 100_000;
 /// A larger transaction is freed as soon as it is copied into the batch.
 const SPENT_BYTES_MAX: usize = 64 * 1024;
 /// Messages taken from the queue before the seal is considered again.
@@ -95,7 +87,6 @@ impl Sequencer {
             controls: VecDeque::new(),
             durable_controls: VecDeque::new(),
             opened_at: None,
-            sealed_at: Instant::now(),
             image_bytes: 0,
             image: None,
             watches,
@@ -139,7 +130,6 @@ impl Sequencer {
             }
             self.take_queued();
             self.seal_if_due();
-            self.seal_ahead_if_due();
         }
     }
 
@@ -158,9 +148,6 @@ impl Sequencer {
             _ if self.image.is_some() => Some(Duration::ZERO),
             (EpochLength::Fixed(ms), Some(opened)) if self.sealed.is_empty() => {
                 Some((opened + Duration::from_millis(ms)).saturating_duration_since(Instant::now()))
-            }
-            _ if self.seal_ahead_to().is_some() => {
-                Some((self.sealed_at + IDLE_AFTER).saturating_duration_since(Instant::now()))
             }
             _ => None,
         }
@@ -399,32 +386,12 @@ impl Sequencer {
         }
     }
 
-    /// Returns the epoch up to which an idle node seals: that of an activation that waits for it. An activation further
-    /// away than [`SEAL_AHEAD_MAX`] waits for epochs with transactions.
-    fn seal_ahead_to(&self) -> Option<Epoch> {
-        let idle = self.sealed.is_empty() && self.opened_at.is_none();
-        let from = if idle { self.state.policies.next_activation()? } else { return None };
-        let next = self.state.epochs.next_of(self.state.group);
-        (from.0.saturating_sub(next.0) <= SEAL_AHEAD_MAX).then_some(from)
-    }
-
-    /// Seals empty epochs on an idle node, so that an activation that waits for its epoch takes effect.
-    fn seal_ahead_if_due(&mut self) {
-        if self.sealed_at.elapsed() < IDLE_AFTER {
-            return;
-        }
-        let Some(from) = self.seal_ahead_to() else { return };
-        let first = self.state.epochs.next_of(self.state.group);
-        self.seal_epochs(first, Epoch(from.0.min(first.0 + SEAL_AHEAD_AT_ONCE - 1).max(first.0)));
-    }
-
     /// Seals these epochs; everything that waits belongs to the last one.
     fn seal_epochs(&mut self, first: Epoch, last: Epoch) {
         let clock_ms = self.state.clock.now_ms();
         let batch = Arc::new(self.state.batcher.seal(first, last, self.state.control, clock_ms));
         self.image_bytes += (batch.keys.len() + batch.values.len() + 64 * batch.txns.len()) as u64;
-        self.sealed_at = Instant::now();
-        self.sealed.push_back((std::mem::take(&mut self.open), self.sealed_at));
+        self.sealed.push_back((std::mem::take(&mut self.open), Instant::now()));
         self.opened_at = None;
         let _ = self.log.send(Job::Append(batch));
     }

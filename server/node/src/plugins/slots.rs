@@ -292,12 +292,6 @@ impl Slots {
         }
     }
 
-    /// Returns the epoch of the next pending entry.
-    #[must_use]
-    pub fn next_activation(&self) -> Option<Epoch> {
-        self.by_slot.values().filter_map(|state| Some(state.waiting.as_ref()?.from)).min()
-    }
-
     /// Returns the slots that hold this code, or will.
     #[must_use]
     pub fn users_of(&self, digest: &[u8; 32]) -> Vec<(PluginSlot, SlotUse)> {
