@@ -92,7 +92,12 @@ pub enum Example {
 #[derive(Debug, Args)]
 pub struct New {
     /// conflict-rule, isolation-validator or log-adaptor.
-    #[arg(long, required = false, required_unless_present = "example", default_value_if("example", "oldest-waiting", "conflict-rule"))]
+    #[arg(
+        long,
+        required = false,
+        required_unless_present = "example",
+        default_value_if("example", "oldest-waiting", "conflict-rule")
+    )]
     pub world: String,
     /// Language.
     #[arg(long, value_enum, default_value_t = Language::Rust)]
