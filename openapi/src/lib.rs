@@ -21,8 +21,8 @@ pub use checksum::RecordChecksum;
 pub use log::{LogEvent, LogEventKind, LogPage, LogRecord, LogWrite, StateKind, StateLine};
 pub use meta::{Health, Readiness, VersionInfo};
 pub use plugin::{
-    PluginActivate, PluginActivation, PluginCheck, PluginComponent, PluginFaults, PluginHealth, PluginInfo, PluginList,
-    PluginMiss, PluginRollback, PluginSlot, PluginUpload, PluginVersion,
+    PluginActivate, PluginActivation, PluginCheck, PluginComponent, PluginDeleted, PluginFaults, PluginHealth,
+    PluginInfo, PluginList, PluginMiss, PluginRollback, PluginSlot, PluginUpload, PluginVersion,
 };
 pub use problem::{Problem, ProblemError};
 pub use reader::{

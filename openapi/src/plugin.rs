@@ -139,6 +139,17 @@ pub struct PluginActivate {
     pub config: Option<Box<RawValue>>,
 }
 
+/// What was deleted.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PluginDeleted {
+    /// The plugin.
+    #[schema(example = "most-writes-wins")]
+    pub name: String,
+    /// SHA-256 of each version that was deleted, hexadecimal.
+    #[schema(example = json!(["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]))]
+    pub digests: Vec<String>,
+}
+
 /// Which slot to roll back.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct PluginRollback {
@@ -170,9 +181,26 @@ pub struct PluginActivation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Object)]
     pub config: Option<Box<RawValue>>,
-    /// `configuration`, `activate` or `rollback`.
+    /// `configuration`, `activate`, `rollback`, or `faults` if the slot went back by itself because its plugin failed too
+    /// often in a row.
     #[schema(example = "activate")]
     pub by: String,
+    /// Who requested it, as the key or client is called; absent for the node's own configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "ops")]
+    pub who: Option<String>,
+    /// When it was requested, Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "1767225600000")]
+    pub at_ms: Option<String>,
+    /// First epoch that it decided; absent if it has decided none, or that lies before the newest state image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "9000")]
+    pub since_epoch: Option<String>,
+    /// Last epoch that it decided; absent while it decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "9999")]
+    pub until_epoch: Option<String>,
     /// First epoch at which it may hold; it does from the first one at or after it that carries the entry.
     #[schema(example = "9000")]
     pub from_epoch: String,
@@ -181,7 +209,7 @@ pub struct PluginActivation {
 /// Faults of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PluginFaults {
-    /// `out_of_fuel`, `stack_overflow`, `trap`, `convention`, `returned` or `wrong_answer`.
+    /// `out_of_fuel`, `stack_overflow`, `out_of_memory`, `trap`, `convention`, `returned` or `wrong_answer`.
     #[schema(example = "out_of_fuel")]
     pub kind: String,
     /// How many.

@@ -191,6 +191,11 @@ pub struct CommitRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8842")]
     pub epoch: Option<String>,
+    /// When the client first attempted this work, Unix milliseconds, for rules that let the oldest work win; the same in
+    /// every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "1767225600000")]
+    pub first_attempt_ms: Option<String>,
     /// Rows read, each at most once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 10000)]
@@ -231,6 +236,11 @@ pub struct BatchTxn {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8842")]
     pub epoch: Option<String>,
+    /// When the client first attempted this work, Unix milliseconds, for rules that let the oldest work win; the same in
+    /// every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "1767225600000")]
+    pub first_attempt_ms: Option<String>,
     /// Rows read, each at most once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 10000)]

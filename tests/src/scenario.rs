@@ -136,6 +136,8 @@ pub struct TxnSpec {
     pub origin: u64,
     /// Epoch at Begin.
     pub start: Option<Epoch>,
+    /// When the client first attempted the work, Unix milliseconds.
+    pub first_attempt_ms: Option<u64>,
     /// Snapshots, ascending store.
     pub snapshots: Vec<(StoreId, Epoch)>,
     /// Rows read, with the version seen.
@@ -160,6 +162,7 @@ impl TxnSpec {
             priority: 100,
             origin: 0,
             start: None,
+            first_attempt_ms: None,
             snapshots: Vec::new(),
             reads: Vec::new(),
             scans: Vec::new(),
@@ -190,6 +193,7 @@ impl TxnSpec {
             priority: self.priority,
             origin: self.origin,
             start: self.start,
+            first_attempt_ms: self.first_attempt_ms,
             snapshots: self.snapshots.iter().map(|&(store, at)| StoreSnapshot { store, at }).collect(),
             ..TxnRequest::default()
         };

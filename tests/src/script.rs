@@ -15,7 +15,8 @@
 //!
 //! Levels: `rc rr si ser`. Operations: `read x@T1` (version that T1 wrote), `read x@-` (seen absent), `read x@1.0`,
 //! `scan a..c`, `ins x=1`, `upd x=1`, `put x=1`, `del x`, `add x+1`. Options: `id=T1`, `body=7`, `age=-5` (the id's
-//! time, ms), `prio=200`, `origin=3`, `start=2`, `csn=9`, `ns=1`. `@4` is the snapshot of every store the transaction
+//! time, ms), `prio=200`, `origin=3`, `start=2`, `csn=9`, `ns=1`,
+//! `first=-50` (the first attempt, relative to epoch time, ms). `@4` is the snapshot of every store the transaction
 //! names, `@kv:4,sql:3` one by one. Every line that has an answer must say which; a bare `ok` leaves positions open.
 
 use std::collections::BTreeMap;
@@ -387,6 +388,10 @@ impl Player {
             "origin" => txn.origin = number(),
             "start" => txn.start = Some(Epoch(number())),
             "csn" => txn.csn = Csn(number()),
+            "first" => {
+                let ms = value.parse().ok().and_then(|offset| self.clock_ms.checked_add_signed(offset));
+                txn.first_attempt_ms = Some(ms.expect("an offset in ms"));
+            }
             "ns" => txn.namespace = NamespaceId(number() as u32),
             other => panic!("no option {other}"),
         }
@@ -457,6 +462,8 @@ pub enum RuleUnderTest {
     Short,
     /// Gives every transaction the same rank, so that only stamps decide.
     Constant,
+    /// The work whose first attempt is the oldest wins.
+    Oldest,
 }
 
 impl Default for RuleUnderTest {
@@ -471,6 +478,7 @@ impl RuleUnderTest {
             "faulty" => RuleUnderTest::Faulty,
             "short" => RuleUnderTest::Short,
             "constant" => RuleUnderTest::Constant,
+            "oldest" => RuleUnderTest::Oldest,
             name => {
                 let turns = words.get(1).map_or(1, |turns| turns.parse().expect("turns"));
                 RuleUnderTest::Native(NativeRule::by_name(name, turns).expect("a built-in rule"))
@@ -487,6 +495,7 @@ impl ConflictRule for RuleUnderTest {
             RuleUnderTest::Short => {
                 Ok(Ranks { hi: vec![0; columns.csn.len() - 1], lo: vec![0; columns.csn.len() - 1] })
             }
+            RuleUnderTest::Oldest => Ok(Ranks { hi: columns.first_attempt.clone(), lo: columns.csn.clone() }),
             RuleUnderTest::Constant => Ok(Ranks { hi: vec![7; columns.csn.len()], lo: vec![7; columns.csn.len()] }),
         }
     }
@@ -506,6 +515,8 @@ pub enum ValidatorUnderTest {
     Code(u8),
     /// Blames an operation that does not exist.
     WildWitness,
+    /// Rejects reads that were superseded more than so many epochs ago.
+    Fresh(u64),
 }
 
 impl ValidatorUnderTest {
@@ -515,6 +526,9 @@ impl ValidatorUnderTest {
             "faulty" => ValidatorUnderTest::Faulty,
             "short" => ValidatorUnderTest::Short,
             "wild" => ValidatorUnderTest::WildWitness,
+            fresh if fresh.starts_with("fresh:") => {
+                ValidatorUnderTest::Fresh(fresh["fresh:".len()..].parse().expect("a number of epochs"))
+            }
             code => ValidatorUnderTest::Code(code.parse().expect("a code")),
         }
     }
@@ -528,6 +542,11 @@ impl Validator for ValidatorUnderTest {
             ValidatorUnderTest::Faulty => Err(PolicyFault("planned".to_owned())),
             ValidatorUnderTest::Short => Ok(Validation { code: vec![0; n - 1], witness: vec![NO_WITNESS; n - 1] }),
             ValidatorUnderTest::Code(code) => Ok(Validation { code: vec![*code; n], witness: vec![NO_WITNESS; n] }),
+            ValidatorUnderTest::Fresh(epochs) => {
+                let stale = |&until: &u64| u8::from(until.saturating_add(*epochs) < columns.txns.epoch) * 9;
+                let code = columns.current_until.iter().map(stale).collect();
+                Ok(Validation { code, witness: vec![NO_WITNESS; n] })
+            }
             ValidatorUnderTest::WildWitness => Ok(Validation { code: vec![5; n], witness: vec![77; n] }),
         }
     }

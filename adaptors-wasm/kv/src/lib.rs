@@ -7,7 +7,7 @@
 //! ```
 //! All integers are little-endian. `from = to = 0` without rows reads the watermark.
 
-use tribunal_plugin_sdk::adaptor::{Ack, Command, LogBatch, Reply, Request, Row};
+use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, Reply, Request, Row};
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin};
 
 /// Bytes of one request, unless a single record is larger.
@@ -73,6 +73,10 @@ fn request(batch: &LogBatch, records: core::ops::Range<usize>) -> Result<Request
 }
 
 impl Adaptor for Kv {
+    fn takes(&self) -> Kinds {
+        Kinds::all()
+    }
+
     fn watermark(&self) -> Result<Request, Fault> {
         let command = Command::Raw(vec![0; HEADER_BYTES]);
         Ok(Request { first: 0, last: 0, idempotency_key: "watermark".into(), command })

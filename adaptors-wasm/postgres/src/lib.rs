@@ -26,11 +26,11 @@ mod statements;
 
 use core::ops::Range;
 
-use tribunal_plugin_sdk::adaptor::{Ack, Command, LogBatch, Reply, Request, Row, SqlError, SqlReply};
+use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, Reply, Request, Row, SqlError, SqlReply};
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin};
 
 use crate::column::shown;
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, Table};
 use crate::rows::Rows;
 
 /// Bytes of rows in one transaction, unless a single record is larger: what a crash makes the server do again.
@@ -109,6 +109,14 @@ fn sql(reply: Reply) -> Result<SqlReply, Fault> {
 }
 
 impl Adaptor for Postgres {
+    fn takes(&self) -> Kinds {
+        if self.mapping.tables.iter().any(Table::takes_add) {
+            Kinds::all()
+        } else {
+            Kinds::all().difference(Kinds::ADD)
+        }
+    }
+
     fn watermark(&self) -> Result<Request, Fault> {
         let command = Command::Sql(statements::read_watermark(&self.mapping));
         Ok(Request { first: 0, last: 0, idempotency_key: "watermark".into(), command })

@@ -45,7 +45,14 @@ pub(crate) struct Table {
     pub version: String,
 }
 
-/// How a value lies in columns.
+impl Table {
+    /// Tells whether a row of the table can be added to: its whole value is one column of integers.
+    pub(crate) fn takes_add(&self) -> bool {
+        matches!(&self.value, Value::Whole(column) if column.kind.takes_add())
+    }
+}
+
+/// How a value is stored in columns.
 #[derive(Debug)]
 pub(crate) enum Value {
     /// As a whole in one.

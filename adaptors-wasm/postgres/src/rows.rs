@@ -58,7 +58,7 @@ impl<'m> Rows<'m> {
             }
             Effect::Delete => push_key(table, key, self.deletes.of(keys))?,
             Effect::Add(delta) => {
-                if !matches!(&table.value, Value::Whole(column) if column.kind.takes_add()) {
+                if !table.takes_add() {
                     return Err("`add` needs a table whose whole value is one column of integers".to_owned());
                 }
                 let arrays = self.adds.of(keys + statements::ADD_COLUMNS);

@@ -13,7 +13,7 @@
 mod resp;
 
 use serde::Deserialize;
-use tribunal_plugin_sdk::adaptor::{Ack, Command, LogBatch, Reply, Request, RespValue, Row, kind};
+use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, Reply, Request, RespValue, Row, kind};
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
 
 use crate::resp::Pipeline;
@@ -131,6 +131,10 @@ fn only(reply: Reply) -> Result<RespValue, Fault> {
 }
 
 impl Adaptor for Redis {
+    fn takes(&self) -> Kinds {
+        Kinds::all()
+    }
+
     fn watermark(&self) -> Result<Request, Fault> {
         let mut call = Pipeline::with_capacity(64);
         call.argument(b"GET");

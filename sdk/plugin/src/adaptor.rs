@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 pub use crate::bindings::adaptor::exports::tribunal::plugin::adaptor::{
-    Ack, Command, HttpCall, HttpReply, LogBatch, Reply, Request, RespPipeline, RespValue, SqlError, SqlReply,
+    Ack, Command, HttpCall, HttpReply, Kinds, LogBatch, Reply, Request, RespPipeline, RespValue, SqlError, SqlReply,
     SqlStatement,
 };
 use crate::traces::Traces;
@@ -26,16 +26,21 @@ pub mod kind {
 
 /// A LogAdaptor.
 pub trait Adaptor: Plugin {
-    /// Asks for the storage's watermark.
+    /// Names the kinds of writes that the adaptor can encode with this configuration; always the same answer. Commits
+    /// that write another kind to its stores are refused, so that no record is committed that the storage can never
+    /// take.
+    fn takes(&self) -> Kinds;
+
+    /// Makes the request for the storage's watermark.
     ///
     /// # Errors
-    /// If the plugin cannot go on.
+    /// If the plugin fails.
     fn watermark(&self) -> Result<Request, Fault>;
 
-    /// Reads the watermark out of the answer to [`Adaptor::watermark`].
+    /// Reads the watermark from the reply to [`Adaptor::watermark`].
     ///
     /// # Errors
-    /// If the answer is none; the text says what it was.
+    /// If the reply contains none; the text should quote it.
     fn read_watermark(&self, reply: Reply) -> Result<u64, Fault>;
 
     /// Encodes records into requests of whole records, in order.
@@ -44,7 +49,7 @@ pub trait Adaptor: Plugin {
     /// If the storage cannot take such records.
     fn encode(&self, batch: LogBatch) -> Result<Vec<Request>, Fault>;
 
-    /// Encodes records whose traces are known, for a storage that can take them along. Called in the place of
+    /// Encodes records whose traces are known, for a storage that can store them. Called instead of
     /// [`Adaptor::encode`] if the adaptor is exported `with traces`.
     ///
     /// # Errors
@@ -54,7 +59,7 @@ pub trait Adaptor: Plugin {
         self.encode(batch)
     }
 
-    /// Judges the answer to an encoded request.
+    /// Judges the reply to an encoded request.
     fn classify(&self, reply: Reply) -> Ack;
 }
 
@@ -173,6 +178,13 @@ macro_rules! export_adaptor {
             }
 
             impl adaptor::Guest for Exported {
+                fn takes() -> adaptor::Kinds {
+                    match INSTANCE.get() {
+                        Ok(plugin) => $crate::Adaptor::takes(plugin),
+                        Err(_) => adaptor::Kinds::empty(),
+                    }
+                }
+
                 fn watermark() -> Result<adaptor::Request, $crate::Fault> {
                     $crate::Adaptor::watermark(INSTANCE.get()?)
                 }

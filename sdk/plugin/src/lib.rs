@@ -32,8 +32,12 @@
 //! tribunal_plugin_sdk::export_rule!(BiggestFirst);
 //! ```
 //!
-//! A plugin is a pure function: its answer follows from configuration and columns alone. A fault, a panic, too much
-//! fuel or memory make the host decide the whole batch by its native fallback, on every node alike.
+//! A plugin is a pure function: its answer follows from configuration and columns alone. If it returns a fault, panics, or
+//! needs too much fuel or memory, the host decides the whole batch by its native fallback, on every node alike.
+//!
+//! A version of a row is one number: the epoch that wrote it in the upper bits, its position in that epoch's serial order
+//! in the lower [`validator::POSITION_BITS`]. [`validator::epoch_of`] splits it; a validator that names
+//! `Groups::EPOCHS` gets the epochs as columns of their own.
 #![no_std]
 
 extern crate alloc;
@@ -53,7 +57,7 @@ pub use instance::Instance;
 pub use rule::Rule;
 pub use validator::Validator;
 
-/// Why a plugin cannot go on, for people. Must be a function of configuration and arguments alone.
+/// Why a plugin fails, for people. Must be a function of configuration and arguments alone.
 pub type Fault = alloc::string::String;
 
 /// What every plugin has, whatever its world.

@@ -9,17 +9,17 @@ use crate::{Fault, Plugin};
 
 /// A conflict rule. How it orders two transactions follows from their own columns and `epoch` alone.
 pub trait Rule: Plugin {
-    /// Columns that [`Rule::rank`] looks at; the others arrive empty.
+    /// Columns that [`Rule::rank`] reads; the others arrive empty.
     const NEEDS: Columns;
 
     /// Ranks every transaction: the lower rank wins, equal ranks by CSN.
     ///
     /// # Errors
-    /// If the plugin cannot go on; the host's native fallback then ranks the batch.
+    /// If the plugin fails; the host's native fallback then ranks the batch.
     fn rank(&self, txns: Txns) -> Result<Ranks, Fault>;
 }
 
-/// Ranks `count` transactions by comparing two at a time (`Less` wins): sorts here and gives each its place. Indices
+/// Ranks `count` transactions by comparing two at a time (`Less` wins): sorts them and gives each its place. Indices
 /// are those of the columns. The order must be total; transactions that compare as equal get the same rank.
 pub fn rank_by(count: u32, mut compare: impl FnMut(usize, usize) -> Ordering) -> Ranks {
     let count = count as usize;
@@ -35,6 +35,44 @@ pub fn rank_by(count: u32, mut compare: impl FnMut(usize, usize) -> Ordering) ->
         hi[this] = place;
     }
     Ranks { hi, lo: vec![0; count] }
+}
+
+impl Txns {
+    /// Makes `count` transactions with a value in every column, for tests: all alike but for ascending arrival stamps.
+    #[must_use]
+    pub fn sample(count: u32) -> Txns {
+        const EPOCH: u64 = 9;
+        let n = count as usize;
+        Txns {
+            count,
+            epoch: EPOCH,
+            csn: (1..=u64::from(count)).collect(),
+            start: vec![EPOCH; n],
+            origin: vec![1; n],
+            priority: vec![100; n],
+            reads: vec![0; n],
+            writes: vec![1; n],
+            first_attempt: vec![1_767_225_600_000; n],
+        }
+    }
+
+    /// Empties the columns that a rule does not name in [`Rule::NEEDS`], as the host does.
+    #[must_use]
+    pub fn only(mut self, needs: Columns) -> Txns {
+        fn keep<T>(column: &mut Vec<T>, keep: bool) {
+            if !keep {
+                column.clear();
+            }
+        }
+        keep(&mut self.csn, needs.contains(Columns::CSN));
+        keep(&mut self.start, needs.contains(Columns::START));
+        keep(&mut self.origin, needs.contains(Columns::ORIGIN));
+        keep(&mut self.priority, needs.contains(Columns::PRIORITY));
+        keep(&mut self.reads, needs.contains(Columns::READS));
+        keep(&mut self.writes, needs.contains(Columns::WRITES));
+        keep(&mut self.first_attempt, needs.contains(Columns::FIRST_ATTEMPT));
+        self
+    }
 }
 
 /// Exports a type that implements [`Rule`] as this crate's component.
@@ -86,6 +124,14 @@ pub type ConfigText = alloc::string::String;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sample_has_every_column_and_a_rule_gets_those_it_needs() {
+        let sample = Txns::sample(2);
+        assert_eq!((sample.csn.len(), sample.writes.len(), sample.first_attempt.len()), (2, 2, 2));
+        let given = sample.only(Columns::CSN.union(Columns::FIRST_ATTEMPT));
+        assert_eq!((given.count, given.csn.len(), given.writes.len(), given.first_attempt.len()), (2, 2, 0, 2));
+    }
 
     #[test]
     fn a_comparison_becomes_ranks() {

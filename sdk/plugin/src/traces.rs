@@ -1,6 +1,6 @@
 //! The optional interface `traces` of a LogAdaptor: which trace each record of a batch belongs to.
 //!
-//! A host that knows the interface calls `begin` before `encode`; one that does not calls `encode` alone, and the batch has
+//! A host that knows the interface calls `begin` before `encode`. One that does not calls `encode` alone, and the batch has
 //! no traces.
 
 use core::cell::RefCell;
@@ -35,7 +35,7 @@ impl Default for Traces {
     }
 }
 
-/// What `begin` told, until `encode` takes it. Part of what `export_adaptor!` expands to.
+/// The argument of `begin`, until `encode` takes it. Part of what `export_adaptor!` expands to.
 #[derive(Debug, Default)]
 pub struct Begun(RefCell<Option<Traces>>);
 

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 pub use crate::bindings::validator::exports::tribunal::plugin::validator::{
-    Evidence, Groups, Ranges, Reads, Snapshots, Txns, Validation, Writes,
+    Epochs, Evidence, Groups, Ranges, Reads, Snapshots, Txns, Validation, Writes,
 };
 use crate::{Fault, Plugin};
 
@@ -17,6 +17,15 @@ pub const WRITE_CONFLICT: u8 = 129;
 pub const RANGE_CONFLICT: u8 = 130;
 /// "No operation in particular."
 pub const NO_WITNESS: u32 = u32::MAX;
+
+/// Returns the epoch that wrote a version; 0 for 0, an absent row. The group `epochs` has them ready for every version.
+#[must_use]
+pub fn epoch_of(version: u64) -> u64 {
+    version >> POSITION_BITS
+}
+
+/// Lower bits of a version: the position in its epoch's serial order. The bits above are the epoch.
+pub const POSITION_BITS: u32 = 20;
 
 /// Flags of a write.
 pub mod write_flag {
@@ -33,13 +42,13 @@ pub mod write_flag {
 
 /// A validator. It judges every transaction by itself, and conjunctively over its operations.
 pub trait Validator: Plugin {
-    /// Groups of columns that [`Validator::validate`] looks at; the lists of the others arrive empty.
+    /// Groups of columns that [`Validator::validate`] reads; the lists of the others arrive empty.
     const NEEDS: Groups;
 
     /// Judges every transaction.
     ///
     /// # Errors
-    /// If the plugin cannot go on; the host's native fallback then judges the batch.
+    /// If the plugin fails; the host's native fallback then judges the batch.
     fn validate(&self, evidence: Evidence) -> Result<Validation, Fault>;
 }
 

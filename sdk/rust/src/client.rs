@@ -589,6 +589,7 @@ fn batch_txn(prepared: &PreparedCommit) -> BatchTxn {
         priority: request.priority,
         ack: request.ack,
         epoch: request.epoch,
+        first_attempt_ms: request.first_attempt_ms,
         reads: request.reads,
         ranges: request.ranges,
         writes: request.writes,

@@ -65,6 +65,7 @@ impl Client {
         mut work: impl AsyncFnMut(&mut Transaction) -> Result<T, E>,
     ) -> Result<(T, Committed), E> {
         let mut attempts = Attempts::new(*self.retry(), self.attempt_hook());
+        let mut first_attempt_ms = None;
         loop {
             let mut txn = loop {
                 match self.begin(options.clone()).await {
@@ -72,6 +73,11 @@ impl Client {
                     Err(error) => attempts.failed(None, error).await?,
                 }
             };
+            // Rules that let the oldest work win see how long this one has been retried.
+            first_attempt_ms = first_attempt_ms.or_else(|| txn.id_ms());
+            if let Some(ms) = first_attempt_ms {
+                txn.set_first_attempt_ms(ms);
+            }
             let value = match work(&mut txn).await {
                 Ok(value) => value,
                 Err(error) => {

@@ -26,6 +26,7 @@ pub struct Transaction {
     ack: Option<Ack>,
     traceparent: Option<String>,
     epoch: Option<String>,
+    first_attempt_ms: Option<u64>,
     session: Option<String>,
     snapshots: BTreeMap<String, String>,
     stores: BTreeMap<String, Arc<str>>,
@@ -63,6 +64,7 @@ impl Transaction {
             ack: None,
             traceparent: None,
             epoch: None,
+            first_attempt_ms: None,
             session: None,
             snapshots: BTreeMap::new(),
             stores: BTreeMap::new(),
@@ -97,6 +99,18 @@ impl Transaction {
     /// Sets the weight for conflict rules that use it.
     pub fn set_priority(&mut self, priority: u8) {
         self.priority = Some(priority);
+    }
+
+    /// Sets when this work was first attempted, Unix milliseconds, for conflict rules that let the oldest work win.
+    /// [`Client::run`] does it by itself.
+    pub fn set_first_attempt_ms(&mut self, ms: u64) {
+        self.first_attempt_ms = Some(ms);
+    }
+
+    /// Returns the time in the transaction's id, Unix milliseconds.
+    pub(crate) fn id_ms(&self) -> Option<u64> {
+        let digits: String = self.id.chars().filter(|c| *c != '-').take(12).collect();
+        u64::from_str_radix(&digits, 16).ok()
     }
 
     /// Sets when the commit returns: once it is durable, or once every store has applied it.
@@ -320,6 +334,7 @@ impl Transaction {
             priority: self.priority,
             ack: self.ack,
             epoch: self.epoch.clone(),
+            first_attempt_ms: self.first_attempt_ms.map(|ms| ms.to_string()),
             reads: reads.collect(),
             ranges: self.ranges.clone(),
             writes: writes.collect(),

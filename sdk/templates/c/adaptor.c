@@ -1,6 +1,6 @@
 /* {{name}}: a LogAdaptor. It turns records of the log into a storage's own language; the host sends them. This one writes
  * to Redis: each row becomes the string `<prefix><key>` with the row's JSON, in one script that also moves the watermark,
- * so that a replay changes nothing. An `add` needs a number to add to, so it is refused here.
+ * so that a replay changes nothing.
  *
  * An instance may serve several batches: what it keeps of one must not show in its answers to the next. */
 #include "log_adaptor.h"
@@ -12,7 +12,6 @@
 
 /* What a row is: insert, update and put write it. */
 #define DELETE 3
-#define ADD 4
 
 typedef exports_tribunal_plugin_adaptor_log_batch_t log_batch;
 typedef exports_tribunal_plugin_adaptor_request_t request;
@@ -138,6 +137,13 @@ bool exports_tribunal_plugin_lifecycle_init(log_adaptor_string_t *config, log_ad
   return true;
 }
 
+/* The kinds of writes that the storage can take. A string has no number to add to: commits with an `add` to such a store
+ * are refused. */
+exports_tribunal_plugin_adaptor_kinds_t exports_tribunal_plugin_adaptor_takes(void) {
+  return EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_KINDS_INSERT | EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_KINDS_UPDATE |
+         EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_KINDS_PUT | EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_KINDS_DELETE;
+}
+
 bool exports_tribunal_plugin_adaptor_watermark(request *ret, log_adaptor_string_t *err) {
   (void)err;
   command c = {0};
@@ -178,7 +184,7 @@ bool exports_tribunal_plugin_adaptor_read_watermark(reply *answer, uint64_t *ret
 static uint32_t rows_from(const log_batch *batch, size_t record) { return record ? batch->row_ends.ptr[record - 1] : 0; }
 
 /* Makes the request for the records from `start` to right before `end`. */
-static bool encode(const log_batch *batch, size_t start, size_t end, request *to, log_adaptor_string_t *err) {
+static void encode(const log_batch *batch, size_t start, size_t end, request *to) {
   uint64_t first = batch->lsn.ptr[start], last = batch->lsn.ptr[end - 1];
   uint32_t from = rows_from(batch, start), until = rows_from(batch, end);
   command c = {0};
@@ -194,10 +200,6 @@ static bool encode(const log_batch *batch, size_t start, size_t end, request *to
   number_argument(&c, last);
   for (uint32_t row = from; row < until; row++) {
     uint8_t kind = batch->kind.ptr[row];
-    if (kind >= ADD) {
-      log_adaptor_string_dup(err, "this adaptor takes no `add`");
-      return false;
-    }
     argument(&c, kind == DELETE ? "d" : "p", 1);
     argument(&c, batch->bytes.ptr + batch->value_at.ptr[row], batch->value_len.ptr[row]);
   }
@@ -214,12 +216,12 @@ static bool encode(const log_batch *batch, size_t start, size_t end, request *to
   append(&key, digits, decimal(last, digits));
   to->idempotency_key.ptr = key.bytes;
   to->idempotency_key.len = key.len;
-  return true;
 }
 
 /* Groups of whole records, in order. */
 bool exports_tribunal_plugin_adaptor_encode(
     log_batch *batch, exports_tribunal_plugin_adaptor_list_request_t *ret, log_adaptor_string_t *err) {
+  (void)err;
   size_t count = batch->lsn.len, start = 0, bytes = 0;
   ret->ptr = malloc(count * sizeof(request));
   ret->len = 0;
@@ -229,13 +231,14 @@ bool exports_tribunal_plugin_adaptor_encode(
       own += batch->key_len.ptr[row] + batch->value_len.ptr[row] + 16;
     }
     if (record > start && bytes + own > REQUEST_BYTES_MAX) {
-      if (!encode(batch, start, record, &ret->ptr[ret->len++], err)) return false;
+      encode(batch, start, record, &ret->ptr[ret->len++]);
       start = record;
       bytes = 0;
     }
     bytes += own;
   }
-  return start == count || encode(batch, start, count, &ret->ptr[ret->len++], err);
+  if (start < count) encode(batch, start, count, &ret->ptr[ret->len++]);
+  return true;
 }
 
 static bool starts_with(const log_adaptor_string_t *text, const char *word) {

@@ -1,5 +1,5 @@
-/* {{name}}: a conflict rule. It says who wins a contended row: each contended transaction gets a rank from its own
- * columns, the lowest rank wins, equal ranks go to the first arrival. */
+/* {{name}}: a conflict rule. It decides which transaction wins a contended row: each contended transaction gets a rank
+ * that follows from its own columns, the lowest rank wins, and equal ranks are ordered by arrival. */
 #include "conflict_rule.h"
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* {{name}}: an isolation validator. It replaces the validator of a level and must reject at least what that level
- * forbids; this one keeps repeatable read: whatever was read must still be there. */
+ * forbids; this one implements repeatable read: every row read must still have the version seen. */
 #include "isolation_validator.h"
 #include <stdlib.h>
 

@@ -1,13 +1,12 @@
 // {{name}}: a LogAdaptor. It turns records of the log into a storage's own language; the host sends them. This one writes to
 // Redis: each row becomes the string `<prefix><key>` with the row's JSON, in one script that also moves the watermark, so
-// that a replay changes nothing. An `add` needs a number to add to, so it is refused here.
+// that a replay changes nothing.
 
 // Bytes of rows in one request, unless a single record is larger.
 const REQUEST_BYTES_MAX = 256 * 1024;
 
 // Numbers of a row's kind: insert, update, put, delete, add.
 const DELETE = 3;
-const ADD = 4;
 
 // KEYS: the watermark, then a key per row. ARGV: the watermark before and after, then `p` or `d` and a value per row.
 const APPLY = `
@@ -69,7 +68,7 @@ function addWatermarkKey(command) {
 
 // What the storage answered to the first command: { tag: 'nil' | 'int' | 'text' | 'error', val }.
 function answer(reply) {
-  if (reply.tag !== 'resp' || reply.val.length === 0) throw 'not an answer of Redis';
+  if (reply.tag !== 'resp' || reply.val.length === 0) throw new Error('not an answer of Redis');
   return reply.val[0];
 }
 
@@ -81,15 +80,15 @@ export const lifecycle = {
     return { name: '{{name}}', version: '0.1.0', about };
   },
 
-  // Takes the configuration, JSON text. Throwing a text refuses it.
+  // Takes the configuration, JSON text. To refuse it, throw an error: its message is the reason.
   init(config) {
     let found;
     try {
       found = JSON.parse(config || '{}');
     } catch (error) {
-      throw `configuration: ${error.message}`;
+      throw new Error(`configuration: ${error.message}`);
     }
-    if (typeof (found.prefix ?? '') !== 'string') throw 'configuration: `prefix` must be a text';
+    if (typeof (found.prefix ?? '') !== 'string') throw new Error('configuration: `prefix` must be a text');
     prefix = bytesOf(found.prefix ?? '');
   },
 };
@@ -108,7 +107,6 @@ function request(batch, start, end) {
   }
   for (const lsn of [first - 1n, last]) command.argument(bytesOf(String(lsn)));
   for (let row = from; row < until; row += 1) {
-    if (kind[row] >= ADD) throw 'this adaptor takes no `add`';
     command.argument(kind[row] === DELETE ? DELETE_ROW : PUT_ROW);
     command.argument(bytes.subarray(valueAt[row], valueAt[row] + valueLen[row]));
   }
@@ -116,6 +114,12 @@ function request(batch, start, end) {
 }
 
 export const adaptor = {
+  // The kinds of writes that the storage can take. A string has no number to add to: commits with an `add` to such a store
+  // are refused.
+  takes() {
+    return { insert: true, update: true, put: true, delete: true, add: false };
+  },
+
   watermark() {
     const command = new Command();
     command.argument(bytesOf('GET'));
@@ -127,7 +131,7 @@ export const adaptor = {
     const found = answer(reply);
     if (found.tag === 'nil') return 0n;
     const text = found.tag === 'text' ? textOf(found.val) : '';
-    if (!/^\d+$/.test(text)) throw `no watermark: ${shown(found)}`;
+    if (!/^\d+$/.test(text)) throw new Error(`no watermark: ${shown(found)}`);
     return BigInt(text);
   },
 
@@ -153,7 +157,7 @@ export const adaptor = {
     try {
       found = answer(reply);
     } catch (error) {
-      return { tag: 'fatal', val: error };
+      return { tag: 'fatal', val: error.message };
     }
     if (found.tag === 'text' && textOf(found.val) === 'OK') return { tag: 'ok' };
     const error = found.tag === 'error' ? found.val : '';

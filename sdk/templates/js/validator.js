@@ -1,7 +1,7 @@
 // {{name}}: an isolation validator. It replaces the validator of a level and must reject at least what that level forbids;
-// this one keeps repeatable read: whatever was read must still be there.
+// this one implements repeatable read: every row read must still have the version seen.
 
-// Tribunal's own reason; a reason of one's own is a code from 1 to 127.
+// Tribunal's own reason. A plugin's own reasons are the codes 1 to 127.
 const READ_CONFLICT = 128;
 const NO_WITNESS = 0xffffffff;
 
@@ -11,9 +11,9 @@ export const lifecycle = {
     return { name: '{{name}}', version: '0.1.0', about };
   },
 
-  // Takes the configuration, JSON text. Throwing a text refuses it.
+  // Takes the configuration, JSON text. To refuse it, throw an error: its message is the reason.
   init(config) {
-    if (!/^\s*(\{\s*\})?\s*$/.test(config)) throw 'configuration: this plugin takes none';
+    if (!/^\s*(\{\s*\})?\s*$/.test(config)) throw new Error('configuration: this plugin takes none');
   },
 };
 
@@ -21,7 +21,7 @@ export const lifecycle = {
 const halves = (column) => new Uint32Array(column.buffer, column.byteOffset, 2 * column.length);
 
 export const validator = {
-  // Lists of groups that are not named here arrive empty: txns, snapshots, reads, ranges, writes.
+  // Lists of groups that are not named here arrive empty: txns, snapshots, reads, ranges, writes, epochs.
   needs() {
     return { reads: true };
   },
@@ -32,7 +32,7 @@ export const validator = {
     const code = new Uint8Array(count);
     const witness = new Uint32Array(count).fill(NO_WITNESS);
     let at = 0;
-    // Each transaction by itself.
+    // Each transaction is judged by itself.
     for (let t = 0; t < count; t += 1) {
       const start = at;
       for (; at < ends[t]; at += 1) {

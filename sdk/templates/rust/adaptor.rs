@@ -1,13 +1,13 @@
 //! {{name}}: a LogAdaptor. It turns records of the log into a storage's own language; the host sends them. This one
 //! writes to Redis: each row becomes the string `<prefix><key>` with the row's JSON, in one script that also moves the
-//! watermark, so that a replay changes nothing. An `add` needs a number to add to, so it is refused here.
+//! watermark, so that a replay changes nothing.
 //!
-//! A storage that can tell the trace of a record, too (a header of a request, a field of an event), gets it from
-//! `fn encode_traced(&self, batch: LogBatch, traces: Traces)`, in the place of `encode`: `traces.of(record)` is the
-//! record's `traceparent`. Export the adaptor by `export_adaptor!({{Name}}, with traces)` then. Without, nothing changes.
+//! For a storage that can keep the trace of a record (in a header of a request, a field of an event), implement
+//! `fn encode_traced(&self, batch: LogBatch, traces: Traces)` instead of `encode`, and export the adaptor with
+//! `export_adaptor!({{Name}}, with traces)`: `traces.of(record)` is the record's `traceparent`.
 
 use serde::Deserialize;
-use tribunal_plugin_sdk::adaptor::{Ack, Command, LogBatch, Reply, Request, RespPipeline, RespValue, kind};
+use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, Reply, Request, RespPipeline, RespValue, kind};
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
 
 /// Bytes of rows in one request, unless a single record is larger.
@@ -66,7 +66,7 @@ impl {{Name}} {
                 values.push(match row.kind {
                     kind::DELETE => b"d".to_vec(),
                     kind::INSERT | kind::UPDATE | kind::PUT => b"p".to_vec(),
-                    _ => return Err("this adaptor takes no `add`".into()),
+                    other => return Err(format!("kind {other} is not taken")),
                 });
                 values.push(row.value.to_vec());
             }
@@ -80,6 +80,11 @@ impl {{Name}} {
 }
 
 impl Adaptor for {{Name}} {
+    // A string has no number to add to. Commits with an `add` to such a store are refused.
+    fn takes(&self) -> Kinds {
+        Kinds::all().difference(Kinds::ADD)
+    }
+
     fn watermark(&self) -> Result<Request, Fault> {
         let command = command(&[b"GET".to_vec(), self.watermark_key()]);
         Ok(Request { first: 0, last: 0, idempotency_key: "watermark".into(), command })

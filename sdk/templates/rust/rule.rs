@@ -1,5 +1,5 @@
-//! {{name}}: a conflict rule. It says who wins a contended row: each contended transaction gets a rank from its own
-//! columns, the lowest rank wins, equal ranks go to the first arrival.
+//! {{name}}: a conflict rule. It decides which transaction wins a contended row: each contended transaction gets a rank
+//! that follows from its own columns, the lowest rank wins, and equal ranks are ordered by arrival.
 
 use tribunal_plugin_sdk::rule::{Columns, Ranks, Txns};
 use tribunal_plugin_sdk::{Fault, Plugin, Rule, config};
@@ -34,16 +34,8 @@ mod tests {
 
     #[test]
     fn the_first_arrival_wins() {
-        let txns = Txns {
-            count: 2,
-            epoch: 9,
-            csn: vec![7, 3],
-            start: vec![],
-            origin: vec![],
-            priority: vec![],
-            reads: vec![],
-            writes: vec![],
-        };
+        // Every column has a value; the rule gets those that it needs.
+        let txns = Txns { csn: vec![7, 3], ..Txns::sample(2) }.only({{Name}}::NEEDS);
         let ranks = {{Name}}.rank(txns).unwrap();
         assert!((ranks.hi[1], ranks.lo[1]) < (ranks.hi[0], ranks.lo[0]));
     }

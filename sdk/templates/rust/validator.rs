@@ -1,5 +1,5 @@
 //! {{name}}: an isolation validator. It replaces the validator of a level and must reject at least what that level
-//! forbids; this one keeps repeatable read: whatever was read must still be there.
+//! forbids; this one implements repeatable read: every row read must still have the version seen.
 
 use tribunal_plugin_sdk::validator::{Evidence, Groups, READ_CONFLICT, Validation, judge_each};
 use tribunal_plugin_sdk::{Fault, Plugin, Validator, config};
@@ -24,7 +24,7 @@ impl Validator for {{Name}} {
     fn validate(&self, evidence: Evidence) -> Result<Validation, Fault> {
         let reads = &evidence.reads;
         let mut start = 0;
-        // Each transaction by itself; a reason of one's own is a code from 1 to 127.
+        // Each transaction is judged by itself. A plugin's own reasons are the codes 1 to 127.
         Ok(judge_each(evidence.count, |t| {
             let end = reads.ends[t] as usize;
             let mut own = reads.seen[start..end].iter().zip(&reads.latest[start..end]);

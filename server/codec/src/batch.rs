@@ -47,7 +47,7 @@ const HAS_START: u8 = 1 << 2;
 const SAME_NAMESPACE: u8 = 1 << 3;
 const SAME_ORIGIN: u8 = 1 << 4;
 const USUAL_PRIORITY: u8 = 1 << 5;
-const HAS_TRACEPARENT: u8 = 1 << 6;
+const HAS_EXTRAS: u8 = 1 << 6;
 const OTHER_NODE: u8 = 1 << 7;
 /// Bits of a write's flags above its kind.
 const INTEGER: u8 = 1 << 3;
@@ -196,7 +196,7 @@ fn put_txns(batch: &Batch, has: u8, out: &mut Vec<u8>) {
         set(SAME_NAMESPACE, txn.namespace.0 == namespace);
         set(SAME_ORIGIN, txn.origin == origin);
         set(USUAL_PRIORITY, txn.priority == PRIORITY_USUAL);
-        set(HAS_TRACEPARENT, txn.traceparent.len > 0);
+        set(HAS_EXTRAS, extras_of(txn) != 0);
         set(OTHER_NODE, node_of(txn.csn) != batch.group.node);
         out.push(flags);
         (namespace, origin) = (txn.namespace.0, txn.origin);
@@ -223,15 +223,64 @@ fn put_txns(batch: &Batch, has: u8, out: &mut Vec<u8>) {
         if txn.priority != PRIORITY_USUAL {
             out.push(txn.priority);
         }
-        if txn.traceparent.len > 0 {
-            put_varint(u64::from(txn.traceparent.at), out);
-            put_varint(u64::from(txn.traceparent.len), out);
-        }
+        put_extras(txn, out);
         if node_of(txn.csn) != batch.group.node {
             put_varint(u64::from(node_of(txn.csn).0), out);
         }
         (namespace, origin) = (txn.namespace.0, txn.origin);
     }
+}
+
+/// What few transactions have.
+struct Extras {
+    traceparent: Span,
+    first_attempt_ms: u64,
+}
+
+impl Extras {
+    const TRACEPARENT: u8 = 1;
+    const FIRST_ATTEMPT: u8 = 2;
+
+    fn none(id: TxnId) -> Extras {
+        Extras { traceparent: Span::default(), first_attempt_ms: id.unix_ms() }
+    }
+}
+
+fn extras_of(txn: &Txn) -> u8 {
+    let traceparent = if txn.traceparent.len > 0 { Extras::TRACEPARENT } else { 0 };
+    let first_attempt = if txn.first_attempt_ms == txn.id.unix_ms() { 0 } else { Extras::FIRST_ATTEMPT };
+    traceparent | first_attempt
+}
+
+fn put_extras(txn: &Txn, out: &mut Vec<u8>) {
+    let extras = extras_of(txn);
+    if extras == 0 {
+        return;
+    }
+    out.push(extras);
+    if extras & Extras::TRACEPARENT != 0 {
+        put_varint(u64::from(txn.traceparent.at), out);
+        put_varint(u64::from(txn.traceparent.len), out);
+    }
+    if extras & Extras::FIRST_ATTEMPT != 0 {
+        put_delta(txn.id.unix_ms(), txn.first_attempt_ms, out);
+    }
+}
+
+fn take_extras(reader: &mut Reader<'_>, id: TxnId, values: usize) -> Result<Extras, Malformed> {
+    let mut extras = Extras::none(id);
+    let has = reader.u8("extras")?;
+    if has == 0 || has & !(Extras::TRACEPARENT | Extras::FIRST_ATTEMPT) != 0 {
+        return Err(reader.malformed("extras"));
+    }
+    if has & Extras::TRACEPARENT != 0 {
+        let span = Span { at: reader.number("traceparent")?, len: reader.number("traceparent")? };
+        extras.traceparent = check_span(reader, span, values)?;
+    }
+    if has & Extras::FIRST_ATTEMPT != 0 {
+        extras.first_attempt_ms = reader.delta(id.unix_ms(), "first attempt")?;
+    }
+    Ok(extras)
 }
 
 /// Returns the node that gave a stamp.
@@ -294,12 +343,8 @@ fn take_txns(reader: &mut Reader<'_>, has: u8, last_micros: u64, batch: &mut Bat
             origin = reader.u64_le("origin")?;
         }
         let priority = if is(USUAL_PRIORITY) { PRIORITY_USUAL } else { reader.u8("priority")? };
-        let traceparent = if is(HAS_TRACEPARENT) {
-            let span = Span { at: reader.number("traceparent")?, len: reader.number("traceparent")? };
-            check_span(reader, span, batch.values.len())?
-        } else {
-            Span::default()
-        };
+        let Extras { traceparent, first_attempt_ms } =
+            if is(HAS_EXTRAS) { take_extras(reader, id, batch.values.len())? } else { Extras::none(id) };
         let csn = if is(OTHER_NODE) {
             let node: u16 = reader.number("node of stamp")?;
             if node >> Csn::NODE_BITS != 0 {
@@ -314,6 +359,7 @@ fn take_txns(reader: &mut Reader<'_>, has: u8, last_micros: u64, batch: &mut Bat
             body_hash,
             csn,
             start,
+            first_attempt_ms,
             origin,
             namespace: NamespaceId(namespace),
             isolation: Isolation::from_u8(flags & 3).ok_or_else(|| reader.malformed("level"))?,

@@ -2,7 +2,7 @@
 
 use tribunal_types::{
     ApiKey, Bounds, ControlChange, ControlIndex, Detachment, Epoch, Existence, Isolation, Lsn, NamespaceId,
-    PluginChoice, PluginSlot, Roles, Skip, StoreId, StoreSpec,
+    PluginChoice, PluginSlot, Roles, Skip, StoreId, StoreSpec, WriteKinds,
 };
 
 use crate::reader::{Malformed, Reader};
@@ -23,6 +23,10 @@ pub fn encode_control(change: &ControlChange) -> Vec<u8> {
             out.push(1);
             put_varint(from.0, &mut out);
             put_choice(choice, &mut out);
+        }
+        ControlChange::ForgetPlugin { digest } => {
+            out.push(6);
+            out.extend_from_slice(digest);
         }
         ControlChange::DetachPush(detachment) => {
             out.push(2);
@@ -48,6 +52,7 @@ pub fn encode_control(change: &ControlChange) -> Vec<u8> {
             out.push(5);
             put_varint(bounds.window_bytes_max, &mut out);
             put_varint(bounds.status_bytes_max, &mut out);
+            put_varint(u64::from(bounds.plugin_faults_max), &mut out);
         }
         ControlChange::CreateKey(key) => {
             out.push(16);
@@ -78,6 +83,7 @@ fn put_store(spec: &StoreSpec, out: &mut Vec<u8>) {
             | u8::from(spec.transactional) << 2
             | u8::from(spec.adaptor.is_some()) << 3,
     );
+    out.push(spec.takes.bits());
     if let Some(adaptor) = &spec.adaptor {
         put_bytes(adaptor.as_bytes(), out);
     }
@@ -111,6 +117,11 @@ pub fn decode_control(bytes: &[u8]) -> Result<ControlChange, Malformed> {
             let from = Epoch(reader.varint("from")?);
             ControlChange::ActivatePlugin { choice: take_choice(&mut reader)?, from }
         }
+        6 => {
+            let mut digest = [0; 32];
+            digest.copy_from_slice(reader.take(32, "digest")?);
+            ControlChange::ForgetPlugin { digest }
+        }
         2 => ControlChange::DetachPush(Detachment {
             store: StoreId(reader.number("store")?),
             declared: ControlIndex(reader.varint("declaration")?),
@@ -129,6 +140,7 @@ pub fn decode_control(bytes: &[u8]) -> Result<ControlChange, Malformed> {
         5 => ControlChange::SetBounds(Bounds {
             window_bytes_max: reader.varint("window bound")?,
             status_bytes_max: reader.varint("status bound")?,
+            plugin_faults_max: reader.number("plugin faults")?,
         }),
         16 => ControlChange::CreateKey(take_key(&mut reader)?),
         17 => ControlChange::RevokeKey { id: reader.text("key id")? },
@@ -162,6 +174,8 @@ fn take_store(reader: &mut Reader<'_>) -> Result<StoreSpec, Malformed> {
     if flags >> 4 != 0 {
         return Err(reader.malformed("store flags"));
     }
+    let takes =
+        WriteKinds::from_bits(reader.u8("kinds of writes")?).ok_or_else(|| reader.malformed("kinds of writes"))?;
     Ok(StoreSpec {
         id,
         namespace,
@@ -169,6 +183,7 @@ fn take_store(reader: &mut Reader<'_>) -> Result<StoreSpec, Malformed> {
         existence: if flags & 1 == 0 { Existence::Tracked } else { Existence::Declared },
         multi_version: flags & 2 != 0,
         transactional: flags & 4 != 0,
+        takes,
         adaptor: if flags & 8 == 0 { None } else { Some(reader.text("adaptor")?) },
         adaptor_config: reader.text("adaptor configuration")?,
     })
@@ -216,6 +231,7 @@ mod tests {
             transactional: true,
             adaptor: Some("redis".into()),
             adaptor_config: "{\"endpoint\":\"x\"}".into(),
+            takes: WriteKinds::default(),
         }));
         let slots = [PluginSlot::Rule, PluginSlot::Validator(Isolation::Snapshot), PluginSlot::Adaptor("kv".into())];
         for slot in slots {
@@ -232,6 +248,7 @@ mod tests {
             reason: "gone for good".into(),
         }));
         check(&ControlChange::AttachPush { store: StoreId(7) });
+        check(&ControlChange::ForgetPlugin { digest: [9; 32] });
         check(&ControlChange::SkipRecord(Skip {
             store: StoreId(7),
             lsn: Lsn(12),
@@ -250,6 +267,10 @@ mod tests {
         }));
         check(&ControlChange::RevokeKey { id: "0a1b".into() });
         check(&ControlChange::Lost);
-        check(&ControlChange::SetBounds(Bounds { window_bytes_max: 1 << 30, status_bytes_max: u64::MAX }));
+        check(&ControlChange::SetBounds(Bounds {
+            window_bytes_max: 1 << 30,
+            status_bytes_max: u64::MAX,
+            plugin_faults_max: 16,
+        }));
     }
 }

@@ -48,8 +48,9 @@ impl Kind {
     /// Version of the format that is written.
     fn version(self) -> u8 {
         match self {
-            Kind::Batch | Kind::Outcome => 2,
-            Kind::Control | Kind::Image | Kind::Mark | Kind::Readers => 1,
+            Kind::Batch => 3,
+            Kind::Outcome | Kind::Control => 2,
+            Kind::Image | Kind::Mark | Kind::Readers => 1,
         }
     }
 }

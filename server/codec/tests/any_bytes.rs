@@ -66,7 +66,8 @@ prop_compose! {
         id in txn_id(), hash in any::<u64>(), namespace in prop_oneof![Just(0_u32), any::<u32>()],
         level in 0..4_u8, priority in prop_oneof![Just(100_u8), any::<u8>()],
         origin in prop_oneof![Just(0_u64), any::<u64>()], start in proptest::option::of(0..1_000_u64),
-        traceparent in proptest::option::of("[0-9a-f-]{1,55}"),
+        (traceparent, first_attempt_ms) in
+            (proptest::option::of("[0-9a-f-]{1,55}"), proptest::option::of(0..1_u64 << 48)),
         snapshots in vec((0..5_u32, 0..1_000_u64), 0..3),
         reads in vec((0..5_u32, vec(any::<u8>(), 0..30), proptest::option::of(version())), 0..6),
         ranges in vec((0..5_u32, vec(any::<u8>(), 0..9), vec(any::<u8>(), 0..9)), 0..3),
@@ -76,7 +77,7 @@ prop_compose! {
         let namespace = NamespaceId(namespace);
         let mut request = TxnRequest {
             id: TxnId(id.0), body_hash: BodyHash(hash), namespace, isolation: Isolation::from_u8(level).unwrap(),
-            priority, origin, start: start.map(Epoch), traceparent, ..TxnRequest::default()
+            priority, origin, start: start.map(Epoch), traceparent, first_attempt_ms, ..TxnRequest::default()
         };
         request.snapshots = snapshots.iter().map(|(s, at)| StoreSnapshot { store: StoreId(*s), at: Epoch(*at) }).collect();
         for (store, key, seen) in &reads {
@@ -281,7 +282,7 @@ proptest! {
         decode_all(&bytes);
         if bytes.len() > 2 {
             // Past the first check.
-            for version in [1, 2] {
+            for version in [1, 2, 3] {
                 (bytes[0], bytes[1]) = (kind, version);
                 decode_all(&bytes);
             }

@@ -51,6 +51,7 @@ fn unusual() -> TxnRequest {
         priority: 7,
         origin: 0xfeed,
         start: Some(Epoch(90)),
+        first_attempt_ms: Some(0x0193_a5b0_0000),
         snapshots: vec![StoreSnapshot { store: StoreId(2), at: Epoch(89) }],
         traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
         ..TxnRequest::default()
@@ -172,11 +173,11 @@ fn checked_in(name: &str, written_now: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn batches_of_format_2_are_read_and_written() {
+fn batches_of_format_3_are_read_and_written() {
     let batch = batch();
     let mut bytes = Vec::new();
     encode_batch(&batch, &mut bytes);
-    let kept = checked_in("batch-2.hex", &bytes);
+    let kept = checked_in("batch-3.hex", &bytes);
     assert_eq!(decode_batch(&kept, GROUP, &keyer), Ok(batch));
     assert_eq!(bytes, kept, "what is written has changed: that takes another version number");
 }

@@ -51,6 +51,8 @@ async fn each_fault_has_its_code_and_pointer() {
         one(json!({"priority": -1}), 400, "bad_number", "/priority"),
         one(json!({"priority": 1.5}), 400, "bad_number", "/priority"),
         one(json!({"priority": "1"}), 400, "wrong_type", "/priority"),
+        one(json!({"first_attempt_ms": 1}), 400, "wrong_type", "/first_attempt_ms"),
+        one(json!({"first_attempt_ms": "281474976710656"}), 400, "bad_number", "/first_attempt_ms"),
         one(json!({"ack": "never"}), 400, "unknown_value", "/ack"),
         one(json!({"epoch": "9223372036854775807"}), 400, "bad_number", "/epoch"),
         one(json!({"snapshots": []}), 400, "wrong_type", "/snapshots"),

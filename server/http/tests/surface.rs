@@ -321,6 +321,7 @@ async fn the_wire_types_fit_the_reader() {
         priority: Some(3),
         ack: Some(Ack::Applied),
         epoch: text("11"),
+        first_attempt_ms: text("1767225600000"),
         reads: vec![Read { store: "kv".into(), key: text("a"), key_b64: None, version: None }],
         ranges: vec![Range { store: "kv".into(), start: text("b"), end_b64: text("Yw=="), ..Range::default() }],
         writes: vec![

@@ -199,7 +199,7 @@ pub struct Http {
     pub debug_routes: bool,
 }
 
-/// Memory bounds of the resolver.
+/// Bounds that decide verdicts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resolver {
@@ -208,6 +208,8 @@ pub struct Resolver {
     pub window_bytes_max: usize,
     /// Bytes of the id and status table; as above.
     pub status_bytes_max: usize,
+    /// Faults in a row after which a slot goes back to the plugin before; 0 for never. As above.
+    pub plugin_faults_max: u32,
 }
 
 /// Pushing to storages.
@@ -261,6 +263,7 @@ impl Default for Config {
             resolver: Resolver {
                 window_bytes_max: limits::WINDOW_BYTES_MAX,
                 status_bytes_max: limits::STATUS_BYTES_MAX,
+                plugin_faults_max: limits::PLUGIN_FAULTS_MAX,
             },
             push: Push {
                 allow: vec!["127.0.0.0/8".into(), "::1/128".into()],

@@ -16,7 +16,7 @@ use tribunal_http::quota::TenantQuota;
 use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
 use tribunal_log::HoldBack;
 use tribunal_service::{NodeApi as _, Service};
-use tribunal_types::{ControlChange, Existence, NamespaceId, PluginSlot, StoreSpec};
+use tribunal_types::{ControlChange, Existence, NamespaceId, PluginSlot, StoreSpec, WriteKinds};
 
 use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
 use crate::auth::jwt::JwtGate;
@@ -149,6 +149,7 @@ impl Node {
         // And the second: one batch, the outcomes of this epoch and the one before, an image, a truncation for each image
         // and each store that is detached, the control changes above.
         let (jobs, log_jobs) = unbounded();
+        let (slots_failing, mut failing) = tokio::sync::mpsc::channel(8);
         let (ended_sender, ended) = watch::channel(None);
         let shared = Shared {
             cache: Arc::new(EpochCache::new(EPOCH_CACHE_BYTES)),
@@ -213,6 +214,8 @@ impl Node {
                 Box::new(move |store| pushes.status(store).last_error)
             },
             quota,
+            // A queue of a few: a slot that finds no place comes again.
+            on_faults: Box::new(move |slot| drop(slots_failing.try_send(slot))),
             on_slot: {
                 let pushes = Arc::clone(&pushes);
                 Box::new(move |slot| {
@@ -278,6 +281,12 @@ impl Node {
             auth_required: config.auth.required,
             plugins: Arc::new(PluginAdmin::new(loader, slots, messages.clone(), runtime.handle().clone())),
             access,
+        });
+        let admin = Arc::clone(&service);
+        runtime.spawn(async move {
+            while let Some(slot) = failing.recv().await {
+                admin.plugins.roll_back_after_faults(slot).await;
+            }
         });
         let mut node = Node {
             runtime,
@@ -397,6 +406,7 @@ impl Node {
             existence: Existence::Tracked,
             multi_version: false,
             transactional: true,
+            takes: WriteKinds::ALL,
             adaptor: Some("kv".into()),
             adaptor_config: "{}".into(),
         }))?;
@@ -518,7 +528,7 @@ fn carry_out(stores: &Stores, pushes: &Arc<Pushes>, change: &ControlChange) {
             tracing::warn!(store, lsn, by = skip.by, reason = skip.reason, "record skipped");
             pushes.skip(skip.store, skip.lsn);
         }
-        ControlChange::SetBounds(_) | ControlChange::ActivatePlugin { .. } => {}
+        ControlChange::SetBounds(_) | ControlChange::ActivatePlugin { .. } | ControlChange::ForgetPlugin { .. } => {}
         ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } | ControlChange::Lost => {}
     }
 }

@@ -379,11 +379,13 @@ impl NodeService {
     async fn declare(&self, mut spec: StoreSpec) -> Result<Declared, ServiceError> {
         // Compiles the adaptor: before its turn, or one tenant's declarations would hold up everybody's.
         let checked = tokio::task::block_in_place(|| self.pushes.check(&spec));
-        spec.transactional = checked.map_err(|(pointer, detail)| ServiceError::ClientMistake {
+        spec.takes = checked.map_err(|(pointer, detail)| ServiceError::ClientMistake {
             code: "adaptor_invalid",
             pointer,
             detail,
         })?;
+        // Every adaptor moves its watermark in the storage's transaction.
+        spec.transactional = true;
         let turn = Arc::clone(&self.declaring).lock_owned().await;
         let catalog = self.stores.catalog();
         let known = catalog.store(spec.namespace, &spec.name);

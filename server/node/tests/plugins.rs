@@ -59,6 +59,7 @@ fn plugins_from_outside_fill_every_slot() {
             a_rule_decides_from_its_epoch_on_under_load_and_back,
             what_is_active_survives_a_stop_and_a_kill,
             a_validator_adds_a_bound_to_its_level,
+            what_is_activated_is_what_was_checked,
             an_adaptor_writes_another_data_model,
             broken_promises_are_found_before_an_upload,
             an_upload_that_is_refused_leaves_what_decides,
@@ -67,6 +68,33 @@ fn plugins_from_outside_fill_every_slot() {
             scope.spawn(move || story(folder));
         }
     });
+}
+
+/// The configuration under which the lying validator keeps its promises.
+const NOTHING: &str = r#"{"breaks": "nothing"}"#;
+
+/// An upload is checked under one configuration; activated under another one, it would be another validator.
+fn what_is_activated_is_what_was_checked(folder: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let pushed = done(folder, &["push", "--url", &node.url, "--config", NOTHING, "lying-validator"]);
+    assert!(pushed.contains("validator:repeatable-read"), "it is honest under this configuration: {pushed}");
+    let activate = |body: Value| node.post("/v1/admin/plugins/lying-validator/activate", &body);
+    let dishonest = activate(json!({"slot": "validator:repeatable-read"}));
+    assert_eq!((dishonest.status, &dishonest.body["code"]), (422, &json!("too_weak")), "{}", dishonest.body);
+    let seen = node.put_row("x", 1);
+    node.put_row("x", 2);
+    let stale = |key: &str| {
+        json!({"isolation": "repeatable-read", "reads": [{"store": "kv", "key": "x", "version": seen["version"]}],
+            "writes": [{"op": "put", "store": "kv", "key": key, "value": 1}]})
+    };
+    assert_eq!(node.commit(&stale("a")).body["reason"], "read_conflict");
+    let honest: Value = serde_json::from_str(NOTHING).expect("JSON");
+    assert_eq!(activate(json!({"slot": "validator:repeatable-read", "config": honest})).status, 200);
+    assert_eq!(node.commit(&stale("b")).body["reason"], "read_conflict");
+    // The same bytes again, to be checked under another configuration: what is known of them is about that one then.
+    let again = done(folder, &["push", "--url", &node.url, "lying-validator"]);
+    assert!(!again.contains("validator:repeatable-read"), "{again}");
 }
 
 fn slot(node: &Node, name: &str) -> Value {
@@ -198,7 +226,7 @@ fn a_validator_adds_a_bound_to_its_level(folder: &Path) {
             "writes": [{"op": "put", "store": "kv", "key": format!("new{n}"), "value": n}]})
     };
     assert_eq!(node.commit(&body(1)).body["status"], "committed");
-    let activate = |wish: Value| node.post("/v1/admin/plugins/bounded-staleness/activate", &wish);
+    let activate = |body: Value| node.post("/v1/admin/plugins/bounded-staleness/activate", &body);
     let missing = activate(json!({}));
     assert_eq!((missing.status, &missing.body["code"]), (422, &json!("slot_required")), "{}", missing.body);
     let weak = activate(json!({"slot": "validator:serializable"}));
@@ -252,6 +280,12 @@ fn an_adaptor_writes_another_data_model(folder: &Path) {
     put(&node, "bob", json!({"name": "Bob"}));
     let gone = json!({"writes": [{"op": "delete", "store": "people", "key": "bob"}]});
     assert_eq!(node.commit(&gone).body["status"], "committed");
+    // What the adaptor does not declare never gets into the log.
+    let add = json!({"op": "add", "store": "people", "key": "ada", "value": 1});
+    let refused = node.commit(&json!({"writes": [add]}));
+    assert_eq!((refused.status, &refused.body["code"]), (422, &json!("write_not_supported")), "{}", refused.body);
+    assert_eq!(refused.body["errors"][0]["pointer"], "/writes/0/op", "{}", refused.body);
+    assert!(refused.body.to_string().contains("takes no add"), "{}", refused.body);
     let hash = |key: &str| redis.hash(&format!("p:{key}"));
     eventually("the watermark", || (redis.text("#watermark:p:").as_deref() == Some("3")).then_some(()));
     let version = first["version"].as_str().unwrap();
@@ -296,7 +330,7 @@ fn broken_promises_are_found_before_an_upload(folder: &Path) {
         ("validator", "length", "golden vectors: it gave 1 codes and 1 witnesses for 2 transactions"),
         ("validator", "reasons", "it gave code 255, which no reason has"),
         ("validator", "witnesses", "it blamed operation 1000 of a transaction that has"),
-        ("validator", "everybody", "golden vectors: it rejects a transaction that nothing stands against"),
+        ("validator", "everybody", "golden vectors: it rejects a transaction that conflicts with nothing"),
         ("validator", "shuffles", "shuffled batches: a transaction gets code"),
         ("validator", "subsets", "subsets of a batch: a transaction gets code"),
         ("validator", "splits", "operations spread over shards: a transaction is rejected as a whole and accepted"),
@@ -317,9 +351,19 @@ fn broken_promises_are_found_before_an_upload(folder: &Path) {
         let (ok, text) = plugin(folder, &["test", &format!("lying-{world}"), "--config", &config]);
         assert!(!ok && text.contains("it does not pass") && text.contains(expected), "{breaks}: {text}");
     }
-    for name in ["lying-validator", "lying-adaptor"] {
-        assert!(done(folder, &["test", name]).contains("passed"), "it can keep its promises");
+    for (name, config) in [("lying-validator", NOTHING), ("lying-adaptor", "")] {
+        let tested = done(folder, &["test", name, "--config", config]);
+        assert!(tested.contains("passed"), "it can keep its promises: {tested}");
     }
+    // The input that it failed on is shown, also to a program.
+    let config = json!({"breaks": "splits"}).to_string();
+    let (_, text) = plugin(folder, &["test", "lying-validator", "--config", &config]);
+    assert!(text.contains("input: {") && text.contains("\"reads.ends\":["), "{text}");
+    let (ok, text) = plugin(folder, &["test", "lying-validator", "--json", "--config", &config]);
+    let told: Value = serde_json::from_str(text.lines().next().unwrap_or_default()).expect("one line of JSON");
+    assert!(!ok && told["refused"].as_str().is_some_and(|why| why.contains("spread over shards")), "{text}");
+    let ends = told["input"]["reads.ends"].as_array().expect("a column");
+    assert_eq!(told["input"]["count"], json!(ends.len()), "{text}");
 }
 
 /// A version that is refused, as an upload or for its configuration, changes nothing: the one before it goes on.
@@ -329,8 +373,9 @@ fn an_upload_that_is_refused_leaves_what_decides(folder: &Path) {
     let url = node.url.clone();
     done(folder, &["push", "--url", &url, "most-writes-wins"]);
     done(folder, &["activate", "--url", &url, "most-writes-wins"]);
-    done(folder, &["push", "--url", &url, "lying-validator"]);
-    done(folder, &["activate", "--url", &url, "--slot", "validator:read-committed", "lying-validator"]);
+    done(folder, &["push", "--url", &url, "--config", NOTHING, "lying-validator"]);
+    let slot = "validator:read-committed";
+    done(folder, &["activate", "--url", &url, "--slot", slot, "--config", NOTHING, "lying-validator"]);
     assert!(node.contest("before").1);
     let before = node.get("/v1/admin/plugins").body["slots"].clone();
     let held = || {
@@ -338,9 +383,9 @@ fn an_upload_that_is_refused_leaves_what_decides(folder: &Path) {
         let (then, now): (Vec<_>, Vec<_>) = (active(&before), active(&node.get("/v1/admin/plugins").body["slots"]));
         assert_eq!(then, now);
     };
-    let wish = |breaks: &str| json!({"slot": "validator:read-committed", "config": {"breaks": breaks}});
+    let body = |breaks: &str| json!({"slot": "validator:read-committed", "config": {"breaks": breaks}});
     for breaks in ["init", "length", "splits", "everybody"] {
-        let reply = node.post("/v1/admin/plugins/lying-validator/activate", &wish(breaks));
+        let reply = node.post("/v1/admin/plugins/lying-validator/activate", &body(breaks));
         assert_eq!((reply.status, &reply.body["code"]), (422, &json!("plugin_refused")), "{breaks}: {}", reply.body);
         held();
     }

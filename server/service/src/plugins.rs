@@ -61,7 +61,14 @@ pub trait PluginApi: Send + Sync {
     ///
     /// # Errors
     /// As for [`PluginApi::activate`]; also if there is nothing to go back to.
-    fn roll_back(&self, name: String, slot: Option<PluginSlot>) -> ServiceFuture<'_, Activation>;
+    fn roll_back(&self, name: String, slot: Option<PluginSlot>, who: String) -> ServiceFuture<'_, Activation>;
+
+    /// Deletes one version of a plugin, or all of them. Returns what was deleted.
+    ///
+    /// # Errors
+    /// [`crate::ServiceError::NotFound`]; [`crate::ServiceError::ClientMistake`] if it is built in, or a
+    /// slot holds it or will. Nothing is deleted then.
+    fn delete(&self, name: String, digest: Option<PluginDigest>) -> ServiceFuture<'_, Vec<PluginDigest>>;
 }
 
 /// A component as it was sent.
@@ -151,6 +158,8 @@ pub enum FilledBy {
     Request,
     /// Somebody's request to go back.
     Rollback,
+    /// The service itself, because what filled the slot failed too often in a row.
+    Faults,
 }
 
 impl FilledBy {
@@ -161,6 +170,7 @@ impl FilledBy {
             FilledBy::Configuration => "configuration",
             FilledBy::Request => "activate",
             FilledBy::Rollback => "rollback",
+            FilledBy::Faults => "faults",
         }
     }
 }
@@ -180,8 +190,16 @@ pub struct Activation {
     pub config: String,
     /// SHA-256 of that text.
     pub config_digest: PluginDigest,
-    /// Who asked for it.
+    /// What kind of change wrote it.
     pub by: FilledBy,
+    /// Who requested it; `None` for the node itself.
+    pub who: Option<String>,
+    /// When it was requested, Unix milliseconds.
+    pub at_ms: Option<u64>,
+    /// First epoch that it decided.
+    pub since: Option<Epoch>,
+    /// Last epoch that it decided.
+    pub until: Option<Epoch>,
     /// Earliest epoch.
     pub from: Epoch,
 }
@@ -199,6 +217,8 @@ pub struct Activate {
     pub from: Option<Epoch>,
     /// With which configuration; empty for none.
     pub config: String,
+    /// Who requests it.
+    pub who: String,
 }
 
 /// How the plugin in a slot does.

@@ -31,6 +31,9 @@ pub struct Txn {
     pub csn: Csn,
     /// Epoch at Begin, if the transaction began here.
     pub start: Option<Epoch>,
+    /// When the client first attempted this work, Unix milliseconds; at most the time in `id`, and equal to it if the
+    /// client sent nothing. Only rules look at it.
+    pub first_attempt_ms: u64,
     /// Hash of the API key or client id.
     pub origin: u64,
     /// Tenant.
@@ -158,6 +161,7 @@ impl Batch {
             body_hash: request.body_hash,
             csn,
             start: request.start,
+            first_attempt_ms: request.first_attempt_ms.map_or(request.id.unix_ms(), |ms| ms.min(request.id.unix_ms())),
             origin: request.origin,
             namespace: request.namespace,
             isolation: request.isolation,

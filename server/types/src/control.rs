@@ -77,6 +77,12 @@ pub enum ControlChange {
         /// Earliest epoch.
         from: Epoch,
     },
+    /// Removes a plugin's code: no slot returns to it. Written once no slot holds it, so that when this entry is durable,
+    /// the outcomes of all epochs that the code decided are, too.
+    ForgetPlugin {
+        /// SHA-256 of the module's bytes.
+        digest: [u8; 32],
+    },
     /// Lets the log go on without a store's storage, which did not acknowledge for too long.
     DetachPush(Detachment),
     /// Pushes to a detached store again: its storage holds enough for the log to go on from.
@@ -86,7 +92,7 @@ pub enum ControlChange {
     },
     /// Passes one record by, which a storage can never take. The entry is the audit record.
     SkipRecord(Skip),
-    /// Memory bounds of the resolver, which decide verdicts.
+    /// Bounds that decide verdicts.
     SetBounds(Bounds),
     /// Gives a key out.
     CreateKey(ApiKey),
@@ -129,11 +135,14 @@ pub struct Skip {
     pub reason: String,
 }
 
-/// Memory bounds of the resolver.
+/// Bounds that decide verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Bytes of history above which the floor rises early.
     pub window_bytes_max: u64,
     /// Bytes of the id and status table above which its oldest second is dropped.
     pub status_bytes_max: u64,
+    /// Faults in a row after which a slot goes back to what filled it before; 0 for never. It decides when a rollback is
+    /// proposed, and so by which plugin later epochs are decided.
+    pub plugin_faults_max: u32,
 }

@@ -34,5 +34,5 @@ pub use image::{Blob, Column, StateImage};
 pub use outcome::{Decision, EpochInput, EpochOutcome, FenceResult, PolicyFallback, StoreLsn, VerdictAt, Witness};
 pub use record::{RecordBatch, RecordHead, RecordWrite};
 pub use store::{Existence, StoreSpec};
-pub use txn::{Isolation, Range, Read, Span, TxnRequest, Write, WriteKind};
+pub use txn::{Isolation, Range, Read, Span, TxnRequest, Write, WriteKind, WriteKinds};
 pub use verdict::{Conflict, OpKind, Reason, Stage, Verdict};

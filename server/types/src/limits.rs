@@ -30,6 +30,8 @@ pub const NAME_BYTES_MAX: usize = 64;
 pub const PLUGIN_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Bytes of a plugin's configuration.
 pub const PLUGIN_CONFIG_BYTES_MAX: usize = 64 * 1024;
+/// Faults in a row after which a slot goes back to the plugin before, unless the configuration names another number.
+pub const PLUGIN_FAULTS_MAX: u32 = 16;
 /// Versions of plugins that a node keeps.
 pub const PLUGIN_VERSIONS_MAX: usize = 1024;
 /// Stores of the service.

@@ -3,6 +3,7 @@
 use alloc::string::String;
 
 use crate::ids::{NamespaceId, StoreId};
+use crate::txn::WriteKinds;
 
 /// What decides whether a row exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct StoreSpec {
     pub multi_version: bool,
     /// The adaptor moves its watermark in the storage's transaction, so `add` is exactly-once.
     pub transactional: bool,
+    /// Kinds of writes that the adaptor can encode with this configuration.
+    pub takes: WriteKinds,
     /// Name of the LogAdaptor plugin; `None` for a log-only store, which counts as applied at once.
     pub adaptor: Option<String>,
     /// The adaptor's configuration, JSON text: endpoint, key prefix, batching. Holds no credentials.

@@ -83,6 +83,45 @@ impl WriteKind {
     }
 }
 
+/// A set of [`WriteKind`]s; by default all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteKinds(u8);
+
+impl Default for WriteKinds {
+    fn default() -> WriteKinds {
+        WriteKinds::ALL
+    }
+}
+
+impl WriteKinds {
+    /// Every kind.
+    pub const ALL: WriteKinds = WriteKinds((1 << WriteKind::ALL.len()) - 1);
+
+    /// Returns the set as bits, by the kinds' numbers.
+    #[must_use]
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Restores a set from [`WriteKinds::bits`]; `None` for a kind that does not exist.
+    #[must_use]
+    pub fn from_bits(bits: u8) -> Option<WriteKinds> {
+        (bits & !WriteKinds::ALL.0 == 0).then_some(WriteKinds(bits))
+    }
+
+    /// Tells whether the kind is in the set.
+    #[must_use]
+    pub fn contains(self, kind: WriteKind) -> bool {
+        self.0 & 1 << kind as u8 != 0
+    }
+}
+
+impl FromIterator<WriteKind> for WriteKinds {
+    fn from_iter<I: IntoIterator<Item = WriteKind>>(kinds: I) -> WriteKinds {
+        WriteKinds(kinds.into_iter().fold(0, |set, kind| set | 1 << kind as u8))
+    }
+}
+
 /// A piece of a byte arena: `arena[at..at + len]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
@@ -172,6 +211,8 @@ pub struct TxnRequest {
     pub origin: u64,
     /// Epoch at Begin, if the transaction began here.
     pub start: Option<Epoch>,
+    /// When the client first attempted this work, Unix milliseconds; only rules look at it.
+    pub first_attempt_ms: Option<u64>,
     /// Snapshots by store, ascending store, no store twice. Empty where leaving them out is allowed.
     pub snapshots: Vec<StoreSnapshot>,
     /// Rows observed; no row twice.

@@ -24,6 +24,7 @@ fn txns(n: usize) -> TxnColumns {
         priority: (0..n).map(|t| t as u8).collect(),
         reads: vec![OPS; n],
         writes: vec![OPS; n],
+        first_attempt: vec![0; n],
     }
 }
 

@@ -1,5 +1,5 @@
-//! The types of `plugins/wit` as wasmtime lowers and lifts them. Nothing is copied on the way into an instance's
-//! memory but the columns themselves, each as one block.
+//! The types of `plugins/wit` as wasmtime lowers and lifts them. On the way into an instance's memory nothing is copied
+//! but the columns themselves, each as one block.
 
 use wasmtime::component::{ComponentType, Lift, Lower, flags};
 
@@ -27,6 +27,8 @@ flags! {
         const READS;
         #[component(name = "writes")]
         const WRITES;
+        #[component(name = "first-attempt")]
+        const FIRST_ATTEMPT;
     }
 }
 
@@ -42,6 +44,8 @@ pub(crate) struct RuleTxns<'a> {
     pub priority: &'a [u8],
     pub reads: &'a [u32],
     pub writes: &'a [u32],
+    #[component(name = "first-attempt")]
+    pub first_attempt: &'a [u64],
 }
 
 /// `rule.ranks`
@@ -65,6 +69,8 @@ flags! {
         const RANGES;
         #[component(name = "writes")]
         const WRITES;
+        #[component(name = "epochs")]
+        const EPOCHS;
     }
 }
 
@@ -78,6 +84,8 @@ pub(crate) struct ValidatorTxns<'a> {
     pub priority: &'a [u8],
     pub reads: &'a [u32],
     pub writes: &'a [u32],
+    #[component(name = "first-attempt")]
+    pub first_attempt: &'a [u64],
 }
 
 /// `validator.snapshots`
@@ -120,6 +128,15 @@ pub(crate) struct Writes<'a> {
     pub latest: &'a [u64],
 }
 
+/// `validator.epochs`
+#[derive(Default, ComponentType, Lower)]
+#[component(record)]
+pub(crate) struct Epochs<'a> {
+    pub seen: &'a [u64],
+    pub latest: &'a [u64],
+    pub written: &'a [u64],
+}
+
 /// `validator.evidence`
 #[derive(ComponentType, Lower)]
 #[component(record)]
@@ -131,6 +148,7 @@ pub(crate) struct Evidence<'a> {
     pub reads: Reads<'a>,
     pub ranges: Ranges<'a>,
     pub writes: Writes<'a>,
+    pub epochs: Epochs<'a>,
 }
 
 /// `validator.validation`
@@ -139,6 +157,22 @@ pub(crate) struct Evidence<'a> {
 pub(crate) struct Validation {
     pub code: Vec<u8>,
     pub witness: Vec<u32>,
+}
+
+// `adaptor.kinds`
+flags! {
+    Kinds {
+        #[component(name = "insert")]
+        const INSERT;
+        #[component(name = "update")]
+        const UPDATE;
+        #[component(name = "put")]
+        const PUT;
+        #[component(name = "delete")]
+        const DELETE;
+        #[component(name = "add")]
+        const ADD;
+    }
 }
 
 /// `adaptor.log-batch`

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use tribunal_types::{
     Ack, Command, HttpCall, Lsn, PushRequest, RecordBatch, RespPipeline, RespValue, SqlStatement, StorageReply,
+    WriteKind, WriteKinds,
 };
 
 use crate::abi;
 use crate::call::{Call, shortened};
-use crate::export::{AskWatermark, Begin, Classify, Encode, Export, ReadWatermark};
+use crate::export::{AskWatermark, Begin, Classify, Encode, Export, ReadWatermark, Takes};
 use crate::fault::Fault;
+use crate::instance_cache::InstanceCache;
 use crate::limits::AdaptorLoad;
 use crate::module::{LoadError, Module, returned};
-use crate::resting::Resting;
 use crate::world::TRACES;
 
 /// A LogAdaptor of one store.
@@ -21,9 +22,10 @@ use crate::world::TRACES;
 pub struct WasmAdaptor {
     module: Module,
     store: String,
+    takes: WriteKinds,
     exports: Exports,
-    /// Where its instance rests between batches, if it does.
-    resting: Option<Arc<Resting>>,
+    /// Keeps its instance between batches, if it is kept.
+    cache: Option<Arc<InstanceCache>>,
 }
 
 #[derive(Clone)]
@@ -49,21 +51,22 @@ impl WasmAdaptor {
             classify: module.function()?,
             begin: module.optional_function(TRACES)?,
         };
-        Ok(WasmAdaptor { module, store: store.to_owned(), exports, resting: None })
+        let takes = takes_of(&module)?;
+        Ok(WasmAdaptor { module, store: store.to_owned(), takes, exports, cache: None })
     }
 
-    /// Keeps an instance from batch to batch, which is much cheaper than a fresh one each: for a store that is pushed to
-    /// all the time.
+    /// Caches an instance from batch to batch, which is much cheaper than a fresh one for each: for a store that is pushed
+    /// to all the time.
     #[must_use]
     pub fn kept(mut self) -> Self {
-        self.resting = Some(Arc::default());
+        self.cache = Some(Arc::default());
         self
     }
 
-    /// Does `job` with `fuel`.
-    fn serve<T>(&self, fuel: u64, job: impl Fn(&mut Call) -> Result<T, Fault>) -> Result<T, Fault> {
-        match &self.resting {
-            Some(resting) => resting.serve(&self.module, fuel, job),
+    /// Runs `job` with `fuel`.
+    fn run<T>(&self, fuel: u64, job: impl Fn(&mut Call) -> Result<T, Fault>) -> Result<T, Fault> {
+        match &self.cache {
+            Some(cache) => cache.run(&self.module, fuel, job),
             None => job(&mut self.module.start(fuel)?),
         }
     }
@@ -72,6 +75,12 @@ impl WasmAdaptor {
     #[must_use]
     pub fn module(&self) -> &Module {
         &self.module
+    }
+
+    /// Returns the kinds of writes that it declares to take.
+    #[must_use]
+    pub fn takes(&self) -> WriteKinds {
+        self.takes
     }
 
     /// Tells whether it takes the `traceparent`s of records along.
@@ -85,7 +94,7 @@ impl WasmAdaptor {
     /// # Errors
     /// The adaptor failed.
     pub fn watermark(&self) -> Result<PushRequest, Fault> {
-        self.serve(self.fuel_for(AdaptorLoad::default()), |call| {
+        self.run(self.fuel_for(AdaptorLoad::default()), |call| {
             let (answer,) = call.call(&self.exports.watermark, ())?;
             request_of(answer.map_err(|text| returned(text, &self.module.engine))?)
         })
@@ -96,7 +105,7 @@ impl WasmAdaptor {
     /// # Errors
     /// The adaptor failed, or the answer holds none.
     pub fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, Fault> {
-        self.serve(self.fuel_for(load_of(reply)), |call| {
+        self.run(self.fuel_for(load_of(reply)), |call| {
             let (answer,) = call.call(&self.exports.read_watermark, (reply_of(reply),))?;
             Ok(Lsn(answer.map_err(|text| returned(text, &self.module.engine))?))
         })
@@ -123,7 +132,7 @@ impl WasmAdaptor {
         let trace_bytes = traces.as_ref().map_or(0, |(_, traces)| traces.bytes.len());
         let (rows, bytes) = (records.writes.len(), records.bytes.len() + trace_bytes);
         let fuel = self.fuel_for(AdaptorLoad { records: records.records.len(), rows, bytes });
-        self.serve(fuel, |call| {
+        self.run(fuel, |call| {
             if let Some((begin, traces)) = &traces {
                 call.call(begin, (traces.batch(),))?;
             }
@@ -138,8 +147,7 @@ impl WasmAdaptor {
     /// Says what the answer to an encoded request means. An adaptor that fails here is fatal for the store's push.
     #[must_use]
     pub fn classify(&self, reply: &StorageReply) -> Ack {
-        let ack =
-            self.serve(self.fuel_for(load_of(reply)), |call| call.call(&self.exports.classify, (reply_of(reply),)));
+        let ack = self.run(self.fuel_for(load_of(reply)), |call| call.call(&self.exports.classify, (reply_of(reply),)));
         let cut = |text| shortened(text, self.module.engine.limits.fault_bytes_max);
         match ack {
             Ok((abi::Ack::Ok,)) => Ack::Ok,
@@ -153,6 +161,25 @@ impl WasmAdaptor {
     fn fuel_for(&self, load: AdaptorLoad) -> u64 {
         self.module.engine.limits.adaptor_fuel.of(load)
     }
+}
+
+/// Reads the kinds of writes that a configured adaptor declares to take.
+///
+/// # Errors
+/// If the module lacks the function, or it fails.
+fn takes_of(module: &Module) -> Result<WriteKinds, LoadError> {
+    let takes = module.function::<Takes>()?;
+    let declared =
+        module.start(module.engine.limits.fuel_of_start(module.world())).and_then(|mut call| call.call(&takes, ()));
+    let (declared,) = declared.map_err(|fault| LoadError::Start(fault.text))?;
+    let kinds = [
+        (abi::Kinds::INSERT, WriteKind::Insert),
+        (abi::Kinds::UPDATE, WriteKind::Update),
+        (abi::Kinds::PUT, WriteKind::Put),
+        (abi::Kinds::DELETE, WriteKind::Delete),
+        (abi::Kinds::ADD, WriteKind::Add),
+    ];
+    Ok(kinds.into_iter().filter(|(flag, _)| declared & *flag == *flag).map(|(_, kind)| kind).collect())
 }
 
 impl fmt::Debug for WasmAdaptor {

@@ -1,4 +1,4 @@
-//! One instance of a plugin: its limits, its calls, and the sorting of what can go wrong.
+//! One instance of a plugin: its limits, its calls, and the classification of what can go wrong.
 //!
 //! Invariants: an instance whose results replicas must agree on is never used for two batches, and none is used after a
 //! failure. A failure that could differ on another machine never leaves this file.
@@ -11,26 +11,35 @@ use wasmtime::{OutOfMemory, PoolConcurrencyLimitError, ResourceLimiter, Store, T
 use crate::engine::{PluginEngine, TABLE_ELEMENTS_MAX};
 use crate::export::{Export, Signature};
 use crate::fault::{Fault, FaultKind};
+use crate::host_failure;
+use crate::instance_permits::InstancePermit;
 use crate::limits::PluginLimits;
-use crate::slots::Slot;
-use crate::trouble;
 use crate::world::World;
 
 /// What the host keeps beside an instance.
 pub(crate) struct HostState {
     memory_bytes_max: usize,
-    /// What its memory has grown to.
+    /// Bytes of its memory.
     memory_bytes: usize,
-    /// Whether the last growth that was asked for lay within every limit, so that its failure is the host's.
+    /// Whether the last requested growth was within every limit, so that its failure is the host's.
     growth_permitted: bool,
     /// Whether a limit refused anything, which is the plugin's doing.
     refused: bool,
-    trouble: Option<String>,
+    /// Bytes of memory that the last growth requested, if the limit refused them.
+    memory_refused: Option<usize>,
+    host_failure: Option<String>,
 }
 
 impl HostState {
     fn new(memory_bytes_max: usize) -> Self {
-        HostState { memory_bytes_max, memory_bytes: 0, growth_permitted: false, refused: false, trouble: None }
+        HostState {
+            memory_bytes_max,
+            memory_bytes: 0,
+            growth_permitted: false,
+            refused: false,
+            memory_refused: None,
+            host_failure: None,
+        }
     }
 }
 
@@ -43,6 +52,7 @@ impl ResourceLimiter for HostState {
     ) -> Result<bool, wasmtime::Error> {
         self.growth_permitted = desired <= self.memory_bytes_max && maximum.is_none_or(|max| desired <= max);
         self.refused |= !self.growth_permitted;
+        self.memory_refused = (!self.growth_permitted).then_some(desired);
         if self.growth_permitted {
             self.memory_bytes = desired;
         }
@@ -54,7 +64,7 @@ impl ResourceLimiter for HostState {
             return Ok(());
         }
         let text = format!("memory within the limit cannot be had: {error:#}");
-        self.trouble = Some(text.clone());
+        self.host_failure = Some(text.clone());
         Err(wasmtime::Error::msg(text))
     }
 
@@ -76,8 +86,8 @@ pub(crate) struct Call {
     store: Store<HostState>,
     instance: Instance,
     fuel: u64,
-    // Declared last: given back after the store is gone.
-    _slot: Slot,
+    // Declared last: returned once the store is gone.
+    _permit: InstancePermit,
 }
 
 impl Call {
@@ -88,7 +98,7 @@ impl Call {
         plugin: &InstancePre<HostState>,
         fuel: u64,
     ) -> Result<Self, Fault> {
-        let slot = engine.slots.take(world);
+        let permit = engine.permits.acquire(world);
         let mut store = Store::new(&engine.wasmtime, HostState::new(engine.limits.memory_of(world)));
         store.limiter(|state| state);
         store.set_hostcall_fuel(engine.limits.answer_bytes_max);
@@ -96,12 +106,12 @@ impl Call {
             unreachable!("fuel is on in the configuration: {e:#}");
         }
         match plugin.instantiate(&mut store) {
-            Ok(instance) => Ok(Call { engine: Arc::clone(engine), store, instance, fuel, _slot: slot }),
+            Ok(instance) => Ok(Call { engine: Arc::clone(engine), store, instance, fuel, _permit: permit }),
             // A trap is the start function's, a refusal is a limit's; anything else is the pool's or the system's.
             Err(e) if store.data().refused || e.downcast_ref::<Trap>().is_some() => {
                 Err(failure(&e, &store, &engine.limits))
             }
-            Err(e) => trouble::stop(&format!("it cannot be instantiated: {e:#}")),
+            Err(e) => host_failure::stop(&format!("it cannot be instantiated: {e:#}")),
         }
     }
 
@@ -143,23 +153,30 @@ impl Call {
     }
 }
 
-/// Sorts an error. Host trouble does not return.
+/// Classifies an error. A host failure does not return.
 fn failure(error: &wasmtime::Error, store: &Store<HostState>, limits: &PluginLimits) -> Fault {
-    if let Some(text) = &store.data().trouble {
-        trouble::stop(text);
+    if let Some(text) = &store.data().host_failure {
+        host_failure::stop(text);
     }
     if error.downcast_ref::<PoolConcurrencyLimitError>().is_some()
         || error.downcast_ref::<OutOfMemory>().is_some()
         || error.downcast_ref::<std::io::Error>().is_some()
     {
-        trouble::stop(&format!("{error:#}"));
+        host_failure::stop(&format!("{error:#}"));
     }
     let (kind, text) = match error.downcast_ref::<Trap>() {
         Some(Trap::OutOfFuel) => (FaultKind::OutOfFuel, "it ran out of fuel".to_owned()),
         Some(Trap::StackOverflow) => (FaultKind::StackOverflow, "its stack overflowed".to_owned()),
-        Some(Trap::UnreachableCodeReached) => {
-            (FaultKind::Trap, "it trapped: unreachable code, as after a panic".to_owned())
-        }
+        Some(Trap::UnreachableCodeReached) => match store.data().memory_refused {
+            Some(bytes) => {
+                let max = store.data().memory_bytes_max;
+                (
+                    FaultKind::OutOfMemory,
+                    format!("it ran out of memory: it wanted {bytes} bytes, and {max} are allowed"),
+                )
+            }
+            None => (FaultKind::Trap, "it trapped: unreachable code, as after a panic".to_owned()),
+        },
         Some(trap) => (FaultKind::Trap, format!("it trapped: {trap}")),
         None => (FaultKind::Convention, format!("it broke the calling convention: {}", error.root_cause())),
     };

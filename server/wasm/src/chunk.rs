@@ -8,13 +8,13 @@ use std::ops::Range;
 use tribunal_core::policy::ValidatorColumns;
 
 /// Bytes of a transaction's own columns, ends included.
-const TXN_BYTES: usize = 8 + 8 + 8 + 1 + 4 + 4 + (8 + 8 + 8 + 1) + 3 * 4;
-/// Bytes of a read's columns.
-const READ_BYTES: usize = 8 + 8;
+const TXN_BYTES: usize = 8 + 8 + 8 + 1 + 4 + 4 + 8 + (8 + 8 + 8 + 1) + 3 * 4;
+/// Bytes of a read's columns, epochs included.
+const READ_BYTES: usize = 8 + 8 + 8 + 8;
 /// Bytes of a range's columns.
 const RANGE_BYTES: usize = 1;
-/// Bytes of a write's columns.
-const WRITE_BYTES: usize = 1 + 1 + 8;
+/// Bytes of a write's columns, epochs included.
+const WRITE_BYTES: usize = 1 + 1 + 8 + 8;
 
 /// A run of transactions with their rows.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub(crate) fn pieces(columns: &ValidatorColumns, bytes_max: usize) -> Vec<Piece<
 /// Returns how many transactions a rule takes in one call.
 pub(crate) fn rule_txns_max(bytes_max: usize) -> usize {
     // The columns in, and the ranks out.
-    (bytes_max / (8 + 8 + 8 + 1 + 4 + 4 + 16)).max(1)
+    (bytes_max / (8 + 8 + 8 + 1 + 4 + 4 + 8 + 16)).max(1)
 }
 
 /// Where the rows of the first `txns` transactions end.

@@ -2,7 +2,7 @@
 //! many seconds, which a node would otherwise spend at each of its starts.
 //!
 //! Invariants: code comes from nowhere but a store that gives back what it was given, under the component's digest and the
-//! engine's whole fingerprint. Whoever checks an upload has no store: what touched hostile input keeps nothing.
+//! engine's whole fingerprint. The process that checks an upload has no store: what touched hostile input keeps nothing.
 
 use wasmtime::component::Component;
 

@@ -1,13 +1,14 @@
-//! The conformance kit: what a plugin must keep beyond its types, tried on fixed and on random input.
+//! The conformance kit: what a plugin must keep beyond its types, checked with fixed and with random input.
 //!
-//! The same kit runs for an author (`tribunal plugin test`) and at upload. It finds broken promises, it proves none:
-//! random input is the same each time, so a plugin that passes passes again. It never touches anything but the plugin.
+//! The same kit runs for an author (`tribunal plugin test`), at upload and before an activation. It finds broken promises
+//! and proves none kept: random input is the same each time, so a plugin that passes once passes again. It never touches
+//! anything but the plugin.
 //!
 //! | check | rule | validator | adaptor |
 //! |---|---|---|---|
 //! | golden vectors: hand-made edges, answers digested | x | x | x |
 //! | shuffled batches change nothing | x | x | |
-//! | who else is in the batch changes nothing | x | x | |
+//! | the rest of the batch changes nothing | x | x | |
 //! | operations spread over shards change nothing | | x | |
 //! | a fresh instance gives the same answer for the same fuel | x | x | x |
 //! | anomalies that each level forbids | | x | |
@@ -19,6 +20,7 @@ mod anomalies;
 pub mod random;
 mod rules;
 mod validators;
+pub mod vector;
 
 use std::sync::Arc;
 
@@ -30,6 +32,8 @@ use crate::fault::Fault;
 use crate::gate::Refusal;
 use crate::module::{Description, LoadError, Module};
 use crate::world::World;
+
+use vector::Vector;
 
 /// One check that was passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +62,7 @@ pub struct Report {
     pub world: World,
     /// SHA-256 of its bytes.
     pub digest: [u8; 32],
-    /// What it says of itself.
+    /// Its own description.
     pub description: Description,
     /// What was checked.
     pub checks: Vec<Check>,
@@ -78,10 +82,10 @@ pub enum Failure {
     /// It exports the interface of no world.
     #[error("the component exports none of {}", World::ALL.map(World::interface).join(", "))]
     NoWorld,
-    /// It was said to be of one world and exports another one's interface.
-    #[error("the component is of world {found}, not of {expected} as it was said to be")]
+    /// The caller named one world, and it exports another one's interface.
+    #[error("the component is of world {found}, not of {expected}")]
     AnotherWorld {
-        /// What was said.
+        /// What the caller named.
         expected: &'static str,
         /// What it exports.
         found: &'static str,
@@ -89,13 +93,15 @@ pub enum Failure {
     /// It cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// It failed on input that the kit gave it.
+    /// It failed on an input of the kit.
     #[error("{check}: {fault}")]
     Fault {
         /// Which check.
         check: &'static str,
         /// What happened.
         fault: Fault,
+        /// On which input; empty if none is to blame.
+        input: Box<Vector>,
     },
     /// It broke a promise.
     #[error("{check}: {why}")]
@@ -104,7 +110,30 @@ pub enum Failure {
         check: &'static str,
         /// How.
         why: String,
+        /// On which input; empty if none is to blame.
+        input: Box<Vector>,
     },
+}
+
+impl Failure {
+    /// Returns the input that the plugin failed on, if there is one to show.
+    #[must_use]
+    pub fn input(&self) -> Option<&Vector> {
+        match self {
+            Failure::Fault { input, .. } | Failure::Broken { input, .. } => {
+                (!input.columns.is_empty()).then_some(input)
+            }
+            _ => None,
+        }
+    }
+
+    /// Adds the input.
+    fn on(mut self, vector: Vector) -> Failure {
+        if let Failure::Fault { input, .. } | Failure::Broken { input, .. } = &mut self {
+            **input = vector;
+        }
+        self
+    }
 }
 
 /// Runs one check after the other and notes what was passed.
@@ -124,7 +153,7 @@ impl Kit {
     }
 }
 
-/// What the checks of one world find out beside "passed".
+/// What the checks of one world find beside "passed".
 #[derive(Default)]
 struct Findings {
     cost: Cost,
@@ -132,7 +161,7 @@ struct Findings {
     misses: Vec<(Isolation, &'static str)>,
 }
 
-/// Loads a component with a configuration and checks it. `expected` is the world that somebody said it is of.
+/// Loads a component with a configuration and checks it. `expected` is the world that the caller named.
 ///
 /// # Errors
 /// The first thing that is wrong.
@@ -156,7 +185,7 @@ pub fn check(
     Ok(Report { world, digest, description, checks: kit.checks, cost, behaviour, levels, misses })
 }
 
-/// Finds the world that a component claims; what can be said without one is said first.
+/// Finds the world that a component claims; refusals that need no world come first.
 fn world_of(engine: &PluginEngine, bytes: &[u8], expected: Option<World>) -> Result<World, Failure> {
     let found = World::claimed_by(bytes);
     match (found, expected) {
@@ -178,9 +207,9 @@ fn world_of(engine: &PluginEngine, bytes: &[u8], expected: Option<World>) -> Res
 }
 
 fn failed(check: &'static str) -> impl Fn(Fault) -> Failure {
-    move |fault| Failure::Fault { check, fault }
+    move |fault| Failure::Fault { check, fault, input: Box::default() }
 }
 
 fn broken(check: &'static str, why: impl Into<String>) -> Failure {
-    Failure::Broken { check, why: why.into() }
+    Failure::Broken { check, why: why.into(), input: Box::default() }
 }

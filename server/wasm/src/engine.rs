@@ -8,8 +8,8 @@ use std::sync::Arc;
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, OperatorCost, PoolingAllocationConfig};
 
 use crate::fingerprint::Fingerprint;
+use crate::instance_permits::InstancePermits;
 use crate::limits::PluginLimits;
-use crate::slots::Slots;
 
 /// Address space per memory: with this much, bounds need no checks in code.
 const RESERVATION_BYTES: u64 = 4 << 30;
@@ -26,7 +26,7 @@ const INSTANCE_BYTES_MAX: usize = 1 << 20;
 pub struct PluginEngine {
     pub(crate) wasmtime: Engine,
     pub(crate) limits: PluginLimits,
-    pub(crate) slots: Arc<Slots>,
+    pub(crate) permits: Arc<InstancePermits>,
     fingerprint: Fingerprint,
 }
 
@@ -44,8 +44,8 @@ impl PluginEngine {
         let wasmtime = config(&limits).and_then(|config| Engine::new(&config));
         let wasmtime = wasmtime.map_err(|e| EngineError(format!("{e:#}")))?;
         let fingerprint = Fingerprint::of(&wasmtime, &limits);
-        let slots = Slots::new(limits.instances_max);
-        Ok(Arc::new(PluginEngine { wasmtime, limits, slots, fingerprint }))
+        let permits = InstancePermits::new(limits.instances_max);
+        Ok(Arc::new(PluginEngine { wasmtime, limits, permits, fingerprint }))
     }
 
     /// Returns what replicas must have in common to be sure of equal results.
@@ -133,10 +133,11 @@ pub(crate) fn operator_cost() -> OperatorCost {
     for bulk in [&mut cost.MemoryCopy, &mut cost.MemoryFill, &mut cost.MemoryInit, &mut cost.TableCopy] {
         *bulk = 20;
     }
-    // Growing is a system call, and every page is zeroed by the system when it is touched.
+    // Growing is a system call. A page costs little here: how many there are is bounded by the limit on memory, and a
+    // plugin that asks for gigabytes must meet that limit, and not run out of fuel before.
     cost.MemoryGrow = 200;
     cost.TableGrow = 200;
-    cost.variable.memory_grow_per_page = 200;
+    cost.variable.memory_grow_per_page = 8;
     cost
 }
 
@@ -149,7 +150,7 @@ mod tests {
         let small = PluginLimits { instances_max: 2, ..PluginLimits::default() };
         let one = PluginEngine::new(small).expect("starts").fingerprint();
         let other = PluginEngine::new(PluginLimits { instances_max: 3, ..small }).expect("starts").fingerprint();
-        assert_eq!(one, other, "the number of slots is a node's own business");
+        assert_eq!(one, other, "the number of instances is a node's own business");
         let richer = PluginLimits { fuel_per_txn: 20_001, ..small };
         assert_ne!(one, PluginEngine::new(richer).expect("starts").fingerprint());
     }

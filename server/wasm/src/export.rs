@@ -1,5 +1,5 @@
-//! Functions that a plugin exports, by what they take and give. Types are compared once, when the plugin is loaded: doing
-//! it at each call takes longer than a small call itself.
+//! Functions that a plugin exports, by parameters and results. Types are compared once, when the plugin is loaded:
+//! comparing them at each call takes longer than a small call itself.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -45,7 +45,7 @@ impl<S: Signature> fmt::Debug for Export<S> {
     }
 }
 
-/// A result as a plugin gives it: a value, or why it cannot go on.
+/// A plugin's result: a value, or the text of a fault.
 type Or<T> = (Result<T, String>,);
 
 /// `lifecycle.describe`
@@ -100,6 +100,15 @@ impl Signature for Validate {
     type Params<'a> = (abi::Evidence<'a>,);
     type Answer = Or<abi::Validation>;
     const NAME: &'static str = "validate";
+}
+
+/// `adaptor.takes`
+pub(crate) enum Takes {}
+
+impl Signature for Takes {
+    type Params<'a> = ();
+    type Answer = (abi::Kinds,);
+    const NAME: &'static str = "takes";
 }
 
 /// `adaptor.watermark`

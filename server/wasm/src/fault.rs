@@ -9,11 +9,13 @@ pub enum FaultKind {
     OutOfFuel,
     /// Its stack overflowed.
     StackOverflow,
+    /// It trapped after more memory was refused to it than it may have.
+    OutOfMemory,
     /// It trapped otherwise: a panic, an address outside its memory, a division by zero.
     Trap,
-    /// Its answer is not of the type that its world promises.
+    /// Its answer is not of the type that its world defines.
     Convention,
-    /// It said by itself that it cannot go on.
+    /// It returned a fault.
     Returned,
     /// Its answer has the right type and makes no sense: a wrong length, a code that no reason has.
     WrongAnswer,
@@ -21,9 +23,10 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [FaultKind; 6] = [
+    pub const ALL: [FaultKind; 7] = [
         FaultKind::OutOfFuel,
         FaultKind::StackOverflow,
+        FaultKind::OutOfMemory,
         FaultKind::Trap,
         FaultKind::Convention,
         FaultKind::Returned,
@@ -36,6 +39,7 @@ impl FaultKind {
         match self {
             FaultKind::OutOfFuel => "out_of_fuel",
             FaultKind::StackOverflow => "stack_overflow",
+            FaultKind::OutOfMemory => "out_of_memory",
             FaultKind::Trap => "trap",
             FaultKind::Convention => "convention",
             FaultKind::Returned => "returned",

@@ -10,7 +10,7 @@ use crate::engine::operator_cost;
 use crate::limits::PluginLimits;
 
 /// Version of the host's own rules: how columns are cut, what counts as a fault. Raised whenever one changes.
-const HOST_RULES: u64 = 1;
+const HOST_RULES: u64 = 2;
 
 /// SHA-256 over wasmtime's exact version, instruction set and its flags, tunables, features, table of costs, and limits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,10 +1,10 @@
-//! The Wasm host: takes untrusted components, and makes of them deterministic policies and adaptors.
+//! The Wasm host: turns untrusted components into deterministic policies and adaptors.
 //!
-//! A plugin imports nothing, and a policy lives for one batch. It can slow down or fail its own slot; it cannot crash the host,
-//! reach anything outside its memory, or make replicas that share a [`Fingerprint`] disagree. Failures are of two
-//! kinds and never mixed: a *fault* follows from the module and its input, is the same on every replica and becomes a
-//! [`tribunal_core::policy::PolicyFault`]; *host trouble* says nothing about the plugin and stops the process (see
-//! [`trouble`]).
+//! A plugin imports nothing, and an instance of a policy serves one batch. A plugin can slow down or fail its own slot;
+//! it cannot crash the host, reach anything outside its memory, or make replicas that share a [`Fingerprint`] disagree.
+//! There are two kinds of failure, and they are never mixed: a *fault* follows from the module and its input, is the
+//! same on every replica and becomes a [`tribunal_core::policy::PolicyFault`]; a *host failure* proves nothing about the
+//! plugin and stops the process (see [`host_failure`]).
 //!
 //! This is the only crate that knows wasmtime. It never touches a disk, a socket or a clock.
 
@@ -21,12 +21,12 @@ mod export;
 pub mod fault;
 pub mod fingerprint;
 pub mod gate;
+pub mod host_failure;
+mod instance_cache;
+mod instance_permits;
 pub mod limits;
 pub mod module;
 pub mod policy;
-mod resting;
-mod slots;
-pub mod trouble;
 pub mod world;
 
 pub use adaptor::WasmAdaptor;

@@ -1,5 +1,5 @@
 //! What a plugin may use up. Every limit that a verdict can hang on is part of the engine's fingerprint, since reaching one
-//! is a fault that must happen on all replicas alike; the fuel of adaptors and the number of slots are a node's own
+//! is a fault that must happen on all replicas alike; the fuel of adaptors and the number of instances are a node's own
 //! business.
 
 use crate::world::World;

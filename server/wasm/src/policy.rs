@@ -5,7 +5,7 @@ use std::ops::Range;
 use tribunal_core::policy::{
     ConflictRule, NO_WITNESS, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns, group,
 };
-use tribunal_types::{Isolation, Reason};
+use tribunal_types::{Isolation, Reason, Version};
 
 use crate::abi::{self, Groups, RuleColumns};
 use crate::chunk::{Piece, pieces, rule_txns_max};
@@ -79,6 +79,7 @@ impl WasmRule {
             priority: pick.column(RuleColumns::PRIORITY, &columns.priority),
             reads: pick.column(RuleColumns::READS, &columns.reads),
             writes: pick.column(RuleColumns::WRITES, &columns.writes),
+            first_attempt: pick.column(RuleColumns::FIRST_ATTEMPT, &columns.first_attempt),
         };
         let mut call = self.module.start(self.module.engine.limits.fuel(count, 0))?;
         let (answer,) = call.call(&self.rank, (batch,))?;
@@ -144,8 +145,10 @@ impl WasmValidator {
             (Groups::READS, group::READS),
             (Groups::RANGES, group::RANGES),
             (Groups::WRITES, group::WRITES),
+            // Made of the versions, in this crate.
+            (Groups::EPOCHS, group::READS | group::WRITES),
         ];
-        groups.iter().filter(|(named, _)| self.needs & *named == *named).map(|(_, bit)| bit).sum()
+        groups.iter().filter(|(named, _)| self.needs & *named == *named).fold(0, |needs, (_, bits)| needs | bits)
     }
 
     /// Judges, and tells the fuel that it took.
@@ -174,7 +177,9 @@ impl WasmValidator {
 
     fn validate_piece(&self, columns: &ValidatorColumns, piece: &Piece<'_>) -> Result<(Validation, u64), Fault> {
         let count = piece.txns.len();
-        let evidence = evidence(columns, piece, self.needs);
+        let epochs =
+            if self.needs & Groups::EPOCHS == Groups::EPOCHS { Epochs::of(columns, piece) } else { Epochs::default() };
+        let evidence = evidence(columns, piece, &epochs, self.needs);
         let mut call = self.module.start(self.module.engine.limits.fuel(count, piece.ops()))?;
         let (answer,) = call.call(&self.validate, (evidence,))?;
         let judged = answer.map_err(|text| returned(text, &self.module.engine))?;
@@ -185,7 +190,12 @@ impl WasmValidator {
 }
 
 /// Picks the piece's rows of the groups that the plugin looks at.
-fn evidence<'a>(columns: &'a ValidatorColumns, piece: &'a Piece<'_>, needs: Groups) -> abi::Evidence<'a> {
+fn evidence<'a>(
+    columns: &'a ValidatorColumns,
+    piece: &'a Piece<'_>,
+    epochs: &'a Epochs,
+    needs: Groups,
+) -> abi::Evidence<'a> {
     let wants = |group: Groups| needs & group == group;
     let t = || piece.txns.clone();
     let txns = &columns.txns;
@@ -201,6 +211,7 @@ fn evidence<'a>(columns: &'a ValidatorColumns, piece: &'a Piece<'_>, needs: Grou
                 priority: &txns.priority[t()],
                 reads: &txns.reads[t()],
                 writes: &txns.writes[t()],
+                first_attempt: &txns.first_attempt[t()],
             }
         } else {
             abi::ValidatorTxns::default()
@@ -241,6 +252,26 @@ fn evidence<'a>(columns: &'a ValidatorColumns, piece: &'a Piece<'_>, needs: Grou
         } else {
             abi::Writes::default()
         },
+        epochs: abi::Epochs { seen: &epochs.seen, latest: &epochs.latest, written: &epochs.written },
+    }
+}
+
+/// The epochs of a piece's versions.
+#[derive(Default)]
+struct Epochs {
+    seen: Vec<u64>,
+    latest: Vec<u64>,
+    written: Vec<u64>,
+}
+
+impl Epochs {
+    fn of(columns: &ValidatorColumns, piece: &Piece<'_>) -> Epochs {
+        let split = |versions: &[u64]| versions.iter().map(|version| version >> Version::POSITION_BITS).collect();
+        Epochs {
+            seen: split(&columns.reads.seen[piece.reads.clone()]),
+            latest: split(&columns.reads.latest[piece.reads.clone()]),
+            written: split(&columns.writes.latest[piece.writes.clone()]),
+        }
     }
 }
 

@@ -26,6 +26,7 @@ fn three() -> TxnColumns {
         priority: vec![100; 3],
         reads: vec![0; 3],
         writes: vec![1; 3],
+        first_attempt: vec![1; 3],
     }
 }
 
@@ -57,11 +58,18 @@ fn deterministic_failures_become_faults() {
         ("(unreachable)", "unreachable code"),
         ("(i32.load (i32.const -8))", "out of bounds memory"),
         ("(i32.div_u (i32.const 1) (i32.const 0))", "divide by zero"),
-        // A growth beyond the limit is refused, and the module gives up, as an allocator does.
+        // A growth beyond the limit is refused, and the module gives up, as an allocator does: also one of 2 GiB, which
+        // costs more fuel than any other.
         (
             "(if (i32.eq (memory.grow (i32.const 1000)) (i32.const -1)) (then (unreachable))) (i32.const 512)",
-            "unreachable code",
+            "ran out of memory: it wanted 65667072 bytes, and 16777216 are allowed",
         ),
+        (
+            "(if (i32.eq (memory.grow (i32.const 32768)) (i32.const -1)) (then (unreachable))) (i32.const 512)",
+            "ran out of memory: it wanted 2147614720 bytes",
+        ),
+        // A plugin that goes on with less is not out of memory when it panics later.
+        ("(drop (memory.grow (i32.const 32768))) (drop (memory.grow (i32.const 1))) (unreachable)", "unreachable code"),
         // Two high ranks and one low rank for three transactions.
         (
             "(i32.store (i32.const 516) (i32.const 1024)) (i32.store (i32.const 520) (i32.const 2))

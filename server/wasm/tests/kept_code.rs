@@ -45,6 +45,7 @@ fn decide(engine: &Arc<PluginEngine>, shelf: &Shelf) -> (CodeOrigin, Ranks, u64)
         priority: vec![100; 3],
         reads: vec![0; 3],
         writes: vec![1; 3],
+        first_attempt: vec![1; 3],
     };
     let (ranks, fuel) = rule.rank_metered(&columns).expect("behaves");
     assert_eq!(rule.rank(&columns).as_ref(), Ok(&ranks));

@@ -120,6 +120,7 @@ fn three() -> TxnColumns {
         priority: vec![100; 3],
         reads: vec![1; 3],
         writes: vec![1; 3],
+        first_attempt: vec![1; 3],
     }
 }
 

@@ -3,6 +3,7 @@
 mod adds;
 mod declared;
 mod early_abort;
+mod evidence;
 mod existence;
 mod faults;
 mod floor;

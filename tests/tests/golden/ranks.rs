@@ -63,6 +63,28 @@ fn the_highest_priority_wins() {
 }
 
 #[test]
+fn the_oldest_first_attempt_wins() {
+    check(
+        "rule oldest
+         epoch
+         T1 rc put x=1                              => write_conflict merge: write x by T3
+         T2 rc put x=2 first=-100                   => write_conflict merge: write x by T3
+         T3 rc put x=3 first=-200                   => ok kv#1
+         T4 rc put x=4 first=900000                 => write_conflict merge: write x by T3",
+    );
+}
+
+#[test]
+fn a_first_attempt_is_never_later_than_the_transaction_itself() {
+    check(
+        "rule oldest
+         epoch
+         T1 rc put x=1 first=900000 csn=9           => ok kv#1
+         T2 rc put x=2 csn=10                       => write_conflict merge: write x by T1",
+    );
+}
+
+#[test]
 fn equal_ranks_are_ordered_by_stamp_across_groups() {
     check(
         "nodes 3

@@ -143,6 +143,7 @@ void exports_tribunal_plugin_rule_txns_free(exports_tribunal_plugin_rule_txns_t 
   conflict_rule_list_u8_free(&ptr->priority);
   conflict_rule_list_u32_free(&ptr->reads);
   conflict_rule_list_u32_free(&ptr->writes);
+  conflict_rule_list_u64_free(&ptr->first_attempt);
 }
 
 void exports_tribunal_plugin_rule_ranks_free(exports_tribunal_plugin_rule_ranks_t *ptr) {
@@ -226,8 +227,8 @@ int32_t __wasm_export_exports_tribunal_plugin_rule_needs(void) {
 }
 
 __attribute__((__export_name__("tribunal:plugin/rule@1.0.0#rank")))
-uint8_t * __wasm_export_exports_tribunal_plugin_rule_rank(int32_t arg, int64_t arg0, uint8_t * arg1, size_t arg2, uint8_t * arg3, size_t arg4, uint8_t * arg5, size_t arg6, uint8_t * arg7, size_t arg8, uint8_t * arg9, size_t arg10, uint8_t * arg11, size_t arg12) {
-  exports_tribunal_plugin_rule_txns_t arg13 = (exports_tribunal_plugin_rule_txns_t) {
+uint8_t * __wasm_export_exports_tribunal_plugin_rule_rank(int32_t arg, int64_t arg0, uint8_t * arg1, size_t arg2, uint8_t * arg3, size_t arg4, uint8_t * arg5, size_t arg6, uint8_t * arg7, size_t arg8, uint8_t * arg9, size_t arg10, uint8_t * arg11, size_t arg12, uint8_t * arg13, size_t arg14) {
+  exports_tribunal_plugin_rule_txns_t arg15 = (exports_tribunal_plugin_rule_txns_t) {
     (uint32_t) (uint32_t) (arg),
     (uint64_t) (uint64_t) (arg0),
     (conflict_rule_list_u64_t) (conflict_rule_list_u64_t) { (uint64_t*)(arg1), (arg2) },
@@ -236,11 +237,12 @@ uint8_t * __wasm_export_exports_tribunal_plugin_rule_rank(int32_t arg, int64_t a
     (conflict_rule_list_u8_t) (conflict_rule_list_u8_t) { (uint8_t*)(arg7), (arg8) },
     (conflict_rule_list_u32_t) (conflict_rule_list_u32_t) { (uint32_t*)(arg9), (arg10) },
     (conflict_rule_list_u32_t) (conflict_rule_list_u32_t) { (uint32_t*)(arg11), (arg12) },
+    (conflict_rule_list_u64_t) (conflict_rule_list_u64_t) { (uint64_t*)(arg13), (arg14) },
   };
   exports_tribunal_plugin_rule_result_ranks_fault_t ret;
   exports_tribunal_plugin_rule_ranks_t ok;
   exports_tribunal_plugin_rule_fault_t err;
-  ret.is_err = !exports_tribunal_plugin_rule_rank(&arg13, &ok, &err);
+  ret.is_err = !exports_tribunal_plugin_rule_rank(&arg15, &ok, &err);
   if (ret.is_err) {
     ret.val.err = err;
   }
@@ -249,9 +251,9 @@ uint8_t * __wasm_export_exports_tribunal_plugin_rule_rank(int32_t arg, int64_t a
   }
   uint8_t *ptr = (uint8_t *) &RET_AREA;
   if ((ret).is_err) {
-    const exports_tribunal_plugin_rule_fault_t *payload14 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
-    *((size_t*)(ptr + (2*sizeof(void*)))) = (*payload14).len;
-    *((uint8_t **)(ptr + sizeof(void*))) = (uint8_t *) (*payload14).ptr;
+    const exports_tribunal_plugin_rule_fault_t *payload16 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
+    *((size_t*)(ptr + (2*sizeof(void*)))) = (*payload16).len;
+    *((uint8_t **)(ptr + sizeof(void*))) = (uint8_t *) (*payload16).ptr;
   } else {
     const exports_tribunal_plugin_rule_ranks_t *payload = &(ret).val.ok;*((int8_t*)(ptr + 0)) = 0;
     *((size_t*)(ptr + (2*sizeof(void*)))) = ((*payload).hi).len;

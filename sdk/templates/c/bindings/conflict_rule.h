@@ -14,14 +14,14 @@ typedef struct conflict_rule_string_t {
   size_t len;
 } conflict_rule_string_t;
 
-// Why the plugin cannot go on, for people. Must be a function of the arguments alone.
+// Why the plugin fails, for people. Must be a function of the arguments alone.
 typedef conflict_rule_string_t exports_tribunal_plugin_lifecycle_fault_t;
 
-// What the plugin says of itself.
+// How the plugin describes itself.
 typedef struct exports_tribunal_plugin_lifecycle_description_t {
   // Name, lower case with hyphens.
   conflict_rule_string_t   name;
-  // Its own version.
+  // The plugin's own version.
   conflict_rule_string_t   version;
   // One sentence.
   conflict_rule_string_t   about;
@@ -34,6 +34,7 @@ typedef struct {
   } val;
 } exports_tribunal_plugin_lifecycle_result_void_fault_t;
 
+// Why the plugin cannot rank the batch, for people.
 typedef conflict_rule_string_t exports_tribunal_plugin_rule_fault_t;
 
 typedef struct {
@@ -55,7 +56,7 @@ typedef struct {
 typedef struct exports_tribunal_plugin_rule_txns_t {
   // Number of transactions.
   uint32_t   count;
-  // The epoch that resolves.
+  // The epoch being resolved.
   uint64_t   epoch;
   // Arrival stamps.
   conflict_rule_list_u64_t   csn;
@@ -69,9 +70,13 @@ typedef struct exports_tribunal_plugin_rule_txns_t {
   conflict_rule_list_u32_t   reads;
   // Number of rows written.
   conflict_rule_list_u32_t   writes;
+  // When the client first attempted this work, Unix milliseconds: `first_attempt_ms` of the commit, or the time
+  // in the transaction's own id if the commit has none. Never later than the latter. A client can send any
+  // earlier time; like `priority`, it is trusted.
+  conflict_rule_list_u64_t   first_attempt;
 } exports_tribunal_plugin_rule_txns_t;
 
-// Columns that the plugin looks at.
+// Columns that the plugin reads.
 typedef uint8_t exports_tribunal_plugin_rule_columns_t;
 
 #define EXPORTS_TRIBUNAL_PLUGIN_RULE_COLUMNS_CSN (1 << 0)
@@ -80,8 +85,9 @@ typedef uint8_t exports_tribunal_plugin_rule_columns_t;
 #define EXPORTS_TRIBUNAL_PLUGIN_RULE_COLUMNS_PRIORITY (1 << 3)
 #define EXPORTS_TRIBUNAL_PLUGIN_RULE_COLUMNS_READS (1 << 4)
 #define EXPORTS_TRIBUNAL_PLUGIN_RULE_COLUMNS_WRITES (1 << 5)
+#define EXPORTS_TRIBUNAL_PLUGIN_RULE_COLUMNS_FIRST_ATTEMPT (1 << 6)
 
-// One 128-bit rank per transaction; the lower wins, equal ranks by CSN.
+// One 128-bit rank per transaction. The lower rank wins; equal ranks are ordered by CSN.
 typedef struct exports_tribunal_plugin_rule_ranks_t {
   conflict_rule_list_u64_t   hi;
   conflict_rule_list_u64_t   lo;

@@ -143,6 +143,7 @@ void exports_tribunal_plugin_validator_txns_free(exports_tribunal_plugin_validat
   isolation_validator_list_u8_free(&ptr->priority);
   isolation_validator_list_u32_free(&ptr->reads);
   isolation_validator_list_u32_free(&ptr->writes);
+  isolation_validator_list_u64_free(&ptr->first_attempt);
 }
 
 void exports_tribunal_plugin_validator_snapshots_free(exports_tribunal_plugin_validator_snapshots_t *ptr) {
@@ -170,12 +171,19 @@ void exports_tribunal_plugin_validator_writes_free(exports_tribunal_plugin_valid
   isolation_validator_list_u64_free(&ptr->latest);
 }
 
+void exports_tribunal_plugin_validator_epochs_free(exports_tribunal_plugin_validator_epochs_t *ptr) {
+  isolation_validator_list_u64_free(&ptr->seen);
+  isolation_validator_list_u64_free(&ptr->latest);
+  isolation_validator_list_u64_free(&ptr->written);
+}
+
 void exports_tribunal_plugin_validator_evidence_free(exports_tribunal_plugin_validator_evidence_t *ptr) {
   exports_tribunal_plugin_validator_txns_free(&ptr->txns);
   exports_tribunal_plugin_validator_snapshots_free(&ptr->snapshots);
   exports_tribunal_plugin_validator_reads_free(&ptr->reads);
   exports_tribunal_plugin_validator_ranges_free(&ptr->ranges);
   exports_tribunal_plugin_validator_writes_free(&ptr->writes);
+  exports_tribunal_plugin_validator_epochs_free(&ptr->epochs);
 }
 
 void exports_tribunal_plugin_validator_validation_free(exports_tribunal_plugin_validator_validation_t *ptr) {
@@ -270,27 +278,33 @@ uint8_t * __wasm_export_exports_tribunal_plugin_validator_validate(uint8_t * arg
       (isolation_validator_list_u8_t) (isolation_validator_list_u8_t) { (uint8_t*)(*((uint8_t **) (arg + (16+6*sizeof(void*))))), (*((size_t*) (arg + (16+7*sizeof(void*))))) },
       (isolation_validator_list_u32_t) (isolation_validator_list_u32_t) { (uint32_t*)(*((uint8_t **) (arg + (16+8*sizeof(void*))))), (*((size_t*) (arg + (16+9*sizeof(void*))))) },
       (isolation_validator_list_u32_t) (isolation_validator_list_u32_t) { (uint32_t*)(*((uint8_t **) (arg + (16+10*sizeof(void*))))), (*((size_t*) (arg + (16+11*sizeof(void*))))) },
+      (isolation_validator_list_u64_t) (isolation_validator_list_u64_t) { (uint64_t*)(*((uint8_t **) (arg + (16+12*sizeof(void*))))), (*((size_t*) (arg + (16+13*sizeof(void*))))) },
     },
     (exports_tribunal_plugin_validator_snapshots_t) (exports_tribunal_plugin_validator_snapshots_t) {
-      (isolation_validator_list_u64_t) (isolation_validator_list_u64_t) { (uint64_t*)(*((uint8_t **) (arg + (16+12*sizeof(void*))))), (*((size_t*) (arg + (16+13*sizeof(void*))))) },
       (isolation_validator_list_u64_t) (isolation_validator_list_u64_t) { (uint64_t*)(*((uint8_t **) (arg + (16+14*sizeof(void*))))), (*((size_t*) (arg + (16+15*sizeof(void*))))) },
       (isolation_validator_list_u64_t) (isolation_validator_list_u64_t) { (uint64_t*)(*((uint8_t **) (arg + (16+16*sizeof(void*))))), (*((size_t*) (arg + (16+17*sizeof(void*))))) },
-      (isolation_validator_list_u8_t) (isolation_validator_list_u8_t) { (uint8_t*)(*((uint8_t **) (arg + (16+18*sizeof(void*))))), (*((size_t*) (arg + (16+19*sizeof(void*))))) },
+      (isolation_validator_list_u64_t) (isolation_validator_list_u64_t) { (uint64_t*)(*((uint8_t **) (arg + (16+18*sizeof(void*))))), (*((size_t*) (arg + (16+19*sizeof(void*))))) },
+      (isolation_validator_list_u8_t) (isolation_validator_list_u8_t) { (uint8_t*)(*((uint8_t **) (arg + (16+20*sizeof(void*))))), (*((size_t*) (arg + (16+21*sizeof(void*))))) },
     },
     (exports_tribunal_plugin_validator_reads_t) (exports_tribunal_plugin_validator_reads_t) {
-      (isolation_validator_list_u32_t) (isolation_validator_list_u32_t) { (uint32_t*)(*((uint8_t **) (arg + (16+20*sizeof(void*))))), (*((size_t*) (arg + (16+21*sizeof(void*))))) },
-      (isolation_validator_list_u64_t) (isolation_validator_list_u64_t) { (uint64_t*)(*((uint8_t **) (arg + (16+22*sizeof(void*))))), (*((size_t*) (arg + (16+23*sizeof(void*))))) },
+      (isolation_validator_list_u32_t) (isolation_validator_list_u32_t) { (uint32_t*)(*((uint8_t **) (arg + (16+22*sizeof(void*))))), (*((size_t*) (arg + (16+23*sizeof(void*))))) },
       (isolation_validator_list_u64_t) (isolation_validator_list_u64_t) { (uint64_t*)(*((uint8_t **) (arg + (16+24*sizeof(void*))))), (*((size_t*) (arg + (16+25*sizeof(void*))))) },
+      (isolation_validator_list_u64_t) (isolation_validator_list_u64_t) { (uint64_t*)(*((uint8_t **) (arg + (16+26*sizeof(void*))))), (*((size_t*) (arg + (16+27*sizeof(void*))))) },
     },
     (exports_tribunal_plugin_validator_ranges_t) (exports_tribunal_plugin_validator_ranges_t) {
-      (isolation_validator_list_u32_t) (isolation_validator_list_u32_t) { (uint32_t*)(*((uint8_t **) (arg + (16+26*sizeof(void*))))), (*((size_t*) (arg + (16+27*sizeof(void*))))) },
-      (isolation_validator_list_u8_t) (isolation_validator_list_u8_t) { (uint8_t*)(*((uint8_t **) (arg + (16+28*sizeof(void*))))), (*((size_t*) (arg + (16+29*sizeof(void*))))) },
+      (isolation_validator_list_u32_t) (isolation_validator_list_u32_t) { (uint32_t*)(*((uint8_t **) (arg + (16+28*sizeof(void*))))), (*((size_t*) (arg + (16+29*sizeof(void*))))) },
+      (isolation_validator_list_u8_t) (isolation_validator_list_u8_t) { (uint8_t*)(*((uint8_t **) (arg + (16+30*sizeof(void*))))), (*((size_t*) (arg + (16+31*sizeof(void*))))) },
     },
     (exports_tribunal_plugin_validator_writes_t) (exports_tribunal_plugin_validator_writes_t) {
-      (isolation_validator_list_u32_t) (isolation_validator_list_u32_t) { (uint32_t*)(*((uint8_t **) (arg + (16+30*sizeof(void*))))), (*((size_t*) (arg + (16+31*sizeof(void*))))) },
-      (isolation_validator_list_u8_t) (isolation_validator_list_u8_t) { (uint8_t*)(*((uint8_t **) (arg + (16+32*sizeof(void*))))), (*((size_t*) (arg + (16+33*sizeof(void*))))) },
+      (isolation_validator_list_u32_t) (isolation_validator_list_u32_t) { (uint32_t*)(*((uint8_t **) (arg + (16+32*sizeof(void*))))), (*((size_t*) (arg + (16+33*sizeof(void*))))) },
       (isolation_validator_list_u8_t) (isolation_validator_list_u8_t) { (uint8_t*)(*((uint8_t **) (arg + (16+34*sizeof(void*))))), (*((size_t*) (arg + (16+35*sizeof(void*))))) },
-      (isolation_validator_list_u64_t) (isolation_validator_list_u64_t) { (uint64_t*)(*((uint8_t **) (arg + (16+36*sizeof(void*))))), (*((size_t*) (arg + (16+37*sizeof(void*))))) },
+      (isolation_validator_list_u8_t) (isolation_validator_list_u8_t) { (uint8_t*)(*((uint8_t **) (arg + (16+36*sizeof(void*))))), (*((size_t*) (arg + (16+37*sizeof(void*))))) },
+      (isolation_validator_list_u64_t) (isolation_validator_list_u64_t) { (uint64_t*)(*((uint8_t **) (arg + (16+38*sizeof(void*))))), (*((size_t*) (arg + (16+39*sizeof(void*))))) },
+    },
+    (exports_tribunal_plugin_validator_epochs_t) (exports_tribunal_plugin_validator_epochs_t) {
+      (isolation_validator_list_u64_t) (isolation_validator_list_u64_t) { (uint64_t*)(*((uint8_t **) (arg + (16+40*sizeof(void*))))), (*((size_t*) (arg + (16+41*sizeof(void*))))) },
+      (isolation_validator_list_u64_t) (isolation_validator_list_u64_t) { (uint64_t*)(*((uint8_t **) (arg + (16+42*sizeof(void*))))), (*((size_t*) (arg + (16+43*sizeof(void*))))) },
+      (isolation_validator_list_u64_t) (isolation_validator_list_u64_t) { (uint64_t*)(*((uint8_t **) (arg + (16+44*sizeof(void*))))), (*((size_t*) (arg + (16+45*sizeof(void*))))) },
     },
   };
   exports_tribunal_plugin_validator_result_validation_fault_t ret;

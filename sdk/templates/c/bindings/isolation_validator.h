@@ -14,14 +14,14 @@ typedef struct isolation_validator_string_t {
   size_t len;
 } isolation_validator_string_t;
 
-// Why the plugin cannot go on, for people. Must be a function of the arguments alone.
+// Why the plugin fails, for people. Must be a function of the arguments alone.
 typedef isolation_validator_string_t exports_tribunal_plugin_lifecycle_fault_t;
 
-// What the plugin says of itself.
+// How the plugin describes itself.
 typedef struct exports_tribunal_plugin_lifecycle_description_t {
   // Name, lower case with hyphens.
   isolation_validator_string_t   name;
-  // Its own version.
+  // The plugin's own version.
   isolation_validator_string_t   version;
   // One sentence.
   isolation_validator_string_t   about;
@@ -34,6 +34,7 @@ typedef struct {
   } val;
 } exports_tribunal_plugin_lifecycle_result_void_fault_t;
 
+// Why the plugin cannot judge the batch, for people.
 typedef isolation_validator_string_t exports_tribunal_plugin_validator_fault_t;
 
 typedef struct {
@@ -55,7 +56,7 @@ typedef struct {
 typedef struct exports_tribunal_plugin_validator_txns_t {
   // Arrival stamps.
   isolation_validator_list_u64_t   csn;
-  // Epoch at Begin; the resolving epoch if the transaction did not begin here.
+  // Epoch at Begin; the epoch being resolved if the transaction did not begin here.
   isolation_validator_list_u64_t   start;
   // Hash of the API key or client id.
   isolation_validator_list_u64_t   origin;
@@ -65,16 +66,20 @@ typedef struct exports_tribunal_plugin_validator_txns_t {
   isolation_validator_list_u32_t   reads;
   // Number of rows written, in all shards.
   isolation_validator_list_u32_t   writes;
+  // When the client first attempted this work, Unix milliseconds; the time in the transaction's own id if the
+  // commit has no `first_attempt_ms`.
+  isolation_validator_list_u64_t   first_attempt;
 } exports_tribunal_plugin_validator_txns_t;
 
-// What the read set as a whole says about snapshots.
+// Which snapshots the read set as a whole agrees with, at every level.
 typedef struct exports_tribunal_plugin_validator_snapshots_t {
   // The newest store snapshot of each transaction (an epoch); `epoch - 1` if it named none.
   isolation_validator_list_u64_t   named;
-  // First epoch at which every row read was current; all ones if a version seen never existed; 0 if nothing was
-  // read.
+  // First epoch at which every row read was current; 0 if nothing was read. All ones if there is no such epoch: a
+  // version seen never existed, is too old to be placed, or two rows were never current together.
   isolation_validator_list_u64_t   current_from;
-  // Last epoch at which every row read was current; all ones while all still are.
+  // Last epoch at which every row read was current; all ones while all still are. Below `current-from` if there
+  // is no such epoch.
   isolation_validator_list_u64_t   current_until;
   // 1 if the engine keeps the reads on one snapshot itself, else 0.
   isolation_validator_list_u8_t   multi_version;
@@ -83,7 +88,7 @@ typedef struct exports_tribunal_plugin_validator_snapshots_t {
 // One row per read; those of transaction t at `ends[t - 1]..ends[t]`.
 typedef struct exports_tribunal_plugin_validator_reads_t {
   isolation_validator_list_u32_t   ends;
-  // Version seen; 0 observed that the row is absent.
+  // Version seen; 0 if the row was seen to be absent.
   isolation_validator_list_u64_t   seen;
   // Version now; 0 if the row is absent now.
   isolation_validator_list_u64_t   latest;
@@ -108,20 +113,31 @@ typedef struct exports_tribunal_plugin_validator_writes_t {
   isolation_validator_list_u64_t   latest;
 } exports_tribunal_plugin_validator_writes_t;
 
+// Epochs that wrote the versions in `reads` and `writes`, in the same order; 0 where the row is absent.
+typedef struct exports_tribunal_plugin_validator_epochs_t {
+  // Of `reads.seen`.
+  isolation_validator_list_u64_t   seen;
+  // Of `reads.latest`.
+  isolation_validator_list_u64_t   latest;
+  // Of `writes.latest`.
+  isolation_validator_list_u64_t   written;
+} exports_tribunal_plugin_validator_epochs_t;
+
 // Everything about the transactions of one level that take part in one shard.
 typedef struct exports_tribunal_plugin_validator_evidence_t {
   // Number of transactions.
   uint32_t   count;
-  // The epoch that resolves.
+  // The epoch being resolved.
   uint64_t   epoch;
   exports_tribunal_plugin_validator_txns_t   txns;
   exports_tribunal_plugin_validator_snapshots_t   snapshots;
   exports_tribunal_plugin_validator_reads_t   reads;
   exports_tribunal_plugin_validator_ranges_t   ranges;
   exports_tribunal_plugin_validator_writes_t   writes;
+  exports_tribunal_plugin_validator_epochs_t   epochs;
 } exports_tribunal_plugin_validator_evidence_t;
 
-// Groups of columns that the plugin looks at.
+// Groups of columns that the plugin reads.
 typedef uint8_t exports_tribunal_plugin_validator_groups_t;
 
 #define EXPORTS_TRIBUNAL_PLUGIN_VALIDATOR_GROUPS_TXNS (1 << 0)
@@ -129,13 +145,15 @@ typedef uint8_t exports_tribunal_plugin_validator_groups_t;
 #define EXPORTS_TRIBUNAL_PLUGIN_VALIDATOR_GROUPS_READS (1 << 2)
 #define EXPORTS_TRIBUNAL_PLUGIN_VALIDATOR_GROUPS_RANGES (1 << 3)
 #define EXPORTS_TRIBUNAL_PLUGIN_VALIDATOR_GROUPS_WRITES (1 << 4)
+// Needs `reads` and `writes` as well, for their ends.
+#define EXPORTS_TRIBUNAL_PLUGIN_VALIDATOR_GROUPS_EPOCHS (1 << 5)
 
 // One row per transaction.
 typedef struct exports_tribunal_plugin_validator_validation_t {
   // 0 accepts. 1 to 127 are the plugin's own reasons; 128 and above are Tribunal's.
   isolation_validator_list_u8_t   code;
-  // Which operation is to blame, counted through the transaction's reads, then its ranges, then its writes, as
-  // they are in the evidence; all ones if none in particular.
+  // The operation to blame, counted through the transaction's reads, then its ranges, then its writes, in the
+  // order of the evidence; all ones if none in particular.
   isolation_validator_list_u32_t   witness;
 } exports_tribunal_plugin_validator_validation_t;
 
@@ -180,6 +198,8 @@ void exports_tribunal_plugin_validator_reads_free(exports_tribunal_plugin_valida
 void exports_tribunal_plugin_validator_ranges_free(exports_tribunal_plugin_validator_ranges_t *ptr);
 
 void exports_tribunal_plugin_validator_writes_free(exports_tribunal_plugin_validator_writes_t *ptr);
+
+void exports_tribunal_plugin_validator_epochs_free(exports_tribunal_plugin_validator_epochs_t *ptr);
 
 void exports_tribunal_plugin_validator_evidence_free(exports_tribunal_plugin_validator_evidence_t *ptr);
 

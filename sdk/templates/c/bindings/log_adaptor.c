@@ -35,6 +35,7 @@ void __wasm_export_exports_tribunal_plugin_lifecycle_init_post_return(uint8_t * 
 
 // Exported Functions from `tribunal:plugin/adaptor@1.0.0`
 
+
 __attribute__((__weak__, __export_name__("cabi_post_tribunal:plugin/adaptor@1.0.0#watermark")))
 void __wasm_export_exports_tribunal_plugin_adaptor_watermark_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
@@ -713,6 +714,12 @@ uint8_t * __wasm_export_exports_tribunal_plugin_lifecycle_init(uint8_t * arg, si
     *((int8_t*)(ptr + 0)) = 0;
   }
   return ptr;
+}
+
+__attribute__((__export_name__("tribunal:plugin/adaptor@1.0.0#takes")))
+int32_t __wasm_export_exports_tribunal_plugin_adaptor_takes(void) {
+  exports_tribunal_plugin_adaptor_kinds_t ret = exports_tribunal_plugin_adaptor_takes();
+  return ret;
 }
 
 __attribute__((__export_name__("tribunal:plugin/adaptor@1.0.0#watermark")))

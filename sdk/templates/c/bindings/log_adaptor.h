@@ -14,14 +14,14 @@ typedef struct log_adaptor_string_t {
   size_t len;
 } log_adaptor_string_t;
 
-// Why the plugin cannot go on, for people. Must be a function of the arguments alone.
+// Why the plugin fails, for people. Must be a function of the arguments alone.
 typedef log_adaptor_string_t exports_tribunal_plugin_lifecycle_fault_t;
 
-// What the plugin says of itself.
+// How the plugin describes itself.
 typedef struct exports_tribunal_plugin_lifecycle_description_t {
   // Name, lower case with hyphens.
   log_adaptor_string_t   name;
-  // Its own version.
+  // The plugin's own version.
   log_adaptor_string_t   version;
   // One sentence.
   log_adaptor_string_t   about;
@@ -34,7 +34,17 @@ typedef struct {
   } val;
 } exports_tribunal_plugin_lifecycle_result_void_fault_t;
 
+// Why the adaptor fails, for people.
 typedef log_adaptor_string_t exports_tribunal_plugin_adaptor_fault_t;
+
+// Kinds of writes.
+typedef uint8_t exports_tribunal_plugin_adaptor_kinds_t;
+
+#define EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_KINDS_INSERT (1 << 0)
+#define EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_KINDS_UPDATE (1 << 1)
+#define EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_KINDS_PUT (1 << 2)
+#define EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_KINDS_DELETE (1 << 3)
+#define EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_KINDS_ADD (1 << 4)
 
 typedef struct {
   uint64_t *ptr;
@@ -83,7 +93,7 @@ typedef struct exports_tribunal_plugin_adaptor_log_batch_t {
 
 // RESP commands in flat columns, sent as one pipeline.
 typedef struct exports_tribunal_plugin_adaptor_resp_pipeline_t {
-  // All arguments, one behind the other.
+  // All arguments, concatenated.
   log_adaptor_list_u8_t   args;
   // End of each argument in `args`.
   log_adaptor_list_u32_t   arg_ends;
@@ -147,7 +157,7 @@ typedef struct exports_tribunal_plugin_adaptor_command_t {
 
 #define EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_COMMAND_RESP 0
 // Statements that run in one transaction. It takes effect only if all succeed and the first one returns or
-// affects a row; if that meets none, the reply is SQLSTATE 02000 (no data).
+// affects a row; if it affects none, the reply is SQLSTATE 02000 (no data).
 #define EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_COMMAND_SQL 1
 #define EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_COMMAND_HTTP 2
 // The embedded store's own format.
@@ -217,7 +227,7 @@ typedef struct {
   size_t len;
 } exports_tribunal_plugin_adaptor_list_resp_value_t;
 
-// What the storage answered.
+// The storage's answer.
 typedef struct exports_tribunal_plugin_adaptor_reply_t {
   uint8_t tag;
   union {
@@ -287,6 +297,7 @@ void exports_tribunal_plugin_lifecycle_describe(exports_tribunal_plugin_lifecycl
 bool exports_tribunal_plugin_lifecycle_init(log_adaptor_string_t *config, exports_tribunal_plugin_lifecycle_fault_t *err);
 
 // Exported Functions from `tribunal:plugin/adaptor@1.0.0`
+exports_tribunal_plugin_adaptor_kinds_t exports_tribunal_plugin_adaptor_takes(void);
 bool exports_tribunal_plugin_adaptor_watermark(exports_tribunal_plugin_adaptor_request_t *ret, exports_tribunal_plugin_adaptor_fault_t *err);
 bool exports_tribunal_plugin_adaptor_read_watermark(exports_tribunal_plugin_adaptor_reply_t *reply, uint64_t *ret, exports_tribunal_plugin_adaptor_fault_t *err);
 bool exports_tribunal_plugin_adaptor_encode(exports_tribunal_plugin_adaptor_log_batch_t *batch, exports_tribunal_plugin_adaptor_list_request_t *ret, exports_tribunal_plugin_adaptor_fault_t *err);

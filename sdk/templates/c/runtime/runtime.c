@@ -1,12 +1,12 @@
-/* Memory and strings without a C library. An instance lives for one batch, that of an adaptor until it has grown to some
- * megabytes, so memory is taken from the top and never given back: less code, less fuel, and nothing to leak. */
+/* Memory and strings without a C library. An instance serves one batch, that of an adaptor several until it has grown to
+ * some megabytes, so memory is taken from the top and never freed: less code and less fuel. */
 #include "stdlib.h"
 #include "string.h"
 #include <stdint.h>
 
 #define PAGE 65536u
 
-/* First byte behind the program's data and stack; defined by the linker. */
+/* First byte after the program's data and stack; defined by the linker. */
 extern unsigned char __heap_base;
 
 static uintptr_t top;

@@ -93,7 +93,8 @@ impl Resolver {
                 | u64::from(spec.existence == Existence::Declared) << 1
                 | u64::from(spec.multi_version) << 2
                 | u64::from(spec.transactional) << 3
-                | u64::from(spec.adaptor.is_some()) << 4;
+                | u64::from(spec.adaptor.is_some()) << 4
+                | u64::from(spec.takes.bits()) << 8;
             let adaptor = spec.adaptor.as_deref().unwrap_or_default();
             stores.extend([u64::from(spec.namespace.0), flags]);
             for text in [spec.name.as_str(), adaptor, spec.adaptor_config.as_str()] {

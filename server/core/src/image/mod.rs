@@ -12,6 +12,7 @@ use core::fmt;
 use tribunal_types::image::StateImage;
 use tribunal_types::{
     BodyHash, Digest, Epoch, Existence, Lsn, NamespaceId, RowKey, Span, StoreId, StoreSpec, VerdictAt, Version,
+    WriteKinds,
 };
 
 use crate::image::frozen::Frozen;
@@ -175,6 +176,8 @@ impl Resolver {
                 existence: if flags & 2 != 0 { Existence::Declared } else { Existence::Tracked },
                 multi_version: flags & 4 != 0,
                 transactional: flags & 8 != 0,
+                takes: WriteKinds::from_bits((flags >> 8) as u8)
+                    .ok_or(mismatch("a store takes unknown kinds of writes"))?,
                 adaptor: (flags & 16 != 0).then_some(adaptor),
                 adaptor_config,
             });

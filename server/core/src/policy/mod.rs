@@ -28,6 +28,8 @@ pub struct TxnColumns {
     pub reads: Vec<u32>,
     /// Number of rows written.
     pub writes: Vec<u32>,
+    /// When the client first attempted the work, Unix milliseconds; the time in the transaction's id if it did not tell.
+    pub first_attempt: Vec<u64>,
 }
 
 /// Evidence about reads: one row per read, those of transaction `t` at `ends[t - 1]..ends[t]`.
@@ -80,7 +82,7 @@ pub struct RangeColumns {
 pub mod group {
     /// The transactions' own columns.
     pub const TXNS: u8 = 1;
-    /// `snapshot`, `current_from`, `current_until` and `multi_version`.
+    /// `snapshot`, `current_from`, `current_until` and `multi_version`, at any level that asks.
     pub const SNAPSHOTS: u8 = 2;
     /// Evidence about reads.
     pub const READS: u8 = 4;
@@ -100,11 +102,10 @@ pub struct ValidatorColumns {
     pub txns: TxnColumns,
     /// The newest store snapshot of each transaction (an epoch); `epoch - 1` if it named none. Length `n`.
     pub snapshot: Vec<u64>,
-    /// First epoch at which *every* row read, in all shards, was current; `u64::MAX` if a version seen never existed.
-    /// 0 if nothing was read, and at every level but snapshot, which alone asks. Length `n`.
+    /// First epoch at which *every* row read, in all shards, was current; `u64::MAX` if a version seen never existed;
+    /// 0 if nothing was read. Length `n`.
     pub current_from: Vec<u64>,
-    /// Last epoch at which every row read was current; `u64::MAX` while all still are, and at every level but
-    /// snapshot. Length `n`.
+    /// Last epoch at which every row read was current; `u64::MAX` while all still are. Length `n`.
     pub current_until: Vec<u64>,
     /// 1 if a store of the transaction keeps versions itself, so that all its reads must hold at `snapshot` exactly
     /// (its reads of such stores are left out of `current_from` and `current_until`), else 0.

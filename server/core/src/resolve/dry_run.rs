@@ -59,7 +59,7 @@ impl Resolver {
             join::place(&shard.state, scratch, view);
         }
         let mut all: Vec<&mut ShardScratch> = scratches.iter_mut().collect();
-        validate::settle_reads(&mut all, txns);
+        validate::settle_reads(&mut all, txns, needs);
         let level = input.batches[0].txns[0].isolation;
         for scratch in &mut all {
             validate::judge(scratch.level(level), level, policies.validator);

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Batch, Epoch, RowKey, Version, WriteKind};
+use tribunal_types::{Batch, Epoch, Isolation, RowKey, Version, WriteKind};
 
 use crate::policy::{PolicyFault, Validation, ValidatorColumns, group};
 use crate::state::history::{Before, History, RowState};
@@ -66,9 +66,10 @@ impl LevelEvidence {
         let writes = if self.fills_writes() { writes } else { 0 };
         let ValidatorColumns { txns, snapshot, current_from, current_until, multi_version, .. } = &mut self.columns;
         txns.epoch = epoch.0;
-        for column in [&mut txns.csn, &mut txns.start, &mut txns.origin, snapshot, current_from, current_until] {
+        for column in [&mut txns.csn, &mut txns.start, &mut txns.origin, &mut txns.first_attempt] {
             column.clear();
         }
+        [snapshot, current_from, current_until].into_iter().for_each(Vec::clear);
         [&mut txns.reads, &mut txns.writes].into_iter().for_each(Vec::clear);
         [&mut txns.priority, multi_version].into_iter().for_each(Vec::clear);
         let ValidatorColumns { reads: read, writes: write, ranges, .. } = &mut self.columns;
@@ -127,11 +128,12 @@ impl LevelEvidence {
         txns.start.extend(added.iter().map(header).map(|txn| txn.start.map_or(txns.epoch, |start| start.0)));
         txns.origin.extend(added.iter().map(header).map(|txn| txn.origin));
         txns.priority.extend(added.iter().map(header).map(|txn| txn.priority));
+        txns.first_attempt.extend(added.iter().map(header).map(|txn| txn.first_attempt_ms));
         let reads = |txn: usize| batch.reads_of(txn).len() + batch.ranges_of(txn).len();
         txns.reads.extend(added.iter().map(|&t| reads(t as usize - base) as u32));
         txns.writes.extend(added.iter().map(|&t| batch.writes_of(t as usize - base).len() as u32));
         snapshot.extend(added.iter().map(|&t| newest[t as usize]));
-        // What the snapshot level has not set already.
+        // What a level that asks for snapshots has set already is kept.
         current_from.resize(self.txns.len(), 0);
         current_until.resize(self.txns.len(), u64::MAX);
         multi_version.resize(self.txns.len(), 0);
@@ -148,9 +150,11 @@ impl LevelEvidence {
     }
 }
 
-/// A read, at the snapshot level, of a row that is not as it was seen: its place in time is looked up after the join.
+/// A read, at a level whose validator asks for snapshots, of a row that is not as it was seen: its place in time is looked
+/// up after the join.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unplaced {
+    pub(crate) level: Isolation,
     /// The transaction's row in the level's columns, and its number in the epoch.
     pub(crate) at: u32,
     pub(crate) txn: u32,

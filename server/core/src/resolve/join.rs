@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use tribunal_types::{Batch, Isolation, OpKind, Read, Reason, StoreSnapshot, Txn, Version, Write, WriteKind};
 
 use crate::planted::{Bug, planted};
-use crate::policy::write_flag;
+use crate::policy::{group, write_flag};
 use crate::resolve::access_class;
 use crate::resolve::epoch_rows::{EpochRow, NONE, OwnRead};
 use crate::resolve::evidence::{Absences, Interval, LevelEvidence, OwnAbsence, Past, RowNow, Unplaced};
@@ -131,17 +131,18 @@ impl OneTxn<'_> {
     #[inline(always)]
     fn join(&self, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
         let at_snapshot = self.txn.isolation == Isolation::Snapshot;
+        let dated = view.needs[self.txn.isolation as usize] & group::SNAPSHOTS != 0;
         let multi_version = at_snapshot && is_multi_version(self.snapshots(), view.stores);
         self.join_reads(scratch, view);
-        let dated = at_snapshot && !planted(Bug::IgnoreReadSet);
-        let current_from = if dated { self.date_reads(scratch, view, multi_version) } else { 0 };
+        let current_from =
+            if dated && !planted(Bug::IgnoreReadSet) { self.date_reads(scratch, view, multi_version) } else { 0 };
         self.join_writes(state, scratch, view, multi_version);
         let level = &mut scratch.levels[self.txn.isolation as usize];
         if self.start.ranges < self.txn.ranges_end as usize {
             self.join_ranges(state, &mut level.columns.ranges.changed, view, multi_version);
         }
         level.end_txn(self.t as u32);
-        if at_snapshot && level.columns.current_from.len() < level.txns.len() {
+        if dated && level.columns.current_from.len() < level.txns.len() {
             level.columns.current_from.push(current_from);
             level.columns.multi_version.push(u8::from(multi_version));
         }
@@ -172,8 +173,8 @@ impl OneTxn<'_> {
         level.reads = filled;
     }
 
-    /// Returns the first epoch at which all reads that are current now were current, and notes the others: at the
-    /// snapshot level those have a place in time as well.
+    /// Returns the first epoch at which all reads that are current now were current, and notes the others, which have a
+    /// place in time as well.
     fn date_reads(&self, scratch: &mut ShardScratch, view: EpochView<'_>, multi_version: bool) -> u64 {
         let ShardScratch { rows, read_rows, levels, unplaced, .. } = scratch;
         let at = levels[self.txn.isolation as usize].txns.len() as u32;
@@ -190,6 +191,7 @@ impl OneTxn<'_> {
                 Some(version) if version.bits() == latest_of(read, row, view) => from = from.max(version.epoch().0),
                 None if !row.is_known() => {}
                 _ => unplaced.push(Unplaced {
+                    level: self.txn.isolation,
                     at,
                     txn: self.t as u32,
                     row: position,
@@ -351,7 +353,6 @@ fn prepare(state: &mut ShardState, scratch: &ShardScratch, view: EpochView<'_>) 
 /// shards are joined.
 pub(crate) fn place(state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
     let ShardScratch { rows, unplaced, absences, levels, .. } = scratch;
-    let columns = &mut levels[Isolation::Snapshot as usize].columns;
     let past = Past { history: &state.history, floor: view.floor };
     for read in unplaced.drain(..) {
         let row = &rows.rows[read.row as usize];
@@ -369,6 +370,7 @@ pub(crate) fn place(state: &ShardState, scratch: &mut ShardScratch, view: EpochV
                 intervals.first().copied().unwrap_or(Interval::NEVER)
             }
         };
+        let columns = &mut levels[read.level as usize].columns;
         let (from, until) = (&mut columns.current_from[read.at as usize], &mut columns.current_until[read.at as usize]);
         (*from, *until) = ((*from).max(found.from), (*until).min(found.until));
     }

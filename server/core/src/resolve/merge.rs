@@ -166,9 +166,9 @@ impl Merged {
 
 fn fill_columns(columns: &mut TxnColumns, ranked: &mut Vec<Ranked>, contended: &[bool], view: EpochView<'_>) {
     ranked.clear();
-    let TxnColumns { csn, epoch, start, origin, priority, reads, writes } = columns;
+    let TxnColumns { csn, epoch, start, origin, priority, reads, writes, first_attempt } = columns;
     *epoch = view.input.epoch.0;
-    [&mut *csn, start, origin].into_iter().for_each(Vec::clear);
+    [&mut *csn, start, origin, first_attempt].into_iter().for_each(Vec::clear);
     [&mut *reads, writes].into_iter().for_each(Vec::clear);
     priority.clear();
     for (batch, base) in view.input.batches.iter().zip(&view.txns.bases) {
@@ -185,6 +185,7 @@ fn fill_columns(columns: &mut TxnColumns, ranked: &mut Vec<Ranked>, contended: &
         start.extend(headers().map(|txn| txn.start.unwrap_or(view.input.epoch).0));
         origin.extend(headers().map(|txn| txn.origin));
         priority.extend(headers().map(|txn| txn.priority));
+        first_attempt.extend(headers().map(|txn| txn.first_attempt_ms));
         reads.extend(added().map(|i| (batch.reads_of(i).len() + batch.ranges_of(i).len()) as u32));
         writes.extend(added().map(|i| batch.writes_of(i).len() as u32));
     }

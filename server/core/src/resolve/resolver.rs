@@ -14,7 +14,7 @@ use tribunal_types::{
 
 use crate::image::frozen::Frozen;
 use crate::planted::{Bug, planted};
-use crate::policy::Policies;
+use crate::policy::{Policies, group};
 use crate::resolve::apply::{self, Changes};
 use crate::resolve::executor::ShardExecutor;
 use crate::resolve::join;
@@ -300,9 +300,12 @@ impl Resolver {
         let (stores, floor, needs) = (&self.stores, self.floor.at(), policies.needs());
         let shards = self.shards.as_mut_slice();
         exec.for_each(shards, &|shard| join::run(shard, EpochView { input, txns, stores, floor, needs }));
-        if txns.levels[Isolation::Snapshot as usize] {
+        if Isolation::ALL
+            .into_iter()
+            .any(|level| txns.levels[level as usize] && needs[level as usize] & group::SNAPSHOTS != 0)
+        {
             let mut scratches: Vec<_> = shards.iter_mut().map(|s| &mut s.scratch).collect();
-            validate::settle_reads(&mut scratches, txns);
+            validate::settle_reads(&mut scratches, txns, needs);
         }
         validate::run(shards, txns.levels, policies.validator, exec, &mut outcome.fallbacks);
         let view = EpochView { input, txns, stores, floor, needs };

@@ -89,7 +89,7 @@ pub(crate) struct TxnTable {
     pub(crate) fates: Vec<Fate>,
     /// The newest store snapshot; the epoch before if none is named.
     pub(crate) newest: Vec<u64>,
-    /// First and last epoch at which all rows read were current, of the snapshot level only.
+    /// First and last epoch at which all rows read were current, at levels whose validators ask for snapshots.
     pub(crate) current_from: Vec<u64>,
     pub(crate) current_until: Vec<u64>,
     /// Levels that occur.

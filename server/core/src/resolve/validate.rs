@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use tribunal_types::{Batch, Isolation, OpKind, PolicyFallback, Reason};
 
 use crate::policy::native::NativeValidator;
-use crate::policy::{PolicyFault, Validation, Validator, ValidatorColumns, write_flag};
+use crate::policy::{PolicyFault, Validation, Validator, ValidatorColumns, group, write_flag};
 use crate::resolve::evidence::{Interval, LevelEvidence, settle};
 use crate::resolve::executor::ShardExecutor;
 use crate::resolve::scratch::ShardScratch;
@@ -15,16 +15,16 @@ use crate::resolve::shard::Shard;
 use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{EpochView, Fate, TxnTable};
 
-/// Combines over all shards when each transaction's reads were current, and writes it into every shard's columns.
-pub(crate) fn settle_reads(shards: &mut [&mut ShardScratch], txns: &mut TxnTable) {
-    const LEVEL: usize = Isolation::Snapshot as usize;
+/// Combines over all shards when each transaction's reads were current, and writes it into every shard's columns, for
+/// the levels whose validators ask for snapshots.
+pub(crate) fn settle_reads(shards: &mut [&mut ShardScratch], txns: &mut TxnTable, needs: [u8; 4]) {
+    let dated = || Isolation::ALL.into_iter().filter(|&level| needs[level as usize] & group::SNAPSHOTS != 0);
     let undecided = shards.iter().any(|s| !s.absences.is_empty());
     let own_absences = shards.iter().any(|s| !s.own_absences.is_empty());
     if shards.len() == 1 && !undecided && !own_absences {
         return;
     }
-    for shard in shards.iter() {
-        let level = &shard.levels[LEVEL];
+    for level in shards.iter().flat_map(|shard| dated().map(move |level| &shard.levels[level as usize])) {
         for (i, &t) in level.txns.iter().enumerate() {
             let (from, until) = (&mut txns.current_from[t as usize], &mut txns.current_until[t as usize]);
             *from = (*from).max(level.columns.current_from[i]);
@@ -35,10 +35,12 @@ pub(crate) fn settle_reads(shards: &mut [&mut ShardScratch], txns: &mut TxnTable
         settle_absences(shards, txns);
     }
     for shard in shards {
-        let level = &mut shard.levels[LEVEL];
-        for (i, &t) in level.txns.iter().enumerate() {
-            level.columns.current_from[i] = txns.current_from[t as usize];
-            level.columns.current_until[i] = txns.current_until[t as usize];
+        for level in dated() {
+            let level = &mut shard.levels[level as usize];
+            for (i, &t) in level.txns.iter().enumerate() {
+                level.columns.current_from[i] = txns.current_from[t as usize];
+                level.columns.current_until[i] = txns.current_until[t as usize];
+            }
         }
     }
 }

@@ -4,8 +4,8 @@
 //! fields, blanks and escapes in keys and names do not matter. Values count as posted, byte by byte. What may differ
 //! between two attempts (`ack`, `traceparent`, the client's name) does not count.
 //!
-//! Encoding, all numbers little-endian: isolation u8, priority u8, start u64 + 1 (0 if absent); number of snapshots
-//! u32, each store u32, epoch u64; number of reads u32, each store u32, version u64 (0 if absent), key; number of
+//! Encoding, all numbers little-endian: isolation u8, priority u8, start u64 + 1 (0 if absent), first attempt u64 + 1
+//! (0 if absent); number of snapshots u32, each store u32, epoch u64; number of reads u32, each store u32, version u64 (0 if absent), key; number of
 //! ranges u32, each store u32, start, end; number of writes u32, each kind u8, store u32, key, value. A key or value
 //! is its length u32 and its bytes.
 
@@ -34,6 +34,7 @@ fn canonical(txn: &TxnRequest, into: &mut Vec<u8>) {
     into.push(txn.isolation as u8);
     into.push(txn.priority);
     into.extend_from_slice(&txn.start.map_or(0, |epoch| epoch.0 + 1).to_le_bytes());
+    into.extend_from_slice(&txn.first_attempt_ms.map_or(0, |ms| ms.saturating_add(1)).to_le_bytes());
     count(txn.snapshots.len(), into);
     for snapshot in &txn.snapshots {
         into.extend_from_slice(&snapshot.store.0.to_le_bytes());

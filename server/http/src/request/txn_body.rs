@@ -38,9 +38,13 @@ const LEVELS_ABOVE_VALUE: usize = 3;
 /// Rows up to which comparing all pairs beats hashing.
 const PAIRWISE_ROWS_MAX: usize = 24;
 
-const BODY_FIELDS: &[&str] = &["isolation", "snapshots", "reads", "ranges", "writes", "priority", "ack", "epoch"];
+/// Largest time that a transaction's id can hold.
+const UNIX_MS_MAX: u64 = (1 << 48) - 1;
+
+const BODY_FIELDS: &[&str] =
+    &["isolation", "snapshots", "reads", "ranges", "writes", "priority", "ack", "epoch", "first_attempt_ms"];
 const ITEM_FIELDS: &[&str] =
-    &["isolation", "snapshots", "reads", "ranges", "writes", "priority", "ack", "epoch", "txn_id"];
+    &["isolation", "snapshots", "reads", "ranges", "writes", "priority", "ack", "epoch", "first_attempt_ms", "txn_id"];
 const READ_FIELDS: &[&str] = &["store", "key", "version", "key_b64"];
 const RANGE_FIELDS: &[&str] = &["store", "start", "end", "start_b64", "end_b64"];
 const WRITE_FIELDS: &[&str] = &["store", "key", "op", "key_b64", "value_b64", "value"];
@@ -262,6 +266,17 @@ impl<'c> Draft<'c> {
             let detail = "this store does not apply records exactly once, so it takes no add";
             self.errors.add(Code::AddUnsupported, at.field("op"), detail);
         }
+        if let (Some(kind), Some(StoreSpec { adaptor: Some(adaptor), takes, name, .. })) =
+            (kind, spec.map(|spec| &**spec))
+            && !takes.contains(kind)
+        {
+            let detail = format!(
+                "the adaptor \"{adaptor}\" of store \"{name}\" takes no {}; write the row in another way, or declare the \
+                 store with an adaptor that does",
+                kind.name()
+            );
+            self.errors.add(Code::WriteNotSupported, at.field("op"), detail);
+        }
         let row = self.row(store, key);
         let kind = kind.unwrap_or(WriteKind::Put);
         self.txn.writes.push(Write { row, store, key: key.unwrap_or_default(), value, kind, integer });
@@ -401,6 +416,15 @@ impl<'c> Draft<'c> {
         }
         epoch
     }
+
+    fn unix_ms(&mut self, found: Scalar<'_>, at: Path<'_>) -> Option<u64> {
+        let text = found.text(at, &mut self.errors)?;
+        let ms = decimal(&text).filter(|ms| *ms <= UNIX_MS_MAX);
+        if ms.is_none() {
+            self.errors.add(Code::BadNumber, at, "must be Unix milliseconds: a decimal number below 2^48");
+        }
+        ms
+    }
 }
 
 impl<'de> Fields<'de> for Draft<'_> {
@@ -432,6 +456,7 @@ impl<'de> Fields<'de> for Draft<'_> {
                 self.ack = scalar(map)?.given().and_then(|found| self.word(found, at, &modes)).unwrap_or_default();
             }
             7 => self.txn.start = scalar(map)?.given().and_then(|found| self.epoch(found, at)),
+            8 => self.txn.first_attempt_ms = scalar(map)?.given().and_then(|found| self.unix_ms(found, at)),
             _ => {
                 if let Some(text) = scalar(map)?.text(at, &mut self.errors) {
                     match txn_id(&text) {

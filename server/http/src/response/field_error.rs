@@ -68,6 +68,8 @@ pub enum Code {
     NotInteroperable,
     /// The store takes no `add`.
     AddUnsupported,
+    /// The store's adaptor does not take writes of this kind.
+    WriteNotSupported,
     /// A range that contains nothing.
     EmptyRange,
     /// A store that `snapshots` does not name.
@@ -108,6 +110,7 @@ impl Code {
             Code::NotAnInteger => ("not_an_integer", 422),
             Code::NotInteroperable => ("not_interoperable", 400),
             Code::AddUnsupported => ("add_unsupported", 422),
+            Code::WriteNotSupported => ("write_not_supported", 422),
             Code::EmptyRange => ("empty_range", 422),
             Code::StoreNotNamed => ("store_not_named", 422),
         }

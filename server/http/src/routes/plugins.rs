@@ -7,14 +7,15 @@ use axum::response::Response;
 use serde::de::MapAccess;
 use serde_json::value::RawValue;
 use tribunal_api::{
-    PluginActivate, PluginActivation, PluginCheck, PluginComponent, PluginFaults, PluginHealth, PluginInfo, PluginList,
-    PluginMiss, PluginRollback, PluginUpload, PluginVersion, Problem,
+    PluginActivate, PluginActivation, PluginCheck, PluginComponent, PluginDeleted, PluginFaults, PluginHealth,
+    PluginInfo, PluginList, PluginMiss, PluginRollback, PluginUpload, PluginVersion, Problem,
 };
 use tribunal_types::limits::{NAME_BYTES_MAX, PLUGIN_BYTES_MAX, PLUGIN_CONFIG_BYTES_MAX};
 use tribunal_types::{Epoch, PluginSlot};
 
 use crate::app::{App, refuse, wire_response};
 use crate::request::body::{MediaType, utf8, wasm_type};
+use crate::request::caller::client_name;
 use crate::request::json::{Fields, ObjectSeed, decimal, depth_within_limit, document, scalar};
 use crate::request::query::{Query, segment};
 use crate::request::txn_body::shown;
@@ -136,7 +137,8 @@ pub async fn activate_plugin(State(app): State<App>, request: Request) -> Result
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let wish = Wish::read(utf8(&bytes)?, &["slot", "digest", "at_epoch", "config"])?;
     let catalog = app.service.stores.catalog();
-    let activation = app.service.plugins.activate(Activate { name, ..wish }).await.map_err(refuse(&catalog))?;
+    let request = Activate { name, who: client_name(&parts), ..wish };
+    let activation = app.service.plugins.activate(request).await.map_err(refuse(&catalog))?;
     Ok(wire_response(StatusCode::OK, &activation_wire(&activation)))
 }
 
@@ -161,8 +163,60 @@ pub async fn roll_back_plugin(State(app): State<App>, request: Request) -> Resul
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let wish = Wish::read(utf8(&bytes)?, &["slot"])?;
     let catalog = app.service.stores.catalog();
-    let activation = app.service.plugins.roll_back(name, wish.slot).await.map_err(refuse(&catalog))?;
+    let who = client_name(&parts);
+    let activation = app.service.plugins.roll_back(name, wish.slot, who).await.map_err(refuse(&catalog))?;
     Ok(wire_response(StatusCode::OK, &activation_wire(&activation)))
+}
+
+/// Deletes a plugin with all its versions.
+///
+/// Refused as a whole while a slot holds one of them, or will. Rollbacks pass by what was deleted.
+#[utoipa::path(
+    delete, path = "/v1/admin/plugins/{name}", operation_id = "deletePlugin", tag = "plugins",
+    params(("name" = String, Path, description = "Name of the plugin")),
+    responses(
+        (status = 200, description = "What was deleted", body = PluginDeleted),
+        (status = 404, description = "No such plugin", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "It is built in, or a slot needs it; `detail` names the slot", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Nothing was deleted", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn delete_plugin(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    delete(&app, path_name(&parts)?, None).await
+}
+
+/// Deletes one version of a plugin.
+///
+/// Refused while a slot holds it, or will. Rollbacks pass it by afterwards.
+#[utoipa::path(
+    delete, path = "/v1/admin/plugins/{name}/versions/{digest}", operation_id = "deletePluginVersion", tag = "plugins",
+    params(
+        ("name" = String, Path, description = "Name of the plugin"),
+        ("digest" = String, Path, description = "SHA-256 of the version's component, hexadecimal"),
+    ),
+    responses(
+        (status = 200, description = "What was deleted", body = PluginDeleted),
+        (status = 404, description = "No such plugin or version", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "It is built in, or a slot needs it; `detail` names the slot", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Nothing was deleted", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn delete_plugin_version(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, _) = request.into_parts();
+    let name = path_name(&parts)?;
+    let text = String::from_utf8_lossy(&segment(parts.uri.path(), 5)).into_owned();
+    let digest = plugins::digest(&text).ok_or_else(|| {
+        let detail = format!("\"{}\" must be a SHA-256 as 64 hexadecimal digits", shown(&text));
+        ProblemResponse::of_error(Code::UnknownValue, "?digest", detail)
+    })?;
+    delete(&app, name, Some(digest)).await
+}
+
+async fn delete(app: &App, name: String, digest: Option<plugins::PluginDigest>) -> Result<Response, ProblemResponse> {
+    let catalog = app.service.stores.catalog();
+    let deleted = app.service.plugins.delete(name.clone(), digest).await.map_err(refuse(&catalog))?;
+    Ok(wire_response(StatusCode::OK, &PluginDeleted { name, digests: deleted.iter().map(hex).collect() }))
 }
 
 /// Returns the name in `/v1/admin/plugins/{name}`.
@@ -347,6 +401,10 @@ fn activation_wire(activation: &Activation) -> PluginActivation {
         config_digest: hex(&activation.config_digest),
         config: RawValue::from_string(activation.config.clone()).ok(),
         by: activation.by.name().to_owned(),
+        who: activation.who.clone(),
+        at_ms: activation.at_ms.map(|ms| ms.to_string()),
+        since_epoch: activation.since.map(|epoch| epoch.to_string()),
+        until_epoch: activation.until.map(|epoch| epoch.to_string()),
         from_epoch: activation.from.to_string(),
     }
 }

@@ -27,16 +27,20 @@ fn version(bytes: u64) -> Version {
     }
 }
 
-fn activation(wish: Activate) -> Activation {
+fn activation(request: Activate) -> Activation {
     Activation {
         control: ControlIndex(5),
-        slot: wish.slot.unwrap_or(PluginSlot::Rule),
-        name: wish.name,
-        digest: wish.digest.unwrap_or([0xab; 32]),
-        config: wish.config,
+        slot: request.slot.unwrap_or(PluginSlot::Rule),
+        name: request.name,
+        digest: request.digest.unwrap_or([0xab; 32]),
+        config: request.config,
         config_digest: [2; 32],
         by: FilledBy::Request,
-        from: wish.from.unwrap_or(Epoch(0)),
+        who: Some(request.who),
+        at_ms: Some(1_767_225_600_000),
+        since: None,
+        until: None,
+        from: request.from.unwrap_or(Epoch(0)),
     }
 }
 
@@ -74,15 +78,19 @@ impl PluginApi for FakeNode {
         Box::pin(ready(Ok(Overview { plugins, slots: vec![slot] })))
     }
 
-    fn activate(&self, wish: Activate) -> ServiceFuture<'_, Activation> {
-        if wish.name == "unknown" {
+    fn activate(&self, request: Activate) -> ServiceFuture<'_, Activation> {
+        if request.name == "unknown" {
             return Box::pin(ready(Err(ServiceError::NotFound { what: "such plugin".into() })));
         }
-        Box::pin(ready(Ok(activation(wish))))
+        Box::pin(ready(Ok(activation(request))))
     }
 
-    fn roll_back(&self, name: String, slot: Option<PluginSlot>) -> ServiceFuture<'_, Activation> {
-        let wish = Activate { name, slot, ..Activate::default() };
-        Box::pin(ready(Ok(Activation { by: FilledBy::Rollback, ..activation(wish) })))
+    fn roll_back(&self, name: String, slot: Option<PluginSlot>, who: String) -> ServiceFuture<'_, Activation> {
+        let request = Activate { name, slot, who, ..Activate::default() };
+        Box::pin(ready(Ok(Activation { by: FilledBy::Rollback, ..activation(request) })))
+    }
+
+    fn delete(&self, _name: String, digest: Option<PluginDigest>) -> ServiceFuture<'_, Vec<PluginDigest>> {
+        Box::pin(ready(Ok(vec![digest.unwrap_or([0xab; 32])])))
     }
 }

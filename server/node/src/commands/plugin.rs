@@ -1,6 +1,7 @@
 //! `tribunal plugin`: from a template to a plugin that decides.
 
 mod build;
+mod progress;
 mod remote;
 mod storage;
 mod template;
@@ -15,7 +16,7 @@ use tribunal_wasm::{PluginLimits, World};
 
 use crate::commands::output::out;
 use crate::commands::plugin_flags::{PluginCommand, Test};
-use crate::plugins::plugin_check::{self, CheckError, Found};
+use crate::plugins::plugin_check::{self, CheckError, Found, Rejected};
 use crate::plugins::signatures;
 
 /// `plugin.toml`: what the commands know of a plugin's folder.
@@ -86,6 +87,7 @@ pub fn run(command: PluginCommand) -> Result<(), String> {
         PluginCommand::Push(flags) => remote::push(&flags),
         PluginCommand::Activate(flags) => remote::activate(&flags),
         PluginCommand::Rollback { target, name, slot } => remote::roll_back(&target, &name, slot),
+        PluginCommand::Rm { target, name, digest } => remote::remove(&target, &name, digest.as_deref()),
         PluginCommand::Ls { target } => remote::ls(&target),
     }
 }
@@ -114,10 +116,11 @@ fn keygen(file: &Path) -> Result<(), String> {
 fn test(flags: &Test) -> Result<(), String> {
     let component = Component::at(&flags.path)?;
     let path = component.path.canonicalize().map_err(|error| format!("{}: {error}", component.path.display()))?;
-    let found = plugin_check::check(&path, component.world, &flags.config).map_err(|error| match error {
-        CheckError::Refused(why) => format!("it does not pass: {why}"),
-        CheckError::Unavailable(why) => why,
-    })?;
+    let found = match progress::during("checking", || plugin_check::check(&path, component.world, &flags.config)) {
+        Ok(found) => found,
+        Err(CheckError::Refused(rejected)) => return Err(refused(&rejected, flags.json)),
+        Err(CheckError::Unavailable(why)) => return Err(why),
+    };
     let replayed = match &flags.storage {
         Some(endpoint) => Some(storage::try_on(&path, &flags.config, endpoint)?),
         None => None,
@@ -135,6 +138,17 @@ fn test(flags: &Test) -> Result<(), String> {
         out!("  note: give --storage to see that a replay changes nothing in the storage");
     }
     Ok(())
+}
+
+/// Prints the input that a plugin failed on, and returns the reason.
+fn refused(rejected: &Rejected, json: bool) -> String {
+    let Rejected { reason, input } = rejected;
+    match input {
+        _ if json => println!("{}", serde_json::json!({ "refused": reason, "input": input })),
+        Some(input) => println!("  input: {input}"),
+        None => {}
+    }
+    format!("it does not pass: {reason}")
 }
 
 fn print(found: &Found) {

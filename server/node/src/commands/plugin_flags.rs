@@ -9,7 +9,7 @@ use crate::commands::cli::Target;
 /// What to do with a plugin.
 #[derive(Debug, Subcommand)]
 pub enum PluginCommand {
-    /// Writes the sources of a new plugin, with everything that they need.
+    /// Writes the sources of a new plugin, with everything they need to build.
     New(New),
     /// Compiles a plugin to a component that imports nothing.
     Build {
@@ -19,16 +19,16 @@ pub enum PluginCommand {
     },
     /// Runs the conformance kit on a component, as an upload would.
     Test(Test),
-    /// Makes a key to sign plugins with: FILE, and the public half in FILE.pub for the service's configuration.
+    /// Makes a key that signs plugins: FILE, and the public half in FILE.pub for the service's configuration.
     Keygen {
         /// File to make.
         file: PathBuf,
     },
-    /// Uploads a component, which is checked and kept, not activated.
+    /// Uploads a component. The service checks and keeps it; `activate` puts it to work.
     Push(Push),
     /// Fills a slot with a plugin, from an epoch on.
     Activate(Activate),
-    /// Takes the last activation of a slot back.
+    /// Returns a slot to what filled it before, or drops an activation that waits for its epoch.
     Rollback {
         /// Which service.
         #[command(flatten)]
@@ -38,6 +38,17 @@ pub enum PluginCommand {
         /// Which slot, if it fills several.
         #[arg(long)]
         slot: Option<String>,
+    },
+    /// Deletes a plugin, or one version of it. Refused while a slot holds it, or will.
+    Rm {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+        /// The plugin.
+        name: String,
+        /// SHA-256 of the plugin version to delete; all versions if left out.
+        #[arg(long)]
+        digest: Option<String>,
     },
     /// Lists plugins, and what fills each slot, with its health and cost.
     Ls {
@@ -70,15 +81,30 @@ impl Language {
     }
 }
 
+/// Examples that `tribunal plugin new` writes instead of the plain template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Example {
+    /// A conflict rule in Rust: the transaction whose first attempt is the oldest wins.
+    OldestWaiting,
+}
+
 /// Flags of `tribunal plugin new`.
 #[derive(Debug, Args)]
 pub struct New {
     /// conflict-rule, isolation-validator or log-adaptor.
-    #[arg(long)]
+    #[arg(
+        long,
+        required = false,
+        required_unless_present = "example",
+        default_value_if("example", "oldest-waiting", "conflict-rule")
+    )]
     pub world: String,
     /// Language.
     #[arg(long, value_enum, default_value_t = Language::Rust)]
     pub lang: Language,
+    /// A worked example instead of the plain template.
+    #[arg(long, value_enum, conflicts_with = "lang")]
+    pub example: Option<Example>,
     /// Folder to make; the plugin's name if left out.
     #[arg(long)]
     pub folder: Option<PathBuf>,
@@ -95,7 +121,7 @@ pub struct Test {
     /// Configuration, a JSON object.
     #[arg(long, default_value = "")]
     pub config: String,
-    /// Redis for an adaptor to be tried on, `host:port`: records are written to it, pushed again and once more.
+    /// Redis to try an adaptor on, `host:port`: records are pushed to it, and pushed again.
     #[arg(long, value_name = "HOST:PORT")]
     pub storage: Option<String>,
     /// Print the result as one JSON object.
@@ -115,7 +141,7 @@ pub struct Push {
     /// Name to upload it under; that of the folder or file if left out.
     #[arg(long)]
     pub name: Option<String>,
-    /// Configuration to check it with, a JSON object.
+    /// Configuration to check it with, a JSON object. Activated with another one, it is checked again.
     #[arg(long, default_value = "")]
     pub config: String,
     /// Sign it with the private key in this PEM file.
@@ -134,10 +160,10 @@ pub struct Activate {
     /// `rule`, `validator:<level>` or `adaptor:<name>`; may be left out where the plugin's world leaves one choice.
     #[arg(long)]
     pub slot: Option<String>,
-    /// SHA-256 of a version; the newest one if left out.
+    /// SHA-256 of a plugin version; the newest one if left out.
     #[arg(long)]
     pub digest: Option<String>,
-    /// First epoch, or `+N` for N epochs from now; the next one if left out.
+    /// First epoch, or `+N` for N epochs from now; the next one if left out. An idle service seals empty epochs up to it.
     #[arg(long, value_name = "EPOCH")]
     pub at_epoch: Option<String>,
     /// Configuration, a JSON object.

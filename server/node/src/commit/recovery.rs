@@ -62,8 +62,11 @@ pub struct Recovered {
 }
 
 /// In force until the control log has others.
-const DEFAULT_BOUNDS: Bounds =
-    Bounds { window_bytes_max: limits::WINDOW_BYTES_MAX as u64, status_bytes_max: limits::STATUS_BYTES_MAX as u64 };
+const DEFAULT_BOUNDS: Bounds = Bounds {
+    window_bytes_max: limits::WINDOW_BYTES_MAX as u64,
+    status_bytes_max: limits::STATUS_BYTES_MAX as u64,
+    plugin_faults_max: limits::PLUGIN_FAULTS_MAX,
+};
 
 /// Opens the log in `config.data` and replays it.
 ///
@@ -151,6 +154,7 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
     let wanted = Bounds {
         window_bytes_max: config.resolver.window_bytes_max as u64,
         status_bytes_max: config.resolver.status_bytes_max as u64,
+        plugin_faults_max: config.resolver.plugin_faults_max,
     };
     let in_force = declared.bounds().unwrap_or(DEFAULT_BOUNDS);
     tracing::info!(
@@ -244,7 +248,11 @@ impl Replay {
                 ControlChange::ActivatePlugin { choice, from } => {
                     self.policies.activate(index, &choice, from, self.resolver.last().next());
                 }
-                ControlChange::SetBounds(bounds) => self.resolver.set_bounds(bounds),
+                ControlChange::ForgetPlugin { digest } => self.policies.forget(&digest),
+                ControlChange::SetBounds(bounds) => {
+                    self.resolver.set_bounds(bounds);
+                    self.policies.set_faults_max(bounds.plugin_faults_max);
+                }
                 ControlChange::DetachPush(_) | ControlChange::AttachPush { .. } | ControlChange::SkipRecord(_) => {}
                 ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } => {}
                 ControlChange::Lost => {

@@ -32,6 +32,7 @@ use crate::commit::shards::BySize;
 use crate::commit::store_watch::{StoreWatches, delivery};
 use crate::commit::watchers::Watchers;
 use crate::config::EpochLength;
+use crate::plugins::slots::{Settings, Word};
 use crate::stores::catalog::{NewestReport, PushReports};
 
 /// The sequencer's state.
@@ -376,18 +377,23 @@ impl Sequencer {
             }
         }
         let epoch = self.state.epochs.next_of(self.state.group);
-        let clock_ms = self.state.clock.now_ms();
-        let batch = Arc::new(self.state.batcher.seal(epoch, epoch, self.state.control, clock_ms));
-        self.image_bytes += (batch.keys.len() + batch.values.len() + 64 * batch.txns.len()) as u64;
-        self.sealed.push_back((std::mem::take(&mut self.open), Instant::now()));
-        self.opened_at = None;
-        let _ = self.log.send(Job::Append(batch));
+        self.seal_epochs(epoch, epoch);
         for message in std::mem::take(&mut self.deferred) {
             self.handle(message);
         }
         if !self.imports.is_empty() {
             self.opened();
         }
+    }
+
+    /// Seals these epochs; everything that waits belongs to the last one.
+    fn seal_epochs(&mut self, first: Epoch, last: Epoch) {
+        let clock_ms = self.state.clock.now_ms();
+        let batch = Arc::new(self.state.batcher.seal(first, last, self.state.control, clock_ms));
+        self.image_bytes += (batch.keys.len() + batch.values.len() + 64 * batch.txns.len()) as u64;
+        self.sealed.push_back((std::mem::take(&mut self.open), Instant::now()));
+        self.opened_at = None;
+        let _ = self.log.send(Job::Append(batch));
     }
 
     fn durable(&mut self, batch: Arc<Batch>) {
@@ -419,6 +425,9 @@ impl Sequencer {
         self.shared.progress.note_epoch_took(timing.resolved_at - timing.sealed_at);
         for fallback in &outcome.fallbacks {
             self.state.policies.fell_back(fallback.level);
+        }
+        for slot in self.state.policies.count_faults(&outcome) {
+            (self.state.on_faults)(slot);
         }
         let epoch = Arc::new(ResolvedEpoch::new(input, outcome, timing));
         self.state.visibility.note_epoch(epoch.outcome.epoch, &epoch.last_lsns().collect::<Vec<_>>());
@@ -462,12 +471,19 @@ impl Sequencer {
                     // What it held back may go now.
                     let _ = self.log.send(Job::Truncate { below: self.image_at, applied: self.applied() });
                 }
-                ControlChange::SetBounds(bounds) => self.state.resolver.set_bounds(*bounds),
+                ControlChange::SetBounds(bounds) => {
+                    self.state.resolver.set_bounds(*bounds);
+                    self.state.policies.set_faults_max(bounds.plugin_faults_max);
+                }
                 ControlChange::ActivatePlugin { choice, from } => {
                     let next = self.state.resolver.last().next();
                     let changed = self.state.policies.activate(index, choice, *from, next);
+                    if Settings::of(choice).by == Word::Faults && !changed.is_empty() {
+                        self.shared.metrics.count_rollback(&choice.slot);
+                    }
                     changed.iter().for_each(&mut self.state.on_slot);
                 }
+                ControlChange::ForgetPlugin { digest } => self.state.policies.forget(digest),
                 ControlChange::AttachPush { .. } | ControlChange::DetachPush(_) | ControlChange::SkipRecord(_) => {}
                 ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } | ControlChange::Lost => {}
             }

@@ -76,4 +76,6 @@ pub struct SequencerState {
     pub quota: HoldBack,
     /// Is called for every slot that another plugin fills from now on. Must not wait for anything.
     pub on_slot: Box<dyn FnMut(&PluginSlot) + Send>,
+    /// Called with every slot whose plugin has failed too often in a row. Must not wait for anything.
+    pub on_faults: Box<dyn FnMut(PluginSlot) + Send>,
 }

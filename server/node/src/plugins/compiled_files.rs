@@ -81,6 +81,17 @@ impl CompiledFiles {
         Loads { compiled: self.compiled.load(Ordering::Relaxed), kept: self.kept.load(Ordering::Relaxed) }
     }
 
+    /// Removes the code of a component that is deleted. What cannot be removed is evicted later.
+    pub fn remove(&self, component: &[u8; 32]) {
+        let prefix = format!("{}-", hex(component));
+        let Ok(entries) = fs::read_dir(&self.folder) else { return };
+        for entry in entries.flatten() {
+            if entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
     fn path(&self, key: &CodeKey) -> PathBuf {
         self.folder.join(format!("{}-{}.{EXTENSION}", hex(&key.component), key.engine))
     }
@@ -93,7 +104,7 @@ impl CompiledFiles {
         check_owned(&open(&self.folder)?.metadata()?)?;
         let path = self.path(key);
         let partial = path.with_extension(PARTIAL);
-        let written = write_anew(&partial, key, code).and_then(|()| fs::rename(&partial, &path));
+        let written = write_new(&partial, key, code).and_then(|()| fs::rename(&partial, &path));
         if written.is_err() {
             let _ = fs::remove_file(&partial);
         }
@@ -154,7 +165,7 @@ fn check_owned(metadata: &Metadata) -> io::Result<()> {
 }
 
 /// Writes a file that was not there before. It is not synced: a torn file is told by its digest.
-fn write_anew(path: &Path, key: &CodeKey, code: &[u8]) -> io::Result<()> {
+fn write_new(path: &Path, key: &CodeKey, code: &[u8]) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

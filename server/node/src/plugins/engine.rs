@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use tribunal_push::{Adaptor, AdaptorFault};
-use tribunal_types::{Ack, Command, Lsn, PushRequest, RecordBatch, StorageReply};
+use tribunal_types::{Ack, Command, Lsn, PushRequest, RecordBatch, StorageReply, WriteKinds};
 use tribunal_wasm::{Fault, PluginEngine, PluginLimits, WasmAdaptor};
 
 use crate::plugins::plugin_health::SlotHealth;
@@ -15,8 +15,8 @@ use crate::plugins::plugin_health::SlotHealth;
 pub fn engine() -> Result<&'static Arc<PluginEngine>, String> {
     static ENGINE: OnceLock<Result<Arc<PluginEngine>, String>> = OnceLock::new();
     let engine = ENGINE.get_or_init(|| {
-        tribunal_wasm::trouble::set_hook(|reason| {
-            tracing::error!(reason, "the host of the plugins is in trouble; that is no verdict, so the node ends");
+        tribunal_wasm::host_failure::set_hook(|reason| {
+            tracing::error!(reason, "the plugin host failed; that is no verdict, so the node ends");
         });
         PluginEngine::new(PluginLimits::default()).map_err(|error| format!("cannot start the Wasm engine: {error}"))
     });
@@ -47,6 +47,12 @@ impl LogAdaptor {
     #[must_use]
     pub fn new(adaptor: WasmAdaptor, health: Arc<SlotHealth>) -> LogAdaptor {
         LogAdaptor { adaptor, health }
+    }
+
+    /// Returns the kinds of writes that it declares to take.
+    #[must_use]
+    pub fn takes(&self) -> WriteKinds {
+        self.adaptor.takes()
     }
 
     /// Tells which language it speaks: the one in which it asks for the watermark. The transport follows from it.

@@ -23,11 +23,15 @@ use tribunal_wasm::{BUILTINS, World};
 use crate::commit::message::Message;
 use crate::config::PolicyHost;
 use crate::plugins::compiled_files::Loads;
-use crate::plugins::plugin_check::{self, CheckError};
+use crate::plugins::engine::engine;
+use crate::plugins::plugin_check::{self, CheckError, Rejected};
 use crate::plugins::plugin_loader::{PluginLoader, builtin_by_digest, builtin_digest};
-use crate::plugins::plugin_store::{Artefact, ArtefactDigest, hex};
+use crate::plugins::plugin_store::{Artefact, ArtefactDigest, Checked, hex};
 use crate::plugins::signatures::Signed;
-use crate::plugins::slots::{Entry, Settings, SlotState, Slots, Word};
+use crate::plugins::slots::{Entry, Settings, SlotState, SlotUse, Slots, Word};
+
+/// Bytes of a failing input up to which a refusal quotes it; `tribunal plugin test` prints larger ones.
+const INPUT_BYTES_MAX: usize = 4096;
 
 /// The node's plugins.
 pub struct PluginAdmin {
@@ -83,6 +87,23 @@ impl PluginAdmin {
         self.parts.loader.compiled.loads()
     }
 
+    /// Takes a slot back to what filled it before, because its plugin failed too often in a row.
+    pub async fn roll_back_after_faults(&self, slot: PluginSlot) {
+        let name = slot.to_string();
+        match self.change(move |parts| parts.roll_back_after_faults(&slot)).await {
+            Ok(done) => tracing::error!(
+                slot = name,
+                plugin = done.name,
+                "a slot was rolled back, because its plugin failed too often in a row"
+            ),
+            Err(error) => tracing::error!(
+                slot = name,
+                ?error,
+                "a slot's plugin fails in every epoch, and the slot cannot be rolled back; its fallback decides"
+            ),
+        }
+    }
+
     /// Runs work that blocks, one at a time, and to its end even if nobody waits for it any more.
     async fn change<T: Send + 'static>(
         &self,
@@ -107,12 +128,16 @@ impl PluginApi for PluginAdmin {
         Box::pin(std::future::ready(Ok(self.parts.overview())))
     }
 
-    fn activate(&self, wish: Activate) -> ServiceFuture<'_, Activation> {
-        Box::pin(self.change(move |parts| parts.activate(&wish)))
+    fn activate(&self, request: Activate) -> ServiceFuture<'_, Activation> {
+        Box::pin(self.change(move |parts| parts.activate(&request)))
     }
 
-    fn roll_back(&self, name: String, slot: Option<PluginSlot>) -> ServiceFuture<'_, Activation> {
-        Box::pin(self.change(move |parts| parts.roll_back(&name, slot)))
+    fn roll_back(&self, name: String, slot: Option<PluginSlot>, who: String) -> ServiceFuture<'_, Activation> {
+        Box::pin(self.change(move |parts| parts.roll_back(&name, slot, who)))
+    }
+
+    fn delete(&self, name: String, digest: Option<ArtefactDigest>) -> ServiceFuture<'_, Vec<ArtefactDigest>> {
+        Box::pin(self.change(move |parts| parts.delete(&name, digest)))
     }
 }
 
@@ -144,6 +169,12 @@ impl Parts {
                 }
                 _ => known,
             };
+            let known = if known.checked.config == upload.config {
+                known
+            } else {
+                let found = self.checked(&upload.bytes, world, &upload.config)?;
+                self.loader.store.note_checked(&digest, found.checked).map_err(unavailable)?
+            };
             return Ok(uploaded(digest, &known, false));
         }
         self.loader.store.check_room().map_err(|why| mistake("too_many_plugins", "", why))?;
@@ -174,7 +205,11 @@ impl Parts {
         let file = tempfile::NamedTempFile::new().and_then(|file| std::fs::write(file.path(), bytes).map(|()| file));
         let file = file.map_err(|error| unavailable(format!("the component cannot be set down: {error}")))?;
         plugin_check::check(file.path(), world, config).map_err(|error| match error {
-            CheckError::Refused(why) => mistake("plugin_refused", "", why),
+            CheckError::Refused(Rejected { reason, input }) => {
+                let shown = input.map(|input| input.to_string()).filter(|text| text.len() <= INPUT_BYTES_MAX);
+                let shown = shown.map_or(String::new(), |text| format!("; it failed on this input: {text}"));
+                mistake("plugin_refused", "", reason + &shown)
+            }
             CheckError::Unavailable(why) => unavailable(why),
         })
     }
@@ -225,62 +260,80 @@ impl Parts {
         Overview { plugins, slots: slots.collect() }
     }
 
-    fn activate(&self, wish: &Activate) -> Result<Activation, ServiceError> {
-        let candidate = self.candidate(wish)?;
-        let slot = slot_for(wish, candidate.world)?;
+    fn activate(&self, request: &Activate) -> Result<Activation, ServiceError> {
+        let candidate = self.candidate(request)?;
+        let slot = slot_for(request, candidate.world)?;
         check_fit(&slot, &candidate)?;
         if let Some(Artefact { name, signed, .. }) = &candidate.artefact {
             let signed = self.loader.signers.check_kept(name, &candidate.digest, signed.as_ref());
             signed.map_err(|why| mistake("plugin_signature", "", format!("{why}; then push it again")))?;
         }
         if self.loader.host() == PolicyHost::Native && !matches!(slot, PluginSlot::Adaptor(_)) {
-            let detail = "this node runs native twins (`plugins = \"native\"`), which no plugin can replace";
+            let detail = "this node runs the native policies (`plugins = \"native\"`), which no plugin can replace";
             return Err(mistake("plugins_native", "", detail));
         }
-        if matches!(slot, PluginSlot::Adaptor(_)) && !wish.config.is_empty() {
+        if matches!(slot, PluginSlot::Adaptor(_)) && !request.config.is_empty() {
             let detail = "an adaptor has no configuration of its own, but that of each store which declares it";
             return Err(mistake("plugin_config", "/config", detail));
         }
         let host = self.loader.host_name().map_err(unavailable)?;
-        let settings = Settings { host, init: wish.config.clone(), by: Word::Activate };
-        let name = wish.name.clone();
+        let settings = Settings {
+            host,
+            init: request.config.clone(),
+            by: Word::Activate,
+            who: request.who.clone(),
+            at_ms: unix_ms(),
+            replaces: 0,
+        };
+        let name = request.name.clone();
         let choice = PluginChoice { slot, name, digest: candidate.digest, config: settings.text() };
-        // The kit has seen it with the configuration of its upload; another one may make another plugin of it.
-        if candidate.artefact.is_some() && !wish.config.is_empty() {
-            let bytes = self.loader.component(candidate.world, &candidate.digest).map_err(unavailable)?;
-            let found = self.checked(&bytes, Some(candidate.world), &wish.config)?;
-            check_levels(&choice.slot, &found.checked.levels, &found.checked.misses)?;
+        if let Some(artefact) = &candidate.artefact {
+            let checked = self.checked_under(&candidate, artefact, &request.config)?;
+            check_levels(&choice.slot, &checked.levels, &checked.misses)?;
         }
-        self.write(choice, wish.from.unwrap_or_default())
+        self.write(choice, request.from.unwrap_or_default())
     }
 
-    fn candidate(&self, wish: &Activate) -> Result<Candidate, ServiceError> {
+    /// Returns what the kit finds about a component under the very configuration that is to be activated. What it found
+    /// under another one, or on another engine, proves nothing: the configuration may make another plugin of it.
+    fn checked_under(&self, candidate: &Candidate, artefact: &Artefact, config: &str) -> Result<Checked, ServiceError> {
+        let engine = engine().map_err(unavailable)?.fingerprint().to_string();
+        let known = &artefact.checked;
+        // An adaptor is configured by each store that declares it, and decides no verdict.
+        if candidate.world == World::LogAdaptor || (known.config == config && known.engine == engine) {
+            return Ok(known.clone());
+        }
+        let bytes = self.loader.component(candidate.world, &candidate.digest).map_err(unavailable)?;
+        Ok(self.checked(&bytes, Some(candidate.world), config)?.checked)
+    }
+
+    fn candidate(&self, request: &Activate) -> Result<Candidate, ServiceError> {
         let world_of = |slot: &PluginSlot| match slot {
             PluginSlot::Rule => World::ConflictRule,
             PluginSlot::Validator(_) => World::IsolationValidator,
             PluginSlot::Adaptor(_) => World::LogAdaptor,
         };
         let builtin = BUILTINS.iter().find(|builtin| {
-            builtin.name == wish.name && wish.slot.as_ref().is_none_or(|slot| world_of(slot) == builtin.world)
+            builtin.name == request.name && request.slot.as_ref().is_none_or(|slot| world_of(slot) == builtin.world)
         });
         if let Some(builtin) = builtin {
             let digest = builtin_digest(builtin.world, builtin.name).unwrap_or_default();
-            return match wish.digest {
-                Some(other) if other != digest => Err(no_version(&wish.name)),
+            return match request.digest {
+                Some(other) if other != digest => Err(no_version(&request.name)),
                 _ => Ok(Candidate { digest, world: builtin.world, artefact: None }),
             };
         }
         let mut versions = self.loader.store.list();
-        versions.retain(|(_, artefact)| artefact.name == wish.name);
+        versions.retain(|(_, artefact)| artefact.name == request.name);
         if versions.is_empty() {
-            let what = format!("plugin \"{}\"; `GET /v1/admin/plugins` lists them", wish.name);
+            let what = format!("plugin \"{}\"; `GET /v1/admin/plugins` lists them", request.name);
             return Err(ServiceError::NotFound { what });
         }
-        let found = match wish.digest {
+        let found = match request.digest {
             Some(digest) => versions.into_iter().find(|(known, _)| *known == digest),
             None => versions.into_iter().max_by_key(|(_, artefact)| artefact.uploaded_ms),
         };
-        let (digest, artefact) = found.ok_or_else(|| no_version(&wish.name))?;
+        let (digest, artefact) = found.ok_or_else(|| no_version(&request.name))?;
         let world = World::by_name(&artefact.world).ok_or_else(|| unavailable("its description is of no world"))?;
         Ok(Candidate { digest, world, artefact: Some(artefact) })
     }
@@ -294,7 +347,7 @@ impl Parts {
         })
     }
 
-    fn roll_back(&self, name: &str, slot: Option<PluginSlot>) -> Result<Activation, ServiceError> {
+    fn roll_back(&self, name: &str, slot: Option<PluginSlot>, who: String) -> Result<Activation, ServiceError> {
         let (slot, target) = {
             let slots = self.slots.read();
             let concerned = |state: &SlotState| {
@@ -330,23 +383,85 @@ impl Parts {
             (slot.clone(), target.choice.clone())
         };
         let mut settings = Settings::of(&target);
-        settings.by = Word::Rollback;
+        (settings.by, settings.who, settings.at_ms) = (Word::Rollback, who, unix_ms());
         if !matches!(slot, PluginSlot::Adaptor(_)) {
             settings.host = self.loader.host_name().map_err(unavailable)?;
         }
         self.write(PluginChoice { config: settings.text(), ..target }, Epoch(0))
     }
 
+    fn roll_back_after_faults(&self, slot: &PluginSlot) -> Result<Activation, ServiceError> {
+        let (target, replaces) = {
+            let slots = self.slots.read();
+            let state = slots.slot(slot);
+            let (active, before) = (state.and_then(SlotState::active), state.and_then(SlotState::before));
+            match (active, before) {
+                (Some(active), Some(before)) => (before.choice.clone(), active.index.0),
+                _ => {
+                    let detail = format!("nothing is known to have filled {slot} before");
+                    return Err(mistake("nothing_before", "/slot", detail));
+                }
+            }
+        };
+        self.check_signed_still(&target)?;
+        let host = self.loader.host_name().map_err(unavailable)?;
+        let init = Settings::of(&target).init;
+        let settings = Settings { host, init, by: Word::Faults, replaces, at_ms: unix_ms(), ..Settings::default() };
+        self.write(PluginChoice { config: settings.text(), ..target }, Epoch(0))
+    }
+
+    /// Deletes versions that no slot holds. Their entries of the control log come first: once those are durable, so are the
+    /// outcomes of all epochs that the versions decided, and no replay needs them.
+    fn delete(&self, name: &str, digest: Option<ArtefactDigest>) -> Result<Vec<ArtefactDigest>, ServiceError> {
+        let mut digests: Vec<_> = self.loader.store.list();
+        digests.retain(|(known, artefact)| artefact.name == name && digest.is_none_or(|digest| digest == *known));
+        let digests: Vec<ArtefactDigest> = digests.into_iter().map(|(digest, _)| digest).collect();
+        if digests.is_empty() {
+            if BUILTINS.iter().any(|builtin| builtin.name == name) {
+                return Err(mistake("plugin_built_in", "?name", format!("\"{name}\" is built in and stays")));
+            }
+            return Err(match digest {
+                Some(_) => no_version(name),
+                None => {
+                    ServiceError::NotFound { what: format!("plugin \"{name}\"; `GET /v1/admin/plugins` lists them") }
+                }
+            });
+        }
+        for digest in &digests {
+            let users = self.slots.read().users_of(digest);
+            let Some((slot, found)) = users.first() else { continue };
+            let short = &hex(digest)[..12];
+            let detail = match found {
+                SlotUse::Active => format!("plugin version {short} decides in slot {slot}; roll the slot back first"),
+                SlotUse::Pending => {
+                    format!("plugin version {short} is scheduled for slot {slot}; roll that back first")
+                }
+            };
+            return Err(mistake("plugin_in_use", "?name", detail));
+        }
+        for digest in &digests {
+            self.control(ControlChange::ForgetPlugin { digest: *digest })?;
+            self.loader.store.remove(digest).map_err(unavailable)?;
+            self.loader.compiled.remove(digest);
+            tracing::info!(plugin = name, digest = hex(digest), "a plugin version was deleted");
+        }
+        Ok(digests)
+    }
+
+    /// Writes an entry of the control log; returns when it is durable and the sequencer has applied it.
+    fn control(&self, change: ControlChange) -> Result<(), ServiceError> {
+        let (reply, applied) = oneshot::channel();
+        self.messages.send(Message::Control(change, reply)).map_err(|_| unavailable("the node is stopping"))?;
+        applied.blocking_recv().map_err(|_| ServiceError::OutcomeUnknown {
+            detail: "the entry was sent to the control log, but did not become durable in time; list the slots".into(),
+        })
+    }
+
     /// Loads a choice and writes its entry; returns when it is durable and the sequencer has taken it over.
     fn write(&self, choice: PluginChoice, from: Epoch) -> Result<Activation, ServiceError> {
         let ready = self.loader.load(&choice).map_err(|why| mistake("plugin_refused", "/config", why))?;
         self.loader.prepare(ready);
-        let (reply, applied) = oneshot::channel();
-        let change = ControlChange::ActivatePlugin { choice: choice.clone(), from };
-        self.messages.send(Message::Control(change, reply)).map_err(|_| unavailable("the node is stopping"))?;
-        applied.blocking_recv().map_err(|_| ServiceError::OutcomeUnknown {
-            detail: "the entry was sent to the control log, but did not become durable in time; list the slots".into(),
-        })?;
+        self.control(ControlChange::ActivatePlugin { choice: choice.clone(), from })?;
         let slots = self.slots.read();
         let newest = slots.slot(&choice.slot).and_then(|state| state.history().next().cloned());
         tracing::info!(plugin = choice.name, slot = %choice.slot, from = from.0, "a slot was filled");
@@ -358,12 +473,12 @@ fn no_version(name: &str) -> ServiceError {
     ServiceError::NotFound { what: format!("such version of plugin \"{name}\"") }
 }
 
-/// Finds the slot of a wish: said, or the only one that its world has.
-fn slot_for(wish: &Activate, world: World) -> Result<PluginSlot, ServiceError> {
-    match (&wish.slot, world) {
+/// Finds the slot of a request: the one it names, or the only one of its world.
+fn slot_for(request: &Activate, world: World) -> Result<PluginSlot, ServiceError> {
+    match (&request.slot, world) {
         (Some(slot), _) => Ok(slot.clone()),
         (None, World::ConflictRule) => Ok(PluginSlot::Rule),
-        (None, World::LogAdaptor) => Ok(PluginSlot::Adaptor(wish.name.clone())),
+        (None, World::LogAdaptor) => Ok(PluginSlot::Adaptor(request.name.clone())),
         (None, World::IsolationValidator) => {
             let names = Isolation::ALL.map(|level| PluginSlot::Validator(level).to_string()).join(", ");
             Err(mistake("slot_required", "/slot", format!("a validator replaces that of a level: say one of {names}")))
@@ -387,7 +502,8 @@ fn check_fit(slot: &PluginSlot, candidate: &Candidate) -> Result<(), ServiceErro
             misfit(format!("an adaptor fills the slot of its own name, adaptor:{own}; stores declare it by that"))
         }
         (PluginSlot::Validator(level), World::IsolationValidator) => match &candidate.artefact {
-            Some(artefact) => check_levels(slot, &artefact.checked.levels, &artefact.checked.misses),
+            // Whether it is strong enough depends on its configuration.
+            Some(_) => Ok(()),
             None if builtin_digest(World::IsolationValidator, level.name()) == Some(candidate.digest) => Ok(()),
             None => misfit(format!("the built-in validator of {level} is the one of that name", level = level.name())),
         },

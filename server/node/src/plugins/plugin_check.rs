@@ -3,7 +3,7 @@
 //!
 //! The node starts its own binary with a hidden command; that process takes its limits upon itself before it reads a
 //! byte of the component, runs gate, compiler and conformance kit, and says what it found on its standard output. Nothing
-//! else comes back: the code that runs later is compiled anew by the node.
+//! else comes back: the node compiles the code that runs later itself.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
-use tribunal_wasm::conformance::{self, Report};
+use tribunal_wasm::conformance::vector::{Column, Vector};
+use tribunal_wasm::conformance::{self, Failure, Report};
 use tribunal_wasm::{PluginEngine, PluginLimits, World};
 
 use crate::plugins::plugin_store::{Checked, hex};
@@ -22,7 +23,7 @@ pub const COMMAND: &str = "check-plugin";
 /// Processor time of a check, seconds. The largest component that is allowed takes a fraction of it.
 const CPU_S_MAX: u64 = 120;
 /// How long a check may take, whatever it does: several times its processor time, for machines that do more at once.
-const PATIENCE: Duration = Duration::from_secs(480);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(480);
 /// Memory that a check may write to, bytes: the compiler's, and the instance's.
 const DATA_BYTES_MAX: u64 = 2 << 30;
 /// Address space: beside that, two memories are reserved as in production, which takes none.
@@ -45,11 +46,42 @@ pub struct Found {
     pub checked: Checked,
 }
 
-/// What the process says.
+/// The answer of the process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
     Passed(Found),
-    Refused(String),
+    Refused(Rejected),
+}
+
+/// Why a component is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejected {
+    /// The reason, for people.
+    pub reason: String,
+    /// The input that the plugin failed on, by the names of the interfaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<serde_json::Value>,
+}
+
+impl From<String> for Rejected {
+    fn from(reason: String) -> Rejected {
+        Rejected { reason, input: None }
+    }
+}
+
+impl From<&Failure> for Rejected {
+    fn from(failure: &Failure) -> Rejected {
+        let value = |column: &Column| match column {
+            Column::Number(number) => serde_json::json!(number),
+            Column::Numbers(numbers) => serde_json::json!(numbers),
+            Column::Texts(texts) => serde_json::json!(texts),
+        };
+        let input = failure.input().map(|Vector { columns }| {
+            let fields = columns.iter().map(|(name, column)| ((*name).to_owned(), value(column)));
+            serde_json::Value::Object(fields.collect())
+        });
+        Rejected { reason: failure.to_string(), input }
+    }
 }
 
 impl From<Report> for Found {
@@ -60,6 +92,9 @@ impl From<Report> for Found {
             version: report.description.version,
             about: report.description.about,
             checked: Checked {
+                // The caller knows these two.
+                config: String::new(),
+                engine: String::new(),
                 checks: report.checks.iter().map(|check| (check.name.to_owned(), check.cases)).collect(),
                 fuel_per_call: report.cost.fuel_per_call,
                 fuel_per_item: report.cost.fuel_per_item,
@@ -75,8 +110,8 @@ impl From<Report> for Found {
 /// Why a check has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckError {
-    /// The component is refused, for this reason.
-    Refused(String),
+    /// The component is refused.
+    Refused(Rejected),
     /// This machine could not check it.
     Unavailable(String),
 }
@@ -111,11 +146,11 @@ pub fn check(file: &Path, world: Option<World>, config: &str) -> Result<Found, C
         if let Some(status) = child.try_wait().map_err(unavailable)? {
             break status;
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > CHECK_TIMEOUT {
             let _ = child.kill();
             let _ = child.wait();
-            let text = format!("checking it took longer than {} s; make it smaller", PATIENCE.as_secs());
-            return Err(CheckError::Refused(text));
+            let text = format!("checking it took longer than {} s; make it smaller", CHECK_TIMEOUT.as_secs());
+            return Err(CheckError::Refused(text.into()));
         }
         std::thread::sleep(Duration::from_millis(5));
     };
@@ -123,8 +158,8 @@ pub fn check(file: &Path, world: Option<World>, config: &str) -> Result<Found, C
     let complaint = String::from_utf8_lossy(&complaint.join().unwrap_or_default()).trim().to_owned();
     match serde_json::from_slice(&answer) {
         Ok(Answer::Passed(found)) if status.success() => Ok(found),
-        Ok(Answer::Refused(reason)) => Err(CheckError::Refused(reason)),
-        _ => Err(CheckError::Refused(ended_badly(status, &complaint))),
+        Ok(Answer::Refused(rejected)) => Err(CheckError::Refused(rejected)),
+        _ => Err(CheckError::Refused(ended_badly(status, &complaint).into())),
     }
 }
 
@@ -161,14 +196,14 @@ pub fn run(file: &Path, world: Option<&str>, config: &str) -> Result<(), String>
     }
     let bytes = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let answer = match examine(&bytes, world, config) {
-        Ok(report) => Answer::Passed(report.into()),
-        Err(reason) => Answer::Refused(reason),
+        Ok(found) => Answer::Passed(found),
+        Err(rejected) => Answer::Refused(rejected),
     };
     println!("{}", serde_json::to_string(&answer).map_err(|error| error.to_string())?);
     Ok(())
 }
 
-fn examine(bytes: &[u8], world: Option<&str>, config: &str) -> Result<Report, String> {
+fn examine(bytes: &[u8], world: Option<&str>, config: &str) -> Result<Found, Rejected> {
     let expected = match world {
         Some(name) => Some(World::by_name(name).ok_or_else(|| format!("there is no world `{name}`"))?),
         None => None,
@@ -176,5 +211,8 @@ fn examine(bytes: &[u8], world: Option<&str>, config: &str) -> Result<Report, St
     // One instance at a time, and one that rests; everything that decides about fuel and memory is as in production.
     let limits = PluginLimits { instances_max: 2, ..PluginLimits::default() };
     let engine = PluginEngine::new(limits).map_err(|error| error.to_string())?;
-    conformance::check(&engine, bytes, config, expected).map_err(|failure| failure.to_string())
+    let report = conformance::check(&engine, bytes, config, expected).map_err(|failure| Rejected::from(&failure))?;
+    let mut found = Found::from(report);
+    (found.checked.config, found.checked.engine) = (config.to_owned(), engine.fingerprint().to_string());
+    Ok(found)
 }

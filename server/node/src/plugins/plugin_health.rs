@@ -80,6 +80,12 @@ impl SlotHealth {
         self.called.lock().take()
     }
 
+    /// Returns the number of calls.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
     /// Notes an epoch that the plugin's stand-in decided.
     pub fn fell_back(&self) {
         self.fallbacks.fetch_add(1, Ordering::Relaxed);
@@ -159,27 +165,27 @@ impl Validator for CountedValidator {
     }
 }
 
-/// A native twin whose calls are counted. It takes no fuel.
-pub struct CountedTwin<T> {
-    /// The twin.
-    pub twin: T,
+/// A native policy whose calls are counted. It takes no fuel.
+pub struct CountedNative<T> {
+    /// The policy.
+    pub native: T,
     /// Its counters.
     pub health: Arc<SlotHealth>,
 }
 
-impl ConflictRule for CountedTwin<NativeRule> {
+impl ConflictRule for CountedNative<NativeRule> {
     fn rank(&self, columns: &TxnColumns) -> Result<Ranks, PolicyFault> {
-        self.health.count(columns.csn.len(), || Ok((self.twin.rank(columns), 0))).map_err(PolicyFault::from)?
+        self.health.count(columns.csn.len(), || Ok((self.native.rank(columns), 0))).map_err(PolicyFault::from)?
     }
 }
 
-impl Validator for CountedTwin<tribunal_core::native::NativeValidator> {
+impl Validator for CountedNative<tribunal_core::native::NativeValidator> {
     fn needs(&self, level: Isolation) -> u8 {
-        self.twin.needs(level)
+        self.native.needs(level)
     }
 
     fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
-        let judge = || Ok((self.twin.validate(level, columns), 0));
+        let judge = || Ok((self.native.validate(level, columns), 0));
         self.health.count(columns.len(), judge).map_err(PolicyFault::from)?
     }
 }

@@ -1,4 +1,4 @@
-//! From a choice in the control log to code that runs: built-in components, uploaded ones and native twins.
+//! From a choice in the control log to code that runs: built-in components, uploaded ones and native policies.
 //!
 //! A component is found by its digest and nothing else; what is not there, or is not what it was, is never replaced by
 //! something that is. Compiling takes from milliseconds to seconds, so a request loads first and speaks of it in the
@@ -17,19 +17,19 @@ use tribunal_wasm::{BUILTINS, Builtin, Module, WasmAdaptor, WasmRule, WasmValida
 use crate::config::{Config, PolicyHost};
 use crate::plugins::compiled_files::CompiledFiles;
 use crate::plugins::engine::{LogAdaptor, engine};
-use crate::plugins::plugin_health::{CountedRule, CountedTwin, CountedValidator, HealthBoard, SlotHealth};
+use crate::plugins::plugin_health::{CountedNative, CountedRule, CountedValidator, HealthBoard, SlotHealth};
 use crate::plugins::plugin_store::{ArtefactDigest, PluginStore, hex};
 use crate::plugins::signatures::Signers;
-use crate::plugins::slots::{Settings, Word};
+use crate::plugins::slots::Settings;
 
-/// What [`Settings::host`] says of native twins.
+/// The value of [`Settings::host`] for native policies.
 const NATIVE: &str = "native";
 
 /// A rule that can decide, and what decides when it fails.
 pub struct LoadedRule {
     /// The rule.
     pub rule: Box<dyn ConflictRule + Send>,
-    /// Its stand-in: its own twin, or first-writer-wins for a rule from outside.
+    /// Its fallback: the native one of the same name, or first-writer-wins for an uploaded rule.
     pub fallback: NativeRule,
 }
 
@@ -119,7 +119,7 @@ impl PluginLoader {
                 PolicyHost::Native => [0; 32],
                 PolicyHost::Wasm => builtin_digest(world, name).unwrap_or_default(),
             },
-            config: Settings { host: host.clone(), init, by: Word::Configuration }.text(),
+            config: Settings { host: host.clone(), init, ..Settings::default() }.text(),
         };
         let mut choices = vec![choice(PluginSlot::Rule, World::ConflictRule, &config.rule.name, init)];
         for level in Isolation::ALL {
@@ -150,12 +150,12 @@ impl PluginLoader {
         let loaded = match &choice.slot {
             PluginSlot::Adaptor(_) => Loaded::Adaptor(self.module(World::LogAdaptor, choice, &settings.init)?),
             PluginSlot::Rule if settings.host == NATIVE => {
-                let twin = twin_of(&choice.name, &settings.init)?;
-                let rule = Box::new(CountedTwin { twin, health: Arc::clone(&health) });
-                Loaded::Rule(LoadedRule { rule, fallback: twin })
+                let native = native_of(&choice.name, &settings.init)?;
+                let rule = Box::new(CountedNative { native, health: Arc::clone(&health) });
+                Loaded::Rule(LoadedRule { rule, fallback: native })
             }
             PluginSlot::Validator(_) if settings.host == NATIVE => {
-                Loaded::Validator(Box::new(CountedTwin { twin: NativeValidator, health: Arc::clone(&health) }))
+                Loaded::Validator(Box::new(CountedNative { native: NativeValidator, health: Arc::clone(&health) }))
             }
             slot => {
                 let own = engine()?.fingerprint().to_string();
@@ -179,9 +179,9 @@ impl PluginLoader {
         let health = Arc::clone(health);
         if *slot == PluginSlot::Rule {
             let rule = WasmRule::new(self.module(World::ConflictRule, choice, init)?).map_err(said)?;
-            // A rule from outside has no twin. What stands in for it must be the same on every replica.
-            let own_twin = builtin_by_digest(World::ConflictRule, &choice.digest).is_some();
-            let fallback = if own_twin { twin_of(&choice.name, init)? } else { NativeRule::FirstWriterWins };
+            // An uploaded rule has no native counterpart. Its fallback must be the same on every replica.
+            let is_builtin = builtin_by_digest(World::ConflictRule, &choice.digest).is_some();
+            let fallback = if is_builtin { native_of(&choice.name, init)? } else { NativeRule::FirstWriterWins };
             return Ok(Loaded::Rule(LoadedRule { rule: Box::new(CountedRule { rule, health }), fallback }));
         }
         let validator = WasmValidator::new(self.module(World::IsolationValidator, choice, init)?).map_err(said)?;
@@ -246,8 +246,8 @@ impl PluginLoader {
     }
 }
 
-/// Returns the native twin of a built-in rule with the configuration that the rule itself gets.
-fn twin_of(name: &str, init: &str) -> Result<NativeRule, String> {
+/// Returns the native counterpart of a built-in rule with the configuration that the rule itself gets.
+fn native_of(name: &str, init: &str) -> Result<NativeRule, String> {
     #[derive(Default, serde::Deserialize)]
     struct Turns {
         #[serde(default)]

@@ -42,9 +42,16 @@ pub struct Artefact {
     pub checked: Checked,
 }
 
-/// What the conformance kit found.
+/// What the conformance kit found. It is about a component *and* a configuration: another configuration can make another
+/// plugin of the same bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checked {
+    /// The configuration that it was checked with, JSON text.
+    #[serde(default)]
+    pub config: String,
+    /// Fingerprint of the engine that checked it.
+    #[serde(default)]
+    pub engine: String,
     /// Checks, with the number of their inputs.
     pub checks: Vec<(String, u32)>,
     /// Fuel of a call that does next to nothing.
@@ -115,9 +122,8 @@ impl PluginStore {
             return Ok(());
         }
         Err(format!(
-            "{PLUGIN_VERSIONS_MAX} versions of plugins are kept, which is the limit; stop the node and remove files of \
-             versions that no slot needs from {}",
-            self.folder.display()
+            "{PLUGIN_VERSIONS_MAX} plugin versions are kept, which is the limit; delete versions that no slot needs \
+             (`tribunal plugin rm NAME`)"
         ))
     }
 
@@ -136,13 +142,24 @@ impl PluginStore {
         Ok(digest)
     }
 
+    /// Replaces what the kit found about a component that is kept.
+    ///
+    /// # Errors
+    /// If that cannot be written, or the component is not here.
+    pub fn note_checked(&self, digest: &ArtefactDigest, checked: Checked) -> Result<Artefact, String> {
+        self.replace(digest, |artefact| Artefact { checked, ..artefact })
+    }
+
     /// Notes who signed a component that is kept.
     ///
     /// # Errors
     /// If that cannot be written, or the component is not here.
     pub fn note_signed(&self, digest: &ArtefactDigest, signed: Signed) -> Result<Artefact, String> {
-        let artefact = self.find(digest).ok_or_else(|| "it is not here any more".to_owned())?;
-        let artefact = Artefact { signed: Some(signed), ..artefact };
+        self.replace(digest, |artefact| Artefact { signed: Some(signed), ..artefact })
+    }
+
+    fn replace(&self, digest: &ArtefactDigest, change: impl FnOnce(Artefact) -> Artefact) -> Result<Artefact, String> {
+        let artefact = change(self.find(digest).ok_or_else(|| "it is not here any more".to_owned())?);
         let json = serde_json::to_vec_pretty(&artefact).map_err(|error| error.to_string())?;
         self.write(&format!("{}.json", hex(digest)), &json)?;
         self.known.write().insert(*digest, artefact.clone());
@@ -159,6 +176,27 @@ impl PluginStore {
             File::open(&self.folder)?.sync_all()
         };
         written().map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Removes a component, durably.
+    ///
+    /// # Errors
+    /// If it cannot be removed; it may be unknown after a restart then, or known as before.
+    pub fn remove(&self, digest: &ArtefactDigest) -> Result<(), String> {
+        let name = hex(digest);
+        // The description first: it is what makes the component known.
+        for file in [format!("{name}.json"), format!("{name}.wasm")] {
+            let path = self.folder.join(file);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(format!("{}: {error}", path.display()));
+                }
+                _ => {}
+            }
+            self.known.write().remove(digest);
+        }
+        let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| format!("{}: {error}", self.folder.display()))
     }
 
     /// Reads a component back.

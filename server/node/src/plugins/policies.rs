@@ -1,6 +1,6 @@
-//! The policies in force: which rule and validators decide, as Wasm modules or as their native twins.
+//! The policies in force: which rule and validators decide, as Wasm modules or natively.
 //!
-//! What is in force is said by the control log, so that a replay uses what the epoch was decided with. The configuration
+//! The control log tells what is in force, so that a replay uses what the epoch was decided with. The configuration
 //! only says what should be activated where nobody asked for anything else.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use tribunal_core::native::NativeRule;
 use tribunal_core::policy::{Policies, PolicyFault, Validation, Validator, ValidatorColumns, group};
-use tribunal_types::{ControlIndex, Epoch, Isolation, PluginChoice, PluginSlot};
+use tribunal_types::limits::PLUGIN_FAULTS_MAX;
+use tribunal_types::{ControlIndex, Epoch, EpochOutcome, Isolation, PluginChoice, PluginSlot};
 
 use crate::config::{Config, PolicyHost};
 use crate::plugins::plugin_health::{CallTimes, SlotHealth};
@@ -26,11 +27,22 @@ pub struct PolicySet {
     /// Loaded, and waiting for its epoch.
     waiting: BTreeMap<PluginSlot, Ready>,
     health: BTreeMap<PluginSlot, Arc<SlotHealth>>,
+    /// Faults in a row of what fills a slot now, and its calls so far.
+    streaks: BTreeMap<PluginSlot, Streak>,
+    /// Faults in a row after which a slot goes back; 0 for never.
+    faults_max: u32,
     /// Whether everything that holds is loaded as soon as it does. During a replay most of it is never called.
     live: bool,
     anything_waits: bool,
-    /// Whether somebody wants to know when plugins were called.
+    /// Whether the times of calls are recorded.
     timed: bool,
+}
+
+/// Consecutive faults of a slot's plugin.
+#[derive(Default)]
+struct Streak {
+    faults: u32,
+    calls: u64,
 }
 
 /// One validator a level.
@@ -70,19 +82,21 @@ impl PolicySet {
             levels: Levels::default(),
             waiting: BTreeMap::new(),
             health: BTreeMap::new(),
+            streaks: BTreeMap::new(),
+            faults_max: PLUGIN_FAULTS_MAX,
             live: false,
             anything_waits: false,
             timed: false,
         })
     }
 
-    /// Takes over what held behind a state image.
+    /// Takes over what held as of a state image.
     pub fn restore(&mut self, slots: Slots) {
         self.anything_waits = slots.anything_waits();
         *self.slots.write() = slots;
     }
 
-    /// Returns what fills the slots, for everybody to read.
+    /// Returns what fills the slots, to share.
     #[must_use]
     pub fn slots(&self) -> Arc<RwLock<Slots>> {
         Arc::clone(&self.slots)
@@ -98,6 +112,9 @@ impl PolicySet {
     ) -> Vec<PluginSlot> {
         let holds = {
             let mut slots = self.slots.write();
+            if slots.is_void(choice) {
+                return Vec::new();
+            }
             let holds = slots.apply(index, choice, from, next);
             self.anything_waits = slots.anything_waits();
             holds
@@ -129,6 +146,11 @@ impl PolicySet {
         changed
     }
 
+    /// Takes an entry of the control log that removes a plugin's code: no slot returns to it.
+    pub fn forget(&mut self, digest: &[u8; 32]) {
+        self.slots.write().forget(digest);
+    }
+
     /// # Panics
     /// If code is gone that was there when its entry was written: no other code may decide in its place.
     fn obtain(&self, choice: &PluginChoice) -> Ready {
@@ -155,6 +177,7 @@ impl PolicySet {
     fn run(&mut self, Ready { choice, loaded, health }: Ready) {
         let slot = choice.slot.clone();
         self.loader.board.show(slot.clone(), Arc::clone(&health));
+        self.streaks.remove(&slot);
         self.health.insert(slot.clone(), health);
         match (loaded, slot) {
             (Loaded::Rule(rule), _) => self.rule = Some((choice, rule)),
@@ -267,6 +290,39 @@ impl PolicySet {
         }
     }
 
+    /// Takes the bound from the control log.
+    pub fn set_faults_max(&mut self, faults_max: u32) {
+        self.faults_max = faults_max;
+    }
+
+    /// Counts the faults of an epoch, and returns the slots whose plugin has now failed too often in a row: in each of the
+    /// last epochs that it was called for. They follow from the outcomes, so every replica finds the same.
+    pub fn count_faults(&mut self, outcome: &EpochOutcome) -> Vec<PluginSlot> {
+        if outcome.fallbacks.is_empty() && self.streaks.is_empty() {
+            return Vec::new();
+        }
+        let mut exhausted = Vec::new();
+        for (slot, health) in &self.health {
+            let of_slot = |level: Option<Isolation>| level.map_or(PluginSlot::Rule, PluginSlot::Validator) == *slot;
+            let failed = outcome.fallbacks.iter().any(|fallback| of_slot(fallback.level));
+            let calls = health.calls();
+            let (faults, seen) = self.streaks.get(slot).map_or((0, 0), |streak| (streak.faults, streak.calls));
+            if !failed {
+                if calls > seen {
+                    self.streaks.remove(slot);
+                }
+                continue;
+            }
+            let faults = faults + 1;
+            self.streaks.insert(slot.clone(), Streak { faults, calls });
+            // Every so many times again, if the first rollback did not come about.
+            if self.faults_max > 0 && faults.is_multiple_of(self.faults_max) {
+                exhausted.push(slot.clone());
+            }
+        }
+        exhausted
+    }
+
     /// Returns the policies for one epoch.
     ///
     /// # Panics
@@ -280,7 +336,7 @@ impl PolicySet {
     }
 }
 
-/// Whether two choices run the same code in the same way, whoever asked for it.
+/// Whether two choices run the same code in the same way, no matter who requested it.
 fn is_same_code(one: &PluginChoice, other: &PluginChoice) -> bool {
     let (a, b) = (Settings::of(one), Settings::of(other));
     (&one.slot, &one.name, one.digest, &a.host, &a.init) == (&other.slot, &other.name, other.digest, &b.host, &b.init)
@@ -293,7 +349,7 @@ fn on_host(choice: &PluginChoice, host: &str) -> PluginChoice {
         return choice.clone();
     }
     // Whatever it was, saying it again must not roll anything back.
-    let by = if settings.by == Word::Rollback { Word::Activate } else { settings.by };
+    let by = if settings.by.goes_back() { Word::Activate } else { settings.by };
     PluginChoice { config: Settings { host: host.to_owned(), by, ..settings }.text(), ..choice.clone() }
 }
 

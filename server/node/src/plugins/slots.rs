@@ -1,8 +1,8 @@
 //! Which plugin fills which slot, in which epoch: a pure function of the control log and of the epochs that carried it.
 //!
-//! An entry holds from the first epoch that carries it and that its `from` allows; until then it waits, and the next entry
-//! of the slot takes its place. What held stacks up, so that a rollback finds what was there before. No clock, no I/O, no
-//! code: whoever owns the modules asks what is in force and loads it.
+//! An entry holds from the first epoch that carries it and that its `from` allows; until then it is pending, and the next
+//! entry of the slot replaces it. Former entries are stacked, so that a rollback finds the one before. No clock, no I/O,
+//! no code: the owner of the modules reads what is in force and loads it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,24 +11,36 @@ use sha2::{Digest, Sha256};
 use tribunal_service::plugins::{Activation, FilledBy};
 use tribunal_types::{ControlIndex, Epoch, PluginChoice, PluginSlot};
 
-/// What a slot remembers of what held before.
+/// Entries that a slot can roll back through.
 const DEPTH_MAX: usize = 32;
 /// Entries of the control log that are shown for a slot.
 const HISTORY_MAX: usize = 32;
-/// Marks the index of an entry that waits, in a state image.
+/// Marks the index of a pending entry, in a state image.
 const WAITS: u64 = 1 << 63;
+/// Marks the index of an entry of the history, with the epochs that it decided, in a state image.
+const HISTORY: u64 = 1 << 62;
 
 /// What the control log keeps as a plugin's configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Fingerprint of the engine that runs it, or `native`: another engine may spend other fuel, so it counts from an
     /// epoch on, too.
     pub host: String,
     /// What `init` gets.
     pub init: String,
-    /// Who asked for it.
+    /// What kind of change wrote it.
     #[serde(default, skip_serializing_if = "is_configuration")]
     pub by: Word,
+    /// Who requested it; empty for the node itself.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub who: String,
+    /// What a node that goes back by itself saw fail: the entry is void if another one holds by then.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub replaces: u64,
+    /// When it was requested, Unix milliseconds by the clock of the node that took the request; 0 if unknown. Nothing is
+    /// decided by it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub at_ms: u64,
 }
 
 /// [`FilledBy`] as it is written.
@@ -42,6 +54,19 @@ pub enum Word {
     Activate,
     /// A request to go back.
     Rollback,
+    /// The node itself, because what filled the slot failed too often in a row.
+    Faults,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Word {
+    /// Tells whether the change returns to what filled the slot before.
+    pub fn goes_back(self) -> bool {
+        matches!(self, Word::Rollback | Word::Faults)
+    }
 }
 
 fn is_configuration(word: &Word) -> bool {
@@ -55,7 +80,7 @@ impl Settings {
         serde_json::from_str(&choice.config).unwrap_or_else(|_| Settings {
             host: String::new(),
             init: choice.config.clone(),
-            by: Word::Configuration,
+            ..Settings::default()
         })
     }
 
@@ -96,7 +121,7 @@ impl Entry {
 }
 
 fn shown(control: ControlIndex, choice: &PluginChoice, from: Epoch) -> Activation {
-    let Settings { init, by, .. } = Settings::of(choice);
+    let Settings { init, by, who, at_ms, .. } = Settings::of(choice);
     Activation {
         control,
         slot: choice.slot.clone(),
@@ -104,13 +129,27 @@ fn shown(control: ControlIndex, choice: &PluginChoice, from: Epoch) -> Activatio
         digest: choice.digest,
         config_digest: Sha256::digest(init.as_bytes()).into(),
         config: init,
+        who: (!who.is_empty()).then_some(who),
+        at_ms: (at_ms > 0).then_some(at_ms),
+        since: None,
+        until: None,
         by: match by {
             Word::Configuration => FilledBy::Configuration,
             Word::Activate => FilledBy::Request,
             Word::Rollback => FilledBy::Rollback,
+            Word::Faults => FilledBy::Faults,
         },
         from,
     }
+}
+
+/// How a slot uses a plugin's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotUse {
+    /// It decides now.
+    Active,
+    /// It waits for its epoch.
+    Pending,
 }
 
 /// One slot.
@@ -146,6 +185,23 @@ impl SlotState {
         self.history.iter().rev()
     }
 
+    /// Tells whether the choice goes back from something that holds no more.
+    fn is_void(&self, choice: &PluginChoice) -> bool {
+        let settings = Settings::of(choice);
+        settings.by == Word::Faults && self.active().is_none_or(|active| active.index.0 != settings.replaces)
+    }
+
+    /// Notes that another entry decides from epoch `since` on.
+    fn note_held(&mut self, index: ControlIndex, since: Epoch) {
+        for entry in &mut self.history {
+            if entry.control == index {
+                entry.since = Some(since);
+            } else if entry.since.is_some() && entry.until.is_none() {
+                entry.until = Some(Epoch(since.0.saturating_sub(1)));
+            }
+        }
+    }
+
     fn note(&mut self, entry: &Entry) {
         if self.history.len() == HISTORY_MAX {
             self.history.pop_front();
@@ -155,7 +211,8 @@ impl SlotState {
 
     /// Lets an entry hold from epoch `since` on.
     fn hold(&mut self, mut entry: Entry, since: Epoch) {
-        if Settings::of(&entry.choice).by == Word::Rollback {
+        self.note_held(entry.index, since);
+        if Settings::of(&entry.choice).by.goes_back() {
             while self.stack.last().is_some_and(|top| !top.is_same_plugin(&entry.choice)) {
                 self.stack.pop();
             }
@@ -163,7 +220,7 @@ impl SlotState {
         match self.stack.last_mut() {
             // The same under another engine, asked for by somebody else, or back again.
             Some(top) if top.is_same_plugin(&entry.choice) => {
-                if Settings::of(&entry.choice).by != Word::Rollback {
+                if !Settings::of(&entry.choice).by.goes_back() {
                     top.configured = entry.configured;
                 }
                 (top.index, top.choice, top.from) = (entry.index, entry.choice, entry.from);
@@ -190,6 +247,9 @@ impl Slots {
     /// Takes an entry of the control log, which the epoch `next` is the first to carry. Returns whether it holds at once.
     pub fn apply(&mut self, index: ControlIndex, choice: &PluginChoice, from: Epoch, next: Epoch) -> bool {
         let state = self.by_slot.entry(choice.slot.clone()).or_default();
+        if state.is_void(choice) {
+            return false;
+        }
         let configured = Settings::of(choice).by == Word::Configuration;
         let entry = Entry { index, choice: choice.clone(), from, since: None, configured };
         state.note(&entry);
@@ -212,6 +272,39 @@ impl Slots {
             }
         }
         changed
+    }
+
+    /// Tells whether an entry with this choice would change nothing: it goes back from something that holds no more.
+    #[must_use]
+    pub fn is_void(&self, choice: &PluginChoice) -> bool {
+        self.by_slot.get(&choice.slot).is_some_and(|state| state.is_void(choice))
+    }
+
+    /// Removes code that no slot holds from what rollbacks return to.
+    pub fn forget(&mut self, digest: &[u8; 32]) {
+        for state in self.by_slot.values_mut() {
+            let held = state.stack.len().saturating_sub(1);
+            let mut at = 0;
+            state.stack.retain(|entry| {
+                at += 1;
+                at > held || entry.choice.digest != *digest
+            });
+        }
+    }
+
+    /// Returns the slots that hold this code, or will.
+    #[must_use]
+    pub fn users_of(&self, digest: &[u8; 32]) -> Vec<(PluginSlot, SlotUse)> {
+        let of = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.choice.digest == *digest);
+        let used = |(slot, state): (&PluginSlot, &SlotState)| {
+            let found = match state {
+                _ if of(state.active()) => SlotUse::Active,
+                _ if of(state.waiting()) => SlotUse::Pending,
+                _ => return None,
+            };
+            Some((slot.clone(), found))
+        };
+        self.by_slot.iter().filter_map(used).collect()
     }
 
     /// Tells whether anything waits for its epoch.
@@ -239,6 +332,10 @@ impl Slots {
             for entry in &state.stack {
                 words.extend([entry.index.0, entry.since.map_or(0, |epoch| epoch.0), u64::from(entry.configured)]);
             }
+            for entry in &state.history {
+                let epoch = |epoch: Option<Epoch>| epoch.map_or(0, |epoch| epoch.0);
+                words.extend([entry.control.0 | HISTORY, epoch(entry.since), epoch(entry.until)]);
+            }
             words
                 .extend(state.waiting.iter().flat_map(|entry| [entry.index.0 | WAITS, 0, u64::from(entry.configured)]));
         }
@@ -256,11 +353,19 @@ impl Slots {
         let Some(words) = words else { return slots };
         for state in slots.by_slot.values_mut() {
             (state.stack, state.waiting) = (Vec::new(), None);
+            state.history.iter_mut().for_each(|entry| (entry.since, entry.until) = (None, None));
         }
         for word in words.chunks_exact(3) {
-            let found = entries.iter().find(|(index, ..)| index.0 == word[0] & !WAITS);
+            let found = entries.iter().find(|(index, ..)| index.0 == word[0] & !(WAITS | HISTORY));
             let Some((index, choice, from)) = found else { continue };
             let state = slots.by_slot.entry(choice.slot.clone()).or_default();
+            if word[0] & HISTORY != 0 {
+                let epoch = |number: u64| (number > 0).then_some(Epoch(number));
+                if let Some(entry) = state.history.iter_mut().find(|entry| entry.control == *index) {
+                    (entry.since, entry.until) = (epoch(word[1]), epoch(word[2]));
+                }
+                continue;
+            }
             let since = (word[1] > 0).then_some(Epoch(word[1]));
             let entry = Entry { index: *index, choice: choice.clone(), from: *from, since, configured: word[2] == 1 };
             if word[0] & WAITS == 0 {
@@ -278,7 +383,7 @@ mod tests {
     use super::*;
 
     fn choice(name: &str, by: Word) -> PluginChoice {
-        let settings = Settings { host: "h".into(), init: String::new(), by };
+        let settings = Settings { host: "h".into(), by, ..Settings::default() };
         PluginChoice {
             slot: PluginSlot::Rule,
             name: name.into(),
@@ -329,6 +434,21 @@ mod tests {
     }
 
     #[test]
+    fn a_rollback_after_faults_is_void_once_another_entry_holds() {
+        let after_faults = |replaces| {
+            let settings = Settings { host: "h".into(), by: Word::Faults, replaces, ..Settings::default() };
+            PluginChoice { config: settings.text(), ..choice("f", Word::Faults) }
+        };
+        let (_, mut slots) = played(".f aa bbb");
+        assert!(!slots.apply(ControlIndex(9), &after_faults(2), Epoch(0), Epoch(9)), "`aa` failed, `bbb` holds");
+        assert_eq!(slots.slot(&PluginSlot::Rule).unwrap().active().unwrap().choice.name, "bbb");
+        assert!(slots.apply(ControlIndex(10), &after_faults(3), Epoch(0), Epoch(10)));
+        let state = slots.slot(&PluginSlot::Rule).unwrap();
+        assert_eq!(state.active().unwrap().choice.name, "f");
+        assert_eq!(state.history().next().unwrap().by, FilledBy::Faults);
+    }
+
+    #[test]
     fn rollbacks_go_back_one_by_one() {
         let (held, slots) = played(".f aa bbb -aa -f");
         assert_eq!(held, "f aa bbb aa f");
@@ -344,6 +464,29 @@ mod tests {
     fn a_request_for_what_the_configuration_says_pins_it() {
         let (_, slots) = played(".f f");
         assert!(!slots.slot(&PluginSlot::Rule).unwrap().active().unwrap().configured);
+    }
+
+    #[test]
+    fn the_history_tells_which_epochs_an_entry_decided() {
+        let (_, slots) = played(".f aa@4 _ _ bbb -aa");
+        let state = slots.slot(&PluginSlot::Rule).unwrap();
+        let told: Vec<_> = state
+            .history()
+            .map(|entry| {
+                let epoch = |epoch: Option<Epoch>| epoch.map_or("-".to_owned(), |epoch| epoch.to_string());
+                format!("{} {}..{}", entry.name, epoch(entry.since), epoch(entry.until))
+            })
+            .collect();
+        assert_eq!(told, ["aa 6..-", "bbb 5..5", "aa 4..4", "f 1..3"]);
+    }
+
+    #[test]
+    fn a_rollback_passes_by_what_was_forgotten() {
+        let (_, mut slots) = played(".f aa bbb");
+        slots.forget(&choice("aa", Word::Activate).digest);
+        assert_eq!(slots.slot(&PluginSlot::Rule).unwrap().before().unwrap().choice.name, "f");
+        slots.forget(&choice("bbb", Word::Activate).digest);
+        assert_eq!(slots.slot(&PluginSlot::Rule).unwrap().active().unwrap().choice.name, "bbb", "it still decides");
     }
 
     #[test]
@@ -375,7 +518,7 @@ mod tests {
 
     #[test]
     fn settings_are_written_as_before_unless_somebody_asked() {
-        let mut settings = Settings { host: "h".into(), init: "{}".into(), by: Word::Configuration };
+        let mut settings = Settings { host: "h".into(), init: "{}".into(), ..Settings::default() };
         assert_eq!(settings.text(), r#"{"host":"h","init":"{}"}"#);
         settings.by = Word::Rollback;
         let choice = PluginChoice { config: settings.text(), ..choice("a", Word::Activate) };

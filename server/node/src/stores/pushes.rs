@@ -20,7 +20,7 @@ use tribunal_push::{
     RespTransport, SqlTransport, StorageDurability, Transport,
 };
 use tribunal_service::PushState;
-use tribunal_types::{Lsn, StoreId, StoreSpec};
+use tribunal_types::{Lsn, StoreId, StoreSpec, WriteKinds};
 
 use crate::commit::message::Message;
 use crate::plugins::engine::Language;
@@ -127,13 +127,13 @@ impl Pushes {
         }
     }
 
-    /// Checks a store's adaptor and configuration before anything is written; returns whether the adaptor moves its
-    /// watermark in the storage's transaction. Compiles the adaptor: may take a while.
+    /// Checks a store's adaptor and configuration before anything is written; returns the kinds of writes that the adaptor
+    /// takes. Compiles the adaptor: may take a while.
     ///
     /// # Errors
     /// A JSON pointer into the declaration, and what is wrong there.
-    pub fn check(&self, spec: &StoreSpec) -> Result<bool, (String, String)> {
-        let Some(name) = &spec.adaptor else { return Ok(true) };
+    pub fn check(&self, spec: &StoreSpec) -> Result<WriteKinds, (String, String)> {
+        let Some(name) = &spec.adaptor else { return Ok(WriteKinds::ALL) };
         let at = |pointer: &'static str| move |e| (pointer.to_owned(), e);
         let sql = &self.egress_by_tenant.of(spec.namespace).sql;
         let adaptor = self.loader.adaptor(name, &spec.name, &sql.adaptor_config(spec)).map_err(at("/adaptor"))?;
@@ -143,7 +143,7 @@ impl Pushes {
             Language::Sql => drop(sql.options(spec).map_err(at("/adaptor_config"))?),
             language @ Language::Http => return Err(at("/adaptor")(no_transport(language))),
         }
-        Ok(true)
+        Ok(adaptor.takes())
     }
 
     /// Begins the push of a store as it is declared now, in place of the one before.

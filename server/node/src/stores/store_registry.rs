@@ -70,7 +70,7 @@ impl StoreRegistry {
                 true
             }),
             ControlChange::SetBounds(bounds) => self.bounds.replace(*bounds) != Some(*bounds),
-            ControlChange::ActivatePlugin { .. } | ControlChange::Lost => false,
+            ControlChange::ForgetPlugin { .. } | ControlChange::ActivatePlugin { .. } | ControlChange::Lost => false,
             ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } => false,
         }
     }

@@ -195,6 +195,8 @@ pub struct Metrics {
     pub plugin_nanos: Family<SlotLabel, Counter>,
     /// Epochs that the stand-in of a slot's plugin decided.
     pub plugin_fallbacks: Family<SlotLabel, Counter>,
+    /// Slots that went back by themselves, because their plugin failed too often in a row.
+    pub plugin_rollbacks: Family<SlotLabel, Counter>,
     /// Faults of a slot's plugin by kind.
     pub plugin_call_faults: Family<FaultLabel, Counter>,
     /// Uploaded components that were loaded, by where their code came from.
@@ -266,6 +268,7 @@ impl Metrics {
             plugin_fuel: Family::default(),
             plugin_nanos: Family::default(),
             plugin_fallbacks: Family::default(),
+            plugin_rollbacks: Family::default(),
             plugin_call_faults: Family::default(),
             plugin_loads: Family::default(),
             epoch: Level::default(),
@@ -310,6 +313,11 @@ impl Metrics {
         registry.register("plugin_fuel", "Fuel of calls", metrics.plugin_fuel.clone());
         registry.register("plugin_nanoseconds", "Time of calls", metrics.plugin_nanos.clone());
         registry.register("plugin_fallbacks", "Epochs decided by a stand-in", metrics.plugin_fallbacks.clone());
+        registry.register(
+            "plugin_rollbacks",
+            "Slots rolled back because their plugin failed too often in a row",
+            metrics.plugin_rollbacks.clone(),
+        );
         registry.register("plugin_call_faults", "Faults by kind", metrics.plugin_call_faults.clone());
         registry.register("plugin_loads", "Uploaded components loaded", metrics.plugin_loads.clone());
         registry.register("epoch", "Last complete epoch", metrics.epoch.clone());
@@ -390,6 +398,12 @@ impl Metrics {
         }
     }
 
+    /// Counts a slot that went back by itself.
+    pub fn count_rollback(&self, slot: &PluginSlot) {
+        self.plugin_rollbacks.get_or_create(&SlotLabel { slot: slot.to_string() }).inc();
+    }
+
+    /// Takes over the counters of what fills the slots. They start at 0 when another plugin does.
     /// Takes over the counters of what fills the slots. They start at 0 when another plugin does.
     pub fn set_plugins(&self, slots: &[(PluginSlot, Health)]) {
         for (slot, health) in slots {

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Deserialize;
-use tribunal_plugin_sdk::adaptor::{Ack, Command, LogBatch, Reply, Request, RespPipeline, RespValue};
+use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, Reply, Request, RespPipeline, RespValue};
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
 
 /// How often this instance was asked to encode.
@@ -33,6 +33,10 @@ fn command(word: &str) -> Command {
 }
 
 impl Adaptor for LyingAdaptor {
+    fn takes(&self) -> Kinds {
+        Kinds::all()
+    }
+
     fn watermark(&self) -> Result<Request, Fault> {
         Ok(Request { first: 0, last: 0, idempotency_key: "watermark".into(), command: command("GET") })
     }

@@ -1,4 +1,5 @@
-//! A validator of the right types that breaks what types cannot say: its configuration names the promise.
+//! A validator of the right types that breaks what types cannot express: its configuration names the promise. Without a
+//! configuration it accepts whatever it sees.
 
 use serde::Deserialize;
 use tribunal_plugin_sdk::validator::{Evidence, Groups, NO_WITNESS, READ_CONFLICT, Validation, judge_each};
@@ -8,9 +9,13 @@ use tribunal_plugin_sdk::{Fault, Plugin, Validator, config};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LyingValidator {
-    /// What it breaks; nothing if left out.
-    #[serde(default)]
+    /// What it breaks: `nothing`, or a promise; its level if left out.
+    #[serde(default = "level")]
     breaks: String,
+}
+
+fn level() -> String {
+    "level".to_owned()
 }
 
 impl Plugin for LyingValidator {
@@ -42,6 +47,7 @@ impl Validator for LyingValidator {
                 "subsets" => (count > 5).then_some((READ_CONFLICT, NO_WITNESS)),
                 // Three reads in one shard are one or two each in two shards.
                 "splits" => (own.len() > 2).then_some((READ_CONFLICT, NO_WITNESS)),
+                "level" => None,
                 "everybody" => Some((READ_CONFLICT, NO_WITNESS)),
                 "reasons" => stale().map(|_| (255, NO_WITNESS)),
                 "witnesses" => stale().map(|_| (READ_CONFLICT, 1000)),

@@ -3,7 +3,7 @@
 //! no objects are refused.
 
 use serde::Deserialize;
-use tribunal_plugin_sdk::adaptor::{Ack, Command, LogBatch, Reply, Request, RespPipeline, RespValue, Row, kind};
+use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, Reply, Request, RespPipeline, RespValue, Row, kind};
 use tribunal_plugin_sdk::traces::Traces;
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
 
@@ -107,6 +107,10 @@ impl RedisHash {
 }
 
 impl Adaptor for RedisHash {
+    fn takes(&self) -> Kinds {
+        Kinds::all().difference(Kinds::ADD)
+    }
+
     fn watermark(&self) -> Result<Request, Fault> {
         let command = command(&[b"GET".to_vec(), self.watermark_key()]);
         Ok(Request { first: 0, last: 0, idempotency_key: "watermark".into(), command })

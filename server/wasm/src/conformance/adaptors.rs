@@ -6,6 +6,7 @@ use tribunal_types::{
     StoreId, TxnId, Version, WriteKind,
 };
 
+use super::vector::Vector;
 use super::{Cost, Failure, Findings, Kit, broken, failed};
 use crate::adaptor::WasmAdaptor;
 use crate::fault::{Fault, FaultKind};
@@ -102,13 +103,17 @@ fn traced(mut batch: RecordBatch) -> RecordBatch {
     batch
 }
 
-/// Encodes records of every sample; returns the first sample that the adaptor takes. A storage need not take all of
-/// them, but a record that it does not take is refused by a fault that says so, not by a trap.
+/// Encodes records of every sample whose kinds of writes the adaptor declares; returns the first sample that it takes. A
+/// storage need not take all of them, but a record that it does not take is refused by a fault, not by a trap.
 fn golden(adaptor: &WasmAdaptor, kit: &mut Kit) -> Result<&'static [Row], Failure> {
     let mut taken = None;
     let mut last = None;
     for (name, rows) in SAMPLES {
-        match adaptor.encode(&batch(1, 3, rows)) {
+        if !rows.iter().all(|(kind, ..)| adaptor.takes().contains(*kind)) {
+            continue;
+        }
+        let records = batch(1, 3, rows);
+        match adaptor.encode(&records) {
             Ok(requests) => {
                 taken = taken.or(Some(rows));
                 kit.note(format!("{requests:?}").as_bytes());
@@ -117,7 +122,7 @@ fn golden(adaptor: &WasmAdaptor, kit: &mut Kit) -> Result<&'static [Row], Failur
                 kit.note(text.as_bytes());
                 last = Some(format!("{name}: {text}"));
             }
-            Err(fault) => return Err(failed(GOLDEN)(fault)),
+            Err(fault) => return Err(failed(GOLDEN)(fault).on(Vector::of_records(&records))),
         }
     }
     kit.passed(GOLDEN, SAMPLES.len() as u32);
@@ -133,7 +138,8 @@ fn replay(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Fail
         let once = adaptor.encode_metered(&records).map_err(failed(REPLAY))?;
         let again = adaptor.encode_metered(&records).map_err(failed(REPLAY))?;
         if once != again {
-            return Err(broken(REPLAY, "the same records make other requests, or take other fuel, the second time"));
+            let why = "the same records make other requests, or take other fuel, the second time";
+            return Err(broken(REPLAY, why).on(Vector::of_records(&records)));
         }
         let kept = adaptor.clone().kept();
         for n in 0..USES {
@@ -141,20 +147,19 @@ fn replay(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Fail
             kept.encode(&batch(first, 3 + u64::from(n), &rows[..1])).map_err(failed(REPLAY))?;
             let _ = kept.classify(&StorageReply::Raw(vec![0; 9]));
             if kept.encode(&records).map_err(failed(REPLAY))? != once.0 {
-                return Err(broken(
-                    REPLAY,
-                    "a used instance makes other requests of the same records than a fresh one",
-                ));
+                let why = "a used instance makes other requests of the same records than a fresh one";
+                return Err(broken(REPLAY, why).on(Vector::of_records(&records)));
             }
         }
         let mut keys: Vec<_> = once.0.iter().map(|request| &request.idempotency_key).collect();
         if keys.iter().any(|key| key.is_empty()) {
-            return Err(broken(REPLAY, "a request has no idempotency key"));
+            return Err(broken(REPLAY, "a request has no idempotency key").on(Vector::of_records(&records)));
         }
         keys.sort();
         keys.dedup();
         if keys.len() != once.0.len() {
-            return Err(broken(REPLAY, "two requests of one batch share an idempotency key"));
+            let why = "two requests of one batch share an idempotency key";
+            return Err(broken(REPLAY, why).on(Vector::of_records(&records)));
         }
         cases += 1;
     }

@@ -1,6 +1,6 @@
 //! The anomalies that isolation levels forbid, as evidence about one transaction each (Adya's phenomena in the form of
 //! the Hermitage tests; the rows changed in the epochs before). Which level forbids which is checked against the native
-//! twins.
+//! validators.
 
 use tribunal_core::policy::{RangeColumns, ReadColumns, TxnColumns, ValidatorColumns, WriteColumns, write_flag};
 use tribunal_types::Isolation::{self, ReadCommitted, RepeatableRead, Serializable, Snapshot};
@@ -43,6 +43,7 @@ impl One {
                 priority: vec![100],
                 reads: end(reads.len() + ranges.len()),
                 writes: end(writes.len()),
+                first_attempt: vec![0],
             },
             snapshot: vec![92],
             current_from: vec![current.0],
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_native_twins_reject_what_their_levels_forbid_and_nothing_else() {
+    fn the_native_validators_reject_what_their_levels_forbid_and_nothing_else() {
         for level in LEVELS {
             let rejects = |evidence: &ValidatorColumns| {
                 NativeValidator.validate(level, evidence).expect("natives never fail").code[0] != 0

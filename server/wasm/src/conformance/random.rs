@@ -28,7 +28,7 @@ impl Random {
         }
     }
 
-    /// Makes a column of `n` values below `end`, now and then of any.
+    /// Makes a column of `n` values below `end`, some of them of any size.
     pub fn column(&mut self, n: usize, end: u64) -> Vec<u64> {
         (0..n).map(|_| if self.below(20) == 0 { self.number() } else { self.below(end) }).collect()
     }
@@ -73,6 +73,7 @@ impl Random {
             priority: self.bytes(n, 256),
             reads: small(self),
             writes: small(self),
+            first_attempt: self.column(n, 1 << 41),
         }
     }
 

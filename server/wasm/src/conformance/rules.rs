@@ -3,6 +3,7 @@
 use tribunal_core::policy::{Ranks, TxnColumns};
 
 use super::random::Random;
+use super::vector::Vector;
 use super::{Cost, Failure, Findings, Kit, broken, failed};
 use crate::module::Module;
 use crate::policy::WasmRule;
@@ -27,12 +28,16 @@ pub(super) fn check(module: Module, kit: &mut Kit) -> Result<Findings, Failure> 
     let mut fuel = Vec::new();
     for size in SIZES {
         let txns = random.txns(size);
-        fuel.push(rule.rank_metered(&txns).map_err(failed(FUEL))?.1);
+        fuel.push(rank(&rule, &txns, FUEL)?.1);
     }
     kit.passed(FUEL, SIZES.len() as u32);
     let per_item = fuel[3].saturating_sub(fuel[0]) / (SIZES[3] - SIZES[0]) as u64;
     let cost = Cost { fuel_per_call: fuel[0], fuel_per_item: per_item, budget_per_item: limits.fuel_per_txn };
     Ok(Findings { cost, ..Findings::default() })
+}
+
+fn rank(rule: &WasmRule, txns: &TxnColumns, check: &'static str) -> Result<(Ranks, u64), Failure> {
+    rule.rank_metered(txns).map_err(|fault| failed(check)(fault).on(Vector::of_txns(txns)))
 }
 
 /// Arrival stamps in the order of the ranks.
@@ -55,10 +60,11 @@ pub(super) fn select(txns: &TxnColumns, picked: &[usize]) -> TxnColumns {
         priority: of(&txns.priority, picked),
         reads: of(&txns.reads, picked),
         writes: of(&txns.writes, picked),
+        first_attempt: of(&txns.first_attempt, picked),
     }
 }
 
-/// Edges: nobody, one, all alike, the smallest and the largest of everything.
+/// Edges: none, one, all alike, the smallest and the largest of everything.
 fn golden(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
     let alike = |n: usize, value: u64, byte: u8, count: u32| TxnColumns {
         csn: (0..n as u64).map(|i| if value == 0 { i } else { value - i }).collect(),
@@ -68,13 +74,14 @@ fn golden(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
         priority: vec![byte; n],
         reads: vec![count; n],
         writes: vec![count; n],
+        first_attempt: vec![value; n],
     };
     let mut vectors =
         vec![alike(0, 7, 100, 1), alike(1, 7, 100, 1), alike(3, 0, 0, 0), alike(4, u64::MAX, u8::MAX, u32::MAX)];
     let mut random = Random(1);
     vectors.extend((2..40).map(|n| random.txns(n)));
     for txns in &vectors {
-        let (ranks, _) = rule.rank_metered(txns).map_err(failed(GOLDEN))?;
+        let (ranks, _) = rank(rule, txns, GOLDEN)?;
         let order: Vec<u8> = order(txns, &ranks).into_iter().flat_map(u64::to_le_bytes).collect();
         kit.note(&order);
     }
@@ -90,12 +97,11 @@ fn shuffles(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
         let mut places: Vec<_> = (0..n).collect();
         random.shuffle(&mut places);
         let shuffled = select(&txns, &places);
-        let (before, _) = rule.rank_metered(&txns).map_err(failed(SHUFFLES))?;
-        let (after, _) = rule.rank_metered(&shuffled).map_err(failed(SHUFFLES))?;
+        let (before, _) = rank(rule, &txns, SHUFFLES)?;
+        let (after, _) = rank(rule, &shuffled, SHUFFLES)?;
         if order(&txns, &before) != order(&shuffled, &after) {
-            let why =
-                format!("{n} transactions in another arrangement come out in another order: nodes would disagree");
-            return Err(broken(SHUFFLES, why));
+            let why = format!("{n} transactions, shuffled, come out in another order: nodes would disagree");
+            return Err(broken(SHUFFLES, why).on(Vector::of_txns(&txns)));
         }
     }
     kit.passed(SHUFFLES, ROUNDS);
@@ -109,17 +115,17 @@ fn subsets(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
         let txns = random.txns(n);
         let picked: Vec<_> = (0..n).filter(|_| random.below(2) == 0).collect();
         let part = select(&txns, &picked);
-        let (all, _) = rule.rank_metered(&txns).map_err(failed(SUBSETS))?;
-        let (some, _) = rule.rank_metered(&part).map_err(failed(SUBSETS))?;
+        let (all, _) = rank(rule, &txns, SUBSETS)?;
+        let (some, _) = rank(rule, &part, SUBSETS)?;
         let mut expected = order(&txns, &all);
         expected.retain(|csn| part.csn.contains(csn));
         if expected != order(&part, &some) {
             let of = picked.len();
             let why = format!(
-                "{of} of {n} transactions are ordered otherwise when the rest is not in the batch: the order of two \
+                "{of} of {n} transactions come out in another order when the rest is not in the batch: the order of two \
                  must follow from their own columns and `epoch` alone"
             );
-            return Err(broken(SUBSETS, why));
+            return Err(broken(SUBSETS, why).on(Vector::of_txns(&txns)));
         }
     }
     kit.passed(SUBSETS, ROUNDS);
@@ -131,10 +137,11 @@ fn fresh(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
     for _ in 0..20 {
         let n = random.below(64) as usize;
         let txns = random.txns(n);
-        let first = rule.rank_metered(&txns).map_err(failed(FRESH))?;
-        let second = rule.rank_metered(&txns).map_err(failed(FRESH))?;
+        let first = rank(rule, &txns, FRESH)?;
+        let second = rank(rule, &txns, FRESH)?;
         if first != second {
-            return Err(broken(FRESH, "the same batch gets another answer, or takes other fuel, the second time"));
+            let why = "the same batch gets another answer, or takes other fuel, the second time";
+            return Err(broken(FRESH, why).on(Vector::of_txns(&txns)));
         }
     }
     kit.passed(FRESH, 20);

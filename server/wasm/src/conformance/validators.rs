@@ -8,6 +8,7 @@ use tribunal_types::Isolation;
 use super::anomalies::{LEVELS, anomalies, harmless};
 use super::random::Random;
 use super::rules::select as select_txns;
+use super::vector::Vector;
 use super::{Cost, Failure, Findings, Kit, broken, failed};
 use crate::module::Module;
 use crate::policy::WasmValidator;
@@ -35,7 +36,7 @@ pub(super) fn check(module: Module, kit: &mut Kit) -> Result<Findings, Failure> 
     let (mut fuel, mut budget) = (Vec::new(), 0);
     for size in SIZES {
         let columns = random.evidence(size);
-        fuel.push(validator.validate_metered(&columns).map_err(failed(FUEL))?.1);
+        fuel.push(metered(&validator, &columns, FUEL)?.1);
         let ops = columns.reads.seen.len() + columns.ranges.changed.len() + columns.writes.kind.len();
         budget = limits.fuel_per_txn + limits.fuel_per_op * ops as u64 / size as u64;
     }
@@ -45,7 +46,7 @@ pub(super) fn check(module: Module, kit: &mut Kit) -> Result<Findings, Failure> 
     Ok(Findings { cost, levels, misses })
 }
 
-/// Where the rows of transaction `t` lie.
+/// Returns where the rows of transaction `t` are.
 fn rows(ends: &[u32], t: usize) -> std::ops::Range<usize> {
     let start = if t == 0 { 0 } else { ends[t - 1] as usize };
     start..ends[t] as usize
@@ -54,7 +55,7 @@ fn rows(ends: &[u32], t: usize) -> std::ops::Range<usize> {
 /// What happens to one operation: kept, or left to another shard.
 type Keep<'a> = &'a mut dyn FnMut(usize) -> bool;
 
-/// The transactions `picked` with those operations that `keep` takes; it is asked with the place of each transaction.
+/// The transactions `picked` with those operations that `keep` accepts; it gets the index of each transaction.
 fn select(columns: &ValidatorColumns, picked: &[usize], keep: Keep<'_>) -> ValidatorColumns {
     let of = |column: &[u64]| picked.iter().map(|&t| column[t]).collect::<Vec<_>>();
     let mut part = ValidatorColumns {
@@ -86,8 +87,16 @@ fn select(columns: &ValidatorColumns, picked: &[usize], keep: Keep<'_>) -> Valid
     part
 }
 
+fn metered(
+    validator: &WasmValidator,
+    columns: &ValidatorColumns,
+    check: &'static str,
+) -> Result<(Validation, u64), Failure> {
+    validator.validate_metered(columns).map_err(|fault| failed(check)(fault).on(Vector::of_evidence(columns)))
+}
+
 fn judge(validator: &WasmValidator, columns: &ValidatorColumns, check: &'static str) -> Result<Validation, Failure> {
-    validator.validate_metered(columns).map(|(judged, _)| judged).map_err(failed(check))
+    metered(validator, columns, check).map(|(judged, _)| judged)
 }
 
 fn golden(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
@@ -110,12 +119,13 @@ fn golden(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
     }
     kit.passed(GOLDEN, vectors.len() as u32);
     if judge(validator, &vectors[0], GOLDEN)?.code != [0] {
-        return Err(broken(GOLDEN, "it rejects a transaction that nothing stands against"));
+        let why = "it rejects a transaction that conflicts with nothing";
+        return Err(broken(GOLDEN, why).on(Vector::of_evidence(&vectors[0])));
     }
     Ok(())
 }
 
-/// Judges some of a batch's transactions, in some order: each gets what it got in the whole batch.
+/// Judges some of a batch's transactions, in some order: each gets the same verdict as in the whole batch.
 fn picks(
     validator: &WasmValidator,
     kit: &mut Kit,
@@ -138,7 +148,7 @@ fn picks(
                     part.code[i],
                     picked.len()
                 );
-                return Err(broken(check, why));
+                return Err(broken(check, why).on(Vector::of_evidence(&columns)));
             }
         }
     }
@@ -184,7 +194,7 @@ fn splits(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
                     word(whole.code[t] != 0),
                     word(rejected[t])
                 );
-                return Err(broken(SPLITS, why));
+                return Err(broken(SPLITS, why).on(Vector::of_evidence(&columns)));
             }
         }
     }
@@ -197,10 +207,11 @@ fn fresh(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
     for _ in 0..20 {
         let n = random.below(64) as usize;
         let columns = random.evidence(n);
-        let first = validator.validate_metered(&columns).map_err(failed(FRESH))?;
-        let second = validator.validate_metered(&columns).map_err(failed(FRESH))?;
+        let first = metered(validator, &columns, FRESH)?;
+        let second = metered(validator, &columns, FRESH)?;
         if first != second {
-            return Err(broken(FRESH, "the same batch gets another answer, or takes other fuel, the second time"));
+            let why = "the same batch gets another answer, or takes other fuel, the second time";
+            return Err(broken(FRESH, why).on(Vector::of_evidence(&columns)));
         }
     }
     kit.passed(FRESH, 20);
@@ -210,7 +221,7 @@ fn fresh(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
 /// The levels kept, and the others with the reason.
 type Strength = (Vec<Isolation>, Vec<(Isolation, &'static str)>);
 
-/// Finds the levels that the validator keeps: it rejects each anomaly that they forbid, and whatever their native twins
+/// Finds the levels that the validator keeps: it rejects each anomaly that they forbid, and whatever the native validators
 /// reject of random evidence.
 fn strength(validator: &WasmValidator, kit: &mut Kit) -> Result<Strength, Failure> {
     let anomalies = anomalies();

@@ -78,7 +78,7 @@ impl Hostile {
                 (func (export "tribunal:plugin/rule@1.0.0#needs") (result i32) (i32.const 1))
                 (func (export "tribunal:plugin/rule@1.0.0#rank")
                     (param $count i32) (param $epoch i64) (param $csn i32) (param $csns i32)
-                    (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32) {rank}))"#
+                    (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32) {rank}))"#
         )
     }
 }

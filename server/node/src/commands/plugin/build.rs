@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use tribunal_wasm::{PluginLimits, World, encode, gate};
 
-use super::Manifest;
+use super::{Manifest, progress};
 use crate::commands::output::out;
 
 const TARGET: &str = "wasm32-unknown-unknown";
@@ -126,7 +126,7 @@ fn js(folder: &Path, world: World) -> Result<Vec<u8>, String> {
     let component = tempfile::Builder::new().suffix(".wasm").tempfile().map_err(|error| error.to_string())?;
     let mut node = Command::new("node");
     node.current_dir(folder).args(["build.mjs", world.name()]).arg(component.path());
-    run(&mut node, JS_INSTALL)?;
+    progress::during("building", || run(&mut node, JS_INSTALL))?;
     read(component.path())
 }
 

@@ -6,11 +6,12 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use tribunal_api::{
-    PluginActivate, PluginActivation, PluginInfo, PluginList, PluginRollback, PluginUpload, Problem, VersionInfo,
+    PluginActivate, PluginActivation, PluginDeleted, PluginInfo, PluginList, PluginRollback, PluginUpload, Problem,
+    VersionInfo,
 };
 use tribunal_client::Call;
 
-use super::Component;
+use super::{Component, progress};
 use crate::commands::cli::{Target, program};
 use crate::commands::output::out;
 use crate::commands::plugin_flags::{Activate, Push};
@@ -83,7 +84,8 @@ pub fn push(flags: &Push) -> Result<(), String> {
         query.push(("signature", signature.as_str()));
     }
     let path = format!("/v1/admin/plugins/{name}");
-    let done: PluginUpload = call(&flags.target, "PUT", &path, &query, Some(("application/wasm", bytes)))?;
+    let body = Some(("application/wasm", bytes));
+    let done: PluginUpload = progress::during("checking", || call(&flags.target, "PUT", &path, &query, body))?;
     if flags.target.json {
         return print_json(&done);
     }
@@ -96,7 +98,8 @@ pub fn push(flags: &Push) -> Result<(), String> {
     if !done.version.levels.is_empty() {
         out!("it may fill validator:{}", done.version.levels.join(", validator:"));
     }
-    out!("next: {} plugin activate{} {}", program(), flags.target.as_flags(), done.name);
+    let slot = if done.version.levels.is_empty() { "" } else { " --slot SLOT" };
+    out!("next: {} plugin activate{} {}{slot}", program(), flags.target.as_flags(), done.name);
     Ok(())
 }
 
@@ -120,7 +123,8 @@ pub fn activate(flags: &Activate) -> Result<(), String> {
         text => Some(RawValue::from_string(text.to_owned()).map_err(|error| format!("--config is no JSON: {error}"))?),
     };
     let body = PluginActivate { slot: flags.slot.clone(), digest: flags.digest.clone(), at_epoch, config };
-    let done: PluginActivation = post(&flags.target, &format!("/v1/admin/plugins/{}/activate", flags.name), &body)?;
+    let path = format!("/v1/admin/plugins/{}/activate", flags.name);
+    let done: PluginActivation = progress::during("activating", || post(&flags.target, &path, &body))?;
     said(&flags.target, &done)
 }
 
@@ -131,6 +135,25 @@ pub fn activate(flags: &Activate) -> Result<(), String> {
 pub fn roll_back(target: &Target, name: &str, slot: Option<String>) -> Result<(), String> {
     let done: PluginActivation = post(target, &format!("/v1/admin/plugins/{name}/rollback"), &PluginRollback { slot })?;
     said(target, &done)
+}
+
+/// Deletes a plugin, or one version of it.
+///
+/// # Errors
+/// If there is none such, or a slot needs it.
+pub fn remove(target: &Target, name: &str, digest: Option<&str>) -> Result<(), String> {
+    let path = match digest {
+        Some(digest) => format!("/v1/admin/plugins/{name}/versions/{digest}"),
+        None => format!("/v1/admin/plugins/{name}"),
+    };
+    let done: PluginDeleted = call(target, "DELETE", &path, &[], None)?;
+    if target.json {
+        return print_json(&done);
+    }
+    for digest in &done.digests {
+        out!("{} ({}) is deleted", done.name, short(digest));
+    }
+    Ok(())
 }
 
 fn said(target: &Target, done: &PluginActivation) -> Result<(), String> {
@@ -180,6 +203,10 @@ pub fn ls(target: &Target) -> Result<(), String> {
             if faults.is_empty() { "none".to_owned() } else { faults.join(", ") },
             health.last_fault.as_ref().map(|text| format!(": {text}")).unwrap_or_default(),
         );
+        let changed = slot.history.iter().find(|entry| entry.control == slot.active.control);
+        if let Some(change) = changed.filter(|entry| entry.by != "configuration") {
+            out!("  {}", told(change));
+        }
         if let Some(pending) = &slot.pending {
             out!("  then {} ({}) from epoch {} on", pending.name, short(&pending.digest), pending.from_epoch);
         }
@@ -191,6 +218,13 @@ pub fn ls(target: &Target) -> Result<(), String> {
     let built_in = list.plugins.iter().filter(|plugin| plugin.builtin).map(|plugin| plugin.name.as_str());
     out!("built in: {}", built_in.collect::<Vec<_>>().join(", "));
     Ok(())
+}
+
+/// Tells who changed a slot, and since which epoch it counts. The time is in the JSON.
+fn told(change: &PluginActivation) -> String {
+    let who = change.who.as_deref().map_or(String::new(), |who| format!(" by {who}"));
+    let since = change.since_epoch.as_deref().map_or(String::new(), |epoch| format!(", since epoch {epoch}"));
+    format!("{}{who}{since}", change.by)
 }
 
 fn versions(plugin: &PluginInfo) {

@@ -11,7 +11,7 @@ use tribunal_wasm::world::{OPTIONAL_WIT_FILES, WIT_FILES};
 use super::{Manifest, world};
 use crate::commands::cli::program;
 use crate::commands::output::out;
-use crate::commands::plugin_flags::{Language, New};
+use crate::commands::plugin_flags::{Example, Language, New};
 
 /// The guest SDK's sources.
 const SDK: [(&str, &str); 9] = [
@@ -34,6 +34,7 @@ const CARGO_CONFIG: &str = include_str!("../../../../../sdk/templates/rust/confi
 /// The versions of the registry's crates. Cargo drops those that a plugin does not need.
 const LOCK: &str = include_str!("../../../../../Cargo.lock");
 const RULE: &str = include_str!("../../../../../sdk/templates/rust/rule.rs");
+const OLDEST_WAITING: &str = include_str!("../../../../../sdk/templates/rust/examples/oldest_waiting.rs");
 const VALIDATOR: &str = include_str!("../../../../../sdk/templates/rust/validator.rs");
 const ADAPTOR: &str = include_str!("../../../../../sdk/templates/rust/adaptor.rs");
 
@@ -91,7 +92,7 @@ pub fn write(flags: &New) -> Result<(), String> {
     }
     let manifest = Manifest { name: name.clone(), world: world.name().to_owned(), lang: flags.lang.name().to_owned() };
     let mut files = match flags.lang {
-        Language::Rust => rust(name, world),
+        Language::Rust => rust(name, source_of(flags.example, world)?),
         Language::C => c(name, world),
         Language::Js => js(name, world),
     };
@@ -128,12 +129,20 @@ fn filled(text: &str, name: &str) -> String {
     text.replace("{{name}}", name).replace("{{Name}}", &camel)
 }
 
-fn rust(name: &str, world: World) -> Vec<File> {
-    let source = match world {
-        World::ConflictRule => RULE,
-        World::IsolationValidator => VALIDATOR,
-        World::LogAdaptor => ADAPTOR,
-    };
+/// Returns the source in Rust: an example, or the template of the world.
+fn source_of(example: Option<Example>, world: World) -> Result<&'static str, String> {
+    match (example, world) {
+        (Some(Example::OldestWaiting), World::ConflictRule) => Ok(OLDEST_WAITING),
+        (Some(Example::OldestWaiting), world) => {
+            Err(format!("the example is a conflict-rule, not of world {}; leave --world out", world.name()))
+        }
+        (None, World::ConflictRule) => Ok(RULE),
+        (None, World::IsolationValidator) => Ok(VALIDATOR),
+        (None, World::LogAdaptor) => Ok(ADAPTOR),
+    }
+}
+
+fn rust(name: &str, source: &str) -> Vec<File> {
     let mut files: Vec<File> = vec![
         ("Cargo.toml".into(), filled(MANIFEST, name)),
         ("Cargo.lock".into(), LOCK.to_owned()),

@@ -1,0 +1,33 @@
+//! Tells a person at a terminal that a long step is still running. Programs that read the output see nothing of it.
+
+use std::io::IsTerminal;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// A shorter step needs no word.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// Runs `step`; once it takes long, shows on standard error what is being done and for how long.
+pub fn during<T>(what: &str, step: impl FnOnce() -> T) -> T {
+    if !std::io::stderr().is_terminal() {
+        return step();
+    }
+    std::thread::scope(|scope| {
+        let (done, waiting) = channel::<()>();
+        scope.spawn(move || {
+            let start = Instant::now();
+            let mut wait = QUIET;
+            let mut shown = false;
+            while waiting.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                eprint!("\r{what}: {} s", start.elapsed().as_secs());
+                (shown, wait) = (true, Duration::from_secs(1));
+            }
+            if shown {
+                eprintln!();
+            }
+        });
+        let result = step();
+        drop(done);
+        result
+    })
+}

@@ -1,0 +1,112 @@
+//! The input that a check failed on, column by column, so that an author can repeat it. Knows no format of text.
+
+use tribunal_core::policy::{TxnColumns, ValidatorColumns};
+use tribunal_types::RecordBatch;
+
+/// Transactions or records up to which an input is shown: a larger one would be no help.
+const ITEMS_MAX: usize = 64;
+
+/// A column of an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Column {
+    /// One number, the same for all items.
+    Number(u64),
+    /// A number for each item or operation.
+    Numbers(Vec<u64>),
+    /// A text for each row.
+    Texts(Vec<String>),
+}
+
+/// An input of the kit, by the names of `plugins/wit`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vector {
+    /// Names and values.
+    pub columns: Vec<(&'static str, Column)>,
+}
+
+fn wide<T: Copy + Into<u64>>(values: &[T]) -> Column {
+    Column::Numbers(values.iter().map(|&value| value.into()).collect())
+}
+
+impl Vector {
+    /// Describes the input of a rule; nothing if it is too large to be read.
+    #[must_use]
+    pub fn of_txns(txns: &TxnColumns) -> Vector {
+        if txns.csn.len() > ITEMS_MAX {
+            return Vector::default();
+        }
+        let TxnColumns { csn, epoch, start, origin, priority, reads, writes, first_attempt } = txns;
+        Vector {
+            columns: vec![
+                ("count", Column::Number(csn.len() as u64)),
+                ("epoch", Column::Number(*epoch)),
+                ("csn", wide(csn)),
+                ("start", wide(start)),
+                ("origin", wide(origin)),
+                ("priority", wide(priority)),
+                ("reads", wide(reads)),
+                ("writes", wide(writes)),
+                ("first-attempt", wide(first_attempt)),
+            ],
+        }
+    }
+
+    /// Describes the input of a validator; nothing if it is too large to be read.
+    #[must_use]
+    pub fn of_evidence(evidence: &ValidatorColumns) -> Vector {
+        if evidence.len() > ITEMS_MAX {
+            return Vector::default();
+        }
+        let TxnColumns { csn, epoch, start, origin, priority, reads, writes, first_attempt } = &evidence.txns;
+        Vector {
+            columns: vec![
+                ("count", Column::Number(evidence.len() as u64)),
+                ("epoch", Column::Number(*epoch)),
+                ("txns.csn", wide(csn)),
+                ("txns.start", wide(start)),
+                ("txns.origin", wide(origin)),
+                ("txns.priority", wide(priority)),
+                ("txns.reads", wide(reads)),
+                ("txns.writes", wide(writes)),
+                ("txns.first-attempt", wide(first_attempt)),
+                ("snapshots.named", wide(&evidence.snapshot)),
+                ("snapshots.current-from", wide(&evidence.current_from)),
+                ("snapshots.current-until", wide(&evidence.current_until)),
+                ("snapshots.multi-version", wide(&evidence.multi_version)),
+                ("reads.ends", wide(&evidence.reads.ends)),
+                ("reads.seen", wide(&evidence.reads.seen)),
+                ("reads.latest", wide(&evidence.reads.latest)),
+                ("ranges.ends", wide(&evidence.ranges.ends)),
+                ("ranges.changed", wide(&evidence.ranges.changed)),
+                ("writes.ends", wide(&evidence.writes.ends)),
+                ("writes.kind", wide(&evidence.writes.kind)),
+                ("writes.flags", wide(&evidence.writes.flags)),
+                ("writes.latest", wide(&evidence.writes.latest)),
+            ],
+        }
+    }
+
+    /// Describes the input of an adaptor; nothing if it is too large to be read.
+    #[must_use]
+    pub fn of_records(records: &RecordBatch) -> Vector {
+        if records.records.len() > ITEMS_MAX {
+            return Vector::default();
+        }
+        let heads = &records.records;
+        let numbers = |of: &dyn Fn(&tribunal_types::RecordHead) -> u64| Column::Numbers(heads.iter().map(of).collect());
+        let texts = |of: fn(&tribunal_types::RecordWrite) -> tribunal_types::Span| {
+            let shown = |row| of(row).of(&records.bytes).escape_ascii().to_string();
+            Column::Texts(records.writes.iter().map(shown).collect())
+        };
+        Vector {
+            columns: vec![
+                ("lsn", numbers(&|head| head.lsn.0)),
+                ("epoch", numbers(&|head| head.epoch.0)),
+                ("row-ends", numbers(&|head| u64::from(head.writes_end))),
+                ("kind", Column::Numbers(records.writes.iter().map(|row| row.kind as u64).collect())),
+                ("keys", texts(|row| row.key)),
+                ("values", texts(|row| row.value)),
+            ],
+        }
+    }
+}
