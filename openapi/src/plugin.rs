@@ -129,7 +129,8 @@ pub struct PluginActivate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub digest: Option<String>,
-    /// First epoch; the next one if left out. An epoch that has passed counts as the next one.
+    /// First epoch; the next one if left out. An epoch that has passed counts as the next one. A node without traffic
+    /// seals empty epochs up to it if it is at most 100,000 epochs away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "9000")]
     pub at_epoch: Option<String>,

@@ -88,6 +88,12 @@ impl Cluster {
         self.epochs.next_of(group(1))
     }
 
+    /// Returns the last epoch that every member has sealed.
+    #[must_use]
+    pub fn complete(&self) -> Epoch {
+        self.epochs.last_complete()
+    }
+
     /// Seals and resolves one epoch. `None` if the plan carries no item.
     ///
     /// # Panics

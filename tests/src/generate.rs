@@ -71,7 +71,8 @@ pub struct TxnChoice {
     pub stamp: u8,
     /// Repeats the id (and, if the flag says so, the body) of an earlier transaction, counted from the start.
     pub repeats: Option<(u8, bool)>,
-    /// How old the snapshots are, epochs; 255 is one from the future.
+    /// How old the snapshots are, epochs; 254 is the first epoch after the last one with items, which may have been
+    /// sealed empty, 255 is one from the future.
     pub snapshot_age: u8,
     /// Leaves snapshots out, where that is allowed.
     pub no_snapshots: bool,
@@ -178,7 +179,7 @@ fn txn(age_max: u8) -> impl Strategy<Value = TxnChoice> {
     let scans = prop_oneof![3 => Just(Vec::new()), 1 => vec((0..2_u8, 0..3_u8, 1..4_u8), 1..=2)];
     let repeats = prop_oneof![12 => Just(None), 1 => (0..16_u8, any::<bool>()).prop_map(Some)];
     let who = (1..=3_u16, level, any::<u8>(), repeats);
-    let snapshot = prop_oneof![20 => 0..age_max, 1 => Just(255_u8)];
+    let snapshot = prop_oneof![20 => 0..age_max, 1 => Just(254_u8), 1 => Just(255_u8)];
     let what = (snapshot, prop::bool::weighted(0.3), prop::bool::weighted(0.7));
     let ops = (vec((row(), seen), 0..=3), scans, vec((row(), action()), 0..=3));
     let rank = (0..3_u8, 0..4_u64, prop_oneof![Just(None), (0..3_u8).prop_map(Some)]);
@@ -320,6 +321,7 @@ impl World {
             let multi_version = |store: &StoreId| self.kind(*store) == StoreKind::MultiVersion;
             let one_cut = stores.iter().any(multi_version) && !choice.stamp.is_multiple_of(8);
             let at = |i: usize| match choice.snapshot_age {
+                254 => oracle.last.next(),
                 255 => Epoch(oracle.last.0 + 9),
                 // The second store may lag behind the first; Begin gives stores that keep versions one snapshot.
                 age if one_cut => Epoch(oracle.last.0.saturating_sub(u64::from(age))),

@@ -45,6 +45,7 @@ pub fn check(world: &World) -> Result<Tally, String> {
     shards_do_not_matter(&story)?;
     grouping_does_not_matter(&story)?;
     duplicates_do_not_matter(&story)?;
+    idle_epochs_do_not_matter(&story)?;
     replay_and_restore_agree(&story)?;
     Ok(story.tally)
 }
@@ -172,12 +173,13 @@ impl Story<'_> {
     /// Asks about every transaction before it is submitted: what a dry run says, and whether it is an early abort.
     fn opinions(&self, plan: &EpochPlan, rule: &NativeRule) -> Result<Vec<bool>, String> {
         let resolver = &self.cluster.resolver;
-        let now = resolver.last().next();
+        // As if the empty epochs of the plan had been sealed by themselves.
+        let complete = Epoch(resolver.last().0 + plan.idle_before);
         let mut doomed = Vec::new();
         for (t, txn) in plan.txns.iter().enumerate() {
             let request = txn.request(&Keying::Hashed);
-            let verdict = resolver.dry_run(&request, &policies(rule));
-            let expected = self.oracle.reject(txn, now);
+            let verdict = resolver.dry_run(complete, &request, &policies(rule));
+            let expected = self.oracle.reject(txn, complete.next());
             if !agrees(&verdict, expected.as_ref()) {
                 return Err(format!("a dry run of transaction {t} says {verdict:?}, the oracle {expected:?}"));
             }
@@ -322,7 +324,8 @@ fn map_knows_the_state(story: &Story) -> Checked {
             probe.snapshots = vec![(row.store, story.oracle.last)];
             probe.reads = vec![(row.clone(), seen)];
             let request = probe.request(&Keying::Hashed);
-            let verdict = story.cluster.resolver.dry_run(&request, &policies(&NativeRule::FirstWriterWins));
+            let verdict =
+                story.cluster.resolver.dry_run(story.oracle.last, &request, &policies(&NativeRule::FirstWriterWins));
             matches!(verdict, Verdict::ReadOnly { .. })
         };
         let older = story.oracle.past(&row).iter().rev().nth(1).map(|change| change.version);
@@ -392,6 +395,26 @@ fn grouping_does_not_matter(story: &Story) -> Checked {
         }
     }
     Ok(())
+}
+
+/// Empty epochs that are sealed by themselves, before the epoch with items is, give the same outcomes.
+fn idle_epochs_do_not_matter(story: &Story) -> Checked {
+    let mut other = Cluster::new(story.world.nodes, Keying::Hashed, config(story.world, 1), &story.specs);
+    for (plan, rule) in &story.plans {
+        if let Some(idle_before) = plan.idle_before.checked_sub(1) {
+            let idle = EpochPlan { clock_ms: plan.clock_ms, idle_before, ..EpochPlan::default() };
+            if other.play(&idle, &policies(rule)).is_some() {
+                return Err("an epoch without items was resolved".to_owned());
+            }
+        }
+        other.play(&EpochPlan { idle_before: 0, ..plan.clone() }, &policies(rule));
+    }
+    let outcome = |played: &Played| played.outcome.clone();
+    if other.journal.iter().map(outcome).eq(story.cluster.journal.iter().map(outcome)) {
+        Ok(())
+    } else {
+        Err("empty epochs sealed by themselves change outcomes".to_owned())
+    }
 }
 
 /// A second copy of every transaction, later by stamp and through another node, changes nothing.

@@ -5,7 +5,8 @@
 //! nodes 2 / shards 3 / apart / floor_age 1000 / id_window 60000         settings, before the first epoch; also
 //!                                window_bytes, status_bytes
 //! rule priority                  rule and validator from the next epoch on; also: rule faulty, validator short
-//! epoch at +10 idle 3            a new epoch, 10 ms after the last, which seals three empty ones before it
+//! epoch at +10 idle 3            a new epoch, 10 ms after the last, which seals three empty ones before it;
+//!                                without items it is empty, too
 //! T1 ser ins x=1                 => ok kv#1
 //! T2@2 rr @1 read x@T1 upd x=2   => write_conflict merge: write x by T1
 //! fence T9                       => fenced
@@ -297,7 +298,8 @@ impl Player {
     fn opinion(&mut self, words: &[&str]) -> String {
         let (_, txn) = self.txn(&words[1..]);
         let request = txn.request(&self.settings.keying);
-        let resolver = &self.cluster.as_ref().expect("started").resolver;
+        let cluster = self.cluster.as_ref().expect("started");
+        let resolver = &cluster.resolver;
         if words[0] == "early" {
             return match resolver.find_early_abort(&request) {
                 None => "open".to_owned(),
@@ -306,7 +308,7 @@ impl Player {
         }
         let rule_fallback = NativeRule::FirstWriterWins;
         let policies = Policies { rule: &self.rule, validator: &self.validator, rule_fallback };
-        self.names.verdict(&resolver.dry_run(&request, &policies))
+        self.names.verdict(&resolver.dry_run(cluster.complete(), &request, &policies))
     }
 
     /// The whole log of a store: `1:x=5 2:y=6,z`.

@@ -124,6 +124,12 @@ fn story(bug: Bug) -> &'static str {
              T2 rr read x@T1 put y=2        => ok
              T3 rr read y@T1 put x=2        => order_conflict merge: read y seen T1 by T2; merge: write x by T2"
         }
+        Bug::IdleEpochsForgotten => {
+            "epoch
+             T1 ser put x=1                 => ok
+             epoch idle 3
+             dry-run R1 ser @5 read x@T1    => read_only 5"
+        }
         Bug::SplitSnapshots => {
             "stores kv:mv sql:mv
              epoch

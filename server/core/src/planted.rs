@@ -38,11 +38,13 @@ pub enum Bug {
     AddsOverflowTogether = 15,
     /// Reads at repeatable read are not checked against writes of the same epoch.
     UnorderedRepeatableRead = 16,
+    /// A dry run takes snapshots of empty epochs after the last resolved one to be from the future.
+    IdleEpochsForgotten = 17,
 }
 
 impl Bug {
     /// All faults.
-    pub const ALL: [Bug; 16] = [
+    pub const ALL: [Bug; 17] = [
         Bug::IgnoreReadSet,
         Bug::IgnoreWriteSet,
         Bug::SkipRanges,
@@ -59,6 +61,7 @@ impl Bug {
         Bug::AddsNeverOverflow,
         Bug::AddsOverflowTogether,
         Bug::UnorderedRepeatableRead,
+        Bug::IdleEpochsForgotten,
     ];
 }
 

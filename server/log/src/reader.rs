@@ -135,7 +135,8 @@ impl LogReader {
         Ok(Some(epoch))
     }
 
-    /// Returns the epochs from `epoch` on that carry items, ascending, each with its outcome if that was recorded.
+    /// Returns the epochs from `epoch` on, ascending, each with its outcome if that was recorded. Epochs that one entry
+    /// sealed empty come together, as the last of them.
     ///
     /// Inputs are those of a log with one group: each epoch has one entry. With several groups, fold
     /// [`LogReader::batches_from`] of all of them.
@@ -287,7 +288,7 @@ impl Entries {
         self.kept = None;
     }
 
-    /// Reads one entry: `None` at the end, `Some(None)` for one that carries no item.
+    /// Reads one entry: `None` at the end, `Some(None)` for one that ends too early.
     #[expect(clippy::type_complexity, reason = "an item within an option within a step; a name would only hide it")]
     fn step(&mut self) -> Result<Option<Option<(EpochInput, Option<EpochOutcome>)>>, LogError> {
         let Some(batch) = self.reader.batch(self.next)? else { return Ok(None) };
@@ -306,9 +307,6 @@ impl Entries {
         // One group: the median of its clock is its clock.
         let epoch_time_ms = outcome.as_ref().map_or(before.max(batch.clock_ms), |o| o.epoch_time_ms);
         self.epoch_time_ms = Some(epoch_time_ms.max(before));
-        if batch.is_empty() {
-            return Ok(Some(None));
-        }
         if outcome.as_ref().is_some_and(|o| o.decisions.len() != batch.txns.len()) {
             return Err(self.reader.damaged(format!("the outcome of epoch {epoch} does not fit its transactions")));
         }

@@ -138,8 +138,9 @@ fn ranges_of_empty_epochs_and_control_entries_come_back() {
     assert_eq!(opened.recovered.next, Epoch(22));
     let entries: Vec<_> = opened.reader.entries_from(Epoch(1)).map(Result::unwrap).collect();
     let seen: Vec<_> = entries.iter().map(|(input, _)| (input.epoch.0, input.epoch_time_ms)).collect();
-    // The clock of the empty entry counts for the time of the one behind it.
-    assert_eq!(seen, [(9, wide.clock_ms), (21, empty.clock_ms)]);
+    // The clock of the empty entry counts for the time of the one after it.
+    assert_eq!(seen, [(9, wide.clock_ms), (20, empty.clock_ms), (21, empty.clock_ms)]);
+    assert!(entries[1].0.batches[0].is_empty() && entries[1].1.is_none());
     assert_eq!(opened.reader.batches_from(Epoch(10)).map(|b| b.unwrap().last.0).collect::<Vec<_>>(), [20, 21]);
 }
 

@@ -156,6 +156,54 @@ fn a_slot_goes_back_by_itself_after_faults_in_a_row() {
 }
 
 #[test]
+fn an_activation_takes_effect_on_an_idle_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let epoch = |node: &Node| node.get("/version").body["epoch"].as_str().unwrap().parse::<u64>().unwrap();
+    let seen = node.put_row("x", 1);
+    let (next, first) = (epoch(&node) + 1500, epoch(&node) + 700);
+    let activate = |name: &str, slot: &str, from: u64| {
+        let body = json!({"slot": slot, "at_epoch": from.to_string()});
+        assert_eq!(node.post(&format!("/v1/admin/plugins/{name}/activate"), &body).status, 200);
+    };
+    activate("priority", "rule", next);
+    activate("snapshot", "validator:snapshot", first);
+    let fills = |slot: Value| (slot["active"]["name"] == "priority").then_some(slot);
+    let decides = eventually("the epoch to come", || fills(rule(&node)));
+    assert_eq!(decides["since_epoch"], next.to_string(), "{decides}");
+    assert_eq!(epoch(&node), next, "the epochs before it were sealed, and no more");
+    // Those epochs are complete: Begin gives snapshots of them, and reads are judged on them.
+    let snapshot = node.get("/v1/snapshot?store=kv").body;
+    assert_eq!(snapshot["applied"], (next - 1).to_string(), "{snapshot}");
+    let reads = json!([{"store": "kv", "key": "x", "version": seen["version"]}]);
+    let read_only = json!({"isolation": "serializable", "snapshots": {"kv": snapshot["applied"]}, "reads": reads});
+    let verdict = node.commit(&read_only).body;
+    assert_eq!((&verdict["read_only"], &verdict["epoch"]), (&json!(true), &snapshot["applied"]), "{verdict}");
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert_eq!(epoch(&node), next, "nothing waits any more, so nothing is sealed");
+    let slots = |node: &Node| node.get("/v1/admin/plugins").body["slots"].clone();
+    let before = slots(&node);
+    // A replay passes over the same epochs.
+    node.kill();
+    let node = Node::start(dir.path());
+    assert_eq!(epoch(&node), next);
+    let histories = |slots: &Value| -> Vec<Value> {
+        slots
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|slot| json!([slot["slot"], slot["since_epoch"], slot["history"]]))
+            .collect()
+    };
+    assert_eq!(histories(&slots(&node)), histories(&before));
+    contest(&node, "still decides");
+    assert!(node.stop().success());
+    let node = Node::start(dir.path());
+    assert_eq!(epoch(&node), next + 1);
+    assert_eq!(histories(&slots(&node)), histories(&before));
+}
+
+#[test]
 fn plugins_are_deleted_once_no_slot_needs_them() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());

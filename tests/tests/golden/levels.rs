@@ -121,6 +121,22 @@ fn read_only_transactions_are_judged_on_the_last_complete_epoch() {
 }
 
 #[test]
+fn a_snapshot_of_an_idle_epoch_is_the_state_of_the_last_epoch_with_items() {
+    check(
+        "epoch
+         T1 ser put x=1                             => ok kv#1
+         epoch idle 3
+         dry-run R1 ser @5 read x@T1 scan a..z      => read_only 5
+         dry-run R2 ser @6 read x@T1                => snapshot_from_the_future join: read x seen T1 now T1
+         epoch
+         T2 si @5 read x@T1 put x=2                 => ok kv#2
+         T3 si @3 put y=1                           => ok kv#3
+         epoch
+         T4 si @5 put x=3                           => write_conflict validate: write x now T2",
+    );
+}
+
+#[test]
 fn repeatable_read_allows_no_write_skew_of_rows_in_one_epoch() {
     check(
         "epoch

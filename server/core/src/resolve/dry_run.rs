@@ -1,14 +1,15 @@
-//! Judging one transaction on the last complete epoch, without resolving anything: read-only commits, dry runs, and
+//! Judging one transaction on the state after the last complete epoch, without resolving anything: read-only commits, dry runs, and
 //! transactions that are certain to lose. Changes no state.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use tribunal_types::{
-    Batch, Conflict, Csn, EpochInput, Isolation, OpKind, Reason, Stage, TxnIx, TxnRequest, Verdict, Version, Witness,
-    WriteKind,
+    Batch, Conflict, Csn, Epoch, EpochInput, Isolation, OpKind, Reason, Stage, TxnIx, TxnRequest, Verdict, Version,
+    Witness, WriteKind,
 };
 
+use crate::planted::{Bug, planted};
 use crate::policy::Policies;
 use crate::policy::native::NativeValidator;
 use crate::resolve::join;
@@ -22,20 +23,22 @@ use crate::verdicts::conflict_of;
 /// The only transaction of a pretended epoch.
 const ONLY: TxnIx = TxnIx(0);
 
-/// Pretends that the next epoch holds one transaction.
-fn pretend(resolver: &Resolver, txn: &TxnRequest) -> EpochInput {
-    let epoch = resolver.last.next();
+/// Pretends that the epoch after `complete` holds one transaction.
+fn pretend(resolver: &Resolver, complete: Epoch, txn: &TxnRequest) -> EpochInput {
+    let epoch = complete.next();
     let mut batch = Batch { first: epoch, last: epoch, ..Batch::default() };
     batch.push(txn, Csn::default());
     EpochInput { epoch, epoch_time_ms: resolver.epoch_time_ms, batches: alloc::vec![Arc::new(batch)] }
 }
 
 impl Resolver {
-    /// Judges a transaction by its level on the last complete epoch: the verdict of a read-only commit, and whether
-    /// one that writes would commit alone. Nothing is stored, and the id plays no part.
+    /// Judges a transaction by its level on the state after epoch `complete`: the verdict of a read-only commit, and
+    /// whether one that writes would commit alone. Nothing is stored, and the id plays no part. Epochs from the last
+    /// resolved one up to `complete` were sealed empty.
     #[must_use]
-    pub fn dry_run(&self, txn: &TxnRequest, policies: &Policies<'_>) -> Verdict {
-        let input = pretend(self, txn);
+    pub fn dry_run(&self, complete: Epoch, txn: &TxnRequest, policies: &Policies<'_>) -> Verdict {
+        let complete = if planted(Bug::IdleEpochsForgotten) { self.last } else { complete.max(self.last) };
+        let input = pretend(self, complete, txn);
         let mut txns = TxnTable::default();
         txns.reset(&input);
         txns.judge_snapshots(&input, &self.stores, self.floor.at());
@@ -43,11 +46,11 @@ impl Resolver {
         if fates[0].is_live() {
             self.judge_rows(&input, &mut txns, policies, &mut fates);
         }
-        let Some(Abort { stage, op, reason }) = fates[0].abort() else { return Verdict::ReadOnly { epoch: self.last } };
+        let Some(Abort { stage, op, reason }) = fates[0].abort() else { return Verdict::ReadOnly { epoch: complete } };
         let op = op.or_else(|| first_op(&input.batches[0], 0, None));
         let witness = op.map(|(op, index)| self.witness_against(txn, op, index, stage));
         let conflicts = witness.and_then(|witness| conflict_of(&input, ONLY, &witness)).into_iter().collect();
-        Verdict::Aborted { epoch: self.last, reason, conflicts }
+        Verdict::Aborted { epoch: complete, reason, conflicts }
     }
 
     fn judge_rows(&self, input: &EpochInput, txns: &mut TxnTable, policies: &Policies<'_>, fates: &mut [Fate]) {
@@ -81,13 +84,13 @@ impl Resolver {
     pub fn find_early_abort(&self, txn: &TxnRequest) -> Option<(Reason, Vec<Conflict>)> {
         let (reason, (op, index)) = self.find_loss(txn)?;
         let witness = self.witness_against(txn, op, index, Stage::Admission);
-        let conflicts = conflict_of(&pretend(self, txn), ONLY, &witness).into_iter().collect();
+        let conflicts = conflict_of(&pretend(self, self.last, txn), ONLY, &witness).into_iter().collect();
         Some((reason, conflicts))
     }
 
     fn find_loss(&self, txn: &TxnRequest) -> Option<(Reason, (OpKind, u32))> {
         if let Some(stale) = txn.snapshots.iter().find(|s| s.at < self.floor.at()) {
-            let batch = &pretend(self, txn).batches[0];
+            let batch = &pretend(self, self.last, txn).batches[0];
             let op = first_op(batch, 0, Some(stale.store)).or_else(|| first_op(batch, 0, None))?;
             return Some((Reason::SnapshotTooOld, op));
         }

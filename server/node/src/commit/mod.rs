@@ -4,6 +4,7 @@ pub(crate) mod abort_report;
 pub mod commit_queue;
 pub mod epoch_cache;
 pub mod epoch_clock;
+pub mod idle_seal;
 pub mod image_capture;
 pub mod log_thread;
 pub mod message;

@@ -107,11 +107,18 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
     replay.restore(ControlIndex(image_control.unwrap_or(0)), image_slots.as_deref());
     let workers = Workers::start(usize::from(config.shards))?;
     let mut replayed = 0_u64;
+    let mut epoch_time_ms = replay.resolver.epoch_time_ms();
     let mut entries = reader.entries_from(replay.resolver.last().next());
     while let Some(entry) = entries.next() {
         let (input, mut recorded) = entry.map_err(|error| error.to_string())?;
         let upto = input.batches.iter().map(|batch| batch.control).max().unwrap_or_default();
-        replay.apply_controls(upto);
+        let first = input.batches.iter().map(|batch| batch.first).min().unwrap_or(input.epoch);
+        replay.apply_controls(upto, first);
+        epoch_time_ms = input.epoch_time_ms;
+        if input.batches.iter().all(|batch| batch.is_empty()) {
+            replay.policies.advance(input.epoch.next());
+            continue;
+        }
         replay.policies.advance(input.epoch);
         let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
         let executor = BySize { workers: &workers, operations };
@@ -139,11 +146,11 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         replayed += 1;
     }
     // Entries that no epoch carried yet.
-    replay.apply_controls(ControlIndex(u64::MAX));
+    replay.apply_controls(ControlIndex(u64::MAX), found.next);
     log.sync().map_err(|error| error.to_string())?;
     let Replay { resolver, mut policies, control, declared, keys, .. } = replay;
     let activations = policies.go_live()?;
-    let mut visibility = Visibility::new(resolver.last());
+    let mut visibility = Visibility::new(found.next.prev());
     for store in declared.stores() {
         visibility.track(store.spec.id, delivery(&store.spec), resolver.head_lsn(store.spec.id));
         if let Some(detachment) = &store.detached {
@@ -169,7 +176,7 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         reader,
         group: found.group,
         keyer: RowKeyer::new(found.row_secret),
-        epochs: Epochs::new(&[found.group], found.next, resolver.epoch_time_ms()),
+        epochs: Epochs::new(&[found.group], found.next, epoch_time_ms),
         batcher: Batcher::new(found.group, found.last_csn),
         resolver,
         visibility,
@@ -233,12 +240,14 @@ impl Replay {
             ControlChange::ActivatePlugin { choice, from } => Some((*index, choice.clone(), *from)),
             _ => None,
         });
-        let slots = Slots::restore(slots, &activations.collect::<Vec<_>>(), self.resolver.last().next());
-        self.apply_controls(upto);
+        let next = self.resolver.last().next();
+        let slots = Slots::restore(slots, &activations.collect::<Vec<_>>(), next);
+        self.apply_controls(upto, next);
         self.policies.restore(slots);
     }
 
-    fn apply_controls(&mut self, upto: ControlIndex) {
+    /// Applies entries up to `upto`; `next` is the first epoch that they count for.
+    fn apply_controls(&mut self, upto: ControlIndex, next: Epoch) {
         while self.controls.front().is_some_and(|(index, _)| *index <= upto) {
             let Some((index, change)) = self.controls.pop_front() else { break };
             self.declared.apply(index, &change);
@@ -246,7 +255,7 @@ impl Replay {
             match change {
                 ControlChange::DeclareStore(spec) => self.resolver.declare_store(spec),
                 ControlChange::ActivatePlugin { choice, from } => {
-                    self.policies.activate(index, &choice, from, self.resolver.last().next());
+                    self.policies.activate(index, &choice, from, next);
                 }
                 ControlChange::ForgetPlugin { digest } => self.policies.forget(&digest),
                 ControlChange::SetBounds(bounds) => {

@@ -21,6 +21,7 @@ use tribunal_types::{
 };
 
 use crate::commit::epoch_cache::{ResolvedEpoch, Timing};
+use crate::commit::idle_seal::IdleSeal;
 use crate::commit::image_capture::{self, ImageCapture};
 use crate::commit::log_thread::Job;
 use crate::commit::message::{Ended, KnownNow, Message};
@@ -52,6 +53,7 @@ pub struct Sequencer {
     durable_controls: VecDeque<(ControlIndex, ControlChange)>,
     control_next: ControlIndex,
     opened_at: Option<Instant>,
+    idle: IdleSeal,
     image_bytes: u64,
     image_at: Epoch,
     image: Option<ImageCapture>,
@@ -87,6 +89,7 @@ impl Sequencer {
             controls: VecDeque::new(),
             durable_controls: VecDeque::new(),
             opened_at: None,
+            idle: IdleSeal::new(),
             image_bytes: 0,
             image: None,
             watches,
@@ -130,6 +133,7 @@ impl Sequencer {
             }
             self.take_queued();
             self.seal_if_due();
+            self.seal_idle_if_due();
         }
     }
 
@@ -149,7 +153,7 @@ impl Sequencer {
             (EpochLength::Fixed(ms), Some(opened)) if self.sealed.is_empty() => {
                 Some((opened + Duration::from_millis(ms)).saturating_duration_since(Instant::now()))
             }
-            _ => None,
+            _ => self.last_idle_epoch().map(|_| self.idle.due_in()),
         }
     }
 
@@ -160,7 +164,8 @@ impl Sequencer {
             Message::CommitsQueued => {}
             Message::Judge(txn, reply) => {
                 self.shared.waiting_bytes.fetch_sub(bytes_of(&txn), Ordering::Relaxed);
-                let verdict = self.state.resolver.dry_run(&txn, &self.state.policies.policies());
+                let complete = self.state.epochs.last_complete();
+                let verdict = self.state.resolver.dry_run(complete, &txn, &self.state.policies.policies());
                 let _ = reply.send(verdict);
             }
             Message::Abort(namespace, id, handle) => self.abort(namespace, id, handle),
@@ -186,7 +191,7 @@ impl Sequencer {
                 self.state.control = index;
                 self.durable_controls.push_back((index, change));
                 if self.sealed.is_empty() {
-                    self.apply_controls(index);
+                    self.apply_controls(index, self.state.epochs.last_complete().next());
                 }
             }
             Message::PushReported(store, generation, reports) => self.push_reported(store, generation, &reports),
@@ -220,7 +225,7 @@ impl Sequencer {
         let acked = self.state.visibility.acked_lsn(store);
         let complaint = (self.state.complaint)(store).map_or(String::new(), |text| format!("; the storage: {text}"));
         let reason = format!("it holds more than {} of the log back{complaint}", self.state.quota);
-        let at = self.state.resolver.last();
+        let at = self.state.epochs.last_complete();
         let change = ControlChange::DetachPush(Detachment { store, declared: declared.generation, at, acked, reason });
         let (reply, _) = oneshot::channel();
         self.handle(Message::Control(change, reply));
@@ -386,12 +391,32 @@ impl Sequencer {
         }
     }
 
+    /// Returns up to which epoch an idle node seals: the one before an activation that waits. `None` if the node is not
+    /// idle, or nothing waits.
+    fn last_idle_epoch(&self) -> Option<Epoch> {
+        let idle = self.sealed.is_empty() && self.opened_at.is_none();
+        let from = if idle { self.state.policies.next_activation()? } else { return None };
+        IdleSeal::last_before(self.state.epochs.next_of(self.state.group), from)
+    }
+
+    /// Seals empty epochs on an idle node, as one range, so that an activation that waits for its epoch takes effect.
+    fn seal_idle_if_due(&mut self) {
+        if !self.idle.due_in().is_zero() {
+            return;
+        }
+        if let Some(last) = self.last_idle_epoch() {
+            self.seal_epochs(self.state.epochs.next_of(self.state.group), last);
+        }
+    }
+
     /// Seals these epochs; everything that waits belongs to the last one.
     fn seal_epochs(&mut self, first: Epoch, last: Epoch) {
         let clock_ms = self.state.clock.now_ms();
         let batch = Arc::new(self.state.batcher.seal(first, last, self.state.control, clock_ms));
         self.image_bytes += (batch.keys.len() + batch.values.len() + 64 * batch.txns.len()) as u64;
-        self.sealed.push_back((std::mem::take(&mut self.open), Instant::now()));
+        let now = Instant::now();
+        self.idle.sealed(now);
+        self.sealed.push_back((std::mem::take(&mut self.open), now));
         self.opened_at = None;
         let _ = self.log.send(Job::Append(batch));
     }
@@ -404,16 +429,32 @@ impl Sequencer {
         self.take_queued();
         self.seal_if_due();
         let mut pending = Some(pending);
+        let mut next = self.state.epochs.last_complete().next();
         while let Some(input) = self.state.epochs.poll() {
             let pending = pending.take().unwrap_or_default();
             let control = input.batches.iter().map(|batch| batch.control).max().unwrap_or_default();
-            self.apply_controls(control);
+            self.apply_controls(control, next);
             self.state.policies.advance(input.epoch).iter().for_each(&mut self.state.on_slot);
+            next = input.epoch.next();
             self.resolve(input, pending, sealed_at, durable_at);
         }
+        self.pass_empty_epochs();
         if self.sealed.is_empty() {
-            self.apply_controls(self.state.control);
+            self.apply_controls(self.state.control, self.state.epochs.last_complete().next());
         }
+    }
+
+    /// Takes note of epochs that are complete and have nothing to resolve.
+    fn pass_empty_epochs(&mut self) {
+        let complete = self.state.epochs.last_complete();
+        if complete <= self.state.resolver.last() {
+            return;
+        }
+        self.state.policies.advance(complete.next()).iter().for_each(&mut self.state.on_slot);
+        self.state.visibility.note_epoch(complete, &[]);
+        self.publish_stores();
+        self.publish_epoch();
+        self.shared.progress.wake();
     }
 
     fn resolve(&mut self, input: EpochInput, pending: PendingItems, sealed_at: Instant, durable_at: Instant) {
@@ -455,8 +496,9 @@ impl Sequencer {
         }
     }
 
-    /// Applies durable changes of configuration up to K(e), in the order of the control log.
-    fn apply_controls(&mut self, upto: ControlIndex) {
+    /// Applies durable changes of configuration up to K(e), in the order of the control log; `next` is the first epoch
+    /// that they count for.
+    fn apply_controls(&mut self, upto: ControlIndex, next: Epoch) {
         while self.durable_controls.front().is_some_and(|(index, _)| *index <= upto) {
             let Some((index, change)) = self.durable_controls.pop_front() else { break };
             let changed = self.state.registry.apply(index, &change);
@@ -476,7 +518,6 @@ impl Sequencer {
                     self.state.policies.set_faults_max(bounds.plugin_faults_max);
                 }
                 ControlChange::ActivatePlugin { choice, from } => {
-                    let next = self.state.resolver.last().next();
                     let changed = self.state.policies.activate(index, choice, *from, next);
                     if Settings::of(choice).by == Word::Faults && !changed.is_empty() {
                         self.shared.metrics.count_rollback(&choice.slot);
@@ -531,10 +572,11 @@ impl Sequencer {
 
     fn publish_epoch(&self) {
         let resolver = &self.state.resolver;
-        self.shared.progress.set_epoch(resolver.last(), resolver.floor());
+        let complete = self.state.epochs.last_complete();
+        self.shared.progress.set_epoch(complete, resolver.floor());
         let stats = resolver.stats();
         let metrics = &self.shared.metrics;
-        metrics.epoch.set(resolver.last().0);
+        metrics.epoch.set(complete.0);
         metrics.floor.set(resolver.floor().0);
         metrics.rows.set(stats.rows);
         metrics.row_bytes.set(stats.row_bytes);

@@ -151,6 +151,12 @@ impl PolicySet {
         self.slots.write().forget(digest);
     }
 
+    /// Returns the epoch of the next activation that waits for one.
+    #[must_use]
+    pub fn next_activation(&self) -> Option<Epoch> {
+        if self.anything_waits { self.slots.read().next_activation() } else { None }
+    }
+
     /// # Panics
     /// If code is gone that was there when its entry was written: no other code may decide in its place.
     fn obtain(&self, choice: &PluginChoice) -> Ready {

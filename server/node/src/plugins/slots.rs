@@ -267,7 +267,9 @@ impl Slots {
         let mut changed = Vec::new();
         for (slot, state) in &mut self.by_slot {
             if let Some(entry) = state.waiting.take_if(|entry| entry.from <= next) {
-                state.hold(entry, next);
+                // Epochs that were passed over since then were sealed empty, and it would have decided them.
+                let since = entry.from;
+                state.hold(entry, since);
                 changed.push(slot.clone());
             }
         }
@@ -290,6 +292,12 @@ impl Slots {
                 at > held || entry.choice.digest != *digest
             });
         }
+    }
+
+    /// Returns the epoch of the next pending entry.
+    #[must_use]
+    pub fn next_activation(&self) -> Option<Epoch> {
+        self.by_slot.values().filter_map(|state| Some(state.waiting.as_ref()?.from)).min()
     }
 
     /// Returns the slots that hold this code, or will.

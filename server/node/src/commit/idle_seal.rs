@@ -1,0 +1,56 @@
+//! When an idle node seals empty epochs: only for an activation that waits for one. Epochs are counted by commits, so
+//! without traffic the activation's epoch would never come.
+
+use std::time::{Duration, Instant};
+
+use tribunal_types::Epoch;
+
+/// A node that has sealed nothing for this long counts as idle.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+/// Epochs that an idle node skips for one activation. A number that was mistyped must not use up the epochs.
+const SKIPPED_MAX: u64 = 100_000;
+
+/// Time of the last seal.
+pub struct IdleSeal {
+    sealed_at: Instant,
+}
+
+impl IdleSeal {
+    /// Starts as if a batch had just been sealed.
+    pub fn new() -> IdleSeal {
+        IdleSeal { sealed_at: Instant::now() }
+    }
+
+    /// Notes that a batch was sealed.
+    pub fn sealed(&mut self, at: Instant) {
+        self.sealed_at = at;
+    }
+
+    /// Returns the time until the node counts as idle, if it seals nothing until then.
+    pub fn due_in(&self) -> Duration {
+        (self.sealed_at + IDLE_AFTER).saturating_duration_since(Instant::now())
+    }
+
+    /// Returns the last epoch to seal empty, so that the activation decides from `from` on; `next` is the first epoch
+    /// that is not sealed. `None` if that is too far away: such an activation waits for epochs with transactions.
+    pub fn last_before(next: Epoch, from: Epoch) -> Option<Epoch> {
+        (from > next && from.0 - next.0 <= SKIPPED_MAX).then(|| from.prev())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_are_sealed_up_to_the_one_before_the_activation() {
+        let last = |next, from| IdleSeal::last_before(Epoch(next), Epoch(from)).map(|epoch| epoch.0);
+        assert_eq!(last(10, 11), Some(10));
+        assert_eq!(last(10, 1510), Some(1509));
+        assert_eq!(last(10, 10), None, "it decides already");
+        assert_eq!(last(10, 9), None);
+        assert_eq!(last(10, 10 + SKIPPED_MAX), Some(9 + SKIPPED_MAX));
+        assert_eq!(last(10, 11 + SKIPPED_MAX), None);
+        assert_eq!(last(10, u64::MAX), None);
+    }
+}
