@@ -2,11 +2,12 @@
 //! other way that must not matter.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 use tribunal_core::executor::Inline;
 use tribunal_core::id_table::Known;
 use tribunal_core::native::{NativeRule, NativeValidator};
-use tribunal_core::policy::Policies;
+use tribunal_core::policy::{Policies, PolicyFault, Validation, Validator, ValidatorColumns, group};
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_types::{
     BodyHash, Decision, EarlyAbort, Epoch, FenceItem, FenceResult, Isolation, NamespaceId, Reason, StateImage, StoreId,
@@ -58,6 +59,25 @@ fn policies(rule: &NativeRule) -> Policies<'_> {
     Policies { rule, validator: &NativeValidator, rule_fallback: *rule }
 }
 
+/// Judges natively, and keeps what the columns tell about reads.
+#[derive(Default)]
+struct Observer {
+    /// First and last epoch at which all rows read were current, by stamp.
+    current: Mutex<BTreeMap<u64, (u64, u64)>>,
+}
+
+impl Validator for Observer {
+    fn needs(&self, level: Isolation) -> u8 {
+        NativeValidator.needs(level) | group::TXNS | group::SNAPSHOTS
+    }
+
+    fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
+        let intervals = columns.current_from.iter().copied().zip(columns.current_until.iter().copied());
+        self.current.lock().expect("no panic").extend(columns.txns.csn.iter().copied().zip(intervals));
+        NativeValidator.validate(level, columns)
+    }
+}
+
 /// Plays the world epoch by epoch beside the oracle.
 fn tell(world: &World) -> Result<Story<'_>, String> {
     let specs = world.specs();
@@ -107,8 +127,11 @@ impl Story<'_> {
         self.plans.push((plan.clone(), rule));
         let last = self.cluster.resolver.last();
         let doomed = self.opinions(&plan, &rule)?;
-        let played = self.cluster.play(&plan, &policies(&rule)).expect("there are transactions").clone();
+        let observer = Observer::default();
+        let policies = Policies { rule: &rule, validator: &observer, rule_fallback: rule };
+        let played = self.cluster.play(&plan, &policies).expect("there are transactions").clone();
         let epoch = Epoch(last.0 + 1 + plan.idle_before);
+        self.evidence(epoch, &plan, &observer)?;
         if played.outcome.epoch != epoch || self.cluster.resolver.last() != epoch {
             return Err(format!("resolved epoch {} instead of {epoch}", played.outcome.epoch));
         }
@@ -126,6 +149,24 @@ impl Story<'_> {
             return Err("the floor sinks".to_owned());
         }
         self.oracle.floor = played.outcome.floor;
+        Ok(())
+    }
+
+    /// Checks what validators are told about reads: at every level, the earliest states in which all of them hold.
+    fn evidence(&self, epoch: Epoch, plan: &EpochPlan, observer: &Observer) -> Checked {
+        let current = observer.current.lock().expect("no panic");
+        for (t, txn) in plan.txns.iter().enumerate() {
+            let Some(&(from, until)) = current.get(&txn.csn.0) else { continue };
+            let Some(moments) = self.oracle.moments(txn, epoch) else { continue };
+            let newest = txn.snapshots.iter().map(|&(_, at)| at).max().unwrap_or(epoch.prev());
+            let told: Vec<Epoch> = (newest.0.max(from)..epoch.0.min(until.saturating_add(1))).map(Epoch).collect();
+            // A row that is written and deleted within one epoch divides its absence.
+            if told.is_empty() != moments.is_empty() || !moments.starts_with(&told) {
+                return Err(format!(
+                    "the reads of transaction {t} hold in {moments:?}, validators see {from}..={until}"
+                ));
+            }
+        }
         Ok(())
     }
 

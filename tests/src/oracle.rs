@@ -257,6 +257,18 @@ impl Oracle {
         states.filter(|&at| txn.reads.iter().all(|(row, seen)| fits(row, *seen, at))).collect()
     }
 
+    /// Returns the states from the newest snapshot on, before epoch `epoch`, in which every row read is as it was seen.
+    /// `None` if a store of the transaction keeps versions and is read at its snapshot.
+    #[must_use]
+    pub fn moments(&self, txn: &TxnSpec, epoch: Epoch) -> Option<Vec<Epoch>> {
+        if txn.level == Isolation::Snapshot && self.cut(txn).is_some() {
+            return None;
+        }
+        let newest = txn.snapshots.iter().map(|&(_, at)| at).max().unwrap_or(epoch.prev());
+        let fits = |at: &Epoch| txn.reads.iter().all(|(row, seen)| self.is_current(row, *seen, *at));
+        Some((newest.0..epoch.0).map(Epoch).filter(fits).collect())
+    }
+
     /// Rule (ii) for rows read as absent: one that the transaction writes was written by others after the state `at`.
     fn reappeared_since(&self, txn: &TxnSpec, at: Epoch) -> bool {
         txn.writes.iter().any(|(row, _)| txn.seen(row) == Some(None) && self.changed_since(row, at))

@@ -130,6 +130,15 @@ fn story(bug: Bug) -> &'static str {
              epoch idle 3
              dry-run R1 ser @5 read x@T1    => read_only 5"
         }
+        Bug::OnlySnapshotReadsDated => {
+            "epoch
+             T1 ser put x=1                 => ok
+             epoch
+             T2 ser put x=2                 => ok
+             validator fresh:1
+             epoch
+             T3 rc read x@T1 put y=1        => plugin:9 validate: read x seen T1 now T2"
+        }
         Bug::SplitSnapshots => {
             "stores kv:mv sql:mv
              epoch

@@ -376,6 +376,12 @@ type BatchTxn struct {
 	// Example: 8842
 	Epoch *string `json:"epoch,omitempty"`
 
+	// FirstAttemptMs When the client first attempted this work, Unix milliseconds, for rules that let the oldest work win; the same in
+	// every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+	//
+	// Example: 1767225600000
+	FirstAttemptMs *string `json:"first_attempt_ms,omitempty"`
+
 	// Isolation Isolation level.
 	Isolation *IsolationLevel `json:"isolation,omitempty"`
 
@@ -459,6 +465,12 @@ type CommitRequest struct {
 	//
 	// Example: 8842
 	Epoch *string `json:"epoch,omitempty"`
+
+	// FirstAttemptMs When the client first attempted this work, Unix milliseconds, for rules that let the oldest work win; the same in
+	// every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+	//
+	// Example: 1767225600000
+	FirstAttemptMs *string `json:"first_attempt_ms,omitempty"`
 
 	// Isolation Isolation level.
 	Isolation *IsolationLevel `json:"isolation,omitempty"`

@@ -40,11 +40,13 @@ pub enum Bug {
     UnorderedRepeatableRead = 16,
     /// A dry run takes snapshots of empty epochs after the last resolved one to be from the future.
     IdleEpochsForgotten = 17,
+    /// Validators learn when reads were current at the snapshot level only.
+    OnlySnapshotReadsDated = 18,
 }
 
 impl Bug {
     /// All faults.
-    pub const ALL: [Bug; 17] = [
+    pub const ALL: [Bug; 18] = [
         Bug::IgnoreReadSet,
         Bug::IgnoreWriteSet,
         Bug::SkipRanges,
@@ -62,6 +64,7 @@ impl Bug {
         Bug::AddsOverflowTogether,
         Bug::UnorderedRepeatableRead,
         Bug::IdleEpochsForgotten,
+        Bug::OnlySnapshotReadsDated,
     ];
 }
 

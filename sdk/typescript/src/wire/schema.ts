@@ -442,6 +442,12 @@ export interface components {
              * @example 8842
              */
             epoch?: string;
+            /**
+             * @description When the client first attempted this work, Unix milliseconds, for rules that let the oldest work win; the same in
+             *     every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+             * @example 1767225600000
+             */
+            first_attempt_ms?: string;
             /** @description Isolation level. */
             isolation?: components["schemas"]["IsolationLevel"];
             /**
@@ -535,6 +541,12 @@ export interface components {
              * @example 8842
              */
             epoch?: string;
+            /**
+             * @description When the client first attempted this work, Unix milliseconds, for rules that let the oldest work win; the same in
+             *     every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+             * @example 1767225600000
+             */
+            first_attempt_ms?: string;
             /** @description Isolation level. */
             isolation?: components["schemas"]["IsolationLevel"];
             /**

@@ -134,8 +134,8 @@ impl OneTxn<'_> {
         let dated = view.needs[self.txn.isolation as usize] & group::SNAPSHOTS != 0;
         let multi_version = at_snapshot && is_multi_version(self.snapshots(), view.stores);
         self.join_reads(scratch, view);
-        let current_from =
-            if dated && !planted(Bug::IgnoreReadSet) { self.date_reads(scratch, view, multi_version) } else { 0 };
+        let skipped = planted(Bug::IgnoreReadSet) || planted(Bug::OnlySnapshotReadsDated) && !at_snapshot;
+        let current_from = if dated && !skipped { self.date_reads(scratch, view, multi_version) } else { 0 };
         self.join_writes(state, scratch, view, multi_version);
         let level = &mut scratch.levels[self.txn.isolation as usize];
         if self.start.ranges < self.txn.ranges_end as usize {

@@ -30,6 +30,10 @@ class BatchTxn:
         ack (Ack | Unset): When a commit is answered.
         epoch (str | Unset): `epoch` as returned by Begin, for conflict rules that prefer older transactions. Example:
             8842.
+        first_attempt_ms (str | Unset): When the client first attempted this work, Unix milliseconds, for rules that let
+            the oldest work win; the same in
+            every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+            Example: 1767225600000.
         isolation (IsolationLevel | Unset): Isolation level.
         priority (int | Unset): Weight for conflict rules that use it, such as `priority`; 100 if absent.
         ranges (list[Range] | Unset): Ranges scanned.
@@ -42,6 +46,7 @@ class BatchTxn:
     txn_id: str
     ack: Ack | Unset = UNSET
     epoch: str | Unset = UNSET
+    first_attempt_ms: str | Unset = UNSET
     isolation: IsolationLevel | Unset = UNSET
     priority: int | Unset = UNSET
     ranges: list[Range] | Unset = UNSET
@@ -58,6 +63,8 @@ class BatchTxn:
             ack = self.ack
 
         epoch = self.epoch
+
+        first_attempt_ms = self.first_attempt_ms
 
         isolation: str | Unset = UNSET
         if not isinstance(self.isolation, Unset):
@@ -101,6 +108,8 @@ class BatchTxn:
             field_dict["ack"] = ack
         if epoch is not UNSET:
             field_dict["epoch"] = epoch
+        if first_attempt_ms is not UNSET:
+            field_dict["first_attempt_ms"] = first_attempt_ms
         if isolation is not UNSET:
             field_dict["isolation"] = isolation
         if priority is not UNSET:
@@ -134,6 +143,8 @@ class BatchTxn:
             ack = check_ack(_ack)
 
         epoch = d.pop("epoch", UNSET)
+
+        first_attempt_ms = d.pop("first_attempt_ms", UNSET)
 
         _isolation = d.pop("isolation", UNSET)
         isolation: IsolationLevel | Unset
@@ -182,6 +193,7 @@ class BatchTxn:
             txn_id=txn_id,
             ack=ack,
             epoch=epoch,
+            first_attempt_ms=first_attempt_ms,
             isolation=isolation,
             priority=priority,
             ranges=ranges,

@@ -28,6 +28,10 @@ class CommitRequest:
         ack (Ack | Unset): When a commit is answered.
         epoch (str | Unset): `epoch` as returned by Begin, for conflict rules that prefer older transactions. Example:
             8842.
+        first_attempt_ms (str | Unset): When the client first attempted this work, Unix milliseconds, for rules that let
+            the oldest work win; the same in
+            every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+            Example: 1767225600000.
         isolation (IsolationLevel | Unset): Isolation level.
         priority (int | Unset): Weight for conflict rules that use it, such as `priority`; 100 if absent.
         ranges (list[Range] | Unset): Ranges scanned.
@@ -40,6 +44,7 @@ class CommitRequest:
 
     ack: Ack | Unset = UNSET
     epoch: str | Unset = UNSET
+    first_attempt_ms: str | Unset = UNSET
     isolation: IsolationLevel | Unset = UNSET
     priority: int | Unset = UNSET
     ranges: list[Range] | Unset = UNSET
@@ -54,6 +59,8 @@ class CommitRequest:
             ack = self.ack
 
         epoch = self.epoch
+
+        first_attempt_ms = self.first_attempt_ms
 
         isolation: str | Unset = UNSET
         if not isinstance(self.isolation, Unset):
@@ -93,6 +100,8 @@ class CommitRequest:
             field_dict["ack"] = ack
         if epoch is not UNSET:
             field_dict["epoch"] = epoch
+        if first_attempt_ms is not UNSET:
+            field_dict["first_attempt_ms"] = first_attempt_ms
         if isolation is not UNSET:
             field_dict["isolation"] = isolation
         if priority is not UNSET:
@@ -124,6 +133,8 @@ class CommitRequest:
             ack = check_ack(_ack)
 
         epoch = d.pop("epoch", UNSET)
+
+        first_attempt_ms = d.pop("first_attempt_ms", UNSET)
 
         _isolation = d.pop("isolation", UNSET)
         isolation: IsolationLevel | Unset
@@ -171,6 +182,7 @@ class CommitRequest:
         commit_request = cls(
             ack=ack,
             epoch=epoch,
+            first_attempt_ms=first_attempt_ms,
             isolation=isolation,
             priority=priority,
             ranges=ranges,
