@@ -150,11 +150,17 @@ func (c *Client) BeginLocal(isolation Isolation) *Transaction {
 // are final if the work read nothing, or if a fresh read did not help.
 func (c *Client) Run(ctx context.Context, options BeginOptions, work func(context.Context, *Transaction) error) (*Committed, error) {
 	attempts := attempts{policy: c.options.Retry, report: c.options.OnAttempt}
+	var firstAttempt time.Time
 	for {
 		var txn *Transaction
 		begin := func() (err error) { txn, err = c.Begin(ctx, options); return err }
 		if err := attempts.available(ctx, "", begin); err != nil {
 			return nil, err
+		}
+		// Rules that let the oldest work win see since when this one is retried.
+		txn.FirstAttempt = firstAttempt
+		if firstAttempt.IsZero() {
+			firstAttempt = timeOf(txn.id)
 		}
 		if err := work(ctx, txn); err != nil {
 			return nil, attempts.failed(txn.id, err)
@@ -215,7 +221,7 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 		request := commit.Request
 		body.Txns = append(body.Txns, wire.BatchTxn{
 			TxnID: commit.TxnID, Isolation: request.Isolation, Snapshots: request.Snapshots, Priority: request.Priority,
-			Ack: request.Ack, Epoch: request.Epoch, Reads: request.Reads, Ranges: request.Ranges, Writes: request.Writes,
+			Ack: request.Ack, Epoch: request.Epoch, FirstAttemptMs: request.FirstAttemptMs, Reads: request.Reads, Ranges: request.Ranges, Writes: request.Writes,
 		})
 		switch {
 		case at == 0 && commit.Traceparent != "":

@@ -27,8 +27,9 @@ type scripted struct {
 }
 
 type arrived struct {
-	Session     string `json:"session"`
-	traceparent string
+	Session        string `json:"session"`
+	FirstAttemptMs string `json:"first_attempt_ms"`
+	traceparent    string
 }
 
 func newScripted(t *testing.T, reply script, start func(http.Handler) *httptest.Server) *scripted {
@@ -70,7 +71,7 @@ func (s *scripted) client(t *testing.T, options Options) *Client {
 }
 
 func begunReply(number, snapshot int) (int, string) {
-	return 201, fmt.Sprintf(`{"txn_id":"txn-%d","snapshots":{"kv":"%d"},"epoch":"8","expires_at":"2026-01-01T00:00:00Z","session":"s"}`, number, snapshot)
+	return 201, fmt.Sprintf(`{"txn_id":"019%d163d-8694-7000-8000-000000000000","snapshots":{"kv":"%d"},"epoch":"8","expires_at":"2026-01-01T00:00:00Z","session":"s"}`, number, snapshot)
 }
 
 func committedReply(epoch int) (int, string) {
@@ -120,6 +121,10 @@ func TestAnAttemptOfEachKindIsReportedAndAReadIsRetriedInPlace(t *testing.T) {
 	expected := []string{"1 <nil> false", "2 *tribunal.Aborted false", "3 *tribunal.Committed true"}
 	if !reflect.DeepEqual(attempts, expected) || len(service.arrived["row"]) != 3 {
 		t.Fatalf("%q, %d reads", attempts, len(service.arrived["row"]))
+	}
+	commits := service.arrived["commit"]
+	if commits[0].FirstAttemptMs != "" || commits[1].FirstAttemptMs != "1722655016596" {
+		t.Fatalf("first attempts %q, %q", commits[0].FirstAttemptMs, commits[1].FirstAttemptMs)
 	}
 }
 

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"sort"
 	"strconv"
+	"time"
+
+	"github.com/google/uuid"
 
 	"tribunal.internal/client/wire"
 )
@@ -72,6 +75,9 @@ type Transaction struct {
 	Ack Ack
 	// Traceparent is the W3C trace context of the caller: sent with the commit, and kept in the log.
 	Traceparent string
+	// FirstAttempt is when this work was first attempted, for conflict rules that let the oldest work win; zero is the
+	// time in the transaction's id. [Client.Run] sets it.
+	FirstAttempt time.Time
 
 	client    *Client
 	id        string
@@ -96,6 +102,16 @@ func newTransaction(client *Client, id string, isolation Isolation) *Transaction
 		client: client, id: id, isolation: isolation,
 		reads: map[rowName]seen{}, rangeNames: map[[3]string]bool{}, writes: map[rowName]pendingWrite{},
 	}
+}
+
+// timeOf returns the time in a UUIDv7; zero if the id has another form.
+func timeOf(id string) time.Time {
+	parsed, err := uuid.Parse(id)
+	if err != nil || parsed.Version() != 7 {
+		return time.Time{}
+	}
+	seconds, nanoseconds := parsed.Time().UnixTime()
+	return time.Unix(seconds, nanoseconds)
 }
 
 // ID is the transaction's id, by which its status can be requested.
@@ -283,6 +299,10 @@ func (t *Transaction) Prepare() (*PreparedCommit, error) {
 	if t.Ack != "" {
 		ack := t.Ack
 		request.Ack = &ack
+	}
+	if !t.FirstAttempt.IsZero() {
+		ms := strconv.FormatInt(t.FirstAttempt.UnixMilli(), 10)
+		request.FirstAttemptMs = &ms
 	}
 	return &PreparedCommit{TxnID: t.id, Request: request, Traceparent: t.Traceparent}, nil
 }

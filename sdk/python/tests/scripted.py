@@ -90,7 +90,7 @@ def make_certificate(folder: Path) -> Path:
 
 def begun(number: int, snapshot: int = 7) -> Scripted:
     return 201, {
-        "txn_id": f"txn-{number}",
+        "txn_id": f"019{number}163d-8694-7000-8000-000000000000",
         "snapshots": {"kv": str(snapshot)},
         "epoch": "8",
         "expires_at": "2026-01-01T00:00:00Z",

@@ -61,6 +61,7 @@ def test_an_attempt_of_each_kind_is_reported_and_a_read_is_retried_in_place(star
         client.run(work)
     assert summary(attempts) == EXPECTED_OF_FLAKY
     assert len(service.arrived("row")) == 3
+    assert [one.body.get("first_attempt_ms") for one in service.arrived("commit")] == [None, "1722655016596"]
 
 
 def test_the_asyncio_client_retries_as_the_blocking_one(start: Start) -> None:

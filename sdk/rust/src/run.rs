@@ -73,10 +73,10 @@ impl Client {
                     Err(error) => attempts.failed(None, error).await?,
                 }
             };
-            // Rules that let the oldest work win see how long this one has been retried.
-            first_attempt_ms = first_attempt_ms.or_else(|| txn.id_ms());
-            if let Some(ms) = first_attempt_ms {
-                txn.set_first_attempt_ms(ms);
+            // Rules that let the oldest work win see since when this one is retried.
+            match first_attempt_ms {
+                None => first_attempt_ms = txn.id_ms(),
+                Some(ms) => txn.set_first_attempt_ms(ms),
             }
             let value = match work(&mut txn).await {
                 Ok(value) => value,

@@ -107,10 +107,10 @@ impl Transaction {
         self.first_attempt_ms = Some(ms);
     }
 
-    /// Returns the time in the transaction's id, Unix milliseconds.
+    /// Returns the time in the transaction's id, Unix milliseconds; `None` if the id is no UUIDv7.
     pub(crate) fn id_ms(&self) -> Option<u64> {
-        let digits: String = self.id.chars().filter(|c| *c != '-').take(12).collect();
-        u64::from_str_radix(&digits, 16).ok()
+        let id = uuid::Uuid::parse_str(&self.id).ok().filter(|id| id.get_version_num() == 7)?;
+        u64::try_from(id.as_u128() >> 80).ok()
     }
 
     /// Sets when the commit returns: once it is durable, or once every store has applied it.

@@ -115,7 +115,11 @@ fn kind_of(method: &str, path: &str) -> &'static str {
 }
 
 fn begun(number: usize) -> Reply {
-    let body = json!({ "txn_id": format!("txn-{number}"), "snapshots": { "kv": "7" }, "epoch": "8",
+    begun_as(&format!("txn-{number}"))
+}
+
+fn begun_as(id: &str) -> Reply {
+    let body = json!({ "txn_id": id, "snapshots": { "kv": "7" }, "epoch": "8",
         "expires_at": "2026-01-01T00:00:00Z", "session": "s" });
     Reply::Json(201, body)
 }
@@ -207,8 +211,9 @@ async fn a_call_cannot_change_the_host() {
 
 #[tokio::test]
 async fn run_repeats_the_work_on_fresh_reads_and_under_new_ids() {
-    let service = Service::start(|kind, before| match (kind, before) {
-        ("begin", n) => begun(n),
+    let id = |n: usize| format!("019{n}163d-8694-7000-8000-000000000000");
+    let service = Service::start(move |kind, before| match (kind, before) {
+        ("begin", n) => begun_as(&id(n)),
         ("row", n) => Reply::Json(200, json!({ "key": "a", "value": n, "version": (8_388_608 + n).to_string() })),
         ("commit", 0) => aborted("read_conflict", true),
         ("commit", 1) => Reply::Lost,
@@ -231,8 +236,11 @@ async fn run_repeats_the_work_on_fresh_reads_and_under_new_ids() {
     assert_eq!(value, json!(2), "what the attempt that committed had read");
     let commits = service.asked("commit");
     let paths: Vec<&str> = commits.iter().map(|(_, path, _)| path.as_str()).collect();
-    let of = |txn: &str| format!("/v1/txns/{txn}/commit");
-    assert_eq!(paths, [of("txn-0"), of("txn-1"), of("txn-2"), of("txn-2")], "a refused one keeps its id");
+    let of = |n| format!("/v1/txns/{}/commit", id(n));
+    assert_eq!(paths, [of(0), of(1), of(2), of(2)], "a refused one keeps its id");
+    let first_attempts: Vec<&Value> = commits.iter().map(|(_, _, body)| &body["first_attempt_ms"]).collect();
+    let first = json!("1718360049300");
+    assert_eq!(first_attempts, [&Value::Null, &first, &first, &first], "retries tell when the first attempt was");
     assert_eq!(commits[3].2["writes"][0]["value"], json!(12));
     assert_eq!(commits[3].2["reads"][0]["version"], json!("8388610"));
 }

@@ -12,7 +12,7 @@ import { LogReader, valueOf, type LogOptions } from "./log.js";
 import { defaultRetry, sleep, waitMs, type RetryPolicy } from "./retry.js";
 import { Session } from "./session.js";
 import { Transaction, type IsolationLevel, type PreparedCommit } from "./transaction.js";
-import { uuidv7 } from "./uuid.js";
+import { timeOf, uuidv7 } from "./uuid.js";
 import { verdictOf, type Committed, type TxnOutcome, type Verdict } from "./verdict.js";
 import type { components, paths } from "./wire/schema.js";
 
@@ -146,8 +146,12 @@ export class Client {
    */
   async run<T>(work: Work<T>, options: BeginOptions = {}): Promise<{ value: T; committed: Committed }> {
     const attempts = new Attempts(this.retry, this.#onAttempt);
+    let firstAttemptMs: number | undefined;
     for (;;) {
       const txn = await attempts.available(() => this.begin(options));
+      // Rules that let the oldest work win see since when this one is retried.
+      txn.firstAttemptMs = firstAttemptMs;
+      firstAttemptMs ??= timeOf(txn.id);
       const value = await attempts.work(txn, work);
       const prepared = txn.prepare();
       // `Unavailable` means that nothing was decided. The id makes it safe to send the same request again.

@@ -54,6 +54,8 @@ export class Transaction {
   ack: Ack | undefined;
   /** W3C trace context of the caller: sent with the commit, and kept in the log. */
   traceparent: string | undefined;
+  /** When this work was first attempted, Unix milliseconds, for conflict rules that let the oldest work win. */
+  firstAttemptMs: number | undefined;
 
   readonly #client: Client;
   readonly #epoch: string | undefined;
@@ -204,6 +206,7 @@ export class Transaction {
     if (this.priority !== undefined) request.priority = this.priority;
     if (this.ack !== undefined) request.ack = this.ack;
     if (this.#epoch !== undefined) request.epoch = this.#epoch;
+    if (this.firstAttemptMs !== undefined) request.first_attempt_ms = String(this.firstAttemptMs);
     request.reads = [...this.#reads].flatMap(([store, rows]) =>
       [...rows.values()].map(({ key, version }) => ({
         store,

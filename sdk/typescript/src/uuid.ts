@@ -1,5 +1,10 @@
 /** Ids of transactions. */
 
+/** Returns the time in a UUIDv7, Unix milliseconds; `undefined` if the id has another form. */
+export function timeOf(id: string): number | undefined {
+  return /^[0-9a-f]{8}-[0-9a-f]{4}-7/i.test(id) ? Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16) : undefined;
+}
+
 /** Mints a UUIDv7: 48 bits of the time in milliseconds, then random bits. */
 export function uuidv7(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));

@@ -46,6 +46,7 @@ test("an attempt of each kind is reported and a read is retried in place", async
         [[1, undefined, false], [2, "aborted", false], [3, "committed", true]],
       );
       assert.equal(arrived("row").length, 3);
+      assert.deepEqual(arrived("commit").map((body) => body["first_attempt_ms"]), [undefined, "1722655016596"]);
     },
   );
 });

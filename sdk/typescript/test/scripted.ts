@@ -81,7 +81,7 @@ export function certificate(): Certificate & { remove: () => void } {
 }
 
 export function begun(number: number, snapshot = 7): Scripted {
-  return [201, { txn_id: `txn-${number}`, snapshots: { kv: String(snapshot) }, epoch: "8", expires_at: "2026-01-01T00:00:00Z", session: "s" }];
+  return [201, { txn_id: `019${number}163d-8694-7000-8000-000000000000`, snapshots: { kv: String(snapshot) }, epoch: "8", expires_at: "2026-01-01T00:00:00Z", session: "s" }];
 }
 
 export function committed(epoch = 9): Scripted {

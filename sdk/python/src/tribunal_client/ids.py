@@ -7,6 +7,15 @@ import time
 import uuid
 
 
+def time_of(txn_id: str) -> int | None:
+    """Return the time in a UUIDv7, Unix milliseconds; `None` if the id has another form."""
+    try:
+        parsed = uuid.UUID(txn_id)
+    except ValueError:
+        return None
+    return parsed.int >> 80 if parsed.version == 7 else None
+
+
 def uuid7() -> str:
     """Create a UUIDv7: 48 bits of the time in milliseconds, then random bits."""
     bits = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)

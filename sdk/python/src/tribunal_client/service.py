@@ -11,6 +11,7 @@ from .attempts import Attempt, Attempts
 from .errors import ClientMistake, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
 from .exchange import Refusal, Reply, ask, lost_by, settled, traceparent, verdict
 from .flow import Flow, Sleep
+from .ids import time_of
 from .keys import Key, key_of, normal, percent_encoded, readable
 from .log import value_of
 from .retry import RetryPolicy
@@ -98,8 +99,13 @@ class Service:
     ) -> Flow[Ran[Any]]:
         """Run work until its transaction commits."""
         attempts = Attempts(self.retry, self._on_attempt)
+        first_attempt_ms: int | None = None
         while True:
             txn = open_txn((yield from attempts.available(lambda: self.begin(options))))
+            # Rules that let the oldest work win see since when this one is retried.
+            txn.first_attempt_ms = first_attempt_ms
+            if first_attempt_ms is None:
+                first_attempt_ms = time_of(txn.id)
             value = yield from attempts.work(txn, work)
             prepared = txn.prepare()
             # `Unavailable` means that nothing was decided. The id makes it safe to send the same request again.

@@ -86,6 +86,8 @@ class Draft:
         """When the commit returns: once it is durable, or once every store has applied it."""
         self.traceparent = traceparent
         """W3C trace context of the caller: sent with the commit, and kept in the log."""
+        self.first_attempt_ms: int | None = None
+        """When this work was first attempted, Unix milliseconds, for conflict rules that let the oldest work win."""
         self._epoch = UNSET if begun is None else begun.epoch
         self._snapshots: dict[str, str] = {} if begun is None else begun.snapshots.additional_properties
         # First reads; later reads of a row return the same.
@@ -193,6 +195,7 @@ class Draft:
             priority=UNSET if self.priority is None else self.priority,
             ack=UNSET if self.ack is None else self.ack,
             epoch=self._epoch,
+            first_attempt_ms=UNSET if self.first_attempt_ms is None else str(self.first_attempt_ms),
             reads=[_read(store, key, seen) for (store, key), seen in self._reads.items()],
             ranges=[_range(*seen) for seen in self._ranges],
             writes=[_written(store, key, write) for (store, key), write in self._writes.items()],
