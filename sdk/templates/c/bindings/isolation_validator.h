@@ -75,11 +75,13 @@ typedef struct exports_tribunal_plugin_validator_txns_t {
 typedef struct exports_tribunal_plugin_validator_snapshots_t {
   // The newest store snapshot of each transaction (an epoch); `epoch - 1` if it named none.
   isolation_validator_list_u64_t   named;
-  // First epoch at which every row read was current; 0 if nothing was read. All ones if there is no such epoch: a
-  // version seen never existed, is too old to be placed, or two rows were never current together.
+  // First epoch of a stretch in which every row read was current; 0 if nothing was read. Rows that were absent more
+  // than once can have several stretches: this is the earliest with an epoch at or after `named` and, at the
+  // snapshot level, after the last deletion of a row that was seen absent and is written. All ones if there is no
+  // such stretch, or a version seen never existed or is too old to be placed.
   isolation_validator_list_u64_t   current_from;
-  // Last epoch at which every row read was current; all ones while all still are. Below `current-from` if there
-  // is no such epoch.
+  // Last epoch of that stretch; all ones if it is still current. Below `current-from` if there is no such stretch, or
+  // two rows were never current together.
   isolation_validator_list_u64_t   current_until;
   // 1 if the engine keeps the reads on one snapshot itself, else 0.
   isolation_validator_list_u8_t   multi_version;

@@ -102,10 +102,12 @@ pub struct ValidatorColumns {
     pub txns: TxnColumns,
     /// The newest store snapshot of each transaction (an epoch); `epoch - 1` if it named none. Length `n`.
     pub snapshot: Vec<u64>,
-    /// First epoch at which *every* row read, in all shards, was current; `u64::MAX` if a version seen never existed;
-    /// 0 if nothing was read. Length `n`.
+    /// First epoch of a stretch in which *every* row read, in all shards, was current; 0 if nothing was read. Of several,
+    /// the earliest with an epoch at or after `snapshot` and, at the snapshot level, after the last deletion of a row that
+    /// was read as absent and is written. `u64::MAX` if there is none. Length `n`.
     pub current_from: Vec<u64>,
-    /// Last epoch at which every row read was current; `u64::MAX` while all still are. Length `n`.
+    /// Last epoch of that stretch; `u64::MAX` while all rows still are current. Below `current_from` if there is none.
+    /// Length `n`.
     pub current_until: Vec<u64>,
     /// 1 if a store of the transaction keeps versions itself, so that all its reads must hold at `snapshot` exactly
     /// (its reads of such stores are left out of `current_from` and `current_until`), else 0.
