@@ -47,9 +47,10 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("http.idle_timeout_ms", "Time after which an idle connection is closed, milliseconds."),
     ("http.threads", "Threads that serve connections. 0: one per core."),
     ("http.debug_routes", "Serve /v1/debug/*, for benchmarks only."),
-    ("resolver", "Memory bounds of the resolver. They affect verdicts; a change takes effect at an epoch boundary."),
+    ("resolver", "Bounds of the resolver. They affect verdicts; a change takes effect at an epoch boundary."),
     ("resolver.window_bytes_max", "History of rows, bytes. Above it, old snapshots are refused earlier."),
     ("resolver.status_bytes_max", "Table of transaction ids and their verdicts, bytes."),
+    ("resolver.plugin_faults_max", "Faults in a row after which a slot returns to the plugin before. 0: never."),
     ("push", "Pushing logs to storages. Applies to stores of the namespace default, apart from push.tenants."),
     (
         "push.allow",

@@ -49,7 +49,7 @@ pub struct Found {
 /// The answer of the process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
-    Passed(Found),
+    Passed(Box<Found>),
     Refused(Rejected),
 }
 
@@ -157,7 +157,7 @@ pub fn check(file: &Path, world: Option<World>, config: &str) -> Result<Found, C
     let answer = answer.join().unwrap_or_default();
     let complaint = String::from_utf8_lossy(&complaint.join().unwrap_or_default()).trim().to_owned();
     match serde_json::from_slice(&answer) {
-        Ok(Answer::Passed(found)) if status.success() => Ok(found),
+        Ok(Answer::Passed(found)) if status.success() => Ok(*found),
         Ok(Answer::Refused(rejected)) => Err(CheckError::Refused(rejected)),
         _ => Err(CheckError::Refused(ended_badly(status, &complaint).into())),
     }
@@ -196,7 +196,7 @@ pub fn run(file: &Path, world: Option<&str>, config: &str) -> Result<(), String>
     }
     let bytes = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let answer = match examine(&bytes, world, config) {
-        Ok(found) => Answer::Passed(found),
+        Ok(found) => Answer::Passed(Box::new(found)),
         Err(rejected) => Answer::Refused(rejected),
     };
     println!("{}", serde_json::to_string(&answer).map_err(|error| error.to_string())?);
