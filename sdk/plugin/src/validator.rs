@@ -1,5 +1,6 @@
 //! The world `isolation-validator`: judges transactions of one level on the state before their epoch.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 pub use crate::bindings::validator::exports::tribunal::plugin::validator::{
@@ -50,6 +51,72 @@ pub trait Validator: Plugin {
     /// # Errors
     /// If the plugin fails; the host's native fallback then judges the batch.
     fn validate(&self, evidence: Evidence) -> Result<Validation, Fault>;
+}
+
+impl Evidence {
+    /// Makes evidence about `count` transactions with a value in every group, for tests: each has read a row and writes
+    /// it, and no other transaction has changed it.
+    #[must_use]
+    pub fn sample(count: u32) -> Evidence {
+        const EPOCH: u64 = 9;
+        const WRITTEN: u64 = 5;
+        let n = count as usize;
+        let ends: Vec<u32> = (1..=count).collect();
+        let version = WRITTEN << POSITION_BITS;
+        Evidence {
+            count,
+            epoch: EPOCH,
+            txns: Txns {
+                csn: (1..=u64::from(count)).collect(),
+                start: vec![EPOCH; n],
+                origin: vec![1; n],
+                priority: vec![100; n],
+                reads: vec![1; n],
+                writes: vec![1; n],
+                first_attempt: vec![1_767_225_600_000; n],
+            },
+            snapshots: Snapshots {
+                named: vec![EPOCH - 1; n],
+                current_from: vec![WRITTEN; n],
+                current_until: vec![u64::MAX; n],
+                multi_version: vec![0; n],
+            },
+            reads: Reads { ends: ends.clone(), seen: vec![version; n], latest: vec![version; n] },
+            ranges: Ranges { ends: vec![0; n], changed: vec![] },
+            writes: Writes {
+                ends,
+                kind: vec![2; n],
+                flags: vec![write_flag::EXISTS | write_flag::WAS_READ | write_flag::READ_CURRENT; n],
+                latest: vec![version; n],
+            },
+            epochs: Epochs { seen: vec![WRITTEN; n], latest: vec![WRITTEN; n], written: vec![WRITTEN; n] },
+        }
+    }
+
+    /// Empties the groups that a validator does not name in [`Validator::NEEDS`], as the host does.
+    #[must_use]
+    pub fn only(mut self, needs: Groups) -> Evidence {
+        let none = Evidence::sample(0);
+        if !needs.contains(Groups::TXNS) {
+            self.txns = none.txns;
+        }
+        if !needs.contains(Groups::SNAPSHOTS) {
+            self.snapshots = none.snapshots;
+        }
+        if !needs.contains(Groups::READS) {
+            self.reads = none.reads;
+        }
+        if !needs.contains(Groups::RANGES) {
+            self.ranges = none.ranges;
+        }
+        if !needs.contains(Groups::WRITES) {
+            self.writes = none.writes;
+        }
+        if !needs.contains(Groups::EPOCHS) {
+            self.epochs = none.epochs;
+        }
+        self
+    }
 }
 
 /// Answers "accepted" for `count` transactions.

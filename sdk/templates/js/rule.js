@@ -1,5 +1,6 @@
-// {{name}}: a conflict rule. It decides which transaction wins a contended row: each contended transaction gets a rank that
-// follows from its own columns, the lowest rank wins, and equal ranks are ordered by arrival. Lists are typed arrays, 64-bit numbers are BigInts.
+// {{name}}: a conflict rule. It decides which transaction wins a contended row: each contended transaction gets a rank
+// that follows from its own columns, the lowest rank wins, and equal ranks are ordered by arrival. Lists are typed
+// arrays, 64-bit numbers are BigInts.
 
 export const lifecycle = {
   describe() {

@@ -35,3 +35,17 @@ impl Validator for {{Name}} {
 }
 
 tribunal_plugin_sdk::export_validator!({{Name}});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_of_an_old_version_is_rejected() {
+        // Every group has values; the validator gets those that it needs.
+        let mut evidence = Evidence::sample(2);
+        evidence.reads.latest[1] += 1;
+        let judged = {{Name}}.validate(evidence.only({{Name}}::NEEDS)).unwrap();
+        assert_eq!((judged.code[0], judged.code[1], judged.witness[1]), (0, READ_CONFLICT, 0));
+    }
+}

@@ -108,8 +108,9 @@ typedef struct exports_tribunal_plugin_validator_writes_t {
   isolation_validator_list_u32_t   ends;
   // 0 insert, 1 update, 2 put, 3 delete, 4 add.
   isolation_validator_list_u8_t   kind;
-  // Bit set: 1 the row exists now; 2 it is in the own read set; 4 that read is still current (meaningless
-  // without 2); 8 the row changed after the transaction's snapshot.
+  // Bit set: 1 the row exists now; 2 it is in the transaction's own read set; 4 that read is still current, and, at
+  // the snapshot level, a row seen absent was not written and deleted since the reads held (meaningless without 2);
+  // 8 the row changed after the transaction's snapshot.
   isolation_validator_list_u8_t   flags;
   // Version now; 0 if the row is absent now.
   isolation_validator_list_u64_t   latest;

@@ -1,6 +1,7 @@
 //! `tribunal plugin`: from a template to a plugin that decides.
 
 mod build;
+mod history;
 mod progress;
 mod remote;
 mod storage;
@@ -89,6 +90,7 @@ pub fn run(command: PluginCommand) -> Result<(), String> {
         PluginCommand::Rollback { target, name, slot } => remote::roll_back(&target, &name, slot),
         PluginCommand::Rm { target, name, digest } => remote::remove(&target, &name, digest.as_deref()),
         PluginCommand::Ls { target } => remote::ls(&target),
+        PluginCommand::History { target, slot } => history::show(&target, slot.as_deref()),
     }
 }
 
@@ -144,8 +146,8 @@ fn test(flags: &Test) -> Result<(), String> {
 fn refused(rejected: &Rejected, json: bool) -> String {
     let Rejected { reason, input } = rejected;
     match input {
-        _ if json => println!("{}", serde_json::json!({ "refused": reason, "input": input })),
-        Some(input) => println!("  input: {input}"),
+        _ if json => out!("{}", serde_json::json!({ "refused": reason, "input": input })),
+        Some(input) => out!("  input: {input}"),
         None => {}
     }
     format!("it does not pass: {reason}")

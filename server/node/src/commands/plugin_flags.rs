@@ -50,6 +50,15 @@ pub enum PluginCommand {
         #[arg(long)]
         digest: Option<String>,
     },
+    /// Lists what has filled each slot: who changed it, when, and which epochs it decided.
+    History {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+        /// One slot; all if left out.
+        #[arg(long)]
+        slot: Option<String>,
+    },
     /// Lists plugins, and what fills each slot, with its health and cost.
     Ls {
         /// Which service.

@@ -368,7 +368,7 @@ impl Parts {
                 }
                 _ => {
                     let names = filled.iter().map(|(slot, _)| slot.to_string()).collect::<Vec<_>>().join(", ");
-                    return Err(mistake("slot_required", "/slot", format!("it fills {names}: say which")));
+                    return Err(mistake("slot_required", "/slot", format!("it fills {names}; name one of them")));
                 }
             };
             // Somebody who waits is dropped by saying again what holds.
@@ -481,7 +481,7 @@ fn slot_for(request: &Activate, world: World) -> Result<PluginSlot, ServiceError
         (None, World::LogAdaptor) => Ok(PluginSlot::Adaptor(request.name.clone())),
         (None, World::IsolationValidator) => {
             let names = Isolation::ALL.map(|level| PluginSlot::Validator(level).to_string()).join(", ");
-            Err(mistake("slot_required", "/slot", format!("a validator replaces that of a level: say one of {names}")))
+            Err(mistake("slot_required", "/slot", format!("a validator fills the slot of one level; name it: {names}")))
         }
     }
 }

@@ -196,8 +196,11 @@ impl SlotState {
         for entry in &mut self.history {
             if entry.control == index {
                 entry.since = Some(since);
+            } else if entry.since == Some(since) {
+                // Replaced before its first epoch.
+                entry.since = None;
             } else if entry.since.is_some() && entry.until.is_none() {
-                entry.until = Some(Epoch(since.0.saturating_sub(1)));
+                entry.until = Some(since.prev());
             }
         }
     }
@@ -212,19 +215,23 @@ impl SlotState {
     /// Lets an entry hold from epoch `since` on.
     fn hold(&mut self, mut entry: Entry, since: Epoch) {
         self.note_held(entry.index, since);
+        let depth = self.stack.len();
         if Settings::of(&entry.choice).by.goes_back() {
             while self.stack.last().is_some_and(|top| !top.is_same_plugin(&entry.choice)) {
                 self.stack.pop();
             }
         }
+        let is_back = self.stack.len() < depth;
         match self.stack.last_mut() {
-            // The same under another engine, asked for by somebody else, or back again.
+            // The same under another engine, requested by another caller, or back again.
             Some(top) if top.is_same_plugin(&entry.choice) => {
                 if !Settings::of(&entry.choice).by.goes_back() {
                     top.configured = entry.configured;
                 }
                 (top.index, top.choice, top.from) = (entry.index, entry.choice, entry.from);
-                top.since = top.since.or(Some(since));
+                if is_back || top.since.is_none() {
+                    top.since = Some(since);
+                }
             }
             _ => {
                 entry.since = Some(since);
@@ -486,6 +493,18 @@ mod tests {
             })
             .collect();
         assert_eq!(told, ["aa 6..-", "bbb 5..5", "aa 4..4", "f 1..3"]);
+    }
+
+    #[test]
+    fn an_entry_that_is_replaced_before_its_first_epoch_decided_none() {
+        let (_, mut slots) = played(".f _ aa");
+        slots.apply(ControlIndex(8), &choice("bbb", Word::Activate), Epoch(0), Epoch(4));
+        slots.apply(ControlIndex(9), &choice("aa", Word::Rollback), Epoch(0), Epoch(4));
+        let state = slots.slot(&PluginSlot::Rule).unwrap();
+        let told: Vec<_> = state.history().map(|entry| (entry.name.as_str(), entry.since, entry.until)).collect();
+        let [two, three, four] = [2, 3, 4].map(|epoch| Some(Epoch(epoch)));
+        assert_eq!(told, [("aa", four, None), ("bbb", None, None), ("aa", three, three), ("f", Some(Epoch(1)), two)]);
+        assert_eq!(state.active().unwrap().since, four, "since it is back");
     }
 
     #[test]

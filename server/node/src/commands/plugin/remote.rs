@@ -10,7 +10,9 @@ use tribunal_api::{
     VersionInfo,
 };
 use tribunal_client::Call;
+use tribunal_wasm::World;
 
+use super::history::change;
 use super::{Component, progress};
 use crate::commands::cli::{Target, program};
 use crate::commands::output::out;
@@ -42,7 +44,7 @@ fn call<T: DeserializeOwned>(
     }
 }
 
-fn get<T: DeserializeOwned>(target: &Target, path: &str) -> Result<T, String> {
+pub(super) fn get<T: DeserializeOwned>(target: &Target, path: &str) -> Result<T, String> {
     call(target, "GET", path, &[], None)
 }
 
@@ -52,7 +54,7 @@ fn post<T: DeserializeOwned>(target: &Target, path: &str, body: &impl serde::Ser
 }
 
 /// Prints a wire type as one line of JSON.
-fn print_json(wire: &impl serde::Serialize) -> Result<(), String> {
+pub(super) fn print_json(wire: &impl serde::Serialize) -> Result<(), String> {
     out!("{}", serde_json::to_string(wire).map_err(|error| error.to_string())?);
     Ok(())
 }
@@ -98,8 +100,15 @@ pub fn push(flags: &Push) -> Result<(), String> {
     if !done.version.levels.is_empty() {
         out!("it may fill validator:{}", done.version.levels.join(", validator:"));
     }
-    let slot = if done.version.levels.is_empty() { "" } else { " --slot SLOT" };
-    out!("next: {} plugin activate{} {}{slot}", program(), flags.target.as_flags(), done.name);
+    // The strongest level that the validator is good for.
+    let slot = done.version.levels.last().map_or(String::new(), |level| format!(" --slot validator:{level}"));
+    // An adaptor gets its configuration from each store that is declared with it.
+    let config = match flags.config.as_str() {
+        "" => String::new(),
+        _ if done.world == World::LogAdaptor.name() => String::new(),
+        config => format!(" --config '{}'", config.replace('\'', "'\\''")),
+    };
+    out!("next: {} plugin activate{} {}{slot}{config}", program(), flags.target.as_flags(), done.name);
     Ok(())
 }
 
@@ -165,7 +174,7 @@ fn said(target: &Target, done: &PluginActivation) -> Result<(), String> {
     Ok(())
 }
 
-fn short(digest: &str) -> &str {
+pub(super) fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
 }
 
@@ -204,8 +213,9 @@ pub fn ls(target: &Target) -> Result<(), String> {
             health.last_fault.as_ref().map(|text| format!(": {text}")).unwrap_or_default(),
         );
         let changed = slot.history.iter().find(|entry| entry.control == slot.active.control);
-        if let Some(change) = changed.filter(|entry| entry.by != "configuration") {
-            out!("  {}", told(change));
+        if let Some(entry) = changed.filter(|entry| entry.by != "configuration") {
+            let since = slot.since_epoch.as_deref().map_or(String::new(), |epoch| format!(", since epoch {epoch}"));
+            out!("  {}{since}", change(entry));
         }
         if let Some(pending) = &slot.pending {
             out!("  then {} ({}) from epoch {} on", pending.name, short(&pending.digest), pending.from_epoch);
@@ -218,13 +228,6 @@ pub fn ls(target: &Target) -> Result<(), String> {
     let built_in = list.plugins.iter().filter(|plugin| plugin.builtin).map(|plugin| plugin.name.as_str());
     out!("built in: {}", built_in.collect::<Vec<_>>().join(", "));
     Ok(())
-}
-
-/// Tells who changed a slot, and since which epoch it counts. The time is in the JSON.
-fn told(change: &PluginActivation) -> String {
-    let who = change.who.as_deref().map_or(String::new(), |who| format!(" by {who}"));
-    let since = change.since_epoch.as_deref().map_or(String::new(), |epoch| format!(", since epoch {epoch}"));
-    format!("{}{who}{since}", change.by)
 }
 
 fn versions(plugin: &PluginInfo) {

@@ -113,7 +113,8 @@ pub fn write(flags: &New) -> Result<(), String> {
     let program = program();
     out!("  edit {at}/src\n  {program} plugin build {at}\n  {program} plugin test {at}");
     out!("and with a running service (`{program} dev`):\n");
-    out!("  {program} plugin push {at}\n  {program} plugin activate {name}");
+    let slot = if world == World::IsolationValidator { " --slot validator:LEVEL" } else { "" };
+    out!("  {program} plugin push {at}\n  {program} plugin activate {name}{slot}");
     Ok(())
 }
 

@@ -1,0 +1,84 @@
+//! `tribunal plugin history`: what has filled each slot, newest first.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use tribunal_api::{PluginActivation, PluginList};
+
+use super::remote::{get, print_json, short};
+use crate::commands::cli::Target;
+use crate::commands::output::out;
+
+/// Prints the history of a slot, or of all.
+///
+/// # Errors
+/// If the service cannot be reached, or has no such slot.
+pub fn show(target: &Target, slot: Option<&str>) -> Result<(), String> {
+    let mut list: PluginList = get(target, "/v1/admin/plugins")?;
+    if let Some(wanted) = slot {
+        let names = list.slots.iter().map(|slot| slot.slot.clone()).collect::<Vec<_>>().join(", ");
+        list.slots.retain(|slot| slot.slot == wanted);
+        if list.slots.is_empty() {
+            return Err(format!("there is no slot `{wanted}`, but {names}"));
+        }
+    }
+    if target.json {
+        let entries: Vec<&PluginActivation> = list.slots.iter().flat_map(|slot| &slot.history).collect();
+        return print_json(&entries);
+    }
+    for slot in &list.slots {
+        out!("{}", slot.slot);
+        let pending = slot.pending.as_ref().map(|entry| &entry.control);
+        for entry in &slot.history {
+            let epochs = epochs(entry, pending == Some(&entry.control));
+            out!("  {epochs:<20} {} ({}), {}", entry.name, short(&entry.digest), change(entry));
+        }
+    }
+    Ok(())
+}
+
+/// Tells which epochs an entry decided.
+fn epochs(entry: &PluginActivation, pending: bool) -> String {
+    match (&entry.since_epoch, &entry.until_epoch) {
+        (Some(since), Some(until)) => format!("{since}..={until}"),
+        (Some(since), None) => format!("{since}.."),
+        _ if pending => format!("from {} on", entry.from_epoch),
+        _ => "none".to_owned(),
+    }
+}
+
+/// Tells what kind of change it was, who requested it, and when.
+pub fn change(entry: &PluginActivation) -> String {
+    let who = entry.who.as_deref().map_or(String::new(), |who| format!(" by {who}"));
+    let at_ms = entry.at_ms.as_deref().and_then(|text| text.parse().ok());
+    let at = at_ms.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
+    let at = at.map_or(String::new(), |at| format!(" on {}", httpdate::fmt_http_date(at)));
+    format!("{}{who}{at}", entry.by)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_tells_its_epochs_and_its_author() {
+        let entry = |since: Option<&str>, until: Option<&str>| PluginActivation {
+            control: "7".into(),
+            slot: "rule".into(),
+            name: "priority".into(),
+            digest: "9f86d081884c7d65".into(),
+            config_digest: String::new(),
+            config: None,
+            by: "activate".into(),
+            who: Some("ops".into()),
+            at_ms: Some("1767225600000".into()),
+            since_epoch: since.map(Into::into),
+            until_epoch: until.map(Into::into),
+            from_epoch: "9000".into(),
+        };
+        assert_eq!(epochs(&entry(Some("9000"), Some("9999")), false), "9000..=9999");
+        assert_eq!(epochs(&entry(Some("9000"), None), false), "9000..");
+        assert_eq!(epochs(&entry(None, None), true), "from 9000 on");
+        assert_eq!(epochs(&entry(None, None), false), "none");
+        assert_eq!(change(&entry(None, None)), "activate by ops on Thu, 01 Jan 2026 00:00:00 GMT");
+    }
+}
