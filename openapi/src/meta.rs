@@ -22,22 +22,26 @@ pub struct Readiness {
     pub reasons: Vec<String>,
 }
 
-/// What runs here.
+/// What runs here. Without the key of somebody who looks after the service, the version only.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VersionInfo {
     /// Version of the binary.
     #[schema(example = "0.1.0")]
     pub version: String,
     /// This node's number.
-    #[schema(minimum = 0)]
-    pub node: u16,
-    /// How often the node has started on this data directory.
-    #[schema(minimum = 0)]
-    pub incarnation: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0, example = 1)]
+    pub node: Option<u16>,
+    /// Which incarnation of the node this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0, example = 2893147)]
+    pub incarnation: Option<u32>,
     /// The epoch that is open now.
-    #[schema(example = "8842")]
-    pub epoch: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "8842")]
+    pub epoch: Option<String>,
     /// How epochs are sealed.
-    #[schema(example = "adaptive")]
-    pub epoch_mode: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "adaptive")]
+    pub epoch_mode: Option<String>,
 }

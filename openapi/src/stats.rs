@@ -6,7 +6,10 @@ use utoipa::ToSchema;
 use crate::{ConsumerInfo, PluginSlot, StoreInfo};
 
 /// Figures of the last seconds, and the progress of stores and readers.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+///
+/// An operator of the service, or a key with the role `metrics` in the namespace `default`, gets figures of the whole
+/// service. Others get those of their own transactions, stores and consumers, and no times or plugins.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Stats {
     /// Time since the node started, milliseconds.
     #[schema(example = "3600000")]
@@ -15,11 +18,13 @@ pub struct Stats {
     #[schema(example = "10000")]
     pub window_ms: String,
     /// Last complete epoch.
-    #[schema(example = "8842")]
-    pub epoch: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "8842")]
+    pub epoch: Option<String>,
     /// Epochs a second.
-    #[schema(example = 412.5)]
-    pub epochs_per_s: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = 412.5)]
+    pub epochs_per_s: Option<f64>,
     /// Goodput: transactions committed a second.
     #[schema(example = 24500.0)]
     pub committed_per_s: f64,
@@ -27,15 +32,18 @@ pub struct Stats {
     #[schema(example = 1200.0)]
     pub aborted_per_s: f64,
     /// Retries a second that were answered with the stored verdict.
-    #[schema(example = 0.5)]
-    pub replayed_per_s: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = 0.5)]
+    pub replayed_per_s: Option<f64>,
     /// Share of aborts among all verdicts.
     #[schema(minimum = 0, maximum = 1, example = 0.047)]
     pub abort_share: f64,
     /// Aborts by reason, in the window.
     pub aborts: Vec<AbortCount>,
     /// Transactions of an epoch.
-    pub epoch_txns: Distribution,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub epoch_txns: Option<Distribution>,
     /// Where a transaction's time goes, microseconds: `queue` (in the open batch), `sync` (the log), `resolve`, and
     /// `apply` (push and storage, for commits with `ack: applied`).
     pub phases: Vec<Timing>,

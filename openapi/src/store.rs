@@ -60,6 +60,10 @@ pub struct StoreInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Object)]
     pub adaptor_config: Option<Box<RawValue>>,
+    /// Rows that it has; absent if it is `declared`, because only its engine knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "1000")]
+    pub rows: Option<String>,
     /// Last position of its log.
     #[schema(example = "120")]
     pub head_lsn: String,

@@ -1095,6 +1095,11 @@ type StoreInfo struct {
 	// Push The push to its storage.
 	Push StorePush `json:"push"`
 
+	// Rows Rows that it has; absent if it is `declared`, because only its engine knows.
+	//
+	// Example: 1000
+	Rows *string `json:"rows,omitempty"`
+
 	// Store Its name.
 	//
 	// Example: kv

@@ -63,6 +63,7 @@ pub fn encode_control(change: &ControlChange) -> Vec<u8> {
             out.push(key.roles.bits());
             out.extend_from_slice(&key.secret_sha256);
             put_varint(key.created_ms, &mut out);
+            put_varint(key.expires_ms.unwrap_or(0), &mut out);
         }
         ControlChange::RevokeKey { id } => {
             out.push(17);
@@ -163,6 +164,7 @@ fn take_key(reader: &mut Reader<'_>) -> Result<ApiKey, Malformed> {
         },
         secret_sha256: reader.array("hash of the secret")?,
         created_ms: reader.varint("time")?,
+        expires_ms: Some(reader.varint("expiry")?).filter(|at| *at > 0),
     })
 }
 
@@ -256,15 +258,18 @@ mod tests {
             by: "somebody".into(),
             reason: "WRONGTYPE".into(),
         }));
-        check(&ControlChange::CreateKey(ApiKey {
-            id: "0a1b".into(),
-            name: "jo".into(),
-            namespace: NamespaceId(3),
-            namespace_name: "shop".into(),
-            roles: Roles::ALL,
-            secret_sha256: [7; 32],
-            created_ms: 1_700_000_000_000,
-        }));
+        for expires_ms in [None, Some(1_800_000_000_000)] {
+            check(&ControlChange::CreateKey(ApiKey {
+                id: "0a1b".into(),
+                name: "jo".into(),
+                namespace: NamespaceId(3),
+                namespace_name: "shop".into(),
+                roles: Roles::ALL,
+                secret_sha256: [7; 32],
+                created_ms: 1_700_000_000_000,
+                expires_ms,
+            }));
+        }
         check(&ControlChange::RevokeKey { id: "0a1b".into() });
         check(&ControlChange::Lost);
         check(&ControlChange::SetBounds(Bounds {

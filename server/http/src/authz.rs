@@ -20,9 +20,10 @@ use tribunal_types::{NamespaceId, Role, Roles};
 
 use crate::app::App;
 use crate::quota::{Permit, body_bytes};
+use crate::request::caller::everybody;
 use crate::response::admitted_body::admitted;
 use crate::response::problem::ProblemResponse;
-use tribunal_service::{Principal, Service, ServiceError};
+use tribunal_service::{Principal, Service, ServiceError, Unauthenticated};
 
 /// Until a larger answer is sent, it counts as in flight.
 const ANSWER_BYTES_SMALL: u64 = 64 * 1024;
@@ -30,7 +31,7 @@ const ANSWER_BYTES_SMALL: u64 = 64 * 1024;
 /// What a route asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// Nothing: it says nothing about anybody.
+    /// Nothing: without a key it says nothing about anybody.
     Nobody,
     /// One of these roles.
     AnyOf(Roles),
@@ -44,7 +45,9 @@ fn need(method: &Method, pattern: &str) -> Need {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     match pattern {
         "/" | "/healthz" | "/readyz" | "/version" | "/openapi.json" | "/openapi-3.0.json" | "/docs" => Need::Nobody,
-        "/metrics" | "/v1/stats" => of_service(&[Role::Operator, Role::Metrics]),
+        "/metrics" => of_service(&[Role::Operator, Role::Metrics]),
+        // A tenant's operator gets the figures of its tenant.
+        "/v1/stats" => any(&[Role::Operator, Role::Metrics]),
         path if path.starts_with("/v1/txns") => any(&[Role::Engine]),
         "/v1/snapshot" => any(&[Role::Engine, Role::Store, Role::Operator]),
         path if path == "/v1/log" || path.starts_with("/v1/log/") => any(&[Role::Engine, Role::Store, Role::Operator]),
@@ -84,7 +87,16 @@ fn decides(method: &Method, pattern: &str) -> bool {
         && matches!(pattern, "/v1/txns/{txn_id}/commit" | "/v1/txns/{txn_id}/abort" | "/v1/txns/batch-commit")
 }
 
-/// Refuses a caller whose credential was revoked since its request was let in.
+/// Returns who calls a route that asks nobody: somebody with a valid credential is told more. Where keys are not needed,
+/// everybody may do everything.
+pub(crate) fn caller_of_open_route(app: &App, headers: &HeaderMap) -> Option<Arc<Principal>> {
+    if app.options.access.is_none() {
+        return Some(everybody());
+    }
+    bearer(headers).ok().and_then(|token| app.service.keys.authenticate(token).ok())
+}
+
+/// Refuses a caller whose credential was revoked, or expired, since its request was let in.
 ///
 /// # Errors
 /// 401.
@@ -93,7 +105,7 @@ pub(crate) fn still_admitted(app: &App, headers: &HeaderMap) -> Result<(), Probl
         return Ok(());
     }
     let token = bearer(headers).map_err(unauthenticated)?;
-    app.service.keys.authenticate(token).map(drop).map_err(unauthenticated)
+    app.service.keys.authenticate(token).map(drop).map_err(refused)
 }
 
 /// Waits for a response, for as long as its caller may have it.
@@ -104,7 +116,7 @@ async fn while_admitted(app: &App, token: &str, response: impl Future<Output = R
             Ok(response) => return response,
             Err(_) => {
                 if let Err(reason) = app.service.keys.authenticate(token) {
-                    return unauthenticated(reason).into_response();
+                    return refused(reason).into_response();
                 }
             }
         }
@@ -200,7 +212,7 @@ pub fn enter_commit(app: &App, parts: &mut Parts) -> Result<Permit, Response> {
 #[expect(clippy::result_large_err, reason = "the answer is what is sent, once a request")]
 fn enter(app: &App, need: Need, headers: &HeaderMap, body_bytes: usize) -> Result<(Arc<Principal>, Permit), Response> {
     let token = bearer(headers).map_err(|reason| unauthenticated(reason).into_response())?;
-    let principal = app.service.keys.authenticate(token).map_err(|reason| unauthenticated(reason).into_response())?;
+    let principal = app.service.keys.authenticate(token).map_err(|reason| refused(reason).into_response())?;
     let allowed = match need {
         Need::Nobody => true,
         Need::AnyOf(roles) => principal.roles.has_any(roles),
@@ -228,8 +240,12 @@ fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {
     }
 }
 
-fn unauthenticated(reason: impl Into<String>) -> ProblemResponse {
-    ProblemResponse::new(StatusCode::UNAUTHORIZED, "unauthenticated", reason)
+fn unauthenticated(reason: &'static str) -> ProblemResponse {
+    refused(Unauthenticated::new(reason))
+}
+
+fn refused(Unauthenticated { code, detail }: Unauthenticated) -> ProblemResponse {
+    ProblemResponse::new(StatusCode::UNAUTHORIZED, code, detail)
 }
 
 fn forbidden(need: Need) -> ProblemResponse {

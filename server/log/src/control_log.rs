@@ -1,11 +1,13 @@
 //! The control log: entries of configuration in two files of the same content.
 //!
-//! They are few, are never truncated, and nothing else in the log repeats what they hold, so every entry is written
-//! twice: a file that is damaged is repaired from the other when the log is opened. A file is a page with the log's
-//! identity, then chained records in the frames of the segments. An entry is durable in both files before it counts.
+//! Nothing else in the log repeats what they hold, so every entry is written twice: a file that is damaged is repaired
+//! from the other when the log is opened. A file is a page with the log's identity, then chained records in the frames of
+//! the segments. An entry is durable in both files before it counts. Entries are never truncated; those whose effect is
+//! gone may be left out, and a record in their place tells which and how the chain continues.
 //!
 //! Must never: repair anything before the whole log has been verified, know what an entry changes.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -13,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use tribunal_types::GroupId;
 
+use crate::control_compaction::{Record, Skipped, without};
 use crate::error::LogError;
 use crate::files;
 use crate::frame::{Kind, MAGIC, Place, Seat, chain, pieces, put_chunk, read_chunk};
@@ -27,7 +30,8 @@ pub(crate) const HEADER_BYTES: usize = 4096;
 /// The control log, open for appending.
 pub(crate) struct ControlLog {
     files: Vec<File>,
-    group: GroupId,
+    paths: [PathBuf; 2],
+    identity: Identity,
     /// First free position.
     tail: u64,
     /// Everything below is durable in both files.
@@ -41,8 +45,8 @@ pub(crate) struct ControlLog {
 
 /// What the files hold, before anything is repaired.
 pub(crate) struct Content {
-    /// All entries, from index 1 on.
-    pub entries: Vec<Stored>,
+    /// All that is there, from index 1 on.
+    pub records: Vec<Record>,
     pub tip: Tip,
     /// What is wrong with files that the other one replaces.
     pub faults: Vec<String>,
@@ -51,12 +55,12 @@ pub(crate) struct Content {
     bytes: Vec<u8>,
     /// Files that have others.
     differ: Vec<PathBuf>,
-    group: GroupId,
+    identity: Identity,
 }
 
 /// One file, whole.
 struct Copy {
-    entries: Vec<Stored>,
+    records: Vec<Record>,
     tip: Tip,
     bytes: Vec<u8>,
     /// Length up to the last whole entry.
@@ -71,17 +75,17 @@ impl ControlLog {
         for name in COPIES {
             files::replace(&dir.join(name), &header)?;
         }
-        Self::open(&paths_in(dir), identity.group, HEADER_BYTES as u64, Tip::default())
+        Self::open(paths_in(dir), *identity, HEADER_BYTES as u64, Tip::default())
     }
 
-    fn open(paths: &[PathBuf; 2], group: GroupId, tail: u64, tip: Tip) -> Result<Self, LogError> {
+    fn open(paths: [PathBuf; 2], identity: Identity, tail: u64, tip: Tip) -> Result<Self, LogError> {
         let mut files = Vec::new();
-        for path in paths {
+        for path in &paths {
             let file = OpenOptions::new().write(true).mode(0o600).open(path);
             files.push(file.map_err(|e| LogError::io("open", path, &e))?);
         }
         // What a killed process left may be in the kernel's cache only; the first sync makes it durable.
-        Ok(Self { files, group, tail, durable: 0, tip, dirty: tip.index > 0, failed: None, syncs: 0 })
+        Ok(Self { files, paths, identity, tail, durable: 0, tip, dirty: tip.index > 0, failed: None, syncs: 0 })
     }
 
     /// Returns the end of the chain.
@@ -94,6 +98,11 @@ impl ControlLog {
         self.tail * COPIES.len() as u64
     }
 
+    /// Returns the length of one file, bytes.
+    pub(crate) fn bytes_of_one(&self) -> u64 {
+        self.tail
+    }
+
     /// Returns the number of `fdatasync` calls so far.
     pub(crate) fn fdatasyncs(&self) -> u64 {
         self.syncs
@@ -104,19 +113,70 @@ impl ControlLog {
     /// # Errors
     /// [`LogError::DurabilityInDoubt`].
     pub(crate) fn append(&mut self, payload: &[u8]) -> Result<Appended, LogError> {
-        self.check()?;
         let (index, link) = (self.tip.index + 1, self.tip.chain);
+        let bytes = self.append_record(Kind::Control, payload)?;
+        self.tip = Tip { index, chain: chain(link, index, payload) };
+        Ok(Appended { chain: self.tip.chain, bytes: bytes * COPIES.len() as u64 })
+    }
+
+    /// Leaves the entries up to `last` out, which were there in another log.
+    ///
+    /// # Errors
+    /// [`LogError::DurabilityInDoubt`].
+    pub(crate) fn append_skipped(&mut self, last: u64, chain: u64) -> Result<(), LogError> {
+        let skipped = Skipped { first: self.tip.index + 1, last, link: self.tip.chain, chain };
+        self.append_record(Kind::Skipped, &skipped.payload())?;
+        self.tip = Tip { index: last, chain };
+        Ok(())
+    }
+
+    /// Writes a record to both files; returns its length in one.
+    fn append_record(&mut self, kind: Kind, payload: &[u8]) -> Result<u64, LogError> {
+        self.check()?;
+        let place = Place { kind, group: self.identity.group, index: self.tip.index + 1 };
         let mut bytes = Vec::with_capacity(payload.len() + 64);
-        for (part, piece) in pieces(link, payload) {
-            let seat = Seat { position: self.tail + bytes.len() as u64, durable: self.durable };
-            put_chunk(Place { kind: Kind::Control, group: self.group, index }, part, seat, piece, &mut bytes);
-        }
+        put_record(place, self.tip.chain, payload, self.tail, Some(self.durable), &mut bytes);
         self.dirty = true;
         let written = self.files.iter().try_for_each(|file| file.write_all_at(&bytes, self.tail));
         written.map_err(|e| self.fail("write of the control log", &e))?;
         self.tail += bytes.len() as u64;
-        self.tip = Tip { index, chain: chain(link, index, payload) };
-        Ok(Appended { chain: self.tip.chain, bytes: (bytes.len() * COPIES.len()) as u64 })
+        Ok(bytes.len() as u64)
+    }
+
+    /// Writes both files again without the entries `dead`, whatever was appended being durable. One whole file exists at
+    /// every moment.
+    ///
+    /// # Errors
+    /// [`LogError::Io`] if there is no room, or the like: nothing has changed. [`LogError::DurabilityInDoubt`].
+    pub(crate) fn leave_out(&mut self, dead: &BTreeSet<u64>) -> Result<(), LogError> {
+        self.sync()?;
+        let copies = self.paths.iter().filter_map(|path| Copy::read(path, &self.identity).ok());
+        let Some(copy) = copies.into_iter().find(|copy| copy.tip == self.tip) else {
+            return Err(LogError::Io { reason: "neither copy of the control log can be read".into() });
+        };
+        let mut bytes = copy.bytes[..HEADER_BYTES].to_vec();
+        for record in without(&copy.records, dead) {
+            let place = Place { kind: record.kind(), group: self.identity.group, index: record.first() };
+            put_record(place, record.link(), &record.payload(), bytes.len() as u64, None, &mut bytes);
+        }
+        // Both before the first takes its place: a full disk is noticed while nothing has changed.
+        let mut fresh = Vec::new();
+        for path in &self.paths {
+            match files::write_aside(path, &bytes) {
+                Ok(file) => fresh.push(file),
+                Err(error) => {
+                    self.paths.iter().for_each(|path| files::remove_aside(path));
+                    return Err(error);
+                }
+            }
+        }
+        for path in self.paths.clone() {
+            // The open files may no longer be those of these names: a start puts that right, nothing else does.
+            files::put_aside_in_place(&path)
+                .map_err(|e| self.fail_with(format!("the control log's replacement: {e}")))?;
+        }
+        (self.files, self.tail, self.durable) = (fresh, bytes.len() as u64, bytes.len() as u64);
+        Ok(())
     }
 
     /// Makes every entry durable; returns whether there was something to do.
@@ -143,7 +203,11 @@ impl ControlLog {
     }
 
     fn fail(&mut self, what: &str, error: &io::Error) -> LogError {
-        LogError::DurabilityInDoubt { reason: self.failed.get_or_insert_with(|| format!("{what}: {error}")).clone() }
+        self.fail_with(format!("{what}: {error}"))
+    }
+
+    fn fail_with(&mut self, reason: String) -> LogError {
+        LogError::DurabilityInDoubt { reason: self.failed.get_or_insert(reason).clone() }
     }
 }
 
@@ -166,7 +230,7 @@ impl Content {
             }
         }
         let best = (0..copies.len()).rev().max_by_key(|ix| copies[*ix].as_ref().map(|copy| copy.tip.index));
-        let Some(Copy { entries, tip, mut bytes, tail }) = best.and_then(|ix| copies[ix].take()) else {
+        let Some(Copy { records, tip, mut bytes, tail }) = best.and_then(|ix| copies[ix].take()) else {
             return Err(LogError::damaged(dir, format!("both copies of its control log: {}", faults.join("; "))));
         };
         let torn = bytes.len() > tail;
@@ -175,7 +239,24 @@ impl Content {
             if Some(ix) == best { !torn } else { copies[ix].as_ref().is_some_and(|copy| copy.bytes == bytes) }
         };
         let differ = (0..paths.len()).filter(|ix| !same(*ix)).map(|ix| paths[ix].clone()).collect();
-        Ok(Self { entries, tip, faults, bytes, differ, paths, group: identity.group })
+        Ok(Self { records, tip, faults, bytes, differ, paths, identity: *identity })
+    }
+
+    /// Returns the entries.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Stored> {
+        self.records.iter().filter_map(Record::entry)
+    }
+
+    /// Tells whether the chain after entry `index` is `chain`. Within entries that were left out, any is: they were all
+    /// there when they were.
+    pub(crate) fn continues(&self, index: u64, chain: u64) -> bool {
+        let next = self.records.partition_point(|record| record.last() <= index);
+        match self.records.get(next) {
+            _ if index == self.tip.index => self.tip.chain == chain,
+            Some(next) if next.first() == index + 1 => next.link() == chain,
+            Some(Record::Skipped(_)) => true,
+            _ => false,
+        }
     }
 
     /// Brings both files to the same content, and opens them.
@@ -183,7 +264,8 @@ impl Content {
         for path in &self.differ {
             files::replace(path, &self.bytes)?;
         }
-        ControlLog::open(&self.paths, self.group, self.bytes.len() as u64, self.tip)
+        self.paths.iter().for_each(|path| files::remove_aside(path));
+        ControlLog::open(self.paths.clone(), self.identity, self.bytes.len() as u64, self.tip)
     }
 }
 
@@ -196,7 +278,7 @@ impl Copy {
             Some(_) => return Err("belongs to another log".into()),
             None => return Err("has no readable first page".into()),
         }
-        let (mut entries, mut tip, mut tail) = (Vec::new(), Tip::default(), HEADER_BYTES);
+        let (mut records, mut tip, mut tail) = (Vec::new(), Tip::default(), HEADER_BYTES);
         // The entry whose chunks are being read, and the number of its next chunk.
         let mut open: Option<(Stored, u32)> = None;
         let mut at = HEADER_BYTES;
@@ -209,11 +291,21 @@ impl Copy {
                 Err(_) => break,
             };
             let (place, part) = (chunk.head.place, chunk.head.part);
+            let another = || format!("has another record at position {at}");
+            if place.kind == Kind::Skipped {
+                let skipped = Skipped::read(place.index, part.link, chunk.piece).filter(|_| open.is_none());
+                let follows = |s: &Skipped| (s.first, s.link) == (tip.index + 1, tip.chain);
+                let skipped = skipped.filter(follows).ok_or_else(another)?;
+                at += chunk.head.bytes;
+                (tip, tail) = (Tip { index: skipped.last, chain: skipped.chain }, at);
+                records.push(Record::Skipped(skipped));
+                continue;
+            }
             let fresh = (Stored { index: tip.index + 1, link: tip.chain, payload: Vec::new() }, 0);
             let (mut stored, number) = open.take().unwrap_or(fresh);
             let fits = part.number > 0 || part.link == stored.link;
             if (place.kind, place.index, part.number) != (Kind::Control, stored.index, number) || !fits {
-                return Err(format!("has another record at position {at}"));
+                return Err(another());
             }
             stored.payload.extend_from_slice(chunk.piece);
             at += chunk.head.bytes;
@@ -223,9 +315,19 @@ impl Copy {
             }
             tip = Tip { index: stored.index, chain: chain(stored.link, stored.index, &stored.payload) };
             tail = at;
-            entries.push(stored);
+            records.push(Record::Entry(stored));
         }
-        Ok(Self { entries, tip, bytes, tail })
+        Ok(Self { records, tip, bytes, tail })
+    }
+}
+
+/// Appends a record's chunks to `out`, the first of them for `position`. Everything before each chunk is durable before it
+/// is used, unless `durable` tells another position.
+fn put_record(place: Place, link: u64, payload: &[u8], position: u64, durable: Option<u64>, out: &mut Vec<u8>) {
+    let start = out.len();
+    for (part, piece) in pieces(link, payload) {
+        let position = position + (out.len() - start) as u64;
+        put_chunk(place, part, Seat { position, durable: durable.unwrap_or(position) }, piece, out);
     }
 }
 

@@ -50,20 +50,43 @@ pub(crate) fn create_directory(path: &Path) -> Result<(), LogError> {
 
 /// Replaces a file, or creates it, durably and as a whole: after a failure or a crash it has the old content or the new.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), LogError> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let aside: PathBuf = path.with_file_name(name);
-    let write = || -> io::Result<()> {
+    write_aside(path, bytes)?;
+    put_aside_in_place(path)
+}
+
+/// Writes what is to replace a file beside it, durably. A failure leaves nothing; what a crash leaves is never read.
+pub(crate) fn write_aside(path: &Path, bytes: &[u8]) -> Result<File, LogError> {
+    let aside = aside(path);
+    let write = || -> io::Result<File> {
         let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&aside)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&aside, path)
+        Ok(file)
     };
-    if let Err(error) = write() {
-        let _ = fs::remove_file(&aside);
+    write().map_err(|error| {
+        remove_aside(path);
+        LogError::io("write", path, &error)
+    })
+}
+
+/// Replaces a file by what [`write_aside`] wrote, durably.
+pub(crate) fn put_aside_in_place(path: &Path) -> Result<(), LogError> {
+    if let Err(error) = fs::rename(aside(path), path) {
+        remove_aside(path);
         return Err(LogError::io("write", path, &error));
     }
     path.parent().map_or(Ok(()), sync_directory)
+}
+
+/// Removes what an attempt to replace a file left beside it.
+pub(crate) fn remove_aside(path: &Path) {
+    let _ = fs::remove_file(aside(path));
+}
+
+fn aside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    path.with_file_name(name)
 }
 
 /// Reads a file; `None` if there is none.

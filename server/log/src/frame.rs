@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Entry = b'T',
     /// An entry of the control log.
     Control = b'C',
+    /// Entries of the control log that were left out, in their place.
+    Skipped = b'S',
     /// An epoch's outcome.
     Outcome = b'O',
 }
@@ -35,7 +37,7 @@ pub(crate) enum Kind {
 pub(crate) struct Place {
     pub kind: Kind,
     pub group: GroupId,
-    /// Index of an entry, epoch of an outcome.
+    /// Index of an entry (of several left out, the first one's), epoch of an outcome.
     pub index: u64,
 }
 
@@ -109,7 +111,7 @@ pub(crate) fn put_chunk(place: Place, part: Part, seat: Seat, piece: &[u8], out:
     put_varint(seat.position - seat.durable, out);
     match (part.number, place.kind) {
         (0, Kind::Outcome) => put_signed(place.index.wrapping_sub(part.link) as i64, out),
-        (0, Kind::Entry | Kind::Control) => out.extend_from_slice(&part.link.to_le_bytes()),
+        (0, Kind::Entry | Kind::Control | Kind::Skipped) => out.extend_from_slice(&part.link.to_le_bytes()),
         _ => {}
     }
     put_bytes(piece, out);
@@ -138,6 +140,7 @@ pub(crate) fn read_head(bytes: &[u8], group: GroupId) -> Result<Head, Malformed>
     let kind = match kind_byte & !ONE_OF_SEVERAL {
         b'T' => Kind::Entry,
         b'C' => Kind::Control,
+        b'S' => Kind::Skipped,
         b'O' => Kind::Outcome,
         _ => return Err(reader.malformed("kind of chunk")),
     };
@@ -151,7 +154,7 @@ pub(crate) fn read_head(bytes: &[u8], group: GroupId) -> Result<Head, Malformed>
     let behind = reader.varint("distance to what was durable")?;
     let link = match (number, kind) {
         (0, Kind::Outcome) => index.wrapping_sub(reader.signed("entry of outcome")? as u64),
-        (0, Kind::Entry | Kind::Control) => reader.u64_le("link")?,
+        (0, Kind::Entry | Kind::Control | Kind::Skipped) => reader.u64_le("link")?,
         _ => 0,
     };
     let len: usize = reader.number("length of piece")?;
@@ -177,7 +180,7 @@ pub(crate) fn read_chunk(bytes: &[u8], position: u64, group: GroupId) -> Result<
     Ok(Chunk { head, piece: &rest[head.piece_at - 6..] })
 }
 
-/// Returns the chain hash behind an entry.
+/// Returns the chain hash after an entry.
 pub(crate) fn chain(before: u64, index: u64, payload: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(payload, before.rotate_left(7) ^ index)
 }

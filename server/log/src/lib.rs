@@ -18,6 +18,7 @@
 //! Must never: resolve anything, look at a clock to decide anything, acknowledge on its own.
 
 mod batches;
+mod control_compaction;
 mod control_log;
 mod epoch_runs;
 mod error;

@@ -10,6 +10,7 @@ use tribunal_core::row_key::RowKeyer;
 use tribunal_types::{ControlChange, ControlIndex, Csn, Epoch, GroupId, LogId, Lsn, NodeId, StateImage};
 
 use crate::batches::head_of;
+use crate::control_compaction::DeadEntries;
 use crate::control_log::{self, ControlLog};
 use crate::error::LogError;
 use crate::files;
@@ -120,10 +121,11 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
         index: RwLock::new(found.index),
         recent: Mutex::new(Recent::new(options.recent_bytes)),
     });
-    let writer = DiskLog {
+    let mut writer = DiskLog {
         shared: Arc::clone(&shared),
         segments: SegmentWriter::start(found.segments, found.end.position, found.end.torn)?,
         control,
+        dead: found.dead,
         images,
         marker: Marker::start(dir, found.mark_sequence)?,
         limits: Limits { age_ms: options.retention_ms, bytes: options.retention_bytes },
@@ -136,6 +138,12 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
         appended_bytes: 0,
         _lock: lock,
     };
+    match writer.compact_control() {
+        Ok(_) => {}
+        // The control log is whole, and only longer than it need be.
+        Err(LogError::Io { reason }) => warnings.push(format!("the control log was not compacted: {reason}")),
+        Err(error) => return Err(error),
+    }
     let recovered = Recovered {
         id: identity.id,
         group: identity.group,
@@ -207,6 +215,8 @@ struct Found {
     control: control_log::Content,
     /// The control log, decoded.
     changes: Vec<(ControlIndex, ControlChange)>,
+    /// Those without an effect.
+    dead: DeadEntries,
     mark_sequence: u64,
     tip: Tip,
     next: Epoch,
@@ -223,14 +233,16 @@ fn verify(dir: &Path, identity: &Identity) -> Result<Found, LogError> {
     let marked = mark.groups.iter().find(|m| m.group == group).copied();
     let marked = marked.ok_or_else(|| LogError::damaged(dir, "its mark is that of another log"))?;
     let control = control_log::Content::read(dir, identity)?;
-    let mut changes = Vec::with_capacity(control.entries.len());
-    for stored in &control.entries {
+    let mut changes = Vec::with_capacity(control.records.len());
+    let mut dead = DeadEntries::default();
+    for stored in control.entries() {
         let change = decode_control(&stored.payload)
             .map_err(|e| LogError::damaged(dir, format!("control entry {}: {e}", stored.index)))?;
+        dead.note(stored.index, &change, stored.payload.len());
         changes.push((ControlIndex(stored.index), change));
     }
-    let link = |index: u64| Ok(control.entries.get(index as usize).map(|stored| stored.link));
-    check_tip(dir, "control log", control.tip, (mark.control_index, mark.control_chain), link)?;
+    let marked_control = (mark.control_index, mark.control_chain);
+    check_tip(dir, "control log", control.tip, marked_control, |index, chain| Ok(control.continues(index, chain)))?;
 
     let segments = Arc::new(Segments::open(dir, group)?);
     let mut replay = Replay {
@@ -255,10 +267,11 @@ fn verify(dir: &Path, identity: &Identity) -> Result<Found, LogError> {
         return Err(LogError::damaged(dir, reason));
     }
     let tip = tip.unwrap_or_default();
-    let link = |index| Ok(segments.read(Kind::Entry, index + 1)?.map(|stored| stored.link));
-    check_tip(dir, "log", tip, (marked.index, marked.chain), link)?;
+    let continues =
+        |index, chain| Ok(segments.read(Kind::Entry, index + 1)?.is_some_and(|stored| stored.link == chain));
+    check_tip(dir, "log", tip, (marked.index, marked.chain), continues)?;
     let mark_sequence = mark.sequence;
-    Ok(Found { segments, control, changes, mark_sequence, tip, next, last_csn, index, undecided, end })
+    Ok(Found { segments, control, changes, dead, mark_sequence, tip, next, last_csn, index, undecided, end })
 }
 
 /// What the records of the segments add up to.
@@ -320,20 +333,21 @@ impl Replay<'_> {
     }
 }
 
-/// Compares where a chain ends with its mark. `link_after` returns the chain hash after an entry: the link of the next.
+/// Compares where a chain ends with its mark. `continues` tells whether a chain hash is the one after an entry that is not
+/// the last.
 fn check_tip(
     dir: &Path,
     what: &str,
     tip: Tip,
     (marked, marked_chain): (u64, u64),
-    link_after: impl Fn(u64) -> Result<Option<u64>, LogError>,
+    continues: impl Fn(u64, u64) -> Result<bool, LogError>,
 ) -> Result<(), LogError> {
     if tip.index < marked {
         let reason = format!("the {what} ends with entry {}, but entry {marked} was acknowledged", tip.index);
         return Err(LogError::damaged(dir, reason));
     }
-    let chain = if tip.index == marked { Some(tip.chain) } else { link_after(marked)? };
-    if chain != Some(marked_chain) {
+    let holds = if tip.index == marked { tip.chain == marked_chain } else { continues(marked, marked_chain)? };
+    if !holds {
         let reason = format!("the {what} is not the one that its mark was set on (entry {marked})");
         return Err(LogError::damaged(dir, reason));
     }

@@ -6,6 +6,7 @@ use tribunal_codec::{GroupMark, Mark, encode_control};
 use tribunal_types::{Batch, ControlChange, ControlIndex, Epoch, EpochOutcome, GroupId, LogId, StateImage};
 
 use crate::batches;
+use crate::control_compaction::DeadEntries;
 use crate::control_log::ControlLog;
 use crate::error::LogError;
 use crate::files::Lock;
@@ -98,6 +99,8 @@ pub struct DiskLog {
     pub(crate) shared: Arc<Shared>,
     pub(crate) segments: SegmentWriter,
     pub(crate) control: ControlLog,
+    /// Entries of the control log that have no effect any more.
+    pub(crate) dead: DeadEntries,
     pub(crate) images: ImageWriter,
     pub(crate) marker: Marker,
     pub(crate) limits: Limits,
@@ -154,6 +157,29 @@ impl DiskLog {
             appended_bytes: self.appended_bytes,
             file_bytes: self.shared.segments.bytes() + self.control.bytes(),
         }
+    }
+
+    /// Writes the control log again without the entries that have no effect any more, if they are much of it: keys that
+    /// were created and revoked. Returns whether it did.
+    ///
+    /// # Errors
+    /// [`LogError::Io`] if the files cannot be written: nothing has changed, and it is tried again when there are many
+    /// more. [`LogError::DurabilityInDoubt`].
+    pub fn compact_control(&mut self) -> Result<bool, LogError> {
+        if !self.dead.are_many(self.control.bytes_of_one()) {
+            return Ok(false);
+        }
+        self.sync()?;
+        // Its mark names an entry that stays.
+        self.marker.catch_up()?;
+        match self.control.leave_out(self.dead.indices()) {
+            Ok(()) => self.dead.left_out(self.control.tip().index),
+            Err(error) => {
+                self.dead.put_off();
+                return Err(error);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the epoch below which the log could be truncated if it had to keep no more than `quota`.
@@ -230,7 +256,9 @@ impl DurableLog for DiskLog {
             return Err(LogError::OutOfOrder { what: "the control entry", reason });
         }
         self.segments.check()?;
-        let appended = self.control.append(&encode_control(change))?;
+        let payload = encode_control(change);
+        let appended = self.control.append(&payload)?;
+        self.dead.note(index.0, change, payload.len());
         self.appended_bytes += appended.bytes;
         Ok(())
     }

@@ -132,6 +132,11 @@ pub struct Auth {
     pub tenant_requests_max: usize,
     /// Bytes of their bodies.
     pub tenant_bytes_max: usize,
+    /// Rows that the tracked stores of one tenant may have; the service's own tenant may have any number.
+    pub tenant_rows_max: u64,
+    /// Other bounds for the tenants of these names, that of the service included.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rows_max: BTreeMap<String, u64>,
     /// Tokens that somebody else signs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt: Option<JwtConfig>,
@@ -272,7 +277,14 @@ impl Default for Config {
                 credentials: Vec::new(),
                 tenants: BTreeMap::new(),
             },
-            auth: Auth { required: false, tenant_requests_max: 4096, tenant_bytes_max: 128 << 20, jwt: None },
+            auth: Auth {
+                required: false,
+                tenant_requests_max: 4096,
+                tenant_bytes_max: 128 << 20,
+                tenant_rows_max: 10_000_000,
+                rows_max: BTreeMap::new(),
+                jwt: None,
+            },
             tls: None,
         }
     }

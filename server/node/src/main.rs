@@ -6,7 +6,9 @@ mod commit;
 mod config;
 mod data_disk;
 mod descriptors;
+mod memory;
 mod node;
+mod node_status;
 mod plugins;
 mod readers;
 mod service;
@@ -18,9 +20,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Transactions are allocated by one thread and freed by another, which the system's allocator is slow at.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: memory::Allocator = memory::Allocator(mimalloc::MiMalloc);
 
 fn main() -> ExitCode {
     let cli = commands::cli::Cli::parse();

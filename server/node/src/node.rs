@@ -16,7 +16,9 @@ use tribunal_http::quota::TenantQuota;
 use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
 use tribunal_log::HoldBack;
 use tribunal_service::{NodeApi as _, Service};
-use tribunal_types::{ControlChange, Existence, NamespaceId, PluginSlot, StoreSpec, WriteKinds};
+use tribunal_types::{
+    Bounds, ControlChange, Epoch, Existence, NamespaceId, PluginChoice, PluginSlot, StoreSpec, WriteKinds,
+};
 
 use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
 use crate::auth::jwt::JwtGate;
@@ -41,6 +43,8 @@ use crate::readers::webhooks::Webhooks;
 use crate::service::NodeService;
 use crate::stores::catalog::{Records, Stores};
 use crate::stores::pushes::Pushes;
+use crate::stores::row_quota::RowQuota;
+use crate::stores::store_registry::DeclaredStore;
 use crate::stores::tenant_egress::EgressByTenant;
 use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::Metrics;
@@ -49,6 +53,10 @@ use crate::telemetry::stats::Window;
 /// Bytes of recent epochs kept in memory.
 const EPOCH_CACHE_BYTES: usize = 128 << 20;
 
+/// How long a start waits for one change of the configuration: an entry of the control log that is written and applied.
+const START_STEP_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a start waits for one store to be opened, which reads what its memory is made of.
+const STORE_START_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long connections may take to end when the node stops.
 const HTTP_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a stop may take, what is dropped at its end included.
@@ -77,6 +85,13 @@ impl std::fmt::Display for NodeError {
             ),
         }
     }
+}
+
+/// What recovery found and a start still has to do.
+struct Found {
+    activations: Vec<(PluginChoice, Epoch)>,
+    bounds: Option<Bounds>,
+    declared: Vec<DeclaredStore>,
 }
 
 /// A running node.
@@ -118,17 +133,11 @@ impl Node {
         let tls = tls.transpose().map_err(|error| NodeError::Start(format!("configuration: `tls`: {error}")))?;
         let loader = PluginLoader::open(config).map(Arc::new).map_err(NodeError::Start)?;
         let recovered = recover(config, Arc::clone(&loader)).map_err(NodeError::Start)?;
-        let mut node = Node::assemble(config, runtime, address, recovered, loader)?;
-        if with_kv {
-            node.ensure_kv()?;
-        }
-        if config.auth.required
-            && let Some((key, token)) = node.service.access.first_operator().map_err(NodeError::Start)?
-        {
-            write_operator_key(&config.data, &token).map_err(NodeError::Start)?;
-            node.control(ControlChange::CreateKey(key))?;
-            let file = config.data.join(OPERATOR_KEY_FILE);
-            tracing::info!(file = %file.display(), "no operator had a key: a new one lies there");
+        let (mut node, found) = Node::assemble(config, runtime, address, recovered, loader)?;
+        if let Err(error) = node.settle(config, with_kv, found) {
+            // What does not go on cannot be joined either; the process ends with the reason.
+            std::mem::forget(node);
+            return Err(error);
         }
         node.serve(config, listener, tls);
         Ok(node)
@@ -140,7 +149,7 @@ impl Node {
         address: SocketAddr,
         recovered: Recovered,
         loader: Arc<PluginLoader>,
-    ) -> Result<Node, NodeError> {
+    ) -> Result<(Node, Found), NodeError> {
         // The sequencer and the log thread send to each other, so a bound could stop both. What bounds the first queue:
         // commits and dry runs by `WAITING_BYTES_MAX`, other questions by requests in flight, control changes by their
         // turns, pushes by one report each, the log thread by one batch and one entry for each control change.
@@ -166,7 +175,8 @@ impl Node {
         let lanes = lanes(config).map_err(NodeError::Start)?;
         let telemetry = Telemetry::start(&handle, &shared.cache).map_err(NodeError::Start)?;
         let jwt = config.auth.jwt.as_ref().map(JwtGate::new).transpose().map_err(NodeError::Start)?;
-        let access = Arc::new(Access::new(recovered.keys, jwt));
+        let clock = Arc::new(EpochClock::start(recovered.resolver.epoch_time_ms()));
+        let access = Arc::new(Access::new(recovered.keys, jwt, Arc::clone(&clock), &config.data));
         let egress_by_tenant =
             EgressByTenant::new(&config.push, log_id, Arc::clone(&access)).map_err(NodeError::Start)?;
         let egress_by_tenant = Arc::new(egress_by_tenant);
@@ -184,7 +194,6 @@ impl Node {
         let webhooks = Webhooks::new(egress_by_tenant, records.clone(), Arc::clone(&readers), handle, tracing);
         let quota =
             HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes };
-        let clock = Arc::new(EpochClock::start(recovered.resolver.epoch_time_ms()));
         let state = SequencerState {
             clock: Arc::clone(&clock),
             group: recovered.group,
@@ -250,13 +259,14 @@ impl Node {
         })?;
         let window = Arc::new(Window::new(Arc::clone(&shared.metrics)));
         let (sampled, watched) = (Arc::clone(&window), Arc::clone(&clock));
-        let metrics = Arc::clone(&shared.metrics);
+        let (metrics, ticked) = (Arc::clone(&shared.metrics), Arc::clone(&access));
         runtime.spawn(async move {
             loop {
                 tokio::time::sleep(crate::telemetry::stats::SAMPLE_EVERY).await;
                 sampled.sample();
                 // Also while nothing is committed: a jump is to be noticed when it happens.
                 metrics.set_clock(watched.check());
+                ticked.tick();
             }
         });
         let service = Arc::new(NodeService {
@@ -278,7 +288,10 @@ impl Node {
             declaring: Arc::default(),
             keying: Arc::default(),
             disk: DataDisk::new(&config.data),
-            auth_required: config.auth.required,
+            row_quota: RowQuota {
+                default_max: config.auth.tenant_rows_max,
+                by_namespace: config.auth.rows_max.clone(),
+            },
             plugins: Arc::new(PluginAdmin::new(loader, slots, messages.clone(), runtime.handle().clone())),
             access,
         });
@@ -302,19 +315,49 @@ impl Node {
             telemetry: None,
         };
         node.telemetry = Some(node.send_figures(telemetry)?);
-        for (choice, from) in recovered.activations {
-            let from = from.max(node.service.shared.progress.last().next());
-            node.control(ControlChange::ActivatePlugin { choice, from })?;
+        let found = Found { activations: recovered.activations, bounds: recovered.bounds, declared };
+        Ok((node, found))
+    }
+
+    /// Brings what was recovered up to the configuration, and waits until it works. Every wait has a bound.
+    fn settle(&self, config: &Config, with_kv: bool, found: Found) -> Result<(), NodeError> {
+        for (choice, from) in found.activations {
+            let from = from.max(self.service.shared.progress.last().next());
+            self.control(ControlChange::ActivatePlugin { choice, from })?;
         }
-        if let Some(bounds) = recovered.bounds {
-            node.control(ControlChange::SetBounds(bounds))?;
+        if let Some(bounds) = found.bounds {
+            self.control(ControlChange::SetBounds(bounds))?;
         }
-        for store in &declared {
-            node.runtime.block_on(node.service.pushes.settled(store.spec.id));
+        for store in &found.declared {
+            self.store_started(&store.spec)?;
         }
-        node.runtime.block_on(node.service.embedded_reported());
-        node.service.start_webhooks();
-        Ok(node)
+        self.runtime.block_on(self.service.embedded_reported());
+        self.service.start_webhooks();
+        if with_kv {
+            self.ensure_kv()?;
+        }
+        if config.auth.required
+            && let Some((key, token)) = self.service.access.first_operator().map_err(NodeError::Start)?
+        {
+            write_operator_key(&config.data, &token).map_err(NodeError::Start)?;
+            self.control(ControlChange::CreateKey(key))?;
+            let file = config.data.join(OPERATOR_KEY_FILE);
+            tracing::info!(file = %file.display(), "no operator had a valid key: a new one is in this file");
+        }
+        Ok(())
+    }
+
+    /// Waits until a store's push is made, or has proved impossible.
+    fn store_started(&self, store: &StoreSpec) -> Result<(), NodeError> {
+        let settled = self.service.pushes.settled(store.id);
+        let settled = async { tokio::time::timeout(STORE_START_TIMEOUT, settled).await };
+        self.runtime.block_on(settled).map_err(|_| {
+            let seconds = STORE_START_TIMEOUT.as_secs();
+            NodeError::Start(format!(
+                "the store `{}` was not opened within {seconds} s; see the lines before",
+                store.name
+            ))
+        })
     }
 
     fn send_figures(&self, mut telemetry: Telemetry) -> Result<Telemetry, NodeError> {
@@ -373,9 +416,15 @@ impl Node {
     fn control(&self, change: ControlChange) -> Result<(), NodeError> {
         let (reply, applied) = oneshot::channel();
         let sent = self.messages.send(Message::Control(change, reply));
-        match sent.ok().and_then(|()| applied.blocking_recv().ok()) {
-            Some(()) => Ok(()),
-            None => Err(self.failure()),
+        let applied = async { tokio::time::timeout(START_STEP_TIMEOUT, applied).await };
+        match sent.map(|()| self.runtime.block_on(applied)) {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Err(_)) => Err(NodeError::Start(format!(
+                "a change of the configuration was not written and applied within {} s: the disk, or a thread of the node, \
+                 does not go on; see the lines before",
+                START_STEP_TIMEOUT.as_secs()
+            ))),
+            _ => Err(self.failure()),
         }
     }
 
@@ -399,7 +448,7 @@ impl Node {
             return Ok(());
         }
         let id = self.service.stores.next_id();
-        self.control(ControlChange::DeclareStore(StoreSpec {
+        let spec = StoreSpec {
             id,
             namespace,
             name: "kv".into(),
@@ -409,9 +458,9 @@ impl Node {
             takes: WriteKinds::ALL,
             adaptor: Some("kv".into()),
             adaptor_config: "{}".into(),
-        }))?;
-        self.runtime.block_on(self.service.pushes.settled(id));
-        Ok(())
+        };
+        self.control(ControlChange::DeclareStore(spec.clone()))?;
+        self.store_started(&spec)
     }
 
     /// Runs until SIGINT or SIGTERM, then stops in order; or until the log fails.
@@ -466,6 +515,7 @@ impl Node {
         }
         self.runtime.block_on(self.service.pushes.stop());
         self.runtime.block_on(self.service.webhooks.stop());
+        self.service.access.write_uses();
         drop(self.saver.take());
         if let Some(telemetry) = self.telemetry.take() {
             telemetry.stop();

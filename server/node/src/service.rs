@@ -3,8 +3,6 @@
 //! Runs on the HTTP threads. Words (keys, versions, winners) are looked up here rather than on the sequencer, so that
 //! the one thread that everybody waits for does nothing that others can do.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,13 +13,13 @@ use tokio::time::timeout_at;
 use tribunal_core::verdicts::{item_verdict, winner_of};
 use tribunal_core::visibility::make_one_cut;
 use tribunal_service::{
-    AckMode, Begin, Begun, Catalog, Decided, Declared, KeyApi, Lane, NewKey, NodeApi, Phases, Principal, PushState,
-    Readiness, RowAnswer, RowsAnswer, RowsQuery, ServiceError, ServiceFuture as Reply, SkipRequest, Stats, StatusQuery,
-    StoreApi, StoreStatus, StoredRow, TxnApi, TxnStatus, VersionInfo, Watermarks,
+    AckMode, Begin, Begun, Catalog, Decided, Declared, Lane, Phases, PushState, RowAnswer, RowsAnswer, RowsQuery,
+    ServiceError, ServiceFuture as Reply, SkipRequest, StatusQuery, StoreApi, StoreStatus, StoredRow, TxnApi,
+    TxnStatus, Watermarks,
 };
 use tribunal_types::{
-    ApiKey, ControlChange, Epoch, Existence, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId,
-    StoreSnapshot, StoreSpec, TxnId, TxnRequest, Verdict, VerdictAt, limits,
+    ControlChange, Epoch, Existence, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot,
+    StoreSpec, TxnId, TxnRequest, Verdict, VerdictAt, limits,
 };
 
 use crate::auth::access::Access;
@@ -39,8 +37,8 @@ use crate::readers::image_permits::ImagePermits;
 use crate::readers::webhooks::Webhooks;
 use crate::stores::catalog::{Records, Stores};
 use crate::stores::pushes::Pushes;
+use crate::stores::row_quota::RowQuota;
 use crate::telemetry::Tracing;
-use crate::telemetry::metrics::StoreLabel;
 use crate::telemetry::stats::Window;
 
 /// A commit that is not durable after this long is answered with "outcome unknown".
@@ -94,10 +92,10 @@ pub struct NodeService {
     pub plugins: Arc<PluginAdmin>,
     /// The disk of the data directory.
     pub disk: DataDisk,
-    /// Callers need a key: routes that need none must not name stores.
-    pub auth_required: bool,
     /// Who is let in.
     pub access: Arc<Access>,
+    /// How many rows tenants may have.
+    pub row_quota: RowQuota,
 }
 
 impl NodeService {
@@ -126,7 +124,7 @@ impl NodeService {
         ms.clamp(1, RETRY_AFTER_MS_MAX)
     }
 
-    fn send(&self, message: Message) -> Result<(), ServiceError> {
+    pub(crate) fn send(&self, message: Message) -> Result<(), ServiceError> {
         self.messages.send(message).map_err(|_| stopping())
     }
 
@@ -271,10 +269,11 @@ impl NodeService {
         let reported = ReportedTxn::of(&txn);
         if txn.is_read_only() {
             let decided = self.judge(txn).await.map(judged)?;
-            self.report_abort(reported, &decided);
+            self.report(reported, &decided);
             return Ok(decided);
         }
         let asked = Instant::now();
+        self.check_rows(&txn, 0).await?;
         self.admit(bytes_of(&txn))?;
         let (sender, answer) = ReplySender::on(lane);
         let commit = Commit { txn: Box::new(began(txn)), handle: ReplyHandle::Single(sender) };
@@ -284,7 +283,7 @@ impl NodeService {
             return Err(outcome_unknown());
         };
         let decided = self.words(answer, asked).await?;
-        self.report_abort(reported, &decided);
+        self.report(reported, &decided);
         let decided = self.until_applied(decided, ack, Instant::now() + APPLY_TIMEOUT).await;
         self.answered(ack, asked, 1);
         Ok(decided)
@@ -298,7 +297,19 @@ impl NodeService {
         let asked = Instant::now();
         let mut results: Vec<Option<Result<Decided, ServiceError>>> = txns.iter().map(|_| None).collect();
         let reported: Vec<ReportedTxn> = txns.iter().map(ReportedTxn::of).collect();
-        let (reads, writes): (Vec<_>, Vec<_>) = txns.into_iter().enumerate().partition(|(_, t)| t.is_read_only());
+        let (reads, mut writes): (Vec<_>, Vec<_>) = txns.into_iter().enumerate().partition(|(_, t)| t.is_read_only());
+        let mut admitted = Vec::with_capacity(writes.len());
+        let mut more = 0;
+        for (place, txn) in writes.drain(..) {
+            match self.check_rows(&txn, more).await {
+                Ok(new) => {
+                    more += new;
+                    admitted.push((place, txn));
+                }
+                Err(error) => results[place] = Some(Err(error)),
+            }
+        }
+        let writes = admitted;
         self.admit(writes.iter().map(|(_, txn)| bytes_of(txn)).sum())?;
         let places: Vec<usize> = writes.iter().map(|(place, _)| *place).collect();
         let places_count = places.len() as u64;
@@ -339,7 +350,7 @@ impl NodeService {
         let results: Vec<_> =
             results.into_iter().map(|result| result.unwrap_or_else(|| Err(outcome_unknown()))).collect();
         for (txn, result) in reported.into_iter().zip(&results) {
-            result.iter().for_each(|decided| self.report_abort(txn, decided));
+            result.iter().for_each(|decided| self.report(txn, decided));
         }
         Ok(results)
     }
@@ -372,7 +383,11 @@ impl NodeService {
     async fn fence(&self, query: StatusQuery) -> Result<TxnStatus, ServiceError> {
         match self.ask(|handle| Message::Fence(query.namespace, query.id, handle)).await? {
             Answer::Expired => Ok(TxnStatus::UnknownExpired),
-            answer => self.words(answer, Instant::now()).await.map(TxnStatus::Decided),
+            answer => {
+                let decided = self.words(answer, Instant::now()).await?;
+                self.report(ReportedTxn::given_up(query.namespace, query.id), &decided);
+                Ok(TxnStatus::Decided(decided))
+            }
         }
     }
 
@@ -477,14 +492,6 @@ impl NodeService {
         }
     }
 
-    /// Returns the stores whose storages have not reported a watermark since the start, each with whether its push is
-    /// still trying for the first time.
-    fn unreported(&self) -> Vec<(String, bool)> {
-        let unknown = |store: &StoreId| self.shared.progress.store(*store).is_some_and(|progress| !progress.reported);
-        let stores = self.stores.all().into_iter().map(|store| store.spec).filter(|spec| unknown(&spec.id));
-        stores.map(|spec| (spec.name.clone(), self.pushes.status(spec.id).state == PushState::Running)).collect()
-    }
-
     /// Waits until the embedded stores have reported their watermarks, which takes them milliseconds, or cannot.
     pub(crate) async fn embedded_reported(&self) {
         let deadline = Instant::now() + EMBEDDED_REPORT_TIMEOUT;
@@ -555,7 +562,7 @@ impl TxnApi for NodeService {
             let asked = Instant::now();
             let answer = self.ask(|handle| Message::Abort(namespace, id, handle)).await?;
             let decided = self.words(answer, asked).await?;
-            self.report_abort(ReportedTxn::given_up(namespace, id), &decided);
+            self.report(ReportedTxn::given_up(namespace, id), &decided);
             Ok(decided)
         })
     }
@@ -631,7 +638,7 @@ impl StoreApi for NodeService {
         self.watermarks_of(store)
     }
 
-    fn import(&self, _namespace: NamespaceId, versions: Vec<ImportedVersion>) -> Reply<'_, u64> {
+    fn import(&self, namespace: NamespaceId, versions: Vec<ImportedVersion>) -> Reply<'_, u64> {
         Box::pin(async move {
             let catalog = self.stores.catalog();
             // All are of one store.
@@ -655,99 +662,12 @@ impl StoreApi for NodeService {
                     detail: format!("versions of existing rows lie at or below epoch {last}, the last complete one"),
                 });
             }
+            self.check_imported_rows(namespace, versions.len() as u64)?;
             self.admit(size_of_val(&*versions))?;
             let (reply, imported) = oneshot::channel();
             self.send(Message::Import(versions, reply))?;
             imported.await.map_err(|_| outcome_unknown())
         })
-    }
-}
-
-impl KeyApi for NodeService {
-    fn authenticate(&self, token: &str) -> Result<Arc<Principal>, String> {
-        self.access.authenticate(token)
-    }
-
-    fn create_key(&self, key: NewKey) -> Reply<'_, (ApiKey, String)> {
-        Box::pin(self.make_key(key))
-    }
-
-    fn keys(&self) -> Vec<ApiKey> {
-        self.access.list()
-    }
-
-    fn revoke_key(&self, id: String) -> Reply<'_, ()> {
-        Box::pin(self.control(ControlChange::RevokeKey { id }))
-    }
-}
-
-impl NodeApi for NodeService {
-    fn stats(&self) -> Stats {
-        self.window.stats(self.shared.progress.last())
-    }
-
-    fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async {
-            let _ = self.shared.progress.ended().wait_for(|ended| *ended).await;
-        })
-    }
-
-    fn metrics(&self) -> String {
-        self.shared.metrics.set_plugins(&self.plugins.health());
-        self.shared.metrics.set_loads(self.plugins.loads());
-        for store in self.stores.all() {
-            let Some(progress) = self.shared.progress.store(store.spec.id) else { continue };
-            let push = self.standing(store.spec.id).ok();
-            let label = StoreLabel { namespace: self.tenant_name(store.spec.namespace), store: store.spec.name };
-            if let Some(status) = push {
-                self.shared.metrics.set_push(&label, status.push, status.lag_ms);
-            }
-            self.shared.metrics.store_detached.get_or_create(&label).set(u64::from(progress.detached));
-            self.shared.metrics.store_head.get_or_create(&label).set(progress.head.0);
-            self.shared.metrics.store_acked.get_or_create(&label).set(progress.acked.0);
-        }
-        if let Some(free) = self.disk.free_bytes() {
-            self.shared.metrics.data_free_bytes.set(free);
-        }
-        self.count_readers();
-        if let Some(tracing) = &self.tracing {
-            self.shared.metrics.set_spans(tracing.counts());
-        }
-        self.shared.metrics.render()
-    }
-
-    fn readiness(&self) -> Readiness {
-        if self.stopping.load(Ordering::Relaxed) {
-            return Readiness { ready: false, reasons: vec!["the node is stopping".into()] };
-        }
-        // Commits go on under a wrong clock and without a storage: such reasons do not make the node unready.
-        let mut reasons: Vec<String> = self.clock.check().problem().into_iter().collect();
-        let unreported = self.unreported();
-        let starting = unreported.iter().any(|(_, trying)| *trying);
-        reasons.extend(unreported.into_iter().map(|(name, trying)| {
-            if trying {
-                format!("the storage of store `{name}` has not reported its watermark yet")
-            } else {
-                format!("the storage of store `{name}` cannot be asked for its watermark; see the store's status")
-            }
-        }));
-        reasons.extend(self.push_problems());
-        let full = self.disk.full();
-        let ready = !starting && full.is_none();
-        reasons.extend(full);
-        Readiness { ready, reasons }
-    }
-
-    fn identity(&self) -> VersionInfo {
-        VersionInfo {
-            version: env!("CARGO_PKG_VERSION").into(),
-            group: self.group,
-            epoch: self.shared.progress.last().next(),
-            epoch_mode: match self.epoch_length {
-                EpochLength::Adaptive => "adaptive".into(),
-                EpochLength::Fixed(ms) => format!("{ms}ms"),
-            },
-        }
     }
 }
 

@@ -31,6 +31,11 @@ fn aborts_are_counted_by_stage_level_and_store_those_at_admission_too() {
     assert_eq!(node.post(&format!("/v1/txns/{id}/abort"), &json!({})).body["reason"], "client_abort");
     // Asked again, it is the same abort.
     node.post(&format!("/v1/txns/{id}/abort"), &json!({}));
+    // A fence is an abort as well; once it is there, it is only told again.
+    let fenced = support::new_id();
+    for _ in 0..2 {
+        assert_eq!(node.get(&format!("/v1/txns/{fenced}?fence=true")).body["reason"], "fenced");
+    }
     let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
     let line = |reason, stage, level, store| {
         format!(
@@ -42,6 +47,8 @@ fn aborts_are_counted_by_stage_level_and_store_those_at_admission_too() {
     assert!(metrics.contains(&format!("{admission} 3\n")), "{metrics}");
     let given_up = line("client_abort", "admission", "", "");
     assert!(metrics.contains(&format!("{given_up} 1\n")), "{metrics}");
+    let stood = line("fenced", "identity", "", "");
+    assert!(metrics.contains(&format!("{stood} 1\n")), "{metrics}");
     node.signal("TERM");
     let (status, log) = node.ended();
     assert!(status.success());

@@ -154,9 +154,8 @@ fn a_metrics_key_reads_metrics_and_statistics_and_nothing_else() {
     }
     assert_eq!(put(&node, &scraper, &new_id(), 1).status, 403);
     let of_tenant = make_key(&node, &root, "shop", &["metrics"]);
-    for path in ["/metrics", "/v1/stats"] {
-        assert_eq!(call(&node, &of_tenant, "GET", path, None).status, 403, "{path} has every tenant's figures");
-    }
+    assert_eq!(call(&node, &of_tenant, "GET", "/metrics", None).status, 403, "these are every tenant's figures");
+    assert_eq!(call(&node, &of_tenant, "GET", "/v1/stats", None).status, 200, "its own tenant's");
 }
 
 #[test]

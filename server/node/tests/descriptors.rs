@@ -74,3 +74,52 @@ fn a_soft_limit_is_raised_to_the_hard_one() {
     }
     assert!(node.stop().success());
 }
+
+#[test]
+fn strangers_that_fill_every_place_and_come_back_at_once_lock_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("tribunal.toml");
+    let data = dir.path().join("data");
+    let text = format!("listen = \"127.0.0.1:0\"\ndata = {data:?}\n[http]\nconnections_max = 200\n{AUTH}");
+    std::fs::write(&config, text).expect("the directory is ours");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+    command.arg("serve").arg("--config").arg(&config);
+    let node = Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"));
+    let key = operator(dir.path());
+    let address = node.url.trim_start_matches("http://").to_owned();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let closed = std::sync::atomic::AtomicU64::new(0);
+    let slowest = std::thread::scope(|scope| {
+        // Each holds a share of twice as many sockets as there are places, and opens another one for each that is closed.
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let open = || TcpStream::connect(&address).and_then(|s| s.set_nonblocking(true).map(|()| s));
+                let mut sockets: Vec<TcpStream> = (0..100).filter_map(|_| open().ok()).collect();
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    for socket in &mut sockets {
+                        let silent = socket.read(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
+                        if !silent && let Ok(fresh) = open() {
+                            *socket = fresh;
+                            closed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        }
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let mut slowest = Duration::ZERO;
+        for _ in 0..50 {
+            let begun = Instant::now();
+            // A connection of its own each time.
+            let answer = support::call(&format!("{}/v1/stores", node.url), "GET", Some(&key), None);
+            assert_eq!(answer.status, 200, "{}", answer.body);
+            slowest = slowest.max(begun.elapsed());
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        slowest
+    });
+    assert!(closed.load(std::sync::atomic::Ordering::Relaxed) > 50, "the strangers had every place");
+    assert!(slowest < Duration::from_secs(10), "somebody was locked out for {slowest:?}");
+    assert!(node.stop().success());
+}

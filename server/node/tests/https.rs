@@ -137,6 +137,7 @@ fn the_rust_client_commits_over_https_and_does_not_try_again_where_that_is_no_us
             name: "engine".into(),
             namespace: None,
             roles: vec!["engine".into(), "operator".into()],
+            expires_in_s: None,
         };
         let key = trusting.create_key(&key).await.expect("a key").key;
         let options = ClientOptions { api_key: Some(key), ca_file: Some(own.file.clone()), ..ClientOptions::default() };

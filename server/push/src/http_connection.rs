@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
+use crate::connect::connect;
 use crate::{EgressPolicy, TransportError};
 
 /// Bytes of an answer's head, and of what is buffered.
@@ -45,17 +46,7 @@ pub(crate) struct HttpConnection {
 impl HttpConnection {
     /// Connects to one of the target's addresses, all of which must be allowed.
     pub(crate) async fn open(target: &Target, egress: &EgressPolicy) -> Result<Self, TransportError> {
-        let mut last = TransportError::Broken(format!("`{}` has no address", target.endpoint));
-        for address in egress.resolve(&target.endpoint).await? {
-            match TcpStream::connect(address).await {
-                Ok(socket) => {
-                    socket.set_nodelay(true).map_err(broken)?;
-                    return HttpConnection::over(target, socket).await;
-                }
-                Err(error) => last = TransportError::Broken(format!("cannot connect to {address}: {error}")),
-            }
-        }
-        Err(last)
+        HttpConnection::over(target, connect(egress, &target.endpoint).await?).await
     }
 
     async fn over(target: &Target, socket: TcpStream) -> Result<Self, TransportError> {
@@ -108,7 +99,9 @@ fn tls_config() -> Result<Arc<ClientConfig>, TransportError> {
         let mut roots = rustls::RootCertStore::empty();
         let (added, _) = roots.add_parsable_certificates(found.certs);
         if added == 0 {
-            return Err(format!("this machine trusts no certificate authority: {:?}", found.errors));
+            // The errors name files of this machine.
+            tracing::error!(errors = ?found.errors, "no trusted certificate authority was found");
+            return Err("the service trusts no certificate authority: its operator can set SSL_CERT_FILE".to_owned());
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)

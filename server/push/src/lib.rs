@@ -8,6 +8,7 @@
 pub mod adaptor;
 pub mod attach;
 mod bounded_stream;
+mod connect;
 pub mod egress;
 pub mod embedded;
 mod http_connection;

@@ -3,18 +3,17 @@
 //! Connects only to addresses that the [`EgressPolicy`] allows. Every step is bounded in time. A connection that
 //! failed once is dropped: an answer that comes late must not be taken for the next command's.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, Value};
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tribunal_types::{Command, RespPipeline, RespValue, StorageReply};
 
 use crate::bounded_stream::BoundedStream;
+use crate::connect::connect;
 use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
 
 /// Where a storage is and how long to wait for it.
@@ -81,9 +80,7 @@ impl RespTransport {
     }
 
     async fn open(&self) -> Result<(Live, StorageDurability), TransportError> {
-        let stream = connect_any(&self.options.egress.resolve(&self.options.endpoint).await?).await?;
-        stream.set_nodelay(true).map_err(broken)?;
-        let stream = BoundedStream::new(stream);
+        let stream = BoundedStream::new(connect(&self.options.egress, &self.options.endpoint).await?);
         let mut info = RedisConnectionInfo::default().set_db(self.options.database).set_skip_set_lib_name();
         if let Some(username) = &self.options.username {
             info = info.set_username(username);
@@ -135,17 +132,6 @@ impl Transport for RespTransport {
             }
         })
     }
-}
-
-async fn connect_any(addresses: &[SocketAddr]) -> Result<TcpStream, TransportError> {
-    let mut last = TransportError::Broken("no address".to_owned());
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = TransportError::Broken(format!("{address}: {error}")),
-        }
-    }
-    Err(last)
 }
 
 /// Finds out what an acknowledgement of this storage means. Storages that forbid the question are `Unknown`.

@@ -4,20 +4,19 @@
 //! A connection that failed once is dropped, and with it whatever transaction it had open.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use futures_util::{StreamExt as _, pin_mut};
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, private::BytesMut};
 use tokio_postgres::{Client, NoTls, Statement};
 use tribunal_types::{Command, SqlStatement, StorageReply};
 
 use crate::bounded_stream::BoundedStream;
+use crate::connect::connect;
 use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
 
 /// Statements that are kept prepared; an adaptor makes a few per table.
@@ -110,9 +109,7 @@ impl SqlTransport {
 
     async fn open(&self) -> Result<(Live, StorageDurability), TransportError> {
         let options = &self.options;
-        let stream = connect_any(&options.egress.resolve(&options.endpoint).await?).await?;
-        stream.set_nodelay(true).map_err(broken)?;
-        let stream = BoundedStream::new(stream);
+        let stream = BoundedStream::new(connect(&options.egress, &options.endpoint).await?);
         let bound_ms = options.reply_timeout.as_millis();
         let mut config = tokio_postgres::Config::new();
         config
@@ -334,17 +331,6 @@ impl<'a> FromSql<'a> for Cell {
     fn accepts(kind: &Type) -> bool {
         matches!(*kind, Type::INT8 | Type::INT4 | Type::BOOL) || <String as FromSql>::accepts(kind)
     }
-}
-
-async fn connect_any(addresses: &[SocketAddr]) -> Result<TcpStream, TransportError> {
-    let mut last = TransportError::Broken("no address".to_owned());
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = TransportError::Broken(format!("{address}: {error}")),
-        }
-    }
-    Err(last)
 }
 
 /// Finds out what a commit means here.

@@ -30,6 +30,15 @@ pub enum ServiceError {
         /// When to come back.
         retry_after_ms: u64,
     },
+    /// The tenant has as many rows as it may: 429. Deletes are let in.
+    TooManyRows {
+        /// Rows of its tracked stores.
+        rows: u64,
+        /// Rows that the request may add.
+        new: u64,
+        /// The bound.
+        max: u64,
+    },
     /// No decision was made, and none will be: 503.
     Unavailable {
         /// For people.

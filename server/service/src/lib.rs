@@ -16,11 +16,11 @@ mod txns;
 
 pub use catalog::{Catalog, RowNamer};
 pub use error::{ServiceError, ServiceFuture};
-pub use keys::{KeyApi, NewKey, Principal};
+pub use keys::{KeyApi, KeyStatus, NewKey, Principal, Unauthenticated};
 pub use log::{
     ConsumerPosition, ConsumerStatus, LogApi, LogPage, LogQuery, Registration, StateRows, StoreState, WebhookStatus,
 };
-pub use node::{NodeApi, Readiness, Stats, Summary, Timed, VersionInfo};
+pub use node::{NodeApi, Readiness, Stats, Summary, TenantStats, Timed, VersionInfo};
 pub use plugins::PluginApi;
 pub use stores::{
     Declared, PushState, RowAnswer, RowsAnswer, RowsQuery, SkipRequest, StoreApi, StoreStatus, StoredRow, Watermarks,

@@ -3,12 +3,15 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use tribunal_types::{Epoch, GroupId};
+use tribunal_types::{Epoch, GroupId, NamespaceId};
 
 /// What operators ask about the node.
 pub trait NodeApi: Send + Sync {
     /// Returns what happened in the last seconds.
     fn stats(&self) -> Stats;
+
+    /// Returns what a tenant's transactions came to in the last seconds.
+    fn tenant_stats(&self, namespace: NamespaceId) -> TenantStats;
 
     /// Returns when the node stops.
     fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
@@ -16,8 +19,8 @@ pub trait NodeApi: Send + Sync {
     /// Returns all metrics in the Prometheus text format.
     fn metrics(&self) -> String;
 
-    /// Tells whether new transactions are taken.
-    fn readiness(&self) -> Readiness;
+    /// Returns whether new transactions are accepted. Reasons name stores only if `names_stores`.
+    fn readiness(&self, names_stores: bool) -> Readiness;
 
     /// Tells what runs here.
     fn identity(&self) -> VersionInfo;
@@ -68,6 +71,19 @@ pub struct Stats {
     pub phases: Vec<Timed>,
     /// Time from a commit to its answer, by what it asked for.
     pub commits: Vec<Timed>,
+}
+
+/// What a tenant's transactions came to in the last seconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantStats {
+    /// Since the node started, milliseconds.
+    pub uptime_ms: u64,
+    /// Length of the window, milliseconds.
+    pub window_ms: u64,
+    /// Transactions committed in the window.
+    pub committed: u64,
+    /// Aborts in the window, by reason.
+    pub aborts: Vec<(String, u64)>,
 }
 
 /// Times of one kind, microseconds.

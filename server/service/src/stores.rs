@@ -120,6 +120,8 @@ pub struct StoreStatus {
     pub head: Lsn,
     /// Last record that the storage acknowledged as durable.
     pub acked: Lsn,
+    /// Rows of a tracked store; 0 for a declared one.
+    pub rows: u64,
     /// Its watermarks.
     pub watermarks: Watermarks,
     /// Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none.

@@ -102,8 +102,11 @@ pub struct ApiKey {
     pub roles: Roles,
     /// SHA-256 of its secret part.
     pub secret_sha256: [u8; 32],
-    /// When it was made, milliseconds since 1970; nothing is decided by it.
+    /// When it was created, milliseconds since 1970; nothing is decided by it.
     pub created_ms: u64,
+    /// When it expires, milliseconds since 1970; `None` if it is valid until it is revoked. A node compares it with its own
+    /// time when a request comes in; no verdict depends on it.
+    pub expires_ms: Option<u64>,
 }
 
 #[cfg(test)]

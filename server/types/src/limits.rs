@@ -42,6 +42,12 @@ pub const STORES_PER_TENANT_MAX: usize = 64;
 pub const KEYS_MAX: usize = 10_000;
 /// Keys of a tenant that is not the service's own.
 pub const KEYS_PER_TENANT_MAX: usize = 256;
+/// Keys whose revocation is remembered, so that their use is recognised.
+pub const KEYS_REVOKED_KEPT: usize = 1_000;
+/// Tenants that keys were ever created for.
+pub const TENANTS_MAX: usize = 10_000;
+/// Longest time until a key expires, seconds: a hundred years.
+pub const KEY_EXPIRES_IN_S_MAX: u32 = 36_500 * 86_400;
 /// How far a transaction id's time may be from `epoch_time`, milliseconds.
 pub const ID_WINDOW_MS: u64 = 10 * 60 * 1000;
 /// How long history above the floor is kept, milliseconds of `epoch_time`.

@@ -42,7 +42,7 @@ impl PluginEngine {
     /// If the host's architecture is not supported or the pool cannot be reserved.
     pub fn new(limits: PluginLimits) -> Result<Arc<Self>, EngineError> {
         let wasmtime = config(&limits).and_then(|config| Engine::new(&config));
-        let wasmtime = wasmtime.map_err(|e| EngineError(format!("{e:#}")))?;
+        let wasmtime = wasmtime.map_err(|e| EngineError(with_advice(format!("{e:#}"))))?;
         let fingerprint = Fingerprint::of(&wasmtime, &limits);
         let permits = InstancePermits::new(limits.instances_max);
         Ok(Arc::new(PluginEngine { wasmtime, limits, permits, fingerprint }))
@@ -59,6 +59,17 @@ impl PluginEngine {
     pub fn limits(&self) -> &PluginLimits {
         &self.limits
     }
+}
+
+/// Adds what to do if the pool's address space cannot be had.
+fn with_advice(mut text: String) -> String {
+    if text.contains("mmap") {
+        text.push_str(
+            "; about 130 GiB of address space are reserved for plugins, of which little is used: remove the limit of address \
+             space (`ulimit -v unlimited`), and bound the memory that is used by the container or `ulimit -d` instead",
+        );
+    }
+    text
 }
 
 fn config(limits: &PluginLimits) -> wasmtime::Result<Config> {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tribunal_types::{ApiKey, ControlChange, NamespaceId, Role};
 
 use crate::auth::jwt::{JwtConfig, JwtGate};
-use crate::auth::keys::Keys;
+use crate::auth::keys::{Found, Keys};
 
 /// What tokens are signed with.
 const SECRET: &[u8] = b"a secret that is long enough for it";
@@ -46,6 +46,7 @@ fn door() -> &'static Door {
             roles: [Role::Engine].into_iter().collect(),
             secret_sha256: digest(&SHA256, KEY.1.as_bytes()).as_ref().try_into().expect("32 bytes"),
             created_ms: 0,
+            expires_ms: None,
         }));
         Door { keys, jwt, key: hmac::Key::new(hmac::HMAC_SHA256, SECRET) }
     })
@@ -67,7 +68,7 @@ pub fn run(data: &[u8]) -> bool {
         }
         None => text.to_owned(),
     };
-    if let Some(principal) = keys.find(&token) {
+    if let Found::Valid(principal) = keys.find(&token, 0, || 0) {
         assert_eq!(token, format!("trb_{}_{}", KEY.0, KEY.1), "another key lets in");
         assert_eq!(principal.namespace, NamespaceId(1));
         return true;

@@ -1163,6 +1163,11 @@ export interface components {
             /** @description The push to its storage. */
             push: components["schemas"]["StorePush"];
             /**
+             * @description Rows that it has; absent if it is `declared`, because only its engine knows.
+             * @example 1000
+             */
+            rows?: string;
+            /**
              * @description Its name.
              * @example kv
              */
@@ -1932,6 +1937,7 @@ export interface operations {
                      *             "state": "log_only",
                      *             "stopped_at_lsn": "120"
                      *           },
+                     *           "rows": "1000",
                      *           "store": "kv",
                      *           "transactional": false
                      *         }
@@ -1997,6 +2003,7 @@ export interface operations {
                      *         "state": "log_only",
                      *         "stopped_at_lsn": "120"
                      *       },
+                     *       "rows": "1000",
                      *       "store": "kv",
                      *       "transactional": false
                      *     }
@@ -2093,6 +2100,7 @@ export interface operations {
                      *         "state": "log_only",
                      *         "stopped_at_lsn": "120"
                      *       },
+                     *       "rows": "1000",
                      *       "store": "kv",
                      *       "transactional": false
                      *     }
@@ -2122,6 +2130,7 @@ export interface operations {
                      *         "state": "log_only",
                      *         "stopped_at_lsn": "120"
                      *       },
+                     *       "rows": "1000",
                      *       "store": "kv",
                      *       "transactional": false
                      *     }
@@ -2534,6 +2543,7 @@ export interface operations {
                      *         "state": "log_only",
                      *         "stopped_at_lsn": "120"
                      *       },
+                     *       "rows": "1000",
                      *       "store": "kv",
                      *       "transactional": false
                      *     }
@@ -2681,6 +2691,7 @@ export interface operations {
                      *         "state": "log_only",
                      *         "stopped_at_lsn": "120"
                      *       },
+                     *       "rows": "1000",
                      *       "store": "kv",
                      *       "transactional": false
                      *     }
@@ -2792,6 +2803,7 @@ export interface operations {
                      *         "state": "log_only",
                      *         "stopped_at_lsn": "120"
                      *       },
+                     *       "rows": "1000",
                      *       "store": "kv",
                      *       "transactional": false
                      *     }

@@ -13,6 +13,7 @@ use crate::resolve::resolver::Resolver;
 use crate::state::history::History;
 use crate::state::id_bucket::IdEntry;
 use crate::state::map::Entry;
+use crate::state::row_counts::RowCounts;
 use crate::state::sums::RowSums;
 use crate::state::window::RangeWindow;
 
@@ -30,6 +31,8 @@ pub struct Frozen {
     pub(crate) histories: Vec<History>,
     pub(crate) windows: Vec<RangeWindow>,
     pub(crate) sums: Vec<RowSums>,
+    /// Store and rows.
+    pub(crate) row_counts: Vec<u64>,
     /// By shard; while the state is being copied, those of finished shards.
     pub(crate) rows: Vec<Vec<Entry>>,
     pub(crate) ids: Vec<IdEntry>,
@@ -74,11 +77,22 @@ impl Resolver {
             marks: self.floor.marks().flat_map(|m| [m.epoch.0, m.time_ms, m.bytes]).collect(),
             histories: self.shards.iter().map(|s| s.state.history.shared()).collect(),
             sums: self.shards.iter().map(|s| s.state.sums.clone()).collect(),
+            row_counts: self.row_counts(),
             windows: self.shards.iter().map(|s| s.state.window.shared()).collect(),
             ..Frozen::default()
         };
         self.freeze_stores(&mut frozen);
         frozen
+    }
+
+    /// Returns stores and their rows, those of all shards together.
+    fn row_counts(&self) -> Vec<u64> {
+        let mut all = RowCounts::default();
+        for (store, rows) in self.shards.iter().flat_map(|shard| shard.state.row_counts.iter()) {
+            all.add(store, rows);
+        }
+        let counted = all.iter().filter(|(_, rows)| *rows > 0);
+        counted.flat_map(|(store, rows)| [u64::from(store.0), rows.cast_unsigned()]).collect()
     }
 
     fn freeze_stores(&self, frozen: &mut Frozen) {

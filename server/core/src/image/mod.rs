@@ -35,6 +35,7 @@ mod words {
     pub(super) const MARKS: u16 = 6;
     pub(super) const IDS: u16 = 7;
     pub(super) const SUMS: u16 = 8;
+    pub(super) const ROW_COUNTS: u16 = 9;
 }
 
 /// Columns of bytes.
@@ -44,7 +45,7 @@ mod bytes {
 }
 
 /// What the columns mean; another layout is another number.
-const LAYOUT: u64 = 2;
+const LAYOUT: u64 = 3;
 
 /// More history than one epoch can hold, bytes.
 const MARK_BYTES_MAX: u64 = 1 << 40;
@@ -72,7 +73,8 @@ impl Frozen {
     /// Makes an image of the state.
     #[must_use]
     pub fn into_image(self) -> StateImage {
-        let Frozen { epoch, floor, head, stores, store_texts, marks, histories, windows, sums, rows, ids } = self;
+        let Frozen { epoch, floor, head, stores, store_texts, marks, histories, windows, sums, row_counts, rows, ids } =
+            self;
         let mut image = StateImage { epoch, ..StateImage::default() };
         image.push_words(words::META, [&[LAYOUT], &head[..]].concat());
         image.push_words(words::STORES, stores);
@@ -98,6 +100,7 @@ impl Frozen {
         let sums = sums.iter().flat_map(RowSums::entries);
         let sums = sums.flat_map(|(key, sum)| [key.hi, key.lo, sum.center.cast_unsigned(), u64::from(sum.exact)]);
         image.push_words(words::SUMS, sums.collect());
+        image.push_words(words::ROW_COUNTS, row_counts);
         image
     }
 }
@@ -132,6 +135,7 @@ impl Resolver {
         resolver.restore_stores(image)?;
         resolver.restore_rows(image)?;
         resolver.restore_sums(image)?;
+        resolver.restore_row_counts(image)?;
         resolver.restore_history(image)?;
         resolver.restore_window(image)?;
         let mut marked = 0;
@@ -211,6 +215,18 @@ impl Resolver {
         let summed = |s: &Shard| s.state.map.entries().filter(|e| e.flags() & row_flag::SUMMED != 0).count();
         if self.shards.iter().any(|shard| summed(shard) != shard.state.sums.rows()) {
             return Err(mismatch("a row's sum is missing"));
+        }
+        Ok(())
+    }
+
+    /// A count is not of one shard's rows, so any shard may hold it.
+    fn restore_row_counts(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
+        let mut left: usize = self.shards.iter().map(|shard| shard.state.map.rows()).sum();
+        for &[store, count] in rows_of(image, words::ROW_COUNTS)? {
+            let store = u32::try_from(store).map_err(|_| mismatch("a store's number is too large"))?;
+            let fits = usize::try_from(count).ok().and_then(|count| left.checked_sub(count));
+            left = fits.ok_or(mismatch("more rows are counted than there are"))?;
+            self.shards[0].state.row_counts.add(StoreId(store), count.cast_signed());
         }
         Ok(())
     }

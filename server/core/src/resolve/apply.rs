@@ -13,6 +13,7 @@ use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::TxnTable;
 use crate::state::history::{OpenRun, RowState};
 use crate::state::map::{NO_SLOT, VersionMap, row_flag};
+use crate::state::row_counts::RowCounts;
 use crate::state::stores::Stores;
 use crate::state::sums::{RowSums, SMALL_TEXT_BYTES, Sum, integer_of};
 
@@ -62,7 +63,7 @@ fn apply_batch(
     (versions, slots): (&[u64], &[u32]),
     changes: Changes<'_>,
 ) {
-    let ShardState { map, history, window, sums } = state;
+    let ShardState { map, history, window, sums, row_counts } = state;
     window.share(changes.input.epoch, &batch.keys);
     let mut keys = window.open_run();
     let mut past = history.open_run();
@@ -84,7 +85,7 @@ fn apply_batch(
             keys.note(write.store, write.key);
             let declared = rules.is_declared(write.store);
             let change = Change { write, version, declared, values: &batch.values };
-            put(map, sums, &mut past, slot, change);
+            put((map, sums, row_counts), &mut past, slot, change);
         }
     }
 }
@@ -140,7 +141,12 @@ impl Change<'_> {
 
 /// Writes one row's newest state.
 #[inline(always)]
-fn put(map: &mut VersionMap, sums: &mut RowSums, past: &mut OpenRun<'_>, slot: u32, change: Change<'_>) {
+fn put(
+    (map, sums, row_counts): (&mut VersionMap, &mut RowSums, &mut RowCounts),
+    past: &mut OpenRun<'_>,
+    slot: u32,
+    change: Change<'_>,
+) {
     let Change { write, version, declared, .. } = change;
     let flags = change.flags();
     if flags == row_flag::TOMBSTONE || declared {
@@ -148,6 +154,9 @@ fn put(map: &mut VersionMap, sums: &mut RowSums, past: &mut OpenRun<'_>, slot: u
     }
     let Some(entry) = map.at_mut(write.row, slot) else {
         map.insert_new(write.row, version, flags);
+        if flags != row_flag::TOMBSTONE && !declared {
+            row_counts.add(write.store, 1);
+        }
         if flags & row_flag::SUMMED != 0 {
             sum(sums, change, 0);
         }
@@ -163,6 +172,9 @@ fn put(map: &mut VersionMap, sums: &mut RowSums, past: &mut OpenRun<'_>, slot: u
     }
     entry.set(version, flags);
     map.changed(&before);
+    if (before.flags() ^ flags) & row_flag::TOMBSTONE != 0 && !declared {
+        row_counts.add(write.store, if flags == row_flag::TOMBSTONE { -1 } else { 1 });
+    }
     if (before.flags() | flags) & row_flag::SUMMED != 0 {
         sum(sums, change, before.flags());
     }
@@ -196,6 +208,7 @@ fn import(shard: &mut Shard, changes: Changes<'_>) -> u64 {
         if usable && shard.place.owns(row.row) && shard.state.map.find(row.row).is_none() {
             let flags = if row.integer { row_flag::INTEGER } else { 0 };
             shard.state.map.import_new(row.row, row.version, flags);
+            shard.state.row_counts.add(row.store, 1);
             imported += 1;
         }
     }
@@ -213,7 +226,7 @@ pub(crate) fn arena_bytes(changes: Changes<'_>) -> u64 {
 
 /// Drops what is at or below the floor.
 pub(crate) fn drop_below(shard: &mut Shard, floor: Epoch) {
-    let ShardState { map, history, window, sums } = &mut shard.state;
+    let ShardState { map, history, window, sums, .. } = &mut shard.state;
     window.drop_below(floor);
     history.drop_below(floor, |key, declared| {
         let gone = map.remove_if(key, |entry| {

@@ -536,6 +536,13 @@ impl Resolver {
         self.digest
     }
 
+    /// Returns how many rows of a tracked store exist; 0 for a declared one, whose engine knows.
+    #[must_use]
+    pub fn rows_of(&self, store: StoreId) -> u64 {
+        let rows: i64 = self.shards.iter().map(|shard| shard.state.row_counts.of(store)).sum();
+        u64::try_from(rows).unwrap_or(0)
+    }
+
     /// Returns sizes, for metrics.
     #[must_use]
     pub fn stats(&self) -> ResolverStats {

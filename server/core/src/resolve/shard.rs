@@ -6,6 +6,7 @@ use crate::resolve::scratch::ShardScratch;
 use crate::resolve::shard_place::ShardPlace;
 use crate::state::history::History;
 use crate::state::map::VersionMap;
+use crate::state::row_counts::RowCounts;
 use crate::state::sums::RowSums;
 use crate::state::window::RangeWindow;
 
@@ -24,6 +25,7 @@ pub(crate) struct ShardState {
     pub(crate) history: History,
     pub(crate) window: RangeWindow,
     pub(crate) sums: RowSums,
+    pub(crate) row_counts: RowCounts,
 }
 
 impl Shard {
@@ -35,6 +37,7 @@ impl Shard {
                 history: History::default(),
                 window: RangeWindow::default(),
                 sums: RowSums::default(),
+                row_counts: RowCounts::default(),
             },
             scratch: ShardScratch::default(),
         }

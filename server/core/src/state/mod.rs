@@ -10,6 +10,7 @@ pub(crate) mod id_bucket;
 pub(crate) mod map;
 mod map_copy;
 mod prefetch;
+pub(crate) mod row_counts;
 pub(crate) mod stores;
 pub(crate) mod sums;
 pub(crate) mod window;

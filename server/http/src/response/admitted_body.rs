@@ -35,7 +35,7 @@ impl HttpBody for AdmittedBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
-        // Behind the wait for it: a key may have been revoked meanwhile.
+        // After the wait for it: a key may have been revoked, or have expired, meanwhile.
         if frame.is_some() && this.known_at.elapsed() >= KNOWN_FOR {
             if let Err(reason) = this.service.keys.authenticate(&this.token) {
                 return Poll::Ready(Some(Err(axum::Error::new(reason))));

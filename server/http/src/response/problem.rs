@@ -103,6 +103,14 @@ impl ProblemResponse {
                 "more is in flight than the quota allows",
             )
             .retryable(Some(retry_after_ms)),
+            ServiceError::TooManyRows { rows, new, max } => {
+                let detail = format!(
+                    "the tracked stores of this namespace have {rows} rows, this request may add {new}, and {max} are \
+                     allowed: delete rows, or have an operator raise the bound. A put counts as a new row unless the \
+                     transaction has read the row; deletes and updates are accepted"
+                );
+                ProblemResponse::new(StatusCode::TOO_MANY_REQUESTS, "rows_exceeded", detail)
+            }
             ServiceError::Unavailable { detail } => {
                 let shown = without_folders(&detail);
                 if shown != detail {

@@ -1,4 +1,4 @@
-//! `/v1/admin/keys`: give keys out, list them, take them back. The secret is shown once, by the answer that makes it.
+//! `/v1/admin/keys`: issue, list and revoke keys. The secret is returned once, by the response that creates the key.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use serde::de::{MapAccess, SeqAccess};
 use tribunal_api::{KeyCreated, KeyInfo, KeyList, KeyRequest, Problem};
-use tribunal_types::limits::NAME_BYTES_MAX;
+use tribunal_types::limits::{KEY_EXPIRES_IN_S_MAX, NAME_BYTES_MAX};
 use tribunal_types::{ApiKey, Role, Roles};
 
 use crate::app::{App, refuse, wire_response};
@@ -18,19 +18,18 @@ use crate::request::query::segment;
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
-use tribunal_service::Principal;
-use tribunal_service::{NewKey, ServiceError};
+use tribunal_service::{KeyStatus, NewKey, Principal, ServiceError};
 
-/// Gives a key out. An operator of the namespace `default` may do so for every namespace, and makes one by naming it;
-/// any other for its own only.
+/// Issues a key. An operator of the namespace `default` may do so for every namespace, and creates a namespace by naming
+/// it; any other operator only for its own.
 #[utoipa::path(
     post, path = "/v1/admin/keys", operation_id = "createKey", tag = "access",
-    request_body(content = KeyRequest, description = "Whose key, and what it may do"),
+    request_body(content = KeyRequest, description = "The key to create"),
     responses(
-        (status = 201, description = "The key; its secret is not shown again", body = KeyCreated),
+        (status = 201, description = "The key; its secret is not returned again", body = KeyCreated),
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
         (status = 403, description = "Not in this namespace", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "No key was made", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "No key was created", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn create_key(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -39,75 +38,79 @@ pub async fn create_key(State(app): State<App>, request: Request) -> Result<Resp
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let new = read(utf8(&bytes)?, &by)?;
     if new.namespace != by.namespace_name && !by.runs_the_service() {
-        let detail = format!("only keys of the namespace {} may be given out by this one", by.namespace_name);
+        let detail = format!("this operator may only issue keys of the namespace {}", by.namespace_name);
         return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "forbidden", detail));
     }
     let catalog = app.service.stores.catalog();
     let (key, secret) = app.service.keys.create_key(new).await.map_err(refuse(&catalog))?;
-    let KeyInfo { id, name, namespace, roles, created_ms } = info(&key);
-    Ok(wire_response(StatusCode::CREATED, &KeyCreated { key: secret, id, name, namespace, roles, created_ms }))
+    let KeyInfo { id, name, namespace, roles, created_ms, expires_ms, .. } = info(&key, None);
+    let created = KeyCreated { key: secret, id, name, namespace, roles, created_ms, expires_ms };
+    Ok(wire_response(StatusCode::CREATED, &created))
 }
 
-/// Lists the keys: all of them for an operator of the namespace `default`, else those of the caller's namespace.
+/// Lists keys with their expiry and last use: all of them for an operator of the namespace `default`, otherwise those of
+/// the caller's namespace. An expired key is listed until it is revoked.
 #[utoipa::path(
     get, path = "/v1/admin/keys", operation_id = "listKeys", tag = "access",
     responses(
         (status = 200, description = "The keys, without their secrets", body = KeyList),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The keys cannot be listed now", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn list_keys(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let keys = visible(&app, &parts).iter().map(info).collect();
+    let keys = visible(&app, &parts).iter().map(|status| info(&status.key, status.last_used_ms)).collect();
     Ok(wire_response(StatusCode::OK, &KeyList { keys }))
 }
 
-/// Takes a key back. Requests under way end; no new one is let in.
+/// Revokes a key. Streams and long polls that were opened with it end within a second; new requests with it are refused.
 #[utoipa::path(
     delete, path = "/v1/admin/keys/{id}", operation_id = "revokeKey", tag = "access",
     params(("id" = String, Path, description = "Public part of the key")),
     responses(
-        (status = 204, description = "It is revoked"),
+        (status = 204, description = "The key is revoked"),
         (status = 404, description = "No such key", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn revoke_key(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let id = segment(parts.uri.path(), 3);
+    let (id, by) = (segment(parts.uri.path(), 3), principal(&parts).name.clone());
     let catalog = app.service.stores.catalog();
-    let Some(key) = visible(&app, &parts).into_iter().find(|key| key.id.as_bytes() == &*id) else {
+    let Some(found) = visible(&app, &parts).into_iter().find(|status| status.key.id.as_bytes() == &*id) else {
         return Err(refuse(&catalog)(ServiceError::NotFound { what: "such key".into() }));
     };
-    app.service.keys.revoke_key(key.id).await.map_err(refuse(&catalog))?;
+    app.service.keys.revoke_key(found.key.id, by).await.map_err(refuse(&catalog))?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)
 }
 
-fn visible(app: &App, parts: &Parts) -> Vec<ApiKey> {
+fn visible(app: &App, parts: &Parts) -> Vec<KeyStatus> {
     let by = principal(parts);
     let mut keys = app.service.keys.keys();
-    keys.retain(|key| by.runs_the_service() || key.namespace == by.namespace);
+    keys.retain(|status| by.runs_the_service() || status.key.namespace == by.namespace);
     keys
 }
 
-fn info(key: &ApiKey) -> KeyInfo {
+fn info(key: &ApiKey, last_used_ms: Option<u64>) -> KeyInfo {
     KeyInfo {
         id: key.id.clone(),
         name: key.name.clone(),
         namespace: key.namespace_name.clone(),
         roles: key.roles.names().map(str::to_owned).collect(),
         created_ms: key.created_ms.to_string(),
+        expires_ms: key.expires_ms.map(|at| at.to_string()),
+        last_used_ms: last_used_ms.map(|at| at.to_string()),
     }
 }
 
 fn read(text: &str, by: &Principal) -> Result<NewKey, ProblemResponse> {
-    let mut body = KeyBody { name: None, namespace: None, roles: Roles::default(), errors: FieldErrors::default() };
+    let mut body = KeyBody::default();
     document(text, ObjectSeed { fields: &mut body, at: Path::Root })
         .map_err(|error| ProblemResponse::of_syntax(&error))?;
     if body.name.is_none() && body.errors.is_empty() {
-        body.errors.add(Code::MissingField, "/name", "what its owner calls the key");
+        body.errors.add(Code::MissingField, "/name", "a key has a name, for people");
     }
     if body.roles == Roles::default() && body.errors.is_empty() {
         body.errors.add(Code::MissingField, "/roles", "a key has at least one role");
@@ -116,24 +119,35 @@ fn read(text: &str, by: &Principal) -> Result<NewKey, ProblemResponse> {
         return Err(ProblemResponse::of_errors(&body.errors));
     }
     let namespace = body.namespace.unwrap_or_else(|| by.namespace_name.clone());
-    Ok(NewKey { name: body.name.unwrap_or_default(), namespace, roles: body.roles })
+    let (name, roles, expires_in_s) = (body.name.unwrap_or_default(), body.roles, body.expires_in_s);
+    Ok(NewKey { name, namespace, roles, expires_in_s, by: by.name.clone() })
 }
 
+#[derive(Default)]
 struct KeyBody {
     name: Option<String>,
     namespace: Option<String>,
     roles: Roles,
+    expires_in_s: Option<u32>,
     errors: FieldErrors,
 }
 
 impl<'de> Fields<'de> for KeyBody {
     fn names(&self) -> &'static [&'static str] {
-        &["name", "namespace", "roles"]
+        &["name", "namespace", "roles", "expires_in_s"]
     }
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
         if index == 2 {
             map.next_value_seed(ArraySeed { items: &mut RoleItems { body: self }, at })?;
+            return Ok(());
+        }
+        if index == 3 {
+            let seconds = scalar(map)?.small(KEY_EXPIRES_IN_S_MAX, at, &mut self.errors);
+            if seconds == Some(0) {
+                self.errors.add(Code::BadNumber, at, format!("must lie between 1 and {KEY_EXPIRES_IN_S_MAX}"));
+            }
+            self.expires_in_s = seconds;
             return Ok(());
         }
         let Some(text) = scalar(map)?.text(at, &mut self.errors) else { return Ok(()) };

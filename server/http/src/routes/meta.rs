@@ -11,6 +11,7 @@ use tribunal_api::examples::with_txn_id;
 use tribunal_api::{Health, Readiness, VersionInfo};
 
 use crate::app::{App, typed_response, wire_response};
+use crate::authz::caller_of_open_route;
 use crate::counters;
 
 /// Type of the Prometheus text format.
@@ -36,7 +37,8 @@ pub async fn health() -> Response {
     wire_response(StatusCode::OK, &Health { status: "ok".to_owned() })
 }
 
-/// Tells whether new transactions are accepted.
+/// Tells whether new transactions are accepted. Reasons name stores only if the request carries the key of an operator of
+/// the service, or with the role `metrics` there; for others they have counts.
 #[utoipa::path(
     get, path = "/readyz", operation_id = "readiness", tag = "service",
     responses(
@@ -44,8 +46,9 @@ pub async fn health() -> Response {
         (status = 503, description = "Not ready; see `reasons`", body = Readiness),
     )
 )]
-pub async fn ready(State(app): State<App>) -> Response {
-    let readiness = app.service.node.readiness();
+pub async fn ready(State(app): State<App>, headers: HeaderMap) -> Response {
+    let sees_all = caller_of_open_route(&app, &headers).is_some_and(|caller| caller.sees_the_service());
+    let readiness = app.service.node.readiness(sees_all);
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     wire_response(status, &Readiness { ready: readiness.ready, reasons: readiness.reasons })
 }
@@ -68,20 +71,22 @@ pub async fn metrics(State(app): State<App>) -> Response {
     typed_response(StatusCode::OK, if ended { OPENMETRICS } else { PROMETHEUS }, text)
 }
 
-/// Returns the version, the node and its open epoch.
+/// Returns the version. With the key of an operator of the service, or with the role `metrics` or `plugin-admin` there,
+/// also the node and its open epoch.
 #[utoipa::path(
     get, path = "/version", operation_id = "version", tag = "service",
     responses((status = 200, description = "What runs here", body = VersionInfo))
 )]
-pub async fn version(State(app): State<App>) -> Response {
+pub async fn version(State(app): State<App>, headers: HeaderMap) -> Response {
     let identity = app.service.node.identity();
-    let wire = VersionInfo {
-        version: identity.version,
-        node: identity.group.node.0,
-        incarnation: identity.group.incarnation.0,
-        epoch: identity.epoch.to_string(),
-        epoch_mode: identity.epoch_mode,
-    };
+    let mut wire = VersionInfo { version: identity.version, ..VersionInfo::default() };
+    // How epochs advance tells what all tenants do.
+    if caller_of_open_route(&app, &headers).is_some_and(|caller| caller.sees_the_node()) {
+        wire.node = Some(identity.group.node.0);
+        wire.incarnation = Some(identity.group.incarnation.0);
+        wire.epoch = Some(identity.epoch.to_string());
+        wire.epoch_mode = Some(identity.epoch_mode);
+    }
     wire_response(StatusCode::OK, &wire)
 }
 

@@ -12,7 +12,7 @@ use tribunal_api::{AbortCount, Distribution, Problem, Stats, Timing};
 use tribunal_types::NamespaceId;
 
 use crate::app::{App, refuse, wire_response};
-use crate::request::caller::tenant;
+use crate::request::caller::principal;
 use crate::request::content_negotiation::{Form, accepted};
 use crate::request::query::Query;
 use crate::response::field_error::Code;
@@ -20,8 +20,7 @@ use crate::response::problem::ProblemResponse;
 use crate::routes::consumers;
 use crate::routes::log_stream::streamed;
 use crate::routes::{plugins, stores};
-use tribunal_service::Service;
-use tribunal_service::{Summary, Timed};
+use tribunal_service::{Principal, Service, Summary, Timed};
 
 /// How often statistics are sent, if it is not said.
 const INTERVAL_MS_DEFAULT: u64 = 1_000;
@@ -30,7 +29,8 @@ const INTERVAL_MS_MIN: u64 = 100;
 /// Longest time between two of them.
 const INTERVAL_MS_MAX: u64 = 60_000;
 
-/// What the service is doing: rates, percentiles by phase, aborts by reason, lag of stores and consumers.
+/// What the service is doing: rates, percentiles by phase, aborts by reason, lag of stores and consumers. Callers who do
+/// not look after the service get the figures of their own namespace.
 ///
 /// With `Accept: text/event-stream`, again and again.
 #[utoipa::path(
@@ -52,13 +52,13 @@ pub async fn stats(State(app): State<App>, request: Request) -> Result<Response,
         query.error(Code::BadNumber, "interval_ms", format!("must be {INTERVAL_MS_MIN} or more"));
     }
     query.finish()?;
-    let namespace = tenant(&parts);
-    let first = taken(&app.service, namespace).await?;
+    let caller = principal(&parts);
+    let first = taken(&app.service, &caller).await?;
     if form == Form::Json {
         return Ok(wire_response(StatusCode::OK, &first));
     }
     let service: Arc<Service> = Arc::clone(&app.service);
-    let chunks = unfold((service, Some(first)), move |(service, first)| async move {
+    let chunks = unfold((service, caller, Some(first)), move |(service, caller, first)| async move {
         let stats = match first {
             Some(first) => first,
             None => {
@@ -66,48 +66,72 @@ pub async fn stats(State(app): State<App>, request: Request) -> Result<Response,
                     () = tokio::time::sleep(Duration::from_millis(interval)) => {}
                     () = service.node.ended() => return None,
                 }
-                taken(&service, namespace).await.ok()?
+                taken(&service, &caller).await.ok()?
             }
         };
         let mut text = b"data: ".to_vec();
         text.extend(serde_json::to_vec(&stats).unwrap_or_default());
         text.extend_from_slice(b"\n\n");
-        Some((Ok::<_, std::convert::Infallible>(Bytes::from(text)), (service, None)))
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(text)), (service, caller, None)))
     });
     Ok(streamed(form, Body::from_stream(chunks)))
 }
 
-async fn taken(service: &Service, namespace: NamespaceId) -> Result<Stats, ProblemResponse> {
+async fn taken(service: &Service, caller: &Principal) -> Result<Stats, ProblemResponse> {
     let catalog = service.stores.catalog();
-    let stats = service.node.stats();
-    let seconds = (stats.window_ms as f64 / 1000.0).max(0.001);
-    let per_s = |count: u64| count as f64 / seconds;
-    let aborted: u64 = stats.aborts.iter().map(|(_, count)| count).sum();
-    let decided = stats.committed + aborted;
+    let namespace = caller.namespace;
     let known: Result<Vec<_>, _> = catalog.list(namespace).iter().map(|spec| stores::info(service, spec)).collect();
-    let overview = service.plugins.overview().await.map_err(refuse(&catalog))?;
     let readers = service.log.consumers(namespace, None).await.map_err(refuse(&catalog))?;
+    let figures = if caller.sees_the_service() { of_service(service).await? } else { of_tenant(service, namespace) };
+    Ok(Stats {
+        stores: known.map_err(refuse(&catalog))?,
+        consumers: readers.into_iter().map(|status| consumers::wire(status, &catalog)).collect(),
+        ..figures
+    })
+}
+
+/// Returns the figures of the whole service.
+async fn of_service(service: &Service) -> Result<Stats, ProblemResponse> {
+    let stats = service.node.stats();
+    let overview = service.plugins.overview().await.map_err(refuse(&service.stores.catalog()))?;
+    let per_s = |count: u64| count as f64 / seconds(stats.window_ms);
+    let counted = counted(stats.window_ms, stats.committed, stats.aborts);
     Ok(Stats {
         uptime_ms: stats.uptime_ms.to_string(),
-        window_ms: stats.window_ms.to_string(),
-        epoch: stats.epoch.to_string(),
-        epochs_per_s: per_s(stats.epochs),
-        committed_per_s: per_s(stats.committed),
-        aborted_per_s: per_s(aborted),
-        replayed_per_s: per_s(stats.replayed),
-        abort_share: if decided == 0 { 0.0 } else { aborted as f64 / decided as f64 },
-        aborts: stats
-            .aborts
-            .into_iter()
-            .map(|(reason, count)| AbortCount { reason, count: count.to_string() })
-            .collect(),
-        epoch_txns: distribution(&stats.epoch_txns),
+        epoch: Some(stats.epoch.to_string()),
+        epochs_per_s: Some(per_s(stats.epochs)),
+        replayed_per_s: Some(per_s(stats.replayed)),
+        epoch_txns: Some(distribution(&stats.epoch_txns)),
         phases: stats.phases.iter().map(timing).collect(),
         commits: stats.commits.iter().map(timing).collect(),
         plugins: overview.slots.iter().map(plugins::slot).collect(),
-        stores: known.map_err(refuse(&catalog))?,
-        consumers: readers.into_iter().map(|status| consumers::wire(status, &catalog)).collect(),
+        ..counted
     })
+}
+
+/// Returns the figures of one tenant, which tell nothing about others.
+fn of_tenant(service: &Service, namespace: NamespaceId) -> Stats {
+    let stats = service.node.tenant_stats(namespace);
+    let counted = counted(stats.window_ms, stats.committed, stats.aborts);
+    Stats { uptime_ms: stats.uptime_ms.to_string(), ..counted }
+}
+
+/// Returns what a window's commits and aborts come to.
+fn counted(window_ms: u64, committed: u64, aborts: Vec<(String, u64)>) -> Stats {
+    let aborted: u64 = aborts.iter().map(|(_, count)| count).sum();
+    let decided = committed + aborted;
+    Stats {
+        window_ms: window_ms.to_string(),
+        committed_per_s: committed as f64 / seconds(window_ms),
+        aborted_per_s: aborted as f64 / seconds(window_ms),
+        abort_share: if decided == 0 { 0.0 } else { aborted as f64 / decided as f64 },
+        aborts: aborts.into_iter().map(|(reason, count)| AbortCount { reason, count: count.to_string() }).collect(),
+        ..Stats::default()
+    }
+}
+
+fn seconds(window_ms: u64) -> f64 {
+    (window_ms as f64 / 1000.0).max(0.001)
 }
 
 fn timing(timed: &Timed) -> Timing {

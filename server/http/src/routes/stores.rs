@@ -123,6 +123,7 @@ pub(crate) fn info(service: &Service, spec: &StoreSpec) -> Result<StoreInfo, Ser
         transactional: spec.transactional,
         adaptor: spec.adaptor.clone(),
         adaptor_config: RawValue::from_string(spec.adaptor_config.clone()).ok(),
+        rows: (spec.existence == Existence::Tracked).then(|| status.rows.to_string()),
         head_lsn: status.head.to_string(),
         acked_lsn: status.acked.to_string(),
         committed: status.watermarks.committed.to_string(),

@@ -15,7 +15,7 @@ use crate::request::json::{Fields, ObjectSeed, decimal, document, scalar};
 use crate::request::query::path_store;
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
-use crate::response::problem::ProblemResponse;
+use crate::response::problem::{ProblemResponse, without_folders};
 use crate::response::response_json::{JsonWriter, record};
 use crate::routes::log_pull::truncated_at;
 use tribunal_service::{Registration, WebhookStatus};
@@ -144,7 +144,7 @@ fn wire(spec: &StoreSpec, status: WebhookStatus) -> PushInfo {
         lag_records: status.head.0.saturating_sub(status.acked.0).to_string(),
         lag_ms: status.lag_ms.to_string(),
         attempts: status.attempts,
-        last_error: status.last_error,
+        last_error: status.last_error.map(|error| without_folders(&error)),
     }
 }
 

@@ -33,7 +33,7 @@ struct State {
     imported: Vec<ImportedVersion>,
     specs: Vec<StoreSpec>,
     skips: Vec<Skip>,
-    keys: Vec<ApiKey>,
+    keys: Vec<KeyStatus>,
 }
 
 /// The node.
@@ -427,12 +427,13 @@ impl LogApi for FakeNode {
 }
 
 impl KeyApi for FakeNode {
-    fn authenticate(&self, token: &str) -> Result<Arc<Principal>, String> {
-        self.principals.lock().unwrap().get(token).cloned().ok_or_else(|| "nobody knows this key".to_owned())
+    fn authenticate(&self, token: &str) -> Result<Arc<Principal>, Unauthenticated> {
+        let principal = self.principals.lock().unwrap().get(token).cloned();
+        principal.ok_or_else(|| Unauthenticated::new("nobody knows this key"))
     }
 
     fn create_key(&self, key: NewKey) -> ServiceFuture<'_, (ApiKey, String)> {
-        let NewKey { name, namespace, roles } = key;
+        let NewKey { name, namespace, roles, expires_in_s, .. } = key;
         let number = if namespace == "default" { NamespaceId(0) } else { NamespaceId(1) };
         let key = ApiKey {
             id: format!("id-{name}"),
@@ -442,17 +443,18 @@ impl KeyApi for FakeNode {
             roles,
             secret_sha256: [0; 32],
             created_ms: 7,
+            expires_ms: expires_in_s.map(|seconds| 7 + 1000 * u64::from(seconds)),
         };
-        self.state.lock().unwrap().keys.push(key.clone());
+        self.state.lock().unwrap().keys.push(KeyStatus { key: key.clone(), last_used_ms: Some(8) });
         soon(Ok((key, "secret".to_owned())))
     }
 
-    fn keys(&self) -> Vec<ApiKey> {
+    fn keys(&self) -> Vec<KeyStatus> {
         self.state.lock().unwrap().keys.clone()
     }
 
-    fn revoke_key(&self, id: String) -> ServiceFuture<'_, ()> {
-        self.state.lock().unwrap().keys.retain(|key| key.id != id);
+    fn revoke_key(&self, id: String, _by: String) -> ServiceFuture<'_, ()> {
+        self.state.lock().unwrap().keys.retain(|status| status.key.id != id);
         soon(Ok(()))
     }
 }
@@ -477,8 +479,18 @@ impl NodeApi for FakeNode {
         "# TYPE double_up gauge\ndouble_up 1\n".to_owned()
     }
 
-    fn readiness(&self) -> Readiness {
-        Readiness { ready: false, reasons: vec!["replaying the log".to_owned()] }
+    fn tenant_stats(&self, _namespace: NamespaceId) -> TenantStats {
+        TenantStats {
+            window_ms: 2_000,
+            committed: 1,
+            aborts: vec![("row_exists".to_owned(), 1)],
+            ..TenantStats::default()
+        }
+    }
+
+    fn readiness(&self, names_stores: bool) -> Readiness {
+        let reason = if names_stores { "replaying the log of kv" } else { "replaying the log" };
+        Readiness { ready: false, reasons: vec![reason.to_owned()] }
     }
 
     fn identity(&self) -> VersionInfo {

@@ -9,6 +9,7 @@ use tribunal_types::{Batch, ControlChange, ControlIndex, Epoch, EpochOutcome, Ls
 
 use super::{Chain, Known, SalvageReport};
 use crate::batches::{batch_of, payload_of};
+use crate::control_compaction::Skipped;
 use crate::control_log::ControlLog;
 use crate::error::LogError;
 use crate::files;
@@ -26,6 +27,9 @@ use crate::truncation::{self, Truncated};
 const RECORDS_PER_SYNC: u64 = 256;
 /// Epochs that are left out after the last one found: the lost end of the log may name some of them.
 const EPOCHS_SKIPPED: u64 = 1 << 16;
+
+/// So many control entries in a row are noted as lost one by one.
+const LOST_ONE_BY_ONE: u64 = 64;
 
 /// The new segments while they are written.
 struct Entries {
@@ -183,28 +187,68 @@ impl Known<'_> {
         sealed_with: ControlIndex,
         report: &mut SalvageReport,
     ) -> Result<(), LogError> {
-        let found = self.chunks.indices(Kind::Control).next_back().unwrap_or(0);
+        let found = self.last_control()?;
         let last = found.max(self.mark.map_or(0, |mark| mark.control_index)).max(sealed_with.0);
         // Chain hash of the damaged log after the entry before, if that could be read.
         let mut before = Some(0);
-        for index in 1..=last {
+        let mut index = 1;
+        while index <= last {
             let records = self.chunks.records(Kind::Control, index)?;
             let proved = |record: &&Stored| before == Some(record.link);
             let stored = records.iter().find(proved).or_else(|| records.iter().find(|_| before.is_none()));
-            match stored.filter(|stored| decode_control(&stored.payload).is_ok()) {
-                Some(stored) => {
-                    control.append(&stored.payload)?;
-                    before = Some(chain(stored.link, index, &stored.payload));
-                    report.control += 1;
-                }
-                None => {
-                    control.append(&encode_control(&ControlChange::Lost))?;
-                    before = None;
-                    report.control_lost.push(index);
-                }
+            if let Some(stored) = stored.filter(|stored| decode_control(&stored.payload).is_ok()) {
+                control.append(&stored.payload)?;
+                before = Some(chain(stored.link, index, &stored.payload));
+                report.control += 1;
+                index += 1;
+            } else if let Some(skipped) = self.skipped_at(index, before)? {
+                // What was left out before is not lost.
+                control.append_skipped(skipped.last, skipped.chain)?;
+                before = Some(skipped.chain);
+                index = skipped.last + 1;
+            } else {
+                index = self.lose_control(control, index, last, report)?;
+                before = None;
             }
         }
         control.sync().map(drop)
+    }
+
+    /// Returns the index of the last control entry that was found or left out.
+    fn last_control(&self) -> Result<u64, LogError> {
+        let mut last = self.chunks.indices(Kind::Control).next_back().unwrap_or(0);
+        if let Some(first) = self.chunks.indices(Kind::Skipped).next_back() {
+            last = last.max(self.skipped_at(first, None)?.map_or(first, |skipped| skipped.last));
+        }
+        Ok(last)
+    }
+
+    /// Returns the entries of the control log that were left out from `index` on, if they follow on `before`.
+    fn skipped_at(&self, index: u64, before: Option<u64>) -> Result<Option<Skipped>, LogError> {
+        let records = self.chunks.records(Kind::Skipped, index)?;
+        let mut skipped = records.iter().filter_map(|stored| Skipped::read(index, stored.link, &stored.payload));
+        Ok(skipped.find(|skipped| before.is_none_or(|before| before == skipped.link)))
+    }
+
+    /// Notes control entries as lost from `index` on, up to the next one found; returns the index after them.
+    fn lose_control(
+        &self,
+        control: &mut ControlLog,
+        index: u64,
+        last: u64,
+        report: &mut SalvageReport,
+    ) -> Result<u64, LogError> {
+        let found = |kind| self.chunks.indices(kind).find(|found| *found > index);
+        let next = found(Kind::Control).into_iter().chain(found(Kind::Skipped)).min().unwrap_or(u64::MAX).min(last + 1);
+        control.append(&encode_control(&ControlChange::Lost))?;
+        report.control_lost.push(index);
+        if next - index <= LOST_ONE_BY_ONE {
+            return Ok(index + 1);
+        }
+        // A record of many entries that were left out is lost itself: one `Lost` tells as much as thousands.
+        control.append_skipped(next - 1, index)?;
+        report.control_lost.push(next - 1);
+        Ok(next)
     }
 
     /// Notes each store's last position before the first entry kept.

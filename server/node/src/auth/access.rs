@@ -1,34 +1,65 @@
-//! Who is let in: keys and tokens become principals; operators give keys out and take them back; the first one finds its
-//! key in the data directory.
+//! Who is let in: keys and tokens become principals; operators issue and revoke keys; the first one finds its key in the
+//! data directory. Whatever happens to a key is logged, never its secret.
 
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
-use tribunal_service::Principal;
-use tribunal_service::{NewKey, ServiceError};
+use parking_lot::{Mutex, RwLock};
+use tribunal_service::{KeyApi, KeyStatus, NewKey, Principal, ServiceError, ServiceFuture as Reply, Unauthenticated};
 use tribunal_types::{ApiKey, ControlChange, NamespaceId, Role};
 
 use crate::auth::jwt::JwtGate;
-use crate::auth::keys::{DEFAULT_NAMESPACE, Keys, draw};
+use crate::auth::keys::{DEFAULT_NAMESPACE, Found, Keys, draw};
+use crate::auth::last_use::LastUseFile;
+use crate::commit::epoch_clock::EpochClock;
 use crate::service::NodeService;
 
 /// File in the data directory with the key that a new service begins with.
 pub const OPERATOR_KEY_FILE: &str = "operator.key";
 
+/// How often the last use of keys is written, in ticks of a second.
+const WRITE_USES_EVERY: u64 = 60;
+
 /// Keys and tokens.
 pub struct Access {
     keys: RwLock<Keys>,
     jwt: Option<JwtGate>,
+    clock: Arc<EpochClock>,
+    /// The clock's time at the last tick, so that a request need not read it.
+    about_ms: AtomicU64,
+    ticks: AtomicU64,
+    last_use: Mutex<LastUseFile>,
 }
 
 impl Access {
-    /// Starts with what the control log said until now.
+    /// Starts with the keys of the control log, and with what the data directory tells of their use.
     #[must_use]
-    pub fn new(keys: Keys, jwt: Option<JwtGate>) -> Access {
-        Access { keys: RwLock::new(keys), jwt }
+    pub fn new(keys: Keys, jwt: Option<JwtGate>, clock: Arc<EpochClock>, data: &Path) -> Access {
+        let last_use = Mutex::new(LastUseFile::open(data, &keys));
+        let about_ms = AtomicU64::new(clock.now_ms());
+        Access { keys: RwLock::new(keys), jwt, clock, about_ms, ticks: AtomicU64::new(0), last_use }
+    }
+
+    /// Called once a second: logs keys that have expired, and writes the last use of keys now and then.
+    pub fn tick(&self) {
+        let now_ms = self.clock.now_ms();
+        self.about_ms.store(now_ms, Ordering::Relaxed);
+        for expired in self.keys.read().newly_expired(now_ms) {
+            tracing::info!(key = expired.name, namespace = expired.namespace_name, "a key has expired");
+        }
+        if self.ticks.fetch_add(1, Ordering::Relaxed) % WRITE_USES_EVERY == WRITE_USES_EVERY - 1 {
+            self.write_uses();
+        }
+    }
+
+    /// Writes the last use of keys.
+    pub fn write_uses(&self) {
+        let uses = self.keys.read().last_uses();
+        if let Err(error) = self.last_use.lock().write(uses) {
+            tracing::warn!(%error, "the last use of keys was not written; it is lost if the node stops now");
+        }
     }
 
     /// Takes over a control entry.
@@ -36,18 +67,33 @@ impl Access {
         self.keys.write().apply(change);
     }
 
-    /// Tells whom a bearer token belongs to.
+    /// Returns whom a bearer token belongs to.
     ///
     /// # Errors
-    /// Why it is nobody's.
-    pub fn authenticate(&self, token: &str) -> Result<Arc<Principal>, String> {
+    /// If it is not valid.
+    pub fn authenticate(&self, token: &str) -> Result<Arc<Principal>, Unauthenticated> {
         let keys = self.keys.read();
-        if let Some(principal) = keys.find(token) {
-            return Ok(Arc::clone(principal));
+        match keys.find(token, self.about_ms.load(Ordering::Relaxed), || self.clock.now_ms()) {
+            Found::Valid(principal) => return Ok(principal),
+            Found::Expired(refused) => {
+                if refused.warn {
+                    tracing::warn!(key = refused.name, "an expired key was used and refused");
+                }
+                return Err(Unauthenticated::expired());
+            }
+            Found::Revoked(refused) => {
+                if refused.warn {
+                    tracing::warn!(key = refused.name, "a revoked key was used and refused");
+                }
+                return Err(Unauthenticated::new("this key was revoked"));
+            }
+            Found::Unknown => {}
         }
         match &self.jwt {
-            Some(jwt) if token.split('.').count() == 3 => jwt.check(token, |name| keys.namespace(name)),
-            _ => Err("nobody has this key, or it was revoked".to_owned()),
+            Some(jwt) if token.split('.').count() == 3 => {
+                jwt.check(token, |name| keys.namespace(name)).map_err(Unauthenticated::new)
+            }
+            _ => Err(Unauthenticated::new("nobody has this key, or it was revoked")),
         }
     }
 
@@ -56,8 +102,8 @@ impl Access {
         self.keys.read().namespace_name(namespace).map(str::to_owned)
     }
 
-    /// Returns the keys in force.
-    pub fn list(&self) -> Vec<ApiKey> {
+    /// Returns the keys that are not revoked.
+    pub fn list(&self) -> Vec<KeyStatus> {
         self.keys.read().list()
     }
 
@@ -66,7 +112,8 @@ impl Access {
     /// # Errors
     /// If the operating system gives no random bytes.
     pub fn first_operator(&self) -> Result<Option<(ApiKey, String)>, String> {
-        if self.keys.read().has_service_operator() {
+        let now_ms = self.clock.now_ms();
+        if self.keys.read().has_service_operator(now_ms) {
             return Ok(None);
         }
         let (id, token, secret_sha256) = draw()?;
@@ -77,7 +124,8 @@ impl Access {
             namespace_name: DEFAULT_NAMESPACE.into(),
             roles: [Role::Operator].into_iter().collect(),
             secret_sha256,
-            created_ms: now_ms(),
+            created_ms: now_ms,
+            expires_ms: None,
         };
         Ok(Some((key, token)))
     }
@@ -104,9 +152,27 @@ pub fn write_operator_key(data: &Path, token: &str) -> Result<(), String> {
     written.map_err(|error| format!("cannot write `{}`: {error}", path.display()))
 }
 
+impl KeyApi for NodeService {
+    fn authenticate(&self, token: &str) -> Result<Arc<Principal>, Unauthenticated> {
+        self.access.authenticate(token)
+    }
+
+    fn create_key(&self, key: NewKey) -> Reply<'_, (ApiKey, String)> {
+        Box::pin(self.create_api_key(key))
+    }
+
+    fn keys(&self) -> Vec<KeyStatus> {
+        self.access.list()
+    }
+
+    fn revoke_key(&self, id: String, by: String) -> Reply<'_, ()> {
+        Box::pin(self.revoke_api_key(id, by))
+    }
+}
+
 impl NodeService {
-    /// Makes a key; its tenant is there from then on.
-    pub(crate) async fn make_key(&self, new: NewKey) -> Result<(ApiKey, String), ServiceError> {
+    /// Creates a key; its tenant exists from then on.
+    async fn create_api_key(&self, new: NewKey) -> Result<(ApiKey, String), ServiceError> {
         let turn = Arc::clone(&self.keying).lock_owned().await;
         let (namespace, full) = {
             let keys = self.access.keys.read();
@@ -117,14 +183,25 @@ impl NodeService {
             return Err(ServiceError::ClientMistake { code: "too_many_keys", pointer: String::new(), detail });
         }
         let (id, token, secret_sha256) = draw().map_err(|detail| ServiceError::Unavailable { detail })?;
-        let NewKey { name, namespace: namespace_name, roles } = new;
-        let key = ApiKey { id, name, namespace, namespace_name, roles, secret_sha256, created_ms: now_ms() };
+        let NewKey { name, namespace: namespace_name, roles, expires_in_s, by } = new;
+        let created_ms = self.clock.now_ms();
+        let expires_ms = expires_in_s.map(|seconds| created_ms + 1000 * u64::from(seconds));
+        let key = ApiKey { id, name, namespace, namespace_name, roles, secret_sha256, created_ms, expires_ms };
         self.control_in_turn(ControlChange::CreateKey(key.clone()), turn).await?;
+        let (created, namespace) = (format!("{}/{}", key.name, key.id), &key.namespace_name);
+        let roles = key.roles.names().collect::<Vec<_>>().join(",");
+        tracing::info!(key = created, namespace, roles, expires_ms, by, "a key was created");
         Ok((key, token))
     }
-}
 
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    /// Revokes a key.
+    async fn revoke_api_key(&self, id: String, by: String) -> Result<(), ServiceError> {
+        let listed = self.access.list().into_iter().find(|status| status.key.id == id);
+        self.control(ControlChange::RevokeKey { id }).await?;
+        if let Some(KeyStatus { key, .. }) = listed {
+            let (revoked, namespace) = (format!("{}/{}", key.name, key.id), key.namespace_name);
+            tracing::info!(key = revoked, namespace, by, "a key was revoked");
+        }
+        Ok(())
+    }
 }

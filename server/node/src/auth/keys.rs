@@ -1,34 +1,75 @@
 //! API keys and tenants, as the control log says. Of a key's secret only a hash is here.
 //!
-//! A secret is 32 random bytes, so a plain SHA-256 of it is as hard to turn back as any slow hash would be.
+//! A secret is 32 random bytes, so a plain SHA-256 of it is as hard to invert as any slow hash would be.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
-use tribunal_service::Principal;
+use tribunal_service::{KeyStatus, Principal};
 use tribunal_types::{ApiKey, ControlChange, NamespaceId, limits};
 
 /// Name of the tenant that is there from the start.
 pub const DEFAULT_NAMESPACE: &str = "default";
 /// What a key begins with, so that one that leaked is recognised.
 const PREFIX: &str = "trb";
+/// Shortest time between two warnings about one refused key, milliseconds.
+const WARN_EVERY_MS: u64 = 60_000;
 
-/// The keys in force, and the tenants that keys were ever made for.
-#[derive(Clone, Debug, Default)]
+/// The keys that are not revoked, the last ones that were, and the tenants that keys were ever created for.
+#[derive(Debug, Default)]
 pub struct Keys {
     keys: HashMap<String, Kept>,
+    revoked: HashMap<String, Revoked>,
+    /// Ids of the revoked keys, oldest first.
+    revoked_order: VecDeque<String>,
     namespaces: BTreeMap<String, NamespaceId>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Kept {
     key: ApiKey,
-    /// Whom it lets in, made once.
+    /// Whom it lets in, built once.
     principal: Arc<Principal>,
+    /// 0 for never.
+    last_used_ms: AtomicU64,
+    warned_ms: AtomicU64,
+    /// Its expiry was logged.
+    expiry_logged: AtomicBool,
+}
+
+/// A key that was revoked: enough to recognise its use.
+#[derive(Debug)]
+struct Revoked {
+    name: String,
+    secret_sha256: [u8; 32],
+    warned_ms: AtomicU64,
+}
+
+/// What a token is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A valid key.
+    Valid(Arc<Principal>),
+    /// A key that has expired.
+    Expired(Refused),
+    /// A key that was revoked.
+    Revoked(Refused),
+    /// No key.
+    Unknown,
+}
+
+/// A key that was valid once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Its name and id.
+    pub name: String,
+    /// Whether this use is to be logged: the first one in a minute.
+    pub warn: bool,
 }
 
 impl Kept {
@@ -39,7 +80,17 @@ impl Kept {
             roles: key.roles,
             name: format!("{}/{}", key.name, key.id),
         };
-        Kept { key: key.clone(), principal: Arc::new(principal) }
+        Kept {
+            key: key.clone(),
+            principal: Arc::new(principal),
+            last_used_ms: AtomicU64::new(0),
+            warned_ms: AtomicU64::new(0),
+            expiry_logged: AtomicBool::new(false),
+        }
+    }
+
+    fn is_expired(&self, now_ms: impl FnOnce() -> u64) -> bool {
+        self.key.expires_ms.is_some_and(|at| at <= now_ms())
     }
 }
 
@@ -51,21 +102,74 @@ impl Keys {
                 self.namespaces.entry(key.namespace_name.clone()).or_insert(key.namespace);
                 self.keys.entry(key.id.clone()).or_insert_with(|| Kept::new(key));
             }
-            ControlChange::RevokeKey { id } => drop(self.keys.remove(id)),
+            ControlChange::RevokeKey { id } => self.revoke(id),
             _ => {}
         }
     }
 
-    /// Returns whom a token lets in.
+    fn revoke(&mut self, id: &str) {
+        let Some(Kept { key, principal, .. }) = self.keys.remove(id) else { return };
+        if self.revoked.len() >= limits::KEYS_REVOKED_KEPT
+            && let Some(oldest) = self.revoked_order.pop_front()
+        {
+            self.revoked.remove(&oldest);
+        }
+        let (name, secret_sha256) = (principal.name.clone(), key.secret_sha256);
+        self.revoked.insert(id.to_owned(), Revoked { name, secret_sha256, warned_ms: AtomicU64::new(0) });
+        self.revoked_order.push_back(id.to_owned());
+    }
+
+    /// Finds the key of a token, and notes its use at `about_ms`, which may be a second old. `now_ms` is asked for the
+    /// time only if something depends on it.
     #[must_use]
-    pub fn find(&self, token: &str) -> Option<&Arc<Principal>> {
+    pub fn find(&self, token: &str, about_ms: u64, now_ms: impl FnOnce() -> u64) -> Found {
         let mut parts = token.splitn(3, '_');
-        let (Some(PREFIX), Some(id), Some(secret)) = (parts.next(), parts.next(), parts.next()) else { return None };
-        let kept = self.keys.get(id)?;
-        let found = digest(&SHA256, secret.as_bytes());
-        // All bytes, whichever differs first: how long it takes says nothing.
-        let differs = found.as_ref().iter().zip(&kept.key.secret_sha256).fold(0, |all, (a, b)| all | (a ^ b));
-        (differs == 0).then_some(&kept.principal)
+        let (Some(PREFIX), Some(id), Some(secret)) = (parts.next(), parts.next(), parts.next()) else {
+            return Found::Unknown;
+        };
+        if let Some(kept) = self.keys.get(id) {
+            if !matches(secret, &kept.key.secret_sha256) {
+                return Found::Unknown;
+            }
+            if kept.is_expired(now_ms) {
+                let name = kept.principal.name.clone();
+                return Found::Expired(Refused { name, warn: first_in_a_minute(&kept.warned_ms, about_ms) });
+            }
+            // A store only if it changes something: many threads share this line of the cache.
+            if kept.last_used_ms.load(Ordering::Relaxed) < about_ms {
+                kept.last_used_ms.store(about_ms, Ordering::Relaxed);
+            }
+            return Found::Valid(Arc::clone(&kept.principal));
+        }
+        match self.revoked.get(id) {
+            Some(revoked) if matches(secret, &revoked.secret_sha256) => {
+                let name = revoked.name.clone();
+                Found::Revoked(Refused { name, warn: first_in_a_minute(&revoked.warned_ms, about_ms) })
+            }
+            _ => Found::Unknown,
+        }
+    }
+
+    /// Returns the keys that have expired and were not returned before.
+    #[must_use]
+    pub fn newly_expired(&self, now_ms: u64) -> Vec<Arc<Principal>> {
+        let expired = self.keys.values().filter(|kept| kept.is_expired(|| now_ms));
+        let new = expired.filter(|kept| !kept.expiry_logged.swap(true, Ordering::Relaxed));
+        new.map(|kept| Arc::clone(&kept.principal)).collect()
+    }
+
+    /// Returns when keys were last used, by id.
+    #[must_use]
+    pub fn last_uses(&self) -> Vec<(String, u64)> {
+        let used = self.keys.iter().map(|(id, kept)| (id.clone(), kept.last_used_ms.load(Ordering::Relaxed)));
+        used.filter(|(_, at)| *at > 0).collect()
+    }
+
+    /// Takes over when a key was last used, as it was known before a restart.
+    pub fn note_last_use(&self, id: &str, at_ms: u64) {
+        if let Some(kept) = self.keys.get(id) {
+            kept.last_used_ms.fetch_max(at_ms, Ordering::Relaxed);
+        }
     }
 
     /// Returns a tenant's number.
@@ -89,30 +193,58 @@ impl Keys {
         NamespaceId(self.namespaces.values().map(|namespace| namespace.0).max().unwrap_or(0) + 1)
     }
 
-    /// Returns the keys by namespace and name.
+    /// Returns the keys that are not revoked, by namespace and name.
     #[must_use]
-    pub fn list(&self) -> Vec<ApiKey> {
-        let mut keys: Vec<ApiKey> = self.keys.values().map(|kept| kept.key.clone()).collect();
-        keys.sort_by(|a, b| (&a.namespace_name, &a.name, &a.id).cmp(&(&b.namespace_name, &b.name, &b.id)));
+    pub fn list(&self) -> Vec<KeyStatus> {
+        let status = |kept: &Kept| {
+            let used = kept.last_used_ms.load(Ordering::Relaxed);
+            KeyStatus { key: kept.key.clone(), last_used_ms: Some(used).filter(|at| *at > 0) }
+        };
+        let mut keys: Vec<KeyStatus> = self.keys.values().map(status).collect();
+        keys.sort_by(|KeyStatus { key: a, .. }, KeyStatus { key: b, .. }| {
+            (&a.namespace_name, &a.name, &a.id).cmp(&(&b.namespace_name, &b.name, &b.id))
+        });
         keys
     }
 
-    /// Tells whether somebody can look after the service.
+    /// Tells whether a valid key lets an operator of the service in.
     #[must_use]
-    pub fn has_service_operator(&self) -> bool {
-        self.keys.values().any(|kept| kept.principal.runs_the_service())
+    pub fn has_service_operator(&self, now_ms: u64) -> bool {
+        let mut valid = self.keys.values().filter(|kept| !kept.is_expired(|| now_ms));
+        valid.any(|kept| kept.principal.runs_the_service())
     }
 
-    /// Says so if a tenant, or the service, has as many keys as it may.
+    /// Returns the reason if a tenant, or the service, has as many keys as it may.
     #[must_use]
     pub fn is_full(&self, namespace: NamespaceId) -> Option<String> {
         let of_tenant = || self.keys.values().filter(|kept| kept.key.namespace == namespace).count();
         if namespace != NamespaceId(0) && of_tenant() >= limits::KEYS_PER_TENANT_MAX {
-            return Some(format!("{} keys of this tenant are out; revoke some", limits::KEYS_PER_TENANT_MAX));
+            return Some(format!(
+                "this namespace has {} keys, the maximum, expired ones included; revoke some",
+                limits::KEYS_PER_TENANT_MAX
+            ));
+        }
+        let is_new = namespace != NamespaceId(0) && self.namespace_name(namespace).is_none();
+        if is_new && self.namespaces.len() >= limits::TENANTS_MAX {
+            return Some(format!("the service has {} namespaces, the maximum", limits::TENANTS_MAX));
         }
         let full = self.keys.len() >= limits::KEYS_MAX;
-        full.then(|| format!("{} keys are out; revoke some", limits::KEYS_MAX))
+        full.then(|| {
+            format!("the service has {} keys, the maximum, expired ones included; revoke some", limits::KEYS_MAX)
+        })
     }
+}
+
+/// Compares all bytes, whichever differs first: how long it takes says nothing.
+fn matches(secret: &str, hash: &[u8; 32]) -> bool {
+    let found = digest(&SHA256, secret.as_bytes());
+    found.as_ref().iter().zip(hash).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}
+
+fn first_in_a_minute(warned_ms: &AtomicU64, now_ms: u64) -> bool {
+    let last = warned_ms.load(Ordering::Relaxed);
+    let due = last == 0 || now_ms.saturating_sub(last) >= WARN_EVERY_MS;
+    due && warned_ms.compare_exchange(last, now_ms.max(1), Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
 /// Draws the public part of a key, what its owner sends, and the hash of its secret.
@@ -144,23 +276,84 @@ mod tests {
             roles: Roles::ALL,
             secret_sha256,
             created_ms: 0,
+            expires_ms: None,
         }
     }
 
+    fn create(keys: &mut Keys, id: &str, hash: [u8; 32], expires_ms: Option<u64>) {
+        keys.apply(&ControlChange::CreateKey(ApiKey { expires_ms, ..key(id, hash, (0, "default")) }));
+    }
+
+    fn name(found: &Found) -> Option<&str> {
+        if let Found::Valid(principal) = found { Some(&principal.name) } else { None }
+    }
+
     #[test]
-    fn a_key_is_known_by_its_secret_until_it_is_revoked() {
+    fn a_key_is_valid_by_its_secret_until_it_is_revoked() {
         let mut keys = Keys::default();
         let (id, token, hash) = draw().expect("random bytes");
-        keys.apply(&ControlChange::CreateKey(key(&id, hash, (0, "default"))));
-        assert_eq!(keys.find(&token).map(|caller| caller.name.clone()), Some(format!("jo/{id}")));
+        create(&mut keys, &id, hash, None);
+        assert_eq!(name(&keys.find(&token, 5, || 5)), Some(&*format!("jo/{id}")));
         let (_, other, _) = draw().expect("random bytes");
         let secret = other.rsplit_once('_').expect("three parts").1;
-        for wrong in [format!("trb_{id}_{secret}"), format!("{token}x"), token[1..].to_owned(), id.clone(), other] {
-            assert!(keys.find(&wrong).is_none(), "{wrong}");
+        let wrong =
+            [format!("trb_{id}_{secret}"), format!("{token}x"), token[1..].to_owned(), id.clone(), other.clone()];
+        for wrong in &wrong {
+            assert_eq!(keys.find(wrong, 5, || 5), Found::Unknown, "{wrong}");
         }
-        assert!(keys.has_service_operator());
-        keys.apply(&ControlChange::RevokeKey { id });
-        assert!(keys.find(&token).is_none() && !keys.has_service_operator());
+        assert!(keys.has_service_operator(5));
+        keys.apply(&ControlChange::RevokeKey { id: id.clone() });
+        assert!(!keys.has_service_operator(5) && keys.list().is_empty());
+        assert_eq!(keys.find(&wrong[0], 5, || 5), Found::Unknown, "only its owner learns that it was revoked");
+        let revoked = |warn| Found::Revoked(Refused { name: format!("jo/{id}"), warn });
+        assert_eq!(keys.find(&token, 5, || 5), revoked(true));
+        assert_eq!(keys.find(&token, 6, || 6), revoked(false), "one warning a minute");
+        assert_eq!(keys.find(&token, 6 + WARN_EVERY_MS, || 0), revoked(true));
+    }
+
+    #[test]
+    fn a_key_expires_at_its_time_and_is_listed_until_it_is_revoked() {
+        let mut keys = Keys::default();
+        let (id, token, hash) = draw().expect("random bytes");
+        create(&mut keys, &id, hash, Some(1_000));
+        assert!(keys.has_service_operator(999) && !keys.has_service_operator(1_000));
+        assert!(matches!(keys.find(&token, 5, || 999), Found::Valid(_)));
+        assert!(keys.newly_expired(999).is_empty());
+        let expired = |warn| Found::Expired(Refused { name: format!("jo/{id}"), warn });
+        assert_eq!(keys.find(&token, 6, || 1_000), expired(true));
+        assert_eq!(keys.find(&token, 7, || 1_001), expired(false));
+        assert_eq!((keys.newly_expired(1_000).len(), keys.newly_expired(1_001).len()), (1, 0), "logged once");
+        assert_eq!(keys.list()[0].last_used_ms, Some(5), "a refused use is none");
+    }
+
+    #[test]
+    fn the_last_use_is_the_latest_one_known() {
+        let mut keys = Keys::default();
+        let (id, token, hash) = draw().expect("random bytes");
+        create(&mut keys, &id, hash, None);
+        assert_eq!(keys.list()[0].last_used_ms, None);
+        keys.note_last_use(&id, 70);
+        keys.note_last_use("another", 80);
+        assert_eq!(keys.last_uses(), [(id.clone(), 70)]);
+        let _ = keys.find(&token, 60, || 60);
+        assert_eq!(keys.list()[0].last_used_ms, Some(70));
+        let _ = keys.find(&token, 90, || 90);
+        assert_eq!(keys.last_uses(), [(id, 90)]);
+    }
+
+    #[test]
+    fn as_many_revoked_keys_are_remembered_as_fit() {
+        let mut keys = Keys::default();
+        let mut tokens = Vec::new();
+        for _ in 0..=limits::KEYS_REVOKED_KEPT {
+            let (id, token, hash) = draw().expect("random bytes");
+            create(&mut keys, &id, hash, None);
+            keys.apply(&ControlChange::RevokeKey { id });
+            tokens.push(token);
+        }
+        assert_eq!(keys.find(&tokens[0], 5, || 5), Found::Unknown);
+        assert!(matches!(keys.find(&tokens[1], 5, || 5), Found::Revoked(_)));
+        assert!(matches!(keys.find(&tokens[limits::KEYS_REVOKED_KEPT], 5, || 5), Found::Revoked(_)));
     }
 
     #[test]

@@ -229,6 +229,9 @@ pub enum KeyCommand {
         /// Role of the key; may be repeated.
         #[arg(long = "role", value_enum, required = true)]
         roles: Vec<KeyRole>,
+        /// How long the key is valid: a number and `s`, `m`, `h` or `d`, such as `90d`; the default is until it is revoked.
+        #[arg(long, value_name = "TIME", value_parser = key_lifetime)]
+        expires_in: Option<u32>,
     },
     /// List keys, without their secrets.
     Ls {
@@ -244,6 +247,23 @@ pub enum KeyCommand {
         /// Id of the key, as printed by `key ls`.
         id: String,
     },
+}
+
+/// Reads the time until a key expires, seconds.
+fn key_lifetime(text: &str) -> Result<u32, String> {
+    let max = tribunal_types::limits::KEY_EXPIRES_IN_S_MAX;
+    let unit = |unit: char| match unit {
+        's' => Some(1),
+        'm' => Some(60),
+        'h' => Some(3_600),
+        'd' => Some(86_400),
+        _ => None,
+    };
+    let parts =
+        text.char_indices().next_back().and_then(|(at, last)| Some((text[..at].parse::<u32>().ok()?, unit(last)?)));
+    let seconds = parts.and_then(|(number, unit)| number.checked_mul(unit));
+    let seconds = seconds.filter(|seconds| (1..=max).contains(seconds));
+    seconds.ok_or_else(|| format!("a number and `s`, `m`, `h` or `d`, such as `90d`; from 1s to {}d", max / 86_400))
 }
 
 /// What a key may do.

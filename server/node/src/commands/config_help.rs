@@ -71,6 +71,12 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("auth.required", "Callers need an API key or a token. If false, every caller that can connect may do everything."),
     ("auth.tenant_requests_max", "Requests that one tenant may have in flight; further ones get status 429."),
     ("auth.tenant_bytes_max", "Bytes of the bodies of these requests."),
+    (
+        "auth.tenant_rows_max",
+        "Rows that the tracked stores of one tenant may have; each takes about 80 bytes of memory. Writes that may add more \
+         get status 429. The namespace default may have any number.",
+    ),
+    ("auth.rows_max", "Other bounds, by namespace."),
     ("auth.jwt", "Accept tokens of an issuer, with the claims sub, exp, aud, namespace and roles."),
     ("auth.jwt.algorithm", "EdDSA, ES256, RS256 or HS256. Tokens with any other algorithm are refused."),
     ("auth.jwt.audience", "Required value of the claim aud."),
@@ -89,6 +95,7 @@ const ABSENT: &[(&str, &str)] = &[
         "# [[push.credentials]]\n# endpoint = \"10.1.0.5:5432\"\n# user = \"tribunal\"\n# password_file = \"tribunal.password\"\n",
     ),
     ("push.tenants", "# [push.tenants.shop]\n# allow = [\"10.1.0.0/16\"]\n"),
+    ("auth.rows_max", "# [auth.rows_max]\n# shop = 50_000_000\n"),
     ("auth.jwt", "# [auth.jwt]\n# algorithm = \"EdDSA\"\n# audience = \"tribunal\"\n# key_file = \"issuer.pem\"\n"),
     ("tls", "# [tls]\n# cert_file = \"cert.pem\"\n# key_file = \"key.pem\"\n"),
 ];

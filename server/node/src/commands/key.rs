@@ -10,35 +10,48 @@ use crate::commands::store::block_on;
 ///
 /// # Errors
 /// If the caller may not do that.
-pub fn create(target: &Target, name: String, namespace: Option<String>, roles: &[KeyRole]) -> Result<(), String> {
+pub fn create(
+    target: &Target,
+    name: String,
+    namespace: Option<String>,
+    roles: &[KeyRole],
+    expires_in_s: Option<u32>,
+) -> Result<(), String> {
     let roles = roles.iter().map(|role| role.name().to_owned()).collect();
-    let request = KeyRequest { name, namespace, roles };
+    let request = KeyRequest { name, namespace, roles, expires_in_s };
     let made = block_on(async { target.client()?.create_key(&request).await })?;
     if target.json {
         out!("{}", serde_json::to_string(&made).map_err(|error| error.to_string())?);
     } else {
         out!("{}", made.key);
         let roles = made.roles.join(", ");
-        eprintln!("key {} of namespace {}, roles: {roles}. It is not shown again.", made.id, made.namespace);
+        let validity = match &made.expires_ms {
+            Some(at) => format!("valid until {}", moment(at)),
+            None => "valid until it is revoked".to_owned(),
+        };
+        let (id, namespace) = (&made.id, &made.namespace);
+        eprintln!("key {id} of namespace {namespace}, roles: {roles}, {validity}. It is not shown again.");
     }
     Ok(())
 }
 
-/// Lists keys without their secrets.
+/// Lists keys with their last use and expiry.
 ///
 /// # Errors
 /// If the caller may not do that.
 pub fn ls(target: &Target) -> Result<(), String> {
     let keys = block_on(async { target.client()?.keys().await })?;
     if !target.json {
-        out!("{:<18} {:<16} {:<20} roles", "id", "namespace", "name");
+        out!("{:<18} {:<16} {:<20} {:<20} {:<20} roles", "id", "namespace", "name", "last use", "expires");
     }
     for key in keys {
         if target.json {
             out!("{}", serde_json::to_string(&key).map_err(|error| error.to_string())?);
         } else {
             let roles = key.roles.join(",");
-            out!("{:<18} {:<16} {:<20} {roles}", key.id, key.namespace, key.name);
+            let at = |time: &Option<String>| time.as_deref().map_or_else(|| "never".to_owned(), moment);
+            let (used, expires) = (at(&key.last_used_ms), at(&key.expires_ms));
+            out!("{:<18} {:<16} {:<20} {used:<20} {expires:<20} {roles}", key.id, key.namespace, key.name);
         }
     }
     Ok(())
@@ -50,4 +63,42 @@ pub fn ls(target: &Target) -> Result<(), String> {
 /// If there is none of that id, or the caller may not do that.
 pub fn revoke(target: &Target, id: &str) -> Result<(), String> {
     block_on(async { target.client()?.revoke_key(id).await })
+}
+
+/// Writes milliseconds since 1970 as a time in UTC, `2026-11-22T06:30:00Z`.
+fn moment(ms: &str) -> String {
+    let Ok(ms) = ms.parse::<u64>() else { return ms.to_owned() };
+    let (days, second) = (ms / 86_400_000, ms / 1000 % 86_400);
+    let (year, month, day) = civil(days);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// Returns the date of a day since 1970-01-01 (Howard Hinnant, "chrono-compatible low-level date algorithms").
+fn civil(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_printed_in_utc() {
+        for (ms, expected) in [
+            ("0", "1970-01-01T00:00:00Z"),
+            ("951782400000", "2000-02-29T00:00:00Z"),
+            ("1700000000000", "2023-11-14T22:13:20Z"),
+            ("4107542399999", "2100-02-28T23:59:59Z"),
+            ("no time", "no time"),
+        ] {
+            assert_eq!(moment(ms), expected);
+        }
+    }
 }

@@ -58,8 +58,8 @@ pub fn run(command: Command) -> Result<(), String> {
         Command::CheckPlugin { file, world, config } => {
             crate::plugins::plugin_check::run(&file, world.as_deref(), &config)
         }
-        Command::Key(KeyCommand::Create { target, name, namespace, roles }) => {
-            key::create(&target, name, namespace, &roles)
+        Command::Key(KeyCommand::Create { target, name, namespace, roles, expires_in }) => {
+            key::create(&target, name, namespace, &roles, expires_in)
         }
         Command::Key(KeyCommand::Ls { target }) => key::ls(&target),
         Command::Key(KeyCommand::Revoke { target, id }) => key::revoke(&target, &id),

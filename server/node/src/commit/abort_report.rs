@@ -1,7 +1,7 @@
-//! Reports every abort that a client gets, whichever stage found it: a count by tenant, store, level, stage and reason,
-//! and at debug level a line with the row and the winner.
+//! Reports every verdict that a client gets: commits by tenant; aborts, whichever stage found them, by tenant, store, level,
+//! stage and reason, and at debug level with a line that names the row and the winner.
 //!
-//! An abort that is answered again from the id table is not counted again.
+//! A verdict that is answered again from the id table is not counted again.
 
 use tribunal_service::Decided;
 use tribunal_types::{Isolation, NamespaceId, Reason, Stage, TxnId, TxnRequest, Verdict};
@@ -32,8 +32,12 @@ impl ReportedTxn {
 }
 
 impl NodeService {
-    /// Reports `decided` if it is an abort.
-    pub(crate) fn report_abort(&self, txn: ReportedTxn, decided: &Decided) {
+    /// Reports a verdict.
+    pub(crate) fn report(&self, txn: ReportedTxn, decided: &Decided) {
+        // What only read has no stamp: nothing was committed.
+        if let Decided { verdict: Verdict::Committed { .. }, csn: Some(_), replayed: false, .. } = decided {
+            return self.shared.metrics.tenants.count_commit(txn.namespace);
+        }
         let Decided { verdict: Verdict::Aborted { epoch, reason, conflicts }, replayed: false, .. } = decided else {
             return;
         };
@@ -51,7 +55,7 @@ impl NodeService {
             namespace: self.tenant_name(txn.namespace),
             store: store.map_or(String::new(), |spec| spec.name.clone()),
         };
-        self.shared.metrics.count_abort(&label);
+        self.shared.metrics.count_abort(txn.namespace, &label);
         if tracing::enabled!(tracing::Level::DEBUG) {
             let AbortLabel { reason, stage, level, namespace, store } = &label;
             let row = conflict.map(|conflict| conflict.key.escape_ascii().to_string());

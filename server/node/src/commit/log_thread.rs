@@ -110,8 +110,9 @@ pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, context: &LogThreadContext) {
             Job::Outcome(epoch) => log.append_outcome(&epoch.outcome).map(|()| cache.logged(epoch.outcome.epoch)),
             Job::Control(index, change) => {
                 mark_is_behind = true;
-                log.append_control(index, &change).and_then(|()| log.sync()).map(|()| {
+                log.append_control(index, &change).and_then(|()| log.sync()).and_then(|()| {
                     let _ = events.send(Message::ControlDurable(index, change));
+                    compact_control(&mut log)
                 })
             }
             // Commits do not wait for an image: while one is being written, the next one is left out.
@@ -143,6 +144,20 @@ pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, context: &LogThreadContext) {
             return failed(error);
         }
     }
+}
+
+/// Writes the control log again without entries that have no effect any more, once they are much of it. Commits wait for
+/// that, some tens of milliseconds once in thousands of changes.
+fn compact_control(log: &mut DiskLog) -> Result<(), LogError> {
+    match log.compact_control() {
+        Ok(true) => tracing::info!("the control log was written again without entries that have no effect any more"),
+        Ok(false) => {}
+        Err(LogError::Io { reason }) => {
+            tracing::error!(reason, "the control log was not compacted; it is tried again when it has grown");
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 fn append(log: &mut DiskLog, batch: &Batch, metrics: &Metrics) -> Result<(), LogError> {

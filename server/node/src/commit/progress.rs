@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
-use tribunal_types::{Epoch, Lsn, StoreId};
+use tribunal_types::{Epoch, Lsn, NamespaceId, StoreId};
 
 /// Progress of one store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct StoreProgress {
     pub reported: bool,
     /// Nothing is pushed to the storage any more, so nothing more will be applied.
     pub detached: bool,
+    /// Its rows, if it is tracked.
+    pub rows: u64,
 }
 
 struct Store {
@@ -37,6 +39,8 @@ pub struct Progress {
     /// How long an epoch takes from its seal to its verdicts, microseconds, smoothed.
     epoch_us: AtomicU64,
     stores: RwLock<HashMap<StoreId, Store>>,
+    /// Rows of the tracked stores of each tenant.
+    tenant_rows: RwLock<HashMap<NamespaceId, u64>>,
     changes: watch::Sender<u64>,
     ended: watch::Sender<bool>,
 }
@@ -50,6 +54,7 @@ impl Progress {
             floor: AtomicU64::new(0),
             epoch_us: AtomicU64::new(0),
             stores: RwLock::default(),
+            tenant_rows: RwLock::default(),
             changes: watch::Sender::new(0),
             ended: watch::Sender::new(false),
         }
@@ -81,6 +86,11 @@ impl Progress {
     /// Returns the progress of a store; `None` if it is not declared.
     pub fn store(&self, store: StoreId) -> Option<StoreProgress> {
         self.stores.read().get(&store).map(|store| store.progress)
+    }
+
+    /// Returns how many rows the tracked stores of a tenant have.
+    pub fn rows_of(&self, namespace: NamespaceId) -> u64 {
+        self.tenant_rows.read().get(&namespace).copied().unwrap_or(0)
     }
 
     /// Returns a receiver that wakes when the store has further records; `None` if it is not declared.
@@ -119,6 +129,13 @@ impl Progress {
                 .and_modify(|known| known.progress = progress)
                 .or_insert_with(|| Store { progress, head: watch::Sender::new(progress.head) });
         }
+    }
+
+    /// Publishes how many rows the tenants have.
+    pub fn set_rows(&self, rows: impl Iterator<Item = (NamespaceId, u64)>) {
+        let mut tenants = self.tenant_rows.write();
+        tenants.values_mut().for_each(|rows| *rows = 0);
+        rows.for_each(|(namespace, rows)| *tenants.entry(namespace).or_default() += rows);
     }
 
     /// Wakes everybody who waits for a change.

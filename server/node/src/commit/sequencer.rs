@@ -565,9 +565,13 @@ impl Sequencer {
                 acked: visibility.acked_lsn(store),
                 applied: visibility.applied(store),
                 detached: declared.detached.is_some(),
+                rows: self.state.resolver.rows_of(store),
             };
             (store, progress)
         }));
+        let rows = self.state.registry.stores();
+        let rows = rows.map(|declared| (declared.spec.namespace, self.state.resolver.rows_of(declared.spec.id)));
+        self.shared.progress.set_rows(rows);
     }
 
     fn publish_epoch(&self) {

@@ -18,10 +18,11 @@ impl NodeService {
     pub(crate) fn standing(&self, store: StoreId) -> Result<StoreStatus, ServiceError> {
         let watermarks = self.watermarks_of(store)?;
         let push = self.pushes.status(store);
-        let acked = self.shared.progress.store(store).map_or(Lsn(0), |progress| progress.acked);
+        let progress = self.shared.progress.store(store).unwrap_or_default();
         let mut status = StoreStatus {
             head: self.head(store),
-            acked,
+            acked: progress.acked,
+            rows: progress.rows,
             watermarks,
             lag_ms: push.lag_ms,
             push: push.state,
@@ -36,9 +37,8 @@ impl NodeService {
         Ok(status)
     }
 
-    /// Returns a reason for each store whose push needs an operator. If callers need keys, only their number, because
-    /// `/readyz` needs none.
-    pub(crate) fn push_problems(&self) -> Vec<String> {
+    /// Returns a reason for each store whose push needs an operator; only their number if `names_stores` is false.
+    pub(crate) fn push_problems(&self, names_stores: bool) -> Vec<String> {
         let mut problems = Vec::new();
         for store in self.stores.all() {
             let Ok(status) = self.standing(store.spec.id) else { continue };
@@ -50,8 +50,8 @@ impl NodeService {
                 ));
             }
         }
-        if self.auth_required && !problems.is_empty() {
-            return vec![format!("{} pushes are stopped or detached; see `tribunal store ls`", problems.len())];
+        if !names_stores && !problems.is_empty() {
+            return vec![format!("{} pushes are stopped or detached; an operator's key shows which", problems.len())];
         }
         problems
     }

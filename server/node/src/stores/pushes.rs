@@ -164,8 +164,20 @@ impl Pushes {
         slots.insert(id, Slot { store: store.clone(), state });
         drop(slots);
         if begin || embedded {
-            let this = Arc::clone(self);
-            self.runtime.spawn_blocking(move || this.start(store));
+            self.start_aside(store);
+        }
+    }
+
+    /// Starts a push on a thread of its own. Without one the store's state says so: neither the node nor its start waits for a
+    /// thread that cannot be had.
+    fn start_aside(self: &Arc<Self>, store: DeclaredStore) {
+        let (this, declared) = (Arc::clone(self), store.clone());
+        let start = move || {
+            let _entered = this.runtime.enter();
+            this.start(declared);
+        };
+        if let Err(error) = std::thread::Builder::new().name("store-start".into()).spawn(start) {
+            self.started(&store, Err(format!("there is no thread to start the push: {error}")));
         }
     }
 
@@ -185,6 +197,10 @@ impl Pushes {
     /// Makes what the push needs, and starts it unless it was replaced meanwhile.
     fn start(&self, store: DeclaredStore) {
         let made = self.make(&store.spec);
+        self.started(&store, made);
+    }
+
+    fn started(&self, store: &DeclaredStore, made: Result<Option<Outlet>, String>) {
         let mut slots = self.slots.lock();
         let current = slots.get_mut(&store.spec.id).filter(|slot| slot.store.generation == store.generation);
         if let Some(slot) = current
@@ -192,7 +208,7 @@ impl Pushes {
         {
             slot.state = match made {
                 Ok(None) => State::LogOnly,
-                Ok(Some(outlet)) => State::Running(self.run(&store, outlet)),
+                Ok(Some(outlet)) => State::Running(self.run(store, outlet)),
                 Err(reason) => {
                     tracing::error!(store = store.spec.name, reason, "the store cannot be pushed to");
                     State::Broken(reason)

@@ -16,9 +16,10 @@ use crate::commit::epoch_clock::ClockState;
 use crate::plugins::compiled_files::Loads;
 use crate::telemetry::SpanCounts;
 use crate::telemetry::histogram::QuantileHistogram;
+use crate::telemetry::tenant_counts::TenantCounts;
 use tribunal_service::PushState;
 use tribunal_service::plugins::Health;
-use tribunal_types::{Decision, EpochOutcome, PluginSlot};
+use tribunal_types::{Decision, EpochOutcome, NamespaceId, PluginSlot};
 
 /// Label of aborts. What an abort does not have is empty: a transaction that its client gave up has no level.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -42,6 +43,13 @@ pub struct StoreLabel {
     pub namespace: String,
     /// The store's name.
     pub store: String,
+}
+
+/// Label of figures of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct NamespaceLabel {
+    /// The tenant's name.
+    pub namespace: String,
 }
 
 /// Label of the states of pushes.
@@ -219,6 +227,12 @@ pub struct Metrics {
     pub txns_of_epochs: QuantileHistogram,
     /// Aborts by reason, for rates.
     pub aborts: Mutex<BTreeMap<String, u64>>,
+    /// Commits and aborts by tenant.
+    pub tenants: TenantCounts,
+    /// Commits by tenant, as [`Metrics::tenants`] had them last.
+    pub tenant_committed: Family<NamespaceLabel, Counter>,
+    /// Rows of a tracked store.
+    pub store_rows: Family<StoreLabel, Level>,
     /// Newest record, by store.
     pub store_head: Family<StoreLabel, Level>,
     /// Newest acknowledged record, by store.
@@ -280,6 +294,9 @@ impl Metrics {
             phases: Phases::registered(&mut registry),
             txns_of_epochs: QuantileHistogram::of_numbers(),
             aborts: Mutex::default(),
+            tenants: TenantCounts::default(),
+            tenant_committed: Family::default(),
+            store_rows: Family::default(),
             store_head: Family::default(),
             store_acked: Family::default(),
             consumer_lag_records: Family::default(),
@@ -295,6 +312,8 @@ impl Metrics {
         registry.register("txns_committed", "Transactions committed", metrics.committed.clone());
         let aborted = metrics.aborted.clone();
         registry.register("txns_aborted", "Aborts that clients got, those at admission included", aborted);
+        let committed = metrics.tenant_committed.clone();
+        registry.register("tenant_txns_committed", "Transactions committed, by namespace", committed);
         registry.register("clock_offset_ms", "The system clock minus the node's time", metrics.clock_offset_ms.clone());
         registry.register("clock_jumps", "Jumps of the system clock", metrics.clock_jumps.clone());
         registry.register("txns_replayed", "Answers from the id table", metrics.replayed.clone());
@@ -327,6 +346,7 @@ impl Metrics {
         registry.register("history_bytes", "Bytes of history and range window", metrics.history_bytes.clone());
         registry.register("ids", "Ids in the status table", metrics.ids.clone());
         registry.register("store_head_lsn", "Newest record of a store", metrics.store_head.clone());
+        registry.register("store_rows", "Rows of a tracked store", metrics.store_rows.clone());
         let (state, lag) = (metrics.store_push_state.clone(), metrics.store_push_lag_seconds.clone());
         registry.register("store_push_state", "1 for the state that a store's push is in, 0 for the others", state);
         let help = "Age of the oldest record that a store's storage has not acknowledged";
@@ -367,8 +387,9 @@ impl Metrics {
     }
 
     /// Counts an abort that a client got.
-    pub fn count_abort(&self, abort: &AbortLabel) {
+    pub fn count_abort(&self, namespace: NamespaceId, abort: &AbortLabel) {
         self.aborted.get_or_create(abort).inc();
+        self.tenants.count_abort(namespace, &abort.reason);
         let mut by_reason = self.aborts.lock();
         match by_reason.get_mut(&abort.reason) {
             Some(count) => *count += 1,
@@ -432,6 +453,11 @@ impl Metrics {
             self.store_push_state.get_or_create(&label).set(u64::from(known == state));
         }
         self.store_push_lag_seconds.get_or_create(store).set(lag_ms as f64 / 1000.0);
+    }
+
+    /// Takes over how many transactions of a tenant committed.
+    pub fn set_committed_of(&self, tenant: &NamespaceLabel, committed: u64) {
+        self.tenant_committed.get_or_create(tenant).inner().store(committed, Ordering::Relaxed);
     }
 
     /// Takes over what became of spans.

@@ -15,6 +15,7 @@ mod slow_log;
 mod span_budget;
 mod spans;
 pub mod stats;
+pub mod tenant_counts;
 mod transport;
 mod webhook_spans;
 

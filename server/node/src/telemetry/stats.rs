@@ -2,16 +2,17 @@
 //!
 //! A sample is taken once a second, so nothing of this is on the way of a commit.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tribunal_service::{Stats, Summary, Timed};
-use tribunal_types::Epoch;
+use tribunal_service::{Stats, Summary, TenantStats, Timed};
+use tribunal_types::{Epoch, NamespaceId};
 
 use crate::telemetry::histogram::Counts;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::tenant_counts::TenantSample;
 
 /// Time between two samples.
 pub const SAMPLE_EVERY: Duration = Duration::from_secs(1);
@@ -27,6 +28,7 @@ struct Sample {
     epoch_txns: Counts,
     phases: Vec<(&'static str, Counts)>,
     commits: Vec<(&'static str, Counts)>,
+    tenants: HashMap<NamespaceId, TenantSample>,
 }
 
 /// The samples.
@@ -72,6 +74,7 @@ impl Window {
                 ("apply", phases.apply.counts()),
             ],
             commits: vec![("durable", phases.durable.counts()), ("applied", phases.applied.counts())],
+            tenants: metrics.tenants.sample(),
         }
     }
 
@@ -100,6 +103,23 @@ impl Window {
             epoch_txns: summary(&now.epoch_txns.since(&then.epoch_txns)),
             phases: timed(&now.phases, &then.phases),
             commits: timed(&now.commits, &then.commits),
+        }
+    }
+
+    /// Returns what a tenant's transactions came to since the oldest sample.
+    #[must_use]
+    pub fn tenant_stats(&self, namespace: NamespaceId) -> TenantStats {
+        let (at, now) = (Instant::now(), self.metrics.tenants.of(namespace));
+        let samples = self.samples.lock();
+        let Some(oldest) = samples.front() else { return TenantStats::default() };
+        // A tenant that the sample does not have had nothing then.
+        let none = TenantSample::default();
+        let then = oldest.tenants.get(&namespace).unwrap_or(&none);
+        TenantStats {
+            uptime_ms: millis(self.started.elapsed()),
+            window_ms: millis(at - oldest.at),
+            committed: now.committed.saturating_sub(then.committed),
+            aborts: now.aborts_since(then),
         }
     }
 }

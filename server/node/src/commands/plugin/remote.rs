@@ -121,7 +121,8 @@ pub fn activate(flags: &Activate) -> Result<(), String> {
         Some((_, Some(more))) => {
             let more: u64 = more.parse().map_err(|_| format!("`+{more}` is no number of epochs"))?;
             let version: VersionInfo = get(&flags.target, "/version")?;
-            let now: u64 = version.epoch.parse().map_err(|_| "the service does not say its epoch".to_owned())?;
+            let now: Option<u64> = version.epoch.and_then(|epoch| epoch.parse().ok());
+            let now = now.ok_or_else(|| "the service does not tell its epoch to this key".to_owned())?;
             Some(now.saturating_add(more).to_string())
         }
         Some((text, None)) => Some(text.to_owned()),

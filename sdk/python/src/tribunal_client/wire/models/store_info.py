@@ -34,6 +34,7 @@ class StoreInfo:
         transactional (bool): The storage's watermark moves in the same transaction as the rows.
         adaptor (str | Unset): Its LogAdaptor; absent for a log-only store. Example: kv.
         adaptor_config (StoreInfoAdaptorConfig | Unset): The adaptor's configuration.
+        rows (str | Unset): Rows that it has; absent if it is `declared`, because only its engine knows. Example: 1000.
     """
 
     acked_lsn: str
@@ -48,6 +49,7 @@ class StoreInfo:
     transactional: bool
     adaptor: str | Unset = UNSET
     adaptor_config: StoreInfoAdaptorConfig | Unset = UNSET
+    rows: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,6 +79,8 @@ class StoreInfo:
         if not isinstance(self.adaptor_config, Unset):
             adaptor_config = self.adaptor_config.to_dict()
 
+        rows = self.rows
+
         field_dict: dict[str, Any] = {}
         field_dict.update(self.additional_properties)
         field_dict.update(
@@ -97,6 +101,8 @@ class StoreInfo:
             field_dict["adaptor"] = adaptor
         if adaptor_config is not UNSET:
             field_dict["adaptor_config"] = adaptor_config
+        if rows is not UNSET:
+            field_dict["rows"] = rows
 
         return field_dict
 
@@ -135,6 +141,8 @@ class StoreInfo:
         else:
             adaptor_config = StoreInfoAdaptorConfig.from_dict(_adaptor_config)
 
+        rows = d.pop("rows", UNSET)
+
         store_info = cls(
             acked_lsn=acked_lsn,
             applied=applied,
@@ -148,6 +156,7 @@ class StoreInfo:
             transactional=transactional,
             adaptor=adaptor,
             adaptor_config=adaptor_config,
+            rows=rows,
         )
 
         store_info.additional_properties = d

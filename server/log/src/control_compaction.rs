@@ -1,0 +1,201 @@
+//! Which entries of the control log have no effect any more, and the control log without them.
+//!
+//! A key that was created and revoked leaves two entries that nothing needs. Once they are much of the control log, both
+//! of its files are written again without them. Entries keep their indices: in the place of those that are left out, one
+//! record tells the last of them and the chain hash after it.
+//!
+//! Kept all the same: the first key of each tenant, which gave the tenant its number; the keys that were revoked last,
+//! whose use is still recognised; the newest entry, so that the log ends with one.
+//!
+//! Must never: count an entry as dead that decides a verdict, or that a later entry refers to.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+
+use tribunal_codec::{Reader, put_varint};
+use tribunal_types::{ControlChange, NamespaceId, limits};
+
+use crate::frame::{Kind, chain};
+use crate::record::Stored;
+
+/// Dead bytes up to which the control log is left as it is.
+const DEAD_BYTES_MAX: u64 = 1 << 20;
+/// About what an entry takes beside its payload.
+const FRAME_BYTES: u64 = 32;
+
+/// Entries `first..=last`, left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Skipped {
+    pub first: u64,
+    pub last: u64,
+    /// Chain hash before the first.
+    pub link: u64,
+    /// Chain hash after the last.
+    pub chain: u64,
+}
+
+impl Skipped {
+    /// Returns what is stored beside index and link.
+    pub(crate) fn payload(&self) -> Vec<u8> {
+        let mut payload = Vec::with_capacity(18);
+        put_varint(self.last, &mut payload);
+        payload.extend_from_slice(&self.chain.to_le_bytes());
+        payload
+    }
+
+    /// Reads [`Skipped::payload`]; `None` if it is none.
+    pub(crate) fn read(first: u64, link: u64, payload: &[u8]) -> Option<Skipped> {
+        let mut reader = Reader::new(payload);
+        let last = reader.varint("last index").ok()?;
+        let chain = reader.u64_le("chain").ok()?;
+        reader.finish("end of record").ok()?;
+        (last >= first).then_some(Skipped { first, last, link, chain })
+    }
+}
+
+/// What a file of the control log holds at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    Entry(Stored),
+    Skipped(Skipped),
+}
+
+impl Record {
+    pub(crate) fn entry(&self) -> Option<&Stored> {
+        if let Record::Entry(stored) = self { Some(stored) } else { None }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        if self.entry().is_some() { Kind::Control } else { Kind::Skipped }
+    }
+
+    pub(crate) fn first(&self) -> u64 {
+        match self {
+            Record::Entry(stored) => stored.index,
+            Record::Skipped(skipped) => skipped.first,
+        }
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        match self {
+            Record::Entry(stored) => stored.index,
+            Record::Skipped(skipped) => skipped.last,
+        }
+    }
+
+    /// Chain hash before it.
+    pub(crate) fn link(&self) -> u64 {
+        match self {
+            Record::Entry(stored) => stored.link,
+            Record::Skipped(skipped) => skipped.link,
+        }
+    }
+
+    pub(crate) fn payload(&self) -> Cow<'_, [u8]> {
+        match self {
+            Record::Entry(stored) => Cow::Borrowed(&stored.payload),
+            Record::Skipped(skipped) => Cow::Owned(skipped.payload()),
+        }
+    }
+
+    fn as_skipped(&self) -> Skipped {
+        match self {
+            Record::Entry(Stored { index, link, payload }) => {
+                Skipped { first: *index, last: *index, link: *link, chain: chain(*link, *index, payload) }
+            }
+            Record::Skipped(skipped) => *skipped,
+        }
+    }
+}
+
+/// Returns the records without the entries `dead`. The last record stays.
+pub(crate) fn without(records: &[Record], dead: &BTreeSet<u64>) -> Vec<Record> {
+    let mut kept: Vec<Record> = Vec::new();
+    for (at, record) in records.iter().enumerate() {
+        let goes = match record {
+            Record::Entry(stored) => dead.contains(&stored.index) && at + 1 < records.len(),
+            Record::Skipped(_) => true,
+        };
+        match (kept.last_mut(), goes) {
+            (Some(Record::Skipped(run)), true) => {
+                let Skipped { last, chain, .. } = record.as_skipped();
+                (run.last, run.chain) = (last, chain);
+            }
+            (_, true) => kept.push(Record::Skipped(record.as_skipped())),
+            (_, false) => kept.push(record.clone()),
+        }
+    }
+    kept
+}
+
+/// Keeps account of the entries that have no effect any more.
+#[derive(Debug, Default)]
+pub(crate) struct DeadEntries {
+    /// By id: index and bytes of what created a key that is not revoked.
+    created: HashMap<String, (u64, u64)>,
+    /// Keys that gave their tenants their numbers, not revoked.
+    first_of_tenant: HashSet<String>,
+    tenants: BTreeSet<NamespaceId>,
+    /// The keys that were revoked last: two entries each and their bytes.
+    revoked: VecDeque<([u64; 2], u64)>,
+    dead: BTreeSet<u64>,
+    dead_bytes: u64,
+    /// After a failure: dead bytes above which it is tried again.
+    put_off_to: u64,
+}
+
+impl DeadEntries {
+    /// Takes an entry into account; they come in the order of the log.
+    pub(crate) fn note(&mut self, index: u64, change: &ControlChange, payload_bytes: usize) {
+        let bytes = payload_bytes as u64 + FRAME_BYTES;
+        match change {
+            ControlChange::CreateKey(key) => {
+                // The service's own tenant always exists.
+                if key.namespace != NamespaceId(0) && self.tenants.insert(key.namespace) {
+                    self.first_of_tenant.insert(key.id.clone());
+                } else {
+                    self.created.insert(key.id.clone(), (index, bytes));
+                }
+            }
+            ControlChange::RevokeKey { id } if self.first_of_tenant.remove(id) => {}
+            ControlChange::RevokeKey { id } => match self.created.remove(id) {
+                Some((created, before)) => {
+                    self.revoked.push_back(([created, index], before + bytes));
+                    if self.revoked.len() > limits::KEYS_REVOKED_KEPT {
+                        let oldest = self.revoked.pop_front();
+                        oldest.into_iter().for_each(|(entries, bytes)| self.add(&entries, bytes));
+                    }
+                }
+                // Revoked before: twice at the same moment, or what created it was left out.
+                None => self.add(&[index], bytes),
+            },
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, entries: &[u64], bytes: u64) {
+        self.dead.extend(entries);
+        self.dead_bytes += bytes;
+    }
+
+    /// Tells whether enough of a control log of `file_bytes` is dead for it to be written again.
+    pub(crate) fn are_many(&self, file_bytes: u64) -> bool {
+        self.dead_bytes > DEAD_BYTES_MAX.max(file_bytes / 2).max(self.put_off_to)
+    }
+
+    /// Returns their indices.
+    pub(crate) fn indices(&self) -> &BTreeSet<u64> {
+        &self.dead
+    }
+
+    /// Notes that they were left out, all but the newest entry.
+    pub(crate) fn left_out(&mut self, newest: u64) {
+        self.dead.retain(|index| *index == newest);
+        (self.dead_bytes, self.put_off_to) = (0, 0);
+    }
+
+    /// Notes that they could not be left out: it is tried again when there are many more.
+    pub(crate) fn put_off(&mut self) {
+        self.put_off_to = self.dead_bytes + DEAD_BYTES_MAX;
+    }
+}

@@ -1,0 +1,270 @@
+//! The control log is written again without what has no effect any more, and starts whatever moment a crash hits.
+//!
+//! `TRIBUNAL_KILLS` says how often; 20 by default.
+
+mod fixture;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use fixture::{Dir, Random, batch};
+use tribunal_core::row_key::RowKeyer;
+use tribunal_log::{DurableLog, Opened};
+use tribunal_types::limits::KEYS_REVOKED_KEPT;
+use tribunal_types::{ApiKey, ControlChange, ControlIndex, NamespaceId, Roles, StoreId, StoreSpec};
+
+const CHILD: &str = "TRIBUNAL_LOG_COMPACTION_CHILD";
+/// Keys of which so many are created and revoked that their entries pass a mebibyte.
+const MANY: u64 = 8_000;
+const COPIES: [&str; 2] = ["control", "control.copy"];
+
+fn key(number: u64, namespace: u32) -> ApiKey {
+    ApiKey {
+        id: format!("{number:016x}"),
+        name: format!("key-{number}-{}", "x".repeat(40)),
+        namespace: NamespaceId(namespace),
+        namespace_name: format!("tenant-{namespace}"),
+        roles: Roles::ALL,
+        secret_sha256: [number as u8; 32],
+        created_ms: number,
+        expires_ms: None,
+    }
+}
+
+fn append(opened: &mut Opened, index: &mut u64, change: &ControlChange) {
+    *index += 1;
+    opened.writer.append_control(ControlIndex(*index), change).unwrap();
+}
+
+/// Creates and revokes `count` keys.
+fn churn(opened: &mut Opened, index: &mut u64, count: u64) {
+    for _ in 0..count {
+        let key = key(*index, 0);
+        let id = key.id.clone();
+        append(opened, index, &ControlChange::CreateKey(key));
+        append(opened, index, &ControlChange::RevokeKey { id });
+    }
+    opened.writer.sync().unwrap();
+}
+
+/// What must be there whatever is left out: a store, a tenant's first key although it was revoked, a key in force.
+fn begun(opened: &mut Opened) -> u64 {
+    let mut index = 0;
+    let store = StoreSpec { id: StoreId(1), ..StoreSpec::default() };
+    append(opened, &mut index, &ControlChange::DeclareStore(store));
+    append(opened, &mut index, &ControlChange::CreateKey(key(1_000_000, 7)));
+    append(opened, &mut index, &ControlChange::RevokeKey { id: key(1_000_000, 7).id });
+    append(opened, &mut index, &ControlChange::CreateKey(key(1_000_001, 7)));
+    opened.writer.sync().unwrap();
+    index
+}
+
+/// Most entries of a control log that was just written again.
+const FEW: usize = 4 + 2 * KEYS_REVOKED_KEPT + 3;
+
+fn check(opened: &Opened, last: u64, what: &str) {
+    let control = &opened.recovered.control;
+    assert!(control.is_sorted_by(|a, b| a.0 < b.0), "{what}");
+    assert_eq!(control.last().map(|(index, _)| index.0), Some(last), "{what}");
+    assert!(control.iter().take(4).map(|(index, _)| index.0).eq(1..=4), "{what}: the first four have an effect");
+}
+
+fn bytes(dir: &Dir) -> u64 {
+    COPIES.map(|name| fs::metadata(dir.0.join(name)).unwrap().len()).iter().sum()
+}
+
+/// Copies the log and puts these files of another state of it into the copy.
+fn mixed(base: &Dir, other: &Dir, files: &[&str]) -> Dir {
+    let mixed = base.copy("compaction-mixed");
+    for name in files {
+        fs::copy(other.0.join(name), mixed.0.join(name)).unwrap();
+    }
+    mixed
+}
+
+/// A log before and after its control log was written again, and the last index of both.
+fn before_and_after() -> (Dir, Dir, u64) {
+    let dir = Dir::new("compaction");
+    let mut opened = dir.open().unwrap();
+    let mut index = begun(&mut opened);
+    churn(&mut opened, &mut index, MANY);
+    opened.writer.idle_mark().unwrap();
+    let before = dir.copy("compaction-before");
+    assert!(opened.writer.compact_control().unwrap(), "there is much to leave out");
+    assert!(!opened.writer.compact_control().unwrap(), "nothing is left to leave out");
+    drop(opened);
+    (before, dir, index)
+}
+
+#[test]
+fn a_control_log_of_dead_keys_is_bounded_and_goes_on() {
+    let dir = Dir::new("compaction-bounded");
+    let mut opened = dir.open().unwrap();
+    let mut index = begun(&mut opened);
+    let mut largest = 0;
+    for _ in 0..8 {
+        churn(&mut opened, &mut index, MANY / 2);
+        opened.writer.compact_control().unwrap();
+        largest = largest.max(bytes(&dir));
+    }
+    assert!(largest < 8 << 20, "{largest} bytes for {index} entries");
+    drop(opened);
+    let mut opened = dir.open().unwrap();
+    check(&opened, index, "after a restart");
+    assert!(index > 64_000 && opened.recovered.control.len() < 20_000, "{} entries", opened.recovered.control.len());
+    // Commits go on under indices that were never used before.
+    let keyer = RowKeyer::new(opened.recovered.row_secret);
+    let sealed = batch(opened.recovered.group, &keyer, 1);
+    opened.writer.append(&sealed).unwrap();
+    churn(&mut opened, &mut index, 3);
+    drop(opened);
+    assert_eq!(dir.open().unwrap().recovered.control.last().unwrap().0, ControlIndex(index));
+}
+
+#[test]
+fn a_start_leaves_dead_keys_out_as_well() {
+    let (before, _, index) = before_and_after();
+    let long = bytes(&before);
+    check(&before.open().unwrap(), index, "the start that leaves out may still read all");
+    assert!(bytes(&before) < long / 2, "{} of {long} bytes", bytes(&before));
+    let opened = before.open().unwrap();
+    check(&opened, index, "the next start");
+    assert!(opened.recovered.control.len() <= FEW, "{} entries", opened.recovered.control.len());
+}
+
+#[test]
+fn a_crash_at_each_step_leaves_a_log_that_starts() {
+    let (before, after, index) = before_and_after();
+    let [first, second] = COPIES;
+    let halves: Vec<_> = COPIES.map(|name| fs::read(after.0.join(name)).unwrap()).into();
+    let steps = [
+        ("the first is half written aside", mixed(&before, &after, &[]), 1, halves[0].len() / 2),
+        ("both are written aside", mixed(&before, &after, &[]), 2, halves[0].len()),
+        ("the first is in place", mixed(&before, &after, &[first]), 1, halves[1].len()),
+        ("both are in place", mixed(&before, &after, &[first, second]), 0, 0),
+        ("the second is in place and the first is not durable", mixed(&before, &after, &[second]), 0, 0),
+    ];
+    for (what, dir, asides, len) in steps {
+        for name in COPIES.iter().rev().take(asides) {
+            fs::write(dir.0.join(format!("{name}.new")), &halves[0][..len]).unwrap();
+        }
+        let mut opened = dir.open().unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(opened.recovered.control.last().map(|(index, _)| index.0), Some(index), "{what}");
+        let mut next = index;
+        churn(&mut opened, &mut next, 1);
+        drop(opened);
+        let opened = dir.open().unwrap();
+        check(&opened, next, what);
+        assert_eq!(fs::read(dir.0.join(first)).unwrap(), fs::read(dir.0.join(second)).unwrap(), "{what}");
+        assert!(COPIES.iter().all(|name| !dir.0.join(format!("{name}.new")).exists()), "{what}");
+    }
+}
+
+#[test]
+fn one_whole_copy_is_enough_after_a_rewrite_too() {
+    let (_, after, index) = before_and_after();
+    let len = fs::metadata(after.0.join("control")).unwrap().len();
+    for (name, at) in COPIES.iter().flat_map(|name| [4100, len / 2, len - 2].map(|at| (name, at))) {
+        let dir = after.copy("compaction-damaged");
+        let path = dir.0.join(name);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[at as usize] ^= 4;
+        fs::write(&path, bytes).unwrap();
+        let opened = dir.open().unwrap_or_else(|error| panic!("{name} at {at}: {error}"));
+        check(&opened, index, name);
+    }
+}
+
+#[test]
+fn a_salvage_keeps_what_was_left_out_apart_from_what_is_lost() {
+    let (before, after, index) = before_and_after();
+    for (what, dir) in [("whole", after.copy("compaction-salvage")), ("half", mixed(&before, &after, &["control"]))] {
+        let report = tribunal_log::salvage(&dir.0).unwrap();
+        assert_eq!(report.control_lost, [], "{what}");
+        let opened = dir.open().unwrap();
+        assert_eq!(opened.recovered.control.last().map(|(index, _)| index.0), Some(index), "{what}");
+        assert!(opened.recovered.control.iter().take(4).map(|(index, _)| index.0).eq(1..=4), "{what}");
+    }
+    // The record in the place of thousands of entries is gone in both copies.
+    let dir = after.copy("compaction-salvage-lost");
+    for name in COPIES {
+        let path = dir.0.join(name);
+        let mut bytes = fs::read(&path).unwrap();
+        let at = bytes.windows(2).position(|pair| pair == [0xE5, b'S']).expect("a record of what was left out");
+        bytes[at + 3] ^= 1;
+        fs::write(&path, bytes).unwrap();
+    }
+    assert!(dir.open().is_err());
+    let report = tribunal_log::salvage(&dir.0).unwrap();
+    assert_eq!(report.control_lost.len(), 2, "the first and the last of the entries that cannot be told: {report:?}");
+    assert_eq!(dir.open().unwrap().recovered.control.last().map(|(index, _)| index.0), Some(index));
+}
+
+/// Churns until it is killed; prints the last index that is durable. A test only so that this binary can start it.
+#[test]
+fn child_that_churns_until_killed() {
+    let Ok(dir) = std::env::var(CHILD) else { return };
+    let mut opened = tribunal_log::open(dir.as_ref(), &fixture::options()).unwrap();
+    let mut index = opened.recovered.control.last().map_or(0, |(index, _)| index.0);
+    if index == 0 {
+        index = begun(&mut opened);
+    }
+    let mut out = std::io::stdout();
+    loop {
+        churn(&mut opened, &mut index, MANY / 4);
+        writeln!(out, "acked {index}").unwrap();
+        out.flush().unwrap();
+        if opened.writer.compact_control().unwrap() {
+            writeln!(out, "rewritten").unwrap();
+            out.flush().unwrap();
+        }
+    }
+}
+
+#[test]
+fn kill_minus_nine_during_rewrites_loses_nothing() {
+    let kills = std::env::var("TRIBUNAL_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_u64);
+    let dir = Dir::new("compaction-kill");
+    let mut random = Random(kills);
+    let mut acked = 0;
+    for round in 0..kills {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child_that_churns_until_killed", "--nocapture"])
+            .env(CHILD, &dir.0)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut left = 1 + random.below(4);
+        let mut note = |line: &str| match line.rsplit_once("acked ").and_then(|(_, index)| index.parse::<u64>().ok()) {
+            Some(index) => {
+                acked = index;
+                true
+            }
+            None => false,
+        };
+        for line in lines.by_ref().map_while(Result::ok) {
+            left -= u64::from(note(&line));
+            if left == 0 {
+                break;
+            }
+        }
+        // A rewrite follows every few rounds of the child; it takes some milliseconds.
+        std::thread::sleep(Duration::from_micros(random.below(12_000)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for line in lines.map_while(Result::ok) {
+            note(&line);
+        }
+        let opened = dir.open().unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let control = &opened.recovered.control;
+        let last = control.last().map_or(0, |(index, _)| index.0);
+        assert!(last >= acked, "round {round}: {acked} was durable, the control log ends with {last}");
+        assert!(control.iter().take(4).map(|(index, _)| index.0).eq(1..=4), "round {round}");
+        // What was appended and not acknowledged may be there.
+        acked = last;
+    }
+}

@@ -1,0 +1,95 @@
+//! When keys were last used, across restarts: a small text file in the data directory.
+//!
+//! Written now and then, never on the way of a request, and not synced: what a crash loses of it is lost, and keys show an
+//! earlier use, or none. Nothing else depends on it.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::auth::keys::Keys;
+
+/// Bytes of a file that are read: more than all keys take.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The file.
+pub(crate) struct LastUseFile {
+    path: PathBuf,
+    /// What it holds.
+    written: String,
+}
+
+impl LastUseFile {
+    /// Names the file in a data directory, and takes over what it holds.
+    pub(crate) fn open(data: &Path, keys: &Keys) -> LastUseFile {
+        let path = data.join("keys.used");
+        let readable = fs::metadata(&path).is_ok_and(|file| file.len() <= FILE_BYTES_MAX);
+        let written = if readable { fs::read_to_string(&path).unwrap_or_default() } else { String::new() };
+        for line in written.lines() {
+            if let Some((id, at)) = line.split_once(' ')
+                && let Ok(at) = at.parse()
+            {
+                keys.note_last_use(id, at);
+            }
+        }
+        LastUseFile { path, written }
+    }
+
+    /// Writes the file if it has changed.
+    pub(crate) fn write(&mut self, mut uses: Vec<(String, u64)>) -> std::io::Result<()> {
+        uses.sort();
+        let text: String = uses.iter().map(|(id, at)| format!("{id} {at}\n")).collect();
+        if text == self.written {
+            return Ok(());
+        }
+        let aside = self.path.with_extension("used.new");
+        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(&aside, &self.path)?;
+        self.written = text;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_types::{ApiKey, ControlChange, NamespaceId, Roles};
+
+    use super::*;
+
+    fn keys() -> Keys {
+        let mut keys = Keys::default();
+        keys.apply(&ControlChange::CreateKey(ApiKey {
+            id: "a1".into(),
+            name: "jo".into(),
+            namespace: NamespaceId(0),
+            namespace_name: "default".into(),
+            roles: Roles::ALL,
+            secret_sha256: [0; 32],
+            created_ms: 0,
+            expires_ms: None,
+        }));
+        keys
+    }
+
+    #[test]
+    fn uses_come_back_and_damage_is_no_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = LastUseFile::open(dir.path(), &keys());
+        file.write(vec![("a1".into(), 7), ("gone".into(), 8)]).unwrap();
+        let again = keys();
+        LastUseFile::open(dir.path(), &again);
+        assert_eq!(again.last_uses(), [("a1".to_owned(), 7)]);
+        for damaged in [&b""[..], b"a1", b"a1 x\n a1 -1\n", b"\xff\xfe a1 7", &[b'0'; 2 << 20]] {
+            fs::write(dir.path().join("keys.used"), damaged).unwrap();
+            let again = keys();
+            let mut file = LastUseFile::open(dir.path(), &again);
+            assert_eq!(again.last_uses(), []);
+            file.write(vec![("a1".into(), 9)]).unwrap();
+        }
+        let again = keys();
+        LastUseFile::open(dir.path(), &again);
+        assert_eq!(again.last_uses(), [("a1".to_owned(), 9)]);
+    }
+}

@@ -1,0 +1,105 @@
+//! What operators ask about the node: figures, whether it is ready, what it is.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+
+use tribunal_service::{NodeApi, PushState, Readiness, Stats, TenantStats, VersionInfo};
+use tribunal_types::{NamespaceId, StoreId};
+
+use crate::config::EpochLength;
+use crate::service::NodeService;
+use crate::telemetry::metrics::{NamespaceLabel, StoreLabel};
+
+impl NodeApi for NodeService {
+    fn stats(&self) -> Stats {
+        self.window.stats(self.shared.progress.last())
+    }
+
+    fn tenant_stats(&self, namespace: NamespaceId) -> TenantStats {
+        self.window.tenant_stats(namespace)
+    }
+
+    fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            let _ = self.shared.progress.ended().wait_for(|ended| *ended).await;
+        })
+    }
+
+    fn metrics(&self) -> String {
+        self.shared.metrics.set_plugins(&self.plugins.health());
+        self.shared.metrics.set_loads(self.plugins.loads());
+        for store in self.stores.all() {
+            let Some(progress) = self.shared.progress.store(store.spec.id) else { continue };
+            let push = self.standing(store.spec.id).ok();
+            let label = StoreLabel { namespace: self.tenant_name(store.spec.namespace), store: store.spec.name };
+            if let Some(status) = push {
+                self.shared.metrics.set_push(&label, status.push, status.lag_ms);
+            }
+            self.shared.metrics.store_detached.get_or_create(&label).set(u64::from(progress.detached));
+            self.shared.metrics.store_head.get_or_create(&label).set(progress.head.0);
+            self.shared.metrics.store_acked.get_or_create(&label).set(progress.acked.0);
+            self.shared.metrics.store_rows.get_or_create(&label).set(progress.rows);
+        }
+        for (namespace, counts) in self.shared.metrics.tenants.sample() {
+            let label = NamespaceLabel { namespace: self.tenant_name(namespace) };
+            self.shared.metrics.set_committed_of(&label, counts.committed);
+        }
+        if let Some(free) = self.disk.free_bytes() {
+            self.shared.metrics.data_free_bytes.set(free);
+        }
+        self.count_readers();
+        if let Some(tracing) = &self.tracing {
+            self.shared.metrics.set_spans(tracing.counts());
+        }
+        self.shared.metrics.render()
+    }
+
+    fn readiness(&self, names_stores: bool) -> Readiness {
+        if self.stopping.load(Ordering::Relaxed) {
+            return Readiness { ready: false, reasons: vec!["the node is stopping".into()] };
+        }
+        // Commits go on under a wrong clock and without a storage: such reasons do not make the node unready.
+        let mut reasons: Vec<String> = self.clock.check().problem().into_iter().collect();
+        let unreported = self.unreported();
+        let starting = unreported.iter().any(|(_, trying)| *trying);
+        if names_stores {
+            reasons.extend(unreported.into_iter().map(|(name, trying)| {
+                if trying {
+                    format!("the storage of store `{name}` has not reported its watermark yet")
+                } else {
+                    format!("the storage of store `{name}` cannot be asked for its watermark; see the store's status")
+                }
+            }));
+        } else if !unreported.is_empty() {
+            reasons.push(format!("the storages of {} stores have not reported their watermarks", unreported.len()));
+        }
+        reasons.extend(self.push_problems(names_stores));
+        let full = self.disk.full();
+        let ready = !starting && full.is_none();
+        reasons.extend(full);
+        Readiness { ready, reasons }
+    }
+
+    fn identity(&self) -> VersionInfo {
+        VersionInfo {
+            version: env!("CARGO_PKG_VERSION").into(),
+            group: self.group,
+            epoch: self.shared.progress.last().next(),
+            epoch_mode: match self.epoch_length {
+                EpochLength::Adaptive => "adaptive".into(),
+                EpochLength::Fixed(ms) => format!("{ms}ms"),
+            },
+        }
+    }
+}
+
+impl NodeService {
+    /// Returns the stores whose storages have not reported a watermark since the start, each with whether its push is
+    /// still trying for the first time.
+    fn unreported(&self) -> Vec<(String, bool)> {
+        let unknown = |store: &StoreId| self.shared.progress.store(*store).is_some_and(|progress| !progress.reported);
+        let stores = self.stores.all().into_iter().map(|store| store.spec).filter(|spec| unknown(&spec.id));
+        stores.map(|spec| (spec.name.clone(), self.pushes.status(spec.id).state == PushState::Running)).collect()
+    }
+}

@@ -1,0 +1,85 @@
+//! How many rows the tracked stores of a tenant may have: each takes memory for as long as it exists.
+//!
+//! Checked when a commit comes in, by the counts of the last epoch, and never by the core: no verdict depends on it. What is
+//! in flight at that moment may pass the bound, by no more than the requests in flight may write.
+//!
+//! Must never: refuse a transaction that was taken in before. Its verdict is returned however many rows there are.
+
+use std::collections::{BTreeMap, HashSet};
+
+use tokio::sync::oneshot;
+use tribunal_service::{Catalog, ServiceError};
+use tribunal_types::{Existence, NamespaceId, RowKey, StoreId, TxnRequest, WriteKind};
+
+use crate::commit::message::{KnownNow, Message};
+use crate::service::NodeService;
+
+/// The bounds.
+#[derive(Clone, Debug, Default)]
+pub struct RowQuota {
+    /// Of tenants without a bound of their own, the service's own tenant excepted.
+    pub default_max: u64,
+    /// By the tenant's name.
+    pub by_namespace: BTreeMap<String, u64>,
+}
+
+impl NodeService {
+    /// Refuses a transaction that may bring its tenant above its bound, `more` rows being admitted beside it. Returns how
+    /// many rows it may add.
+    pub(crate) async fn check_rows(&self, txn: &TxnRequest, more: u64) -> Result<u64, ServiceError> {
+        let Some(max) = self.rows_max(txn.namespace) else { return Ok(0) };
+        let rows = self.shared.progress.rows_of(txn.namespace);
+        // Cheaper than looking at the rows, and enough as long as there is room.
+        if rows.saturating_add(more).saturating_add(txn.writes.len() as u64) <= max {
+            return Ok(txn.writes.len() as u64);
+        }
+        let new = rows_added_at_most(txn, &self.stores.catalog());
+        if new == 0 || rows.saturating_add(more).saturating_add(new) <= max || self.was_taken_in(txn).await? {
+            return Ok(new);
+        }
+        Err(ServiceError::TooManyRows { rows, new, max })
+    }
+
+    /// Refuses an import that may bring a tenant above its bound.
+    pub(crate) fn check_imported_rows(&self, namespace: NamespaceId, new: u64) -> Result<(), ServiceError> {
+        let rows = self.shared.progress.rows_of(namespace);
+        match self.rows_max(namespace) {
+            Some(max) if rows.saturating_add(new) > max => Err(ServiceError::TooManyRows { rows, new, max }),
+            _ => Ok(()),
+        }
+    }
+
+    fn rows_max(&self, namespace: NamespaceId) -> Option<u64> {
+        if self.row_quota.by_namespace.is_empty() {
+            return (namespace != NamespaceId(0)).then_some(self.row_quota.default_max);
+        }
+        let own = self.row_quota.by_namespace.get(&self.tenant_name(namespace)).copied();
+        own.or_else(|| (namespace != NamespaceId(0)).then_some(self.row_quota.default_max))
+    }
+
+    /// Tells whether the id is in flight, decided or expired: then the answer is not that of a new transaction.
+    async fn was_taken_in(&self, txn: &TxnRequest) -> Result<bool, ServiceError> {
+        let (reply, known) = oneshot::channel();
+        self.send(Message::Status(txn.namespace, txn.id, reply))?;
+        // The sender is gone if the node stops: what comes next says so.
+        Ok(!matches!(known.await, Ok(KnownNow::Unknown)))
+    }
+}
+
+/// Counts the writes that may create a row of a tracked store: inserts, and puts of rows that the transaction has not
+/// read.
+fn rows_added_at_most(txn: &TxnRequest, catalog: &Catalog) -> u64 {
+    let known: HashSet<RowKey> = txn.reads.iter().filter(|read| read.seen.is_some()).map(|read| read.row).collect();
+    let mut last: Option<(StoreId, bool)> = None;
+    let mut tracked = |store: StoreId| match last {
+        Some((same, tracked)) if same == store => tracked,
+        _ => {
+            let tracked = catalog.by_id(store).is_none_or(|spec| spec.existence == Existence::Tracked);
+            last = Some((store, tracked));
+            tracked
+        }
+    };
+    let creates = |kind| matches!(kind, WriteKind::Insert | WriteKind::Put);
+    let new = txn.writes.iter().filter(|w| creates(w.kind) && !known.contains(&w.row) && tracked(w.store));
+    new.count() as u64
+}

@@ -1,0 +1,251 @@
+//! What callers are told of others, and how much of the node's memory a tenant's rows may take.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+use support::keyed::{AUTH, call, make_key, operator, put, serve};
+use support::{Node, Response, eventually, new_id};
+
+const ALL: [&str; 3] = ["engine", "store", "operator"];
+
+fn commit(node: &Node, key: &str, body: &Value) -> Response {
+    call(node, key, "POST", &format!("/v1/txns/{}/commit", new_id()), Some(body))
+}
+
+/// Writes that put these rows of the store `log` blindly, or do what `op` says.
+fn rows(op: &str, numbers: std::ops::Range<u64>) -> Value {
+    let write = |number: u64| match op {
+        "delete" => json!({"op": op, "store": "log", "key": format!("k{number}")}),
+        _ => json!({"op": op, "store": "log", "key": format!("k{number}"), "value": number}),
+    };
+    json!({"writes": numbers.map(write).collect::<Vec<_>>()})
+}
+
+/// Imports lines of versions into the store `log`; returns the whole answer.
+fn import(node: &Node, key: &str, lines: &str) -> String {
+    let mut socket = TcpStream::connect(node.url.trim_start_matches("http://")).expect("it listens");
+    let head = format!(
+        "POST /v1/stores/log/versions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\nconnection: close\r\n\
+         content-type: application/x-ndjson\r\ncontent-length: {}\r\n\r\n",
+        lines.len()
+    );
+    socket.write_all(head.as_bytes()).and_then(|()| socket.write_all(lines.as_bytes())).expect("sent");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("text");
+    answer
+}
+
+fn fields(body: &Value) -> Vec<&str> {
+    body.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn only_those_who_look_after_the_service_are_told_its_epoch() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let metrics = make_key(&node, &root, "default", &["metrics"]);
+    let engine = make_key(&node, &root, "default", &["engine"]);
+    let shop = make_key(&node, &root, "shop", &ALL);
+    assert_eq!(fields(&node.get("/version").body), ["version"]);
+    for (key, told) in [(&root, true), (&metrics, true), (&engine, false), (&shop, false), (&"x".to_owned(), false)] {
+        let answer = call(&node, key, "GET", "/version", None);
+        assert_eq!((answer.status, answer.body.get("epoch").is_some()), (200, told), "{}", answer.body);
+    }
+}
+
+#[test]
+fn readiness_names_stores_to_those_who_look_after_the_service_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let shop = make_key(&node, &root, "shop", &ALL);
+    // A storage that does not answer has not reported its watermark.
+    let dead = json!({"adaptor": "redis", "adaptor_config": {"endpoint": "127.0.0.1:1"}});
+    assert_eq!(call(&node, &shop, "PUT", "/v1/stores/secret-name", Some(&dead)).status, 201);
+    let row = json!({"writes": [{"op": "put", "store": "secret-name", "key": "k", "value": 1}]});
+    assert_eq!(commit(&node, &shop, &row).body["status"], "committed");
+    assert!(node.stop().success());
+    let node = serve(dir.path(), AUTH);
+    let reasons = |key: Option<&str>| {
+        let answer = key.map_or_else(|| node.get("/readyz"), |key| call(&node, key, "GET", "/readyz", None));
+        answer.body["reasons"].to_string()
+    };
+    for key in [None, Some(&*shop), Some("x")] {
+        let told = reasons(key);
+        assert!(told.contains("1 stores") && !told.contains("secret-name"), "{told}");
+    }
+    assert!(reasons(Some(&root)).contains("secret-name"), "{}", reasons(Some(&root)));
+}
+
+#[test]
+fn a_tenants_operator_gets_the_statistics_of_its_tenant_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let (shop, bank) = (make_key(&node, &root, "shop", &ALL), make_key(&node, &root, "bank", &ALL));
+    for key in [&shop, &bank] {
+        assert_eq!(call(&node, key, "PUT", "/v1/stores/kv", Some(&json!({"adaptor": "kv"}))).status, 201);
+    }
+    for value in 0..7 {
+        assert_eq!(put(&node, &shop, &new_id(), value).body["status"], "committed");
+    }
+    assert_eq!(put(&node, &bank, &new_id(), 1).body["status"], "committed");
+    let again = json!({"writes": [{"op": "insert", "store": "kv", "key": "k", "value": 1}]});
+    assert_eq!(commit(&node, &bank, &again).body["reason"], "row_exists");
+    let stats = |key: &str| call(&node, key, "GET", "/v1/stats", None);
+    let committed = |stats: &Value| {
+        let seconds = stats["window_ms"].as_str().unwrap().parse::<f64>().unwrap() / 1000.0;
+        (stats["committed_per_s"].as_f64().unwrap() * seconds).round()
+    };
+    let of_bank = stats(&bank);
+    assert_eq!(of_bank.status, 200, "{}", of_bank.body);
+    let of_bank = of_bank.body;
+    assert_eq!(committed(&of_bank), 1.0, "{of_bank}");
+    assert_eq!(of_bank["aborts"], json!([{"reason": "row_exists", "count": "1"}]));
+    assert!((of_bank["abort_share"].as_f64().unwrap() - 0.5).abs() < 1e-9, "{of_bank}");
+    for hidden in ["epoch", "epochs_per_s", "replayed_per_s", "epoch_txns"] {
+        assert!(of_bank.get(hidden).is_none(), "{hidden}: {of_bank}");
+    }
+    for hidden in ["phases", "commits", "plugins"] {
+        assert_eq!(of_bank[hidden], json!([]), "{of_bank}");
+    }
+    let of_shop = stats(&shop).body;
+    assert_eq!((committed(&of_shop), &of_shop["aborts"]), (7.0, &json!([])), "{of_shop}");
+    let of_all = stats(&root).body;
+    assert_eq!((committed(&of_all), of_all["epoch"].is_string()), (8.0, true), "{of_all}");
+    // A key with the role `metrics` in a tenant reads that tenant's figures, and no metrics of all.
+    let scraper = make_key(&node, &root, "bank", &["metrics"]);
+    assert_eq!(committed(&stats(&scraper).body), 1.0);
+    assert_eq!(call(&node, &scraper, "GET", "/metrics", None).status, 403);
+    let engine = make_key(&node, &root, "bank", &["engine"]);
+    assert_eq!(stats(&engine).status, 403);
+    let metrics = call(&node, &root, "GET", "/metrics", None).body.as_str().expect("text").to_owned();
+    for line in [
+        "tribunal_tenant_txns_committed_total{namespace=\"shop\"} 7",
+        "tribunal_tenant_txns_committed_total{namespace=\"bank\"} 1",
+        "level=\"serializable\",namespace=\"bank\",store=\"kv\"} 1",
+        "tribunal_store_rows{namespace=\"shop\",store=\"kv\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line} is missing:\n{metrics}");
+    }
+}
+
+#[test]
+fn rows_of_a_tenant_are_bounded_and_the_refusal_names_the_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let more = format!("{AUTH}tenant_rows_max = 100\n[auth.rows_max]\nbig = 1000\n");
+    let node = serve(dir.path(), &more);
+    let root = operator(dir.path());
+    let shop = make_key(&node, &root, "shop", &ALL);
+    assert_eq!(call(&node, &shop, "PUT", "/v1/stores/log", Some(&json!({}))).status, 201);
+    let id = new_id();
+    let full = call(&node, &shop, "POST", &format!("/v1/txns/{id}/commit"), Some(&rows("put", 0..100)));
+    assert_eq!(full.body["status"], "committed", "{}", full.body);
+    let listed = |node: &Node| call(node, &shop, "GET", "/v1/stores/log", None).body["rows"].clone();
+    assert_eq!(listed(&node), "100");
+
+    let refused = commit(&node, &shop, &rows("put", 100..101));
+    assert_eq!((refused.status, &refused.body["code"]), (429, &json!("rows_exceeded")), "{}", refused.body);
+    let detail = refused.body["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("100 rows") && detail.contains("100 are") && refused.body["retryable"] == false,
+        "{detail}"
+    );
+    assert_eq!(commit(&node, &shop, &rows("insert", 100..101)).status, 429);
+    // What was taken in before keeps its verdict, and what adds no row is let in.
+    let again = call(&node, &shop, "POST", &format!("/v1/txns/{id}/commit"), Some(&rows("put", 0..100)));
+    assert_eq!((&again.body["status"], &again.body["version"]), (&full.body["status"], &full.body["version"]));
+    assert_eq!(commit(&node, &shop, &rows("update", 0..50)).body["status"], "committed");
+    let version = commit(&node, &shop, &rows("update", 7..8)).body["version"].clone();
+    let read = json!({"reads": [{"store": "log", "key": "k7", "version": version}],
+        "writes": [{"op": "put", "store": "log", "key": "k7", "value": 1}]});
+    assert_eq!(commit(&node, &shop, &read).body["status"], "committed");
+    // A batch: each transaction by itself, in order.
+    assert_eq!(commit(&node, &shop, &rows("delete", 0..2)).body["status"], "committed");
+    assert_eq!(listed(&node), "98");
+    let txns = (200..204).map(|number| {
+        let mut txn = rows("put", number..number + 1);
+        txn["txn_id"] = json!(new_id());
+        txn
+    });
+    let batch = json!({"txns": txns.collect::<Vec<_>>()});
+    let answer = call(&node, &shop, "POST", "/v1/txns/batch-commit", Some(&batch)).body;
+    let results = answer["results"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    let statuses: Vec<_> = results.iter().map(|one| one.to_string().contains("rows_exceeded")).collect();
+    assert_eq!(statuses, [false, false, true, true], "{answer}");
+    // Versions of existing rows are rows as well.
+    let lines = "{\"key\":\"v1\",\"version\":\"1\"}\n{\"key\":\"v2\",\"version\":\"1\"}\n";
+    let answer = import(&node, &shop, lines);
+    assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("rows_exceeded"), "{answer}");
+
+    // Other bounds, and the service's own tenant.
+    let big = make_key(&node, &root, "big", &ALL);
+    let own = make_key(&node, &root, "default", &ALL);
+    for (key, most) in [(&big, 1000), (&own, 3000)] {
+        assert_eq!(call(&node, key, "PUT", "/v1/stores/log", Some(&json!({}))).status, 201);
+        assert_eq!(commit(&node, key, &rows("put", 0..most)).body["status"], "committed");
+    }
+    assert_eq!(commit(&node, &big, &rows("put", 1000..1001)).status, 429);
+    assert_eq!(commit(&node, &own, &rows("put", 3000..3001)).status, 200);
+    // Declared stores keep no rows.
+    let declared = json!({"existence": "declared"});
+    assert_eq!(call(&node, &shop, "PUT", "/v1/stores/free", Some(&declared)).status, 201);
+    let begun = call(&node, &shop, "POST", "/v1/txns", Some(&json!({"stores": ["free"]}))).body;
+    let write = |n: u64| json!({"op": "put", "store": "free", "key": format!("f{n}"), "value": n});
+    let blind = json!({"snapshots": begun["snapshots"], "writes": (0..300).map(write).collect::<Vec<_>>()});
+    assert_eq!(commit(&node, &shop, &blind).body["status"], "committed");
+
+    // The counts are those of the rows after a restart, from the image and from the log.
+    let before = listed(&node);
+    assert!(node.stop().success());
+    let node = serve(dir.path(), &more);
+    assert_eq!(listed(&node), before);
+    assert_eq!(commit(&node, &shop, &rows("delete", 2..10)).body["status"], "committed");
+    let fewer = listed(&node);
+    node.kill();
+    let node = serve(dir.path(), &more);
+    assert_eq!(listed(&node), fewer);
+    assert_eq!(commit(&node, &shop, &rows("put", 300..308)).status, 200);
+    assert_eq!(commit(&node, &shop, &rows("put", 400..401)).status, 429);
+}
+
+#[test]
+fn a_receivers_errors_show_no_resolved_address() {
+    let dir = tempfile::tempdir().unwrap();
+    let more = format!("{AUTH}\n[push]\nallow = []\n[push.tenants.shop]\nallow = [\"127.0.0.0/8\", \"::1/128\"]\n");
+    let node = serve(dir.path(), &more);
+    let root = operator(dir.path());
+    let (shop, bank) = (make_key(&node, &root, "shop", &ALL), make_key(&node, &root, "bank", &ALL));
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for key in [&shop, &bank] {
+        assert_eq!(call(&node, key, "PUT", "/v1/stores/log", Some(&json!({}))).status, 201);
+    }
+    let hook = json!({"kind": "webhook", "url": format!("http://localhost:{free}/"), "secret": "0123456789abcdef"});
+    let hides = |text: &str| !text.contains("127.0.0") && !text.contains("::1");
+    // Where it may not lead: the registration is refused without the address.
+    let refused = call(&node, &bank, "PUT", "/v1/stores/log/push", Some(&hook));
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    assert!(hides(&refused.body.to_string()), "{}", refused.body);
+    // Where it may lead and nobody listens: neither the answer nor the status has it.
+    let registered = call(&node, &shop, "PUT", "/v1/stores/log/push", Some(&hook));
+    assert_eq!(registered.status, 200, "{}", registered.body);
+    assert!(hides(&registered.body.to_string()), "{}", registered.body);
+    assert_eq!(commit(&node, &shop, &rows("put", 0..1)).body["status"], "committed");
+    let told = eventually("the push has failed", || {
+        let state = call(&node, &shop, "GET", "/v1/stores/log/push", None).body;
+        state["last_error"].as_str().map(str::to_owned)
+    });
+    assert!(told.contains("localhost") && hides(&told), "{told}");
+    // The same of a storage.
+    let dead = json!({"adaptor": "redis", "adaptor_config": {"endpoint": format!("localhost:{free}")}});
+    assert_eq!(call(&node, &shop, "PUT", "/v1/stores/dead", Some(&dead)).status, 201);
+    let told = eventually("the storage does not answer", || {
+        let state = call(&node, &shop, "GET", "/v1/stores/dead", None).body;
+        state["push"]["last_error"].as_str().map(str::to_owned)
+    });
+    assert!(told.contains("localhost") && hides(&told), "{told}");
+}

@@ -1,0 +1,208 @@
+//! Keys as an operator handles them: expiry, last use, what is logged, and a control log that stays small.
+
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::keyed::{AUTH, call, make_key, operator, serve};
+use support::{Node, eventually};
+
+fn create(node: &Node, by: &str, body: &Value) -> Value {
+    let made = call(node, by, "POST", "/v1/admin/keys", Some(body));
+    assert_eq!(made.status, 201, "{}", made.body);
+    made.body
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("a string")
+}
+
+fn number(value: &Value) -> u64 {
+    text(value).parse().expect("a number")
+}
+
+fn listed(node: &Node, by: &str, id: &str) -> Option<Value> {
+    let keys = call(node, by, "GET", "/v1/admin/keys", None).body;
+    keys["keys"].as_array().expect("keys").iter().find(|key| key["id"] == id).cloned()
+}
+
+#[test]
+fn a_key_expires_with_a_reason_of_its_own_and_stays_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let short = json!({"name": "short", "roles": ["operator"], "expires_in_s": 2});
+    let made = create(&node, &root, &short);
+    assert_eq!(number(&made["expires_ms"]) - number(&made["created_ms"]), 2_000);
+    let (key, id) = (text(&made["key"]).to_owned(), text(&made["id"]).to_owned());
+    assert_eq!(call(&node, &key, "GET", "/v1/stores", None).status, 200);
+    let refused = eventually("the key has expired", || {
+        let answer = call(&node, &key, "GET", "/v1/stores", None);
+        (answer.status != 200).then_some(answer)
+    });
+    assert_eq!((refused.status, &refused.body["code"]), (401, &json!("key_expired")), "{}", refused.body);
+    assert!(text(&refused.body["detail"]).contains("expired"), "{}", refused.body);
+    let wrong = call(&node, &key[..key.len() - 1], "GET", "/v1/stores", None);
+    assert_eq!(wrong.body["code"], "unauthenticated", "only its owner learns that it has expired");
+    assert_eq!(listed(&node, &root, &id).expect("listed until it is revoked")["expires_ms"], made["expires_ms"]);
+    // The same after a restart, and it is not the operator that a service needs.
+    assert!(node.stop().success());
+    let node = serve(dir.path(), AUTH);
+    assert_eq!(call(&node, &key, "GET", "/v1/stores", None).body["code"], "key_expired");
+    for bad in [json!(0), json!(-1), json!(3_153_600_001_u64), json!("7d"), json!(1.5), json!(null)] {
+        let body = json!({"name": "bad", "roles": ["engine"], "expires_in_s": bad});
+        assert_eq!(call(&node, &root, "POST", "/v1/admin/keys", Some(&body)).status, 400, "{bad}");
+    }
+}
+
+#[test]
+fn a_service_whose_last_operator_has_expired_makes_a_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let short = create(&node, &root, &json!({"name": "next", "roles": ["operator"], "expires_in_s": 1}));
+    let first = call(&node, &root, "GET", "/v1/admin/keys", None).body["keys"][0]["id"].clone();
+    assert_eq!(call(&node, &root, "DELETE", &format!("/v1/admin/keys/{}", text(&first)), None).status, 204);
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(call(&node, text(&short["key"]), "GET", "/v1/stores", None).status, 401);
+    assert!(node.stop().success());
+    let node = serve(dir.path(), AUTH);
+    assert_ne!(operator(dir.path()), root);
+    assert_eq!(call(&node, &operator(dir.path()), "GET", "/v1/stores", None).status, 200);
+}
+
+#[test]
+fn the_last_use_of_a_key_is_listed_and_outlives_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let made = create(&node, &root, &json!({"name": "ci", "roles": ["engine"]}));
+    let (key, id) = (text(&made["key"]), text(&made["id"]));
+    assert_eq!(listed(&node, &root, id).unwrap().get("last_used_ms"), None, "it was never used");
+    assert_eq!(call(&node, key, "GET", "/v1/stores", None).status, 200);
+    let used = number(&listed(&node, &root, id).unwrap()["last_used_ms"]);
+    assert!(used.abs_diff(number(&made["created_ms"])) < 60_000, "{used}");
+    assert!(node.stop().success());
+    let node = serve(dir.path(), AUTH);
+    assert_eq!(number(&listed(&node, &root, id).unwrap()["last_used_ms"]), used);
+    // The file may be lost, or be anything.
+    assert!(node.stop().success());
+    std::fs::write(dir.path().join("data/keys.used"), [0xff; 100]).unwrap();
+    let node = serve(dir.path(), AUTH);
+    assert_eq!(listed(&node, &root, id).unwrap().get("last_used_ms"), None);
+}
+
+#[test]
+fn what_happens_to_keys_is_logged_without_their_secrets() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let gone = create(&node, &root, &json!({"name": "gone", "namespace": "shop", "roles": ["engine", "store"]}));
+    let short = create(&node, &root, &json!({"name": "short", "roles": ["engine"], "expires_in_s": 1}));
+    let (key, id) = (text(&gone["key"]), text(&gone["id"]));
+    assert_eq!(call(&node, &root, "DELETE", &format!("/v1/admin/keys/{id}"), None).status, 204);
+    for _ in 0..5 {
+        let refused = call(&node, key, "GET", "/v1/stores", None);
+        assert_eq!((refused.status, &refused.body["code"]), (401, &json!("unauthenticated")));
+        assert!(text(&refused.body["detail"]).contains("revoked"), "{}", refused.body);
+    }
+    eventually("the key has expired", || {
+        (call(&node, text(&short["key"]), "GET", "/v1/stores", None).status == 401).then_some(())
+    });
+    for _ in 0..5 {
+        assert_eq!(call(&node, text(&short["key"]), "GET", "/v1/stores", None).status, 401);
+    }
+    // Expiries are looked for once a second.
+    std::thread::sleep(Duration::from_millis(2_500));
+    node.signal("TERM");
+    let (_, log) = node.ended();
+    assert_eq!(log.matches("a key has expired").count(), 1, "{log}");
+    let lines = |of: &str| log.lines().filter(|line| line.contains(of)).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(lines("a key was created").len(), 2, "{log}");
+    assert_eq!(lines("a key was revoked").len(), 1, "{log}");
+    assert_eq!(lines("a revoked key was used").len(), 1, "one line a minute: {log}");
+    assert_eq!(lines("an expired key was used").len(), 1, "one line a minute: {log}");
+    assert!(lines("a key was revoked")[0].contains(id) && lines("a key was revoked")[0].contains("first-operator"));
+    for secret in [key, text(&short["key"]), &root] {
+        let secret = secret.rsplit('_').next().expect("a secret");
+        assert!(!log.contains(secret), "a secret is in the log");
+    }
+}
+
+#[test]
+fn the_command_line_shows_expiry_and_last_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let file = dir.path().join("data/operator.key");
+    let command = |words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tribunal"));
+        command.args(words).args(["--url", &node.url]).arg("--api-key-file").arg(&file).output().unwrap()
+    };
+    let made = command(&["key", "create", "--name", "ci", "--role", "engine", "--expires-in", "90d"]);
+    let told = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(made.status.success() && told.contains("valid until 20"), "{told}");
+    let forever = command(&["key", "create", "--name", "web", "--role", "engine"]);
+    assert!(String::from_utf8_lossy(&forever.stderr).contains("until it is revoked"));
+    let list = String::from_utf8(command(&["key", "ls"]).stdout).unwrap();
+    let row = |name: &str| list.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{list}")).to_owned();
+    assert!(list.lines().next().is_some_and(|head| head.contains("last use") && head.contains("expires")), "{list}");
+    assert!(row("ci").matches("never").count() == 1 && row("web").matches("never").count() == 2, "{list}");
+    assert!(row("first-operator").contains("Z "), "it was used just now: {list}");
+    for bad in ["0s", "90", "d", "-1d", "36501d", "1w", "9999999999s"] {
+        let refused = command(&["key", "create", "--name", "x", "--role", "engine", &format!("--expires-in={bad}")]);
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && told.contains("90d"), "{bad}: {told}");
+    }
+}
+
+fn control_bytes(data: &Path) -> u64 {
+    std::fs::metadata(data.join("log/control")).expect("a control log").len()
+}
+
+#[test]
+fn keys_that_come_and_go_do_not_make_the_control_log_grow_without_a_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let kept = make_key(&node, &root, "shop", &["engine"]);
+    assert!(node.stop().success());
+    // As many as an automation makes in months, written the way the node writes them.
+    let data = dir.path().join("data");
+    let mut opened = tribunal_log::open(&data.join("log"), &tribunal_log::LogOptions::default()).unwrap();
+    let mut index = opened.recovered.control.last().expect("entries").0;
+    for number in 0..8_000_u64 {
+        use tribunal_log::DurableLog as _;
+        use tribunal_types::{ApiKey, ControlChange, ControlIndex, NamespaceId, Roles};
+        let key = ApiKey {
+            id: format!("{number:016x}"),
+            name: format!("ci-{number}"),
+            namespace: NamespaceId(0),
+            namespace_name: "default".into(),
+            roles: Roles::ALL,
+            secret_sha256: [1; 32],
+            created_ms: number,
+            expires_ms: None,
+        };
+        let id = key.id.clone();
+        for change in [ControlChange::CreateKey(key), ControlChange::RevokeKey { id }] {
+            index = ControlIndex(index.0 + 1);
+            opened.writer.append_control(index, &change).unwrap();
+        }
+    }
+    tribunal_log::DurableLog::sync(&mut opened.writer).unwrap();
+    drop(opened);
+    let grown = control_bytes(&data);
+    let node = serve(dir.path(), AUTH);
+    assert!(control_bytes(&data) < grown / 2, "{} of {grown} bytes", control_bytes(&data));
+    let made = make_key(&node, &root, "bank", &["engine"]);
+    for key in [&kept, &made, &root] {
+        assert_eq!(call(&node, key, "GET", "/v1/stores", None).status, 200);
+    }
+    assert!(node.stop().success());
+    let node = serve(dir.path(), AUTH);
+    for key in [&kept, &made, &root] {
+        assert_eq!(call(&node, key, "GET", "/v1/stores", None).status, 200);
+    }
+}

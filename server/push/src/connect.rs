@@ -1,0 +1,49 @@
+//! Connecting to what a store or webhook names, in every transport alike.
+//!
+//! Must never: tell the caller which address a name leads to. The text of an error is shown to tenants.
+
+use tokio::net::TcpStream;
+
+use crate::{EgressPolicy, TransportError};
+
+/// Connects to one of the addresses of `endpoint` (`host:port`), all of which must be allowed.
+///
+/// # Errors
+/// [`TransportError`], which names the endpoint as it was given and no address that it resolves to.
+pub(crate) async fn connect(egress: &EgressPolicy, endpoint: &str) -> Result<TcpStream, TransportError> {
+    let mut last = TransportError::Broken(format!("`{endpoint}` has no address"));
+    for address in egress.resolve(endpoint).await? {
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                stream.set_nodelay(true).map_err(|error| failed(endpoint, &error))?;
+                return Ok(stream);
+            }
+            Err(error) => {
+                tracing::debug!(endpoint, %address, %error, "a connection failed");
+                last = failed(endpoint, &error);
+            }
+        }
+    }
+    Err(last)
+}
+
+fn failed(endpoint: &str, error: &std::io::Error) -> TransportError {
+    TransportError::Broken(format!("cannot connect to `{endpoint}`: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_error_names_what_was_given_and_no_address() {
+        let free = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+            listener.local_addr().expect("an address").port()
+        };
+        let endpoint = format!("localhost:{free}");
+        let text = connect(&EgressPolicy::loopback(), &endpoint).await.expect_err("nobody listens").to_string();
+        assert!(text.contains(&endpoint), "{text}");
+        assert!(!text.contains("127.0.0.1") && !text.contains("::1"), "{text}");
+    }
+}
