@@ -350,6 +350,20 @@ async fn the_wire_types_fit_the_reader() {
 }
 
 #[tokio::test]
+async fn the_error_of_a_webhook_does_not_tell_the_servers_folders() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let json_type = [("content-type", "application/json")];
+    let hook = json!({"kind": "webhook", "url": "https://example.org/hook", "secret": "0123456789abcdef"});
+    let body = hook.to_string();
+    let registered = client.call("PUT", "/v1/stores/kv/push", &json_type, body.as_bytes()).await.json();
+    let status = client.get("/v1/stores/kv/push").await.json();
+    for told in [&registered, &status] {
+        assert_eq!(told["last_error"], "open root.pem: permission denied", "{told}");
+    }
+}
+
+#[tokio::test]
 async fn a_push_is_resumed_skipped_and_attached_by_name() {
     let server = start().await;
     let mut client = Client::connect(server.address).await;

@@ -411,6 +411,7 @@ impl LogApi for FakeNode {
             bytes_max: registration.bytes_max,
             timeout_ms: registration.timeout_ms,
             state: "idle",
+            last_error: Some("open /etc/ssl/private/root.pem: permission denied".to_owned()),
             ..WebhookStatus::default()
         };
         self.webhooks.lock().unwrap().insert(store, status.clone());
