@@ -190,6 +190,8 @@ impl Client {
             session,
             wait_ms: options.wait_ms,
             ttl_ms: None,
+            read: None,
+            ranges: None,
         };
         let wait_ms = options.wait_ms.unwrap_or(0);
         let answer = self.ask(Method::POST, "/v1/txns", Some(&request), wait_ms).await?;

@@ -343,6 +343,7 @@ async fn the_wire_types_fit_the_reader() {
         session: text("v1-3"),
         wait_ms: Some(5),
         ttl_ms: Some(1000),
+        ..BeginRequest::default()
     };
     let reply = client.post("/v1/txns", &serde_json::to_string(&begin).unwrap()).await;
     serde_json::from_slice::<BeginResponse>(&reply.body).unwrap();
