@@ -13,9 +13,8 @@ use tokio::time::timeout_at;
 use tribunal_core::verdicts::{item_verdict, winner_of};
 use tribunal_core::visibility::make_one_cut;
 use tribunal_service::{
-    AckMode, Begin, Begun, Catalog, Decided, Declared, Lane, Phases, PushState, ReadAnswer, ReadQuery,
-    ServiceError, ServiceFuture as Reply, SkipRequest, StatusQuery, StoreApi, StoreStatus, TxnApi, TxnStatus,
-    Watermarks,
+    AckMode, Begin, Begun, Catalog, Decided, Declared, Lane, Phases, PushState, ReadAnswer, ReadQuery, ServiceError,
+    ServiceFuture as Reply, SkipRequest, StatusQuery, StoreApi, StoreStatus, TxnApi, TxnStatus, Watermarks,
 };
 use tribunal_types::{
     ControlChange, Epoch, Existence, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot,

@@ -180,11 +180,11 @@ mod tests {
             let key = format!("a-common-start/{}", (random >> 33) % 3_000).into_bytes();
             let value = vec![n as u8; (random >> 50) as usize % 40];
             let version = Version::new(Epoch(u64::from(n) + 1), 0).expect("fits");
-            let row = ((random >> 20) % 5 > 0).then_some((version, &value[..]));
+            let row = (!(random >> 20).is_multiple_of(5)).then_some((version, &value[..]));
             rows.put(&key, row);
             model.insert(key.clone(), row.map(|(version, value)| (version, value.to_vec())));
             assert_eq!(rows.get(&key), Some(row));
-            if (random >> 8) % 97 == 0 {
+            if (random >> 8).is_multiple_of(97) {
                 rows.sort();
                 let (start, end) = (&b"a-common-start/1"[..], &b"a-common-start/2"[..]);
                 let found: Vec<_> = rows.range(start, end).map(|(key, row)| (key.to_vec(), row)).collect();
