@@ -11,6 +11,7 @@ pub mod log;
 pub mod meta;
 pub mod plugin;
 pub mod problem;
+pub mod read;
 pub mod reader;
 pub mod stats;
 pub mod store;
@@ -25,6 +26,7 @@ pub use plugin::{
     PluginInfo, PluginList, PluginMiss, PluginRollback, PluginSlot, PluginUpload, PluginVersion,
 };
 pub use problem::{Problem, ProblemError};
+pub use read::{RangeRead, ReadRange, ReadRequest, ReadResponse, ReadRow, RowRead};
 pub use reader::{
     ConsumerInfo, ConsumerList, ConsumerOffset, OffsetRequest, PushBody, PushInfo, PushKind, PushRequest, WebhookState,
 };

@@ -252,8 +252,7 @@ pub struct Row {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "17")]
     pub version: Option<String>,
-    /// Snapshot that this reflects at least: the row may be newer, as its version tells. Absent within [`RowPage`], which
-    /// has it once.
+    /// The epoch that this reflects: all of it, and nothing of later ones. Absent within lists, which have it once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8841")]
     pub applied: Option<String>,
@@ -262,7 +261,7 @@ pub struct Row {
 /// Rows in key order.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RowPage {
-    /// Snapshot that this reflects at least: single rows may be newer, as their versions tell.
+    /// The epoch that the rows reflect: all of it, and nothing of later ones.
     #[schema(example = "8841")]
     pub applied: String,
     /// The rows.

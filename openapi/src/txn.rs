@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::problem::Problem;
+use crate::read::{RangeRead, ReadRange, ReadRow, RowRead};
 
 /// Isolation level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -75,10 +76,18 @@ pub struct BeginRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 600000)]
     pub ttl_ms: Option<u32>,
+    /// Rows of embedded stores to read at once; the answer has one of `rows` for each, as of the snapshots that it names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, max_items = 10000)]
+    pub read: Option<Vec<RowRead>>,
+    /// Ranges of embedded stores to read at once, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, max_items = 256)]
+    pub ranges: Option<Vec<RangeRead>>,
 }
 
 /// Answer to a Begin.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct BeginResponse {
     /// The transaction's id, a UUIDv7 and its idempotency key.
     #[schema(example = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a")]
@@ -95,6 +104,14 @@ pub struct BeginResponse {
     /// Session token that covers these snapshots.
     #[schema(example = "c2Vzc2lvbg")]
     pub session: String,
+    /// The rows of `read`, in its order; absent if nothing was to be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub rows: Option<Vec<ReadRow>>,
+    /// The ranges of `ranges`, in its order; absent if none was to be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub ranges: Option<Vec<ReadRange>>,
 }
 
 /// A row that the transaction read. Without `version`, the row was absent.

@@ -4,8 +4,8 @@
 //! clients are sessions of one engine and share what it knows: its own commits, and what conflicts told it.
 //! `Gathered`: as `OwnRows`, but the engine posts the commits of its sessions together, in one request at a time, as
 //! databases gather commits for one sync.
-//! `HttpReads`: the engine holds nothing and reads its rows from the embedded store, one GET a row, all of a
-//! transaction sent at once. It may see rows that the push has not brought up to date, and aborts for it.
+//! `HttpReads`: the engine holds nothing and reads its rows from the embedded store, those of a transaction in one
+//! request.
 //! `Batches`: as `OwnRows`, many transactions a request, into a store that has a log and no storage.
 
 use std::cell::RefCell;
@@ -27,7 +27,7 @@ use tribunal_bench::options::{Common, Shape, Workload};
 use tribunal_bench::reply::{Decision, conflicts, decision, items, number};
 use tribunal_bench::rpc::Rpc;
 use tribunal_bench::traffic::{Preload, TxnTraffic};
-use tribunal_bench::wire::{read_head, write_get, write_post, write_put};
+use tribunal_bench::wire::{read_head, write_post, write_put};
 use tribunal_bench::workload::Plan;
 
 use crate::key;
@@ -126,7 +126,7 @@ impl Tribunal {
         let session: Box<dyn Session> = match kind {
             Kind::OwnRows | Kind::HttpReads => {
                 let reads_over_http = kind == Kind::HttpReads;
-                Box::new(Single { post, reads_over_http, plan: Plan::default(), seen: Seen::default(), reading: 0 })
+                Box::new(Single { post, reads_over_http, plan: Plan::default(), seen: Seen::default(), reading: false })
             }
             Kind::Batches | Kind::Gathered => {
                 Box::new(Batches { post, slots, gathering: Vec::new(), under_way: Vec::new() })
@@ -262,8 +262,8 @@ struct Single {
     reads_over_http: bool,
     plan: Plan,
     seen: Seen,
-    /// Replies to reads that are still to come.
-    reading: usize,
+    /// The reply to the read is still to come.
+    reading: bool,
 }
 
 impl Single {
@@ -277,17 +277,16 @@ impl Single {
     }
 
     fn read(&mut self, status: u16, body: &[u8]) -> Result<(), BenchError> {
-        let row = self.plan.reads[self.plan.reads.len() - self.reading];
-        let version = match status {
-            200 => number(body, b"\"version\":\""),
-            404 => None,
-            _ => {
-                let answer = format!("{status} {}", String::from_utf8_lossy(body));
-                return Err(BenchError::Refused { what: "a row".to_owned(), answer });
-            }
-        };
-        self.seen.0.push((row, version));
-        self.reading -= 1;
+        if status != 200 {
+            let answer = format!("{status} {}", String::from_utf8_lossy(body));
+            return Err(BenchError::Refused { what: "the rows".to_owned(), answer });
+        }
+        let versions = items(body).map(|row| number(row, b"\"version\":\""));
+        self.seen.0.extend(self.plan.reads.iter().copied().zip(versions));
+        if self.seen.0.len() < self.plan.reads.len() {
+            return Err(BenchError::Reply("fewer rows than were asked for"));
+        }
+        self.reading = false;
         Ok(())
     }
 }
@@ -299,12 +298,17 @@ impl Session for Single {
         if !self.reads_over_http || self.plan.reads.is_empty() {
             return self.commit(out);
         }
-        self.reading = self.plan.reads.len();
-        for row in &self.plan.reads {
-            let key = key::row(*row);
-            let key = std::str::from_utf8(&key).expect("keys are ASCII").replace('/', "%2F");
-            write_get(out, &self.post.host, &format!("/v1/stores/{PUSHED}/rows/{key}"));
+        self.reading = true;
+        self.post.body.clear();
+        self.post.body.extend_from_slice(b"{\"read\":[");
+        for (index, row) in self.plan.reads.iter().enumerate() {
+            let comma: &[u8] = if index == 0 { b"{\"key\":\"" } else { b",{\"key\":\"" };
+            self.post.body.extend_from_slice(comma);
+            self.post.body.extend_from_slice(&key::row(*row));
+            self.post.body.extend_from_slice(b"\"}");
         }
+        self.post.body.extend_from_slice(b"]}");
+        write_post(out, &self.post.host, &["/v1/stores/", PUSHED, "/rows/read"], &self.post.body);
     }
 
     fn receive(
@@ -319,14 +323,12 @@ impl Session for Single {
         {
             let body = &bytes[used + head.head_len..][..head.body_len];
             used += head.head_len + head.body_len;
-            if self.reading == 0 {
+            if !self.reading {
                 done.push((0, self.post.learn(&self.plan, decision(body))?));
                 break;
             }
             self.read(head.status, body)?;
-            if self.reading == 0 {
-                self.commit(out);
-            }
+            self.commit(out);
         }
         Ok(used)
     }

@@ -413,6 +413,12 @@ type BeginRequest struct {
 	// Isolation Level at which it will commit. A hint: the level of the commit counts.
 	Isolation *IsolationLevel `json:"isolation,omitempty"`
 
+	// Ranges Ranges of embedded stores to read at once, likewise.
+	Ranges *[]RangeRead `json:"ranges,omitempty"`
+
+	// Read Rows of embedded stores to read at once; the answer has one of `rows` for each, as of the snapshots that it names.
+	Read *[]RowRead `json:"read,omitempty"`
+
 	// Session Session token of an earlier response: wait until what it covers is visible.
 	Session *string `json:"session,omitempty"`
 
@@ -439,6 +445,12 @@ type BeginResponse struct {
 	//
 	// Example: 2026-01-02T03:04:05.678Z
 	ExpiresAt string `json:"expires_at"`
+
+	// Ranges The ranges of `ranges`, in its order; absent if none was to be read.
+	Ranges *[]ReadRange `json:"ranges,omitempty"`
+
+	// Rows The rows of `read`, in its order; absent if nothing was to be read.
+	Rows *[]ReadRow `json:"rows,omitempty"`
 
 	// Session Session token that covers these snapshots.
 	//
@@ -902,6 +914,35 @@ type Range struct {
 	Store string `json:"store"`
 }
 
+// RangeRead A range to read, in the bytewise order of keys.
+type RangeRead struct {
+	// End End of the range, exclusive; the end of the store if absent.
+	//
+	// Example: acct0
+	End *string `json:"end,omitempty"`
+
+	// EndB64 `end` in base64.
+	EndB64 *string `json:"end_b64,omitempty"`
+
+	// Limit Maximum number of rows; 100 if absent.
+	//
+	// Example: 100
+	Limit *int32 `json:"limit,omitempty"`
+
+	// Start First key; the beginning of the store if absent.
+	//
+	// Example: acct/
+	Start *string `json:"start,omitempty"`
+
+	// StartB64 `start` in base64.
+	StartB64 *string `json:"start_b64,omitempty"`
+
+	// Store The range's store; may be left out where the path names it.
+	//
+	// Example: kv
+	Store *string `json:"store,omitempty"`
+}
+
 // Read A row that the transaction read. Without `version`, the row was absent.
 type Read struct {
 	// Key The row's key, UTF-8.
@@ -923,10 +964,78 @@ type Read struct {
 	Version *string `json:"version,omitempty"`
 }
 
+// ReadRange Rows of a range that was read.
+type ReadRange struct {
+	// More The range has further rows: its limit was reached.
+	More bool `json:"more"`
+
+	// Rows The rows, in key order.
+	Rows []Row `json:"rows"`
+
+	// Store The range's store.
+	//
+	// Example: kv
+	Store string `json:"store"`
+}
+
+// ReadRequest Rows and ranges to read.
+type ReadRequest struct {
+	// Ranges Ranges.
+	Ranges *[]RangeRead `json:"ranges,omitempty"`
+
+	// Read Rows; at least one, or one range.
+	Read *[]RowRead `json:"read,omitempty"`
+}
+
+// ReadResponse Rows and ranges as of one epoch.
+type ReadResponse struct {
+	// Applied The epoch that they reflect: all of it, and nothing of later ones.
+	//
+	// Example: 8841
+	Applied string `json:"applied"`
+
+	// Ranges The ranges, in the order of the request; absent if it named none.
+	Ranges *[]ReadRange `json:"ranges,omitempty"`
+
+	// Rows The rows, in the order of the request; absent if it named none.
+	Rows *[]ReadRow `json:"rows,omitempty"`
+}
+
+// ReadRow A row that was read. Without `version`, there is no such row.
+type ReadRow struct {
+	// Key The row's key, UTF-8.
+	//
+	// Example: acct/1
+	Key *string `json:"key,omitempty"`
+
+	// KeyB64 The row's key in base64, if it is not UTF-8.
+	KeyB64 *string `json:"key_b64,omitempty"`
+
+	// Store The row's store.
+	//
+	// Example: kv
+	Store string `json:"store"`
+
+	// Unchanged True if the row still has the version that the request named.
+	//
+	// Example: true
+	Unchanged *bool `json:"unchanged,omitempty"`
+
+	// Value The row's value; absent if there is no row, or it is `unchanged`.
+	Value interface{} `json:"value,omitempty"`
+
+	// ValueB64 The row's value in base64, if it was written so.
+	ValueB64 *string `json:"value_b64,omitempty"`
+
+	// Version The row's version; absent if there is no row.
+	//
+	// Example: 17
+	Version *string `json:"version,omitempty"`
+}
+
 // Row A row of an embedded store. Without `version` there is no such row.
 type Row struct {
-	// Applied Snapshot that this reflects at least: the row may be newer, as its version tells. Absent within [`RowPage`], which
-	// has it once.
+	// Applied The epoch that this reflects: all of it, and nothing of later ones. Absent within lists, which have it once.
 	//
 	// Example: 8841
 	Applied *string `json:"applied,omitempty"`
@@ -953,7 +1062,7 @@ type Row struct {
 
 // RowPage Rows in key order.
 type RowPage struct {
-	// Applied Snapshot that this reflects at least: single rows may be newer, as their versions tell.
+	// Applied The epoch that the rows reflect: all of it, and nothing of later ones.
 	//
 	// Example: 8841
 	Applied string `json:"applied"`
@@ -963,6 +1072,27 @@ type RowPage struct {
 
 	// Rows The rows.
 	Rows []Row `json:"rows"`
+}
+
+// RowRead A row to read.
+type RowRead struct {
+	// Key The row's key, UTF-8.
+	//
+	// Example: acct/1
+	Key *string `json:"key,omitempty"`
+
+	// KeyB64 The row's key in base64, instead of `key`.
+	KeyB64 *string `json:"key_b64,omitempty"`
+
+	// Store The row's store; may be left out where the path names it.
+	//
+	// Example: kv
+	Store *string `json:"store,omitempty"`
+
+	// Version The version that the caller has. If it is still the row's, the answer says `unchanged` and leaves the value out.
+	//
+	// Example: 17
+	Version *string `json:"version,omitempty"`
 }
 
 // SkipList Records of a store that were skipped.
@@ -1313,6 +1443,9 @@ type AttachPushJSONRequestBody = AttachRequest
 // SkipRecordJSONRequestBody defines body for SkipRecord for application/json ContentType.
 type SkipRecordJSONRequestBody = SkipRequest
 
+// ReadRowsJSONRequestBody defines body for ReadRows for application/json ContentType.
+type ReadRowsJSONRequestBody = ReadRequest
+
 // BeginJSONRequestBody defines body for Begin for application/json ContentType.
 type BeginJSONRequestBody = BeginRequest
 
@@ -1550,6 +1683,26 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/stores/{store}/rows (the `ListRows` operationId).
 	ListRows(ctx context.Context, store string, params *ListRowsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReadRowsWithBody Reads many rows and ranges of an embedded store, all as of one epoch.
+	//
+	// A row whose `version` the caller gives comes back without its value if that version is still the row's
+	// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/stores/{store}/rows/read (the `ReadRows` operationId).
+	ReadRowsWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReadRows Reads many rows and ranges of an embedded store, all as of one epoch.
+	//
+	// A row whose `version` the caller gives comes back without its value if that version is still the row's
+	// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/stores/{store}/rows/read (the `ReadRows` operationId).
+	ReadRows(ctx context.Context, store string, body ReadRowsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetRow Reads one row of an embedded store.
 	//
@@ -2010,6 +2163,46 @@ func (c *Client) ListSkips(ctx context.Context, store string, reqEditors ...Requ
 // Corresponds with GET /v1/stores/{store}/rows (the `ListRows` operationId).
 func (c *Client) ListRows(ctx context.Context, store string, params *ListRowsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListRowsRequest(c.Server, store, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReadRowsWithBody Reads many rows and ranges of an embedded store, all as of one epoch.
+//
+// A row whose `version` the caller gives comes back without its value if that version is still the row's
+// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/stores/{store}/rows/read (the `ReadRows` operationId).
+func (c *Client) ReadRowsWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadRowsRequestWithBody(c.Server, store, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReadRows Reads many rows and ranges of an embedded store, all as of one epoch.
+//
+// A row whose `version` the caller gives comes back without its value if that version is still the row's
+// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/stores/{store}/rows/read (the `ReadRows` operationId).
+func (c *Client) ReadRows(ctx context.Context, store string, body ReadRowsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadRowsRequest(c.Server, store, body)
 	if err != nil {
 		return nil, err
 	}
@@ -3048,6 +3241,53 @@ func NewListRowsRequest(server string, store string, params *ListRowsParams) (*h
 	return req, nil
 }
 
+// NewReadRowsRequest calls the generic ReadRows builder with application/json body
+func NewReadRowsRequest(server string, store string, body ReadRowsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReadRowsRequestWithBody(server, store, "application/json", bodyReader)
+}
+
+// NewReadRowsRequestWithBody constructs an http.Request for the ReadRows method, with any body, and a specified content type
+func NewReadRowsRequestWithBody(server string, store string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "store", store, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stores/%s/rows/read", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewGetRowRequest constructs an http.Request for the GetRow method
 func NewGetRowRequest(server string, store string, key string) (*http.Request, error) {
 	var err error
@@ -3685,6 +3925,26 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/stores/{store}/rows (the `ListRows` operationId).
 	ListRowsWithResponse(ctx context.Context, store string, params *ListRowsParams, reqEditors ...RequestEditorFn) (*ListRowsAnswer, error)
+
+	// ReadRowsWithBodyWithResponse Reads many rows and ranges of an embedded store, all as of one epoch.
+	//
+	// A row whose `version` the caller gives comes back without its value if that version is still the row's
+	// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/stores/{store}/rows/read (the `ReadRows` operationId).
+	ReadRowsWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReadRowsAnswer, error)
+
+	// ReadRowsWithResponse Reads many rows and ranges of an embedded store, all as of one epoch.
+	//
+	// A row whose `version` the caller gives comes back without its value if that version is still the row's
+	// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/stores/{store}/rows/read (the `ReadRows` operationId).
+	ReadRowsWithResponse(ctx context.Context, store string, body ReadRowsJSONRequestBody, reqEditors ...RequestEditorFn) (*ReadRowsAnswer, error)
 
 	// GetRowWithResponse Reads one row of an embedded store.
 	//
@@ -4943,6 +5203,82 @@ func (r ListRowsAnswer) ContentType() string {
 	return ""
 }
 
+type ReadRowsAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ReadResponse
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadRowsAnswer) GetJSON200() *ReadResponse {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ReadRowsAnswer) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ReadRowsAnswer) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r ReadRowsAnswer) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ReadRowsAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ReadRowsAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadRowsAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadRowsAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadRowsAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadRowsAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetRowAnswer struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5943,6 +6279,38 @@ func (c *ClientWithResponses) ListRowsWithResponse(ctx context.Context, store st
 		return nil, err
 	}
 	return ParseListRowsAnswer(rsp)
+}
+
+// ReadRowsWithBodyWithResponse Reads many rows and ranges of an embedded store, all as of one epoch.
+//
+// A row whose `version` the caller gives comes back without its value if that version is still the row's
+// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/stores/{store}/rows/read (the `ReadRows` operationId).
+func (c *ClientWithResponses) ReadRowsWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReadRowsAnswer, error) {
+	rsp, err := c.ReadRowsWithBody(ctx, store, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadRowsAnswer(rsp)
+}
+
+// ReadRowsWithResponse Reads many rows and ranges of an embedded store, all as of one epoch.
+//
+// A row whose `version` the caller gives comes back without its value if that version is still the row's
+// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/stores/{store}/rows/read (the `ReadRows` operationId).
+func (c *ClientWithResponses) ReadRowsWithResponse(ctx context.Context, store string, body ReadRowsJSONRequestBody, reqEditors ...RequestEditorFn) (*ReadRowsAnswer, error) {
+	rsp, err := c.ReadRows(ctx, store, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadRowsAnswer(rsp)
 }
 
 // GetRowWithResponse Reads one row of an embedded store.
@@ -7013,6 +7381,67 @@ func ParseListRowsAnswer(rsp *http.Response) (*ListRowsAnswer, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReadRowsAnswer parses an HTTP response from a ReadRowsWithResponse call
+func ParseReadRowsAnswer(rsp *http.Response) (*ReadRowsAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadRowsAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ReadResponse
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem

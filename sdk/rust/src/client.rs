@@ -82,12 +82,22 @@ pub struct BeginOptions {
     pub wait_ms: Option<u32>,
     /// W3C trace context of the caller: sent with the commit, and kept in the log.
     pub traceparent: Option<String>,
+    /// Rows of embedded stores, by store and key, that Begin reads in the same request: [`Transaction::get`] returns them
+    /// without another one. Only those that it does return belong to what the transaction has read.
+    pub read: Vec<(String, Vec<u8>)>,
 }
 
 impl BeginOptions {
     /// Builds options for a serializable transaction on these stores.
     pub fn stores<S: Into<String>>(stores: impl IntoIterator<Item = S>) -> Self {
         BeginOptions { stores: stores.into_iter().map(Into::into).collect(), ..BeginOptions::default() }
+    }
+
+    /// Adds rows of an embedded store that Begin reads in the same request.
+    #[must_use]
+    pub fn read<K: AsRef<[u8]>>(mut self, store: &str, keys: impl IntoIterator<Item = K>) -> Self {
+        self.read.extend(keys.into_iter().map(|key| (store.to_owned(), key.as_ref().to_vec())));
+        self
     }
 
     /// Sets the isolation level.
@@ -190,11 +200,17 @@ impl Client {
             session,
             wait_ms: options.wait_ms,
             ttl_ms: None,
+            read: (!options.read.is_empty()).then(|| options.read.iter().map(row_read).collect()),
+            ranges: None,
         };
         let wait_ms = options.wait_ms.unwrap_or(0);
         let answer = self.ask(Method::POST, "/v1/txns", Some(&request), wait_ms).await?;
-        let begun: BeginResponse = read(&answer)?;
+        let mut begun: BeginResponse = read(&answer)?;
+        let rows = begun.rows.take().unwrap_or_default();
         let mut txn = Transaction::new(self.clone(), String::new(), options.isolation).begun(begun);
+        for ((store, key), found) in options.read.iter().zip(rows) {
+            txn.fetched(store, key, found)?;
+        }
         txn.set_traceparent(options.traceparent);
         Ok(txn)
     }
@@ -384,7 +400,7 @@ impl Client {
     }
 
     /// Repeats a read while the service is unavailable.
-    async fn retrying<T, F>(&self, mut read: impl FnMut() -> F) -> Result<T, Error>
+    pub(crate) async fn retrying<T, F>(&self, mut read: impl FnMut() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -594,4 +610,9 @@ fn batch_txn(prepared: &PreparedCommit) -> BatchTxn {
         ranges: request.ranges,
         writes: request.writes,
     }
+}
+
+fn row_read((store, key): &(String, Vec<u8>)) -> tribunal_api::RowRead {
+    let (key, key_b64) = wire::key_fields(key);
+    tribunal_api::RowRead { store: Some(store.clone()), key, key_b64, version: None }
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::value::{RawValue, Value};
-use tribunal_api::{Ack, CommitRequest, IsolationLevel, Range, Read, Write, WriteOp};
+use tribunal_api::{Ack, CommitRequest, IsolationLevel, Range, Read, ReadRow, Write, WriteOp};
 use tribunal_types::{Epoch, Version};
 
 use crate::client::{Client, Row};
+use crate::reads::{RowRead, RowState, state_of};
 use crate::writes::{Known, PendingWrite, merge, sum};
 use crate::{Error, Outcome, wire};
 
@@ -32,6 +33,8 @@ pub struct Transaction {
     stores: BTreeMap<String, Arc<str>>,
     /// First reads; later reads of a row return the same.
     reads: BTreeMap<RowName, Seen>,
+    /// Rows that were fetched ahead, and are no reads until somebody gets them.
+    fetched: BTreeMap<RowName, Seen>,
     ranges: Vec<Range>,
     writes: BTreeMap<RowName, PendingWrite>,
 }
@@ -69,6 +72,7 @@ impl Transaction {
             snapshots: BTreeMap::new(),
             stores: BTreeMap::new(),
             reads: BTreeMap::new(),
+            fetched: BTreeMap::new(),
             ranges: Vec::new(),
             writes: BTreeMap::new(),
         }
@@ -140,9 +144,12 @@ impl Transaction {
             Some(seen) if seen.value.is_some() || seen.version.is_none() => seen.clone(),
             known => {
                 let known = known.map(|seen| seen.version);
-                let seen = match self.client.row(store, &name.1).await? {
-                    Some(row) => Seen { version: row.version, value: Some(wire::raw(&row.value)?) },
-                    None => Seen { version: None, value: None },
+                let seen = match self.fetched.remove(&name) {
+                    Some(seen) => seen,
+                    None => match self.client.row(store, &name.1).await? {
+                        Some(row) => Seen { version: row.version, value: Some(wire::raw(&row.value)?) },
+                        None => Seen { version: None, value: None },
+                    },
                 };
                 // An observed version is kept: if the row has changed since, the commit must detect it.
                 self.reads.insert(name.clone(), Seen { version: known.unwrap_or(seen.version), ..seen.clone() });
@@ -154,6 +161,41 @@ impl Transaction {
             (value, Some(add)) => Some(sum(value.as_deref(), add.value.as_deref())?),
         };
         value.map(|value| row(name.1, seen.version, &value)).transpose()
+    }
+
+    /// Reads rows of an embedded store as [`Transaction::get`] does, in one request for all that are not known yet.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn get_many<K: AsRef<[u8]>>(&mut self, store: &str, keys: &[K]) -> Result<Vec<Option<Row>>, Error> {
+        let names: Vec<RowName> = keys.iter().map(|key| self.name(store, key.as_ref())).collect();
+        let known = |name: &RowName| {
+            let seen = self.reads.get(name).is_some_and(|seen| seen.value.is_some() || seen.version.is_none());
+            seen || self.fetched.contains_key(name) || self.writes.get(name).is_some_and(|own| own.op != WriteOp::Add)
+        };
+        let mut missing: Vec<&RowName> = names.iter().filter(|name| !known(name)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        if !missing.is_empty() {
+            let asked: Vec<RowRead<'_>> = missing.iter().map(|name| RowRead { key: &name.1, known: None }).collect();
+            let found = self.client.read_rows(store, &asked).await?;
+            for (name, state) in missing.into_iter().zip(found.rows) {
+                self.fetched.insert(name.clone(), seen_of(state)?);
+            }
+        }
+        let mut rows = Vec::with_capacity(keys.len());
+        for key in keys {
+            rows.push(self.get(store, key).await?);
+        }
+        Ok(rows)
+    }
+
+    /// Keeps a row that was read ahead.
+    pub(crate) fn fetched(&mut self, store: &str, key: &[u8], found: ReadRow) -> Result<(), Error> {
+        let seen = seen_of(state_of(found, key)?)?;
+        let name = self.name(store, key);
+        self.fetched.insert(name, seen);
+        Ok(())
     }
 
     /// Reads at most `limit` rows of `start..end` of an embedded store, own writes included, and observes the part of the
@@ -367,6 +409,14 @@ impl Transaction {
         };
         Ok(())
     }
+}
+
+fn seen_of(state: RowState) -> Result<Seen, Error> {
+    Ok(match state {
+        RowState::Found(row) => Seen { version: row.version, value: Some(wire::raw(&row.value)?) },
+        RowState::Unchanged(version) => Seen { version: Some(version), value: None },
+        RowState::Absent => Seen { version: None, value: None },
+    })
 }
 
 fn row(key: Vec<u8>, version: Option<Version>, value: &RawValue) -> Result<Row, Error> {

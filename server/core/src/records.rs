@@ -4,7 +4,58 @@
 //! Invariants: a record is one committed transaction's rows in one store, all of them; positions are dense, and a gap
 //! is never written into a page, whatever the caller asks for.
 
-use tribunal_types::{Decision, EpochInput, EpochOutcome, Lsn, RecordBatch, RecordHead, RecordWrite, Span, StoreId};
+use tribunal_types::{
+    Batch, Decision, EpochInput, EpochOutcome, Lsn, RecordBatch, RecordHead, RecordWrite, Span, StoreId, Txn, Version,
+    Write,
+};
+
+/// One committed transaction's rows in one store.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Position in the store's log.
+    pub lsn: Lsn,
+    /// Version of the rows.
+    pub version: Version,
+    /// The batch that holds keys and values.
+    pub batch: &'a Batch,
+    /// The transaction's place in it.
+    pub txn: usize,
+    store: StoreId,
+}
+
+impl<'a> Record<'a> {
+    /// Returns the transaction.
+    #[must_use]
+    pub fn txn(&self) -> &'a Txn {
+        &self.batch.txns[self.txn]
+    }
+
+    /// Returns the rows, in the order of the transaction's writes.
+    pub fn rows(&self) -> impl Iterator<Item = &'a Write> + Clone + use<'a> {
+        let store = self.store;
+        self.batch.writes[self.batch.writes_of(self.txn)].iter().filter(move |write| write.store == store)
+    }
+}
+
+/// Returns the epoch's records of `store` that follow `after`, in the order of the log. They end before the first that
+/// does not follow.
+pub fn records_after<'a>(
+    input: &'a EpochInput,
+    outcome: &'a EpochOutcome,
+    store: StoreId,
+    after: Lsn,
+) -> impl Iterator<Item = Record<'a>> + Clone {
+    let mut next = after.next();
+    outcome.lsns.iter().filter(move |at| at.store == store && at.lsn > after).map_while(move |at| {
+        let Some(&Decision::Committed { version }) = outcome.decisions.get(at.txn.0 as usize) else { return None };
+        if at.lsn != next {
+            return None;
+        }
+        next = next.next();
+        let (batch, txn) = input.locate(at.txn);
+        Some(Record { lsn: at.lsn, version, batch, txn, store })
+    })
+}
 
 /// Appends to `into` the epoch's records of `store` that follow `after` and what `into` holds already, until it holds
 /// `records_max` records or, with at least one of them, `bytes_max` bytes.
@@ -21,37 +72,30 @@ pub fn records_of(
     bytes_max: usize,
 ) {
     into.store = store;
-    let mut next = into.bounds().map_or(after, |(_, last)| last.max(after)).next();
-    let first = next;
-    for at in outcome.lsns.iter().filter(|at| at.store == store && at.lsn >= first) {
-        if at.lsn != next || into.records.len() >= records_max {
+    let after = into.bounds().map_or(after, |(_, last)| last.max(after));
+    for record in records_after(input, outcome, store, after) {
+        if into.records.len() >= records_max {
             return;
         }
-        let Some(&Decision::Committed { version }) = outcome.decisions.get(at.txn.0 as usize) else {
-            return;
-        };
-        let (batch, t) = input.locate(at.txn);
-        let txn = &batch.txns[t];
-        let rows = || batch.writes[batch.writes_of(t)].iter().filter(|write| write.store == store);
-        let bytes = rows().fold(txn.traceparent.len, |sum, write| sum + write.key.len + write.value.len);
+        let (txn, batch) = (record.txn(), record.batch);
+        let bytes = record.rows().fold(txn.traceparent.len, |sum, write| sum + write.key.len + write.value.len);
         if !into.records.is_empty() && into.bytes.len() + bytes as usize > bytes_max {
             return;
         }
-        for write in rows() {
+        for write in record.rows() {
             let key = Span::push(&mut into.bytes, write.key.of(&batch.keys));
             let value = Span::push(&mut into.bytes, write.value.of(&batch.values));
             into.writes.push(RecordWrite { kind: write.kind, key, value });
         }
         into.records.push(RecordHead {
-            lsn: at.lsn,
+            lsn: record.lsn,
             epoch: input.epoch,
             csn: txn.csn,
-            version,
+            version: record.version,
             txn_id: txn.id,
             writes_end: into.writes.len() as u32,
             traceparent: Span::push(&mut into.bytes, txn.traceparent.of(&batch.values)),
         });
-        next = next.next();
     }
 }
 

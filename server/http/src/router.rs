@@ -60,6 +60,9 @@ fn long_answers() -> OpenApiRouter<App> {
         .routes(routes!(plugins::list_plugins))
         .routes(routes!(rows::list_rows))
         .routes(routes!(rows::get_row))
+        .routes(routes!(rows::read_rows))
+        // The row whose key is `read`.
+        .route("/v1/stores/{store}/rows/read", get(rows::get_row))
         .routes(routes!(meta::metrics))
         .route("/openapi.json", get(meta::openapi_3_1))
         .route("/openapi-3.0.json", get(meta::openapi_3_0))

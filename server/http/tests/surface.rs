@@ -343,10 +343,25 @@ async fn the_wire_types_fit_the_reader() {
         session: text("v1-3"),
         wait_ms: Some(5),
         ttl_ms: Some(1000),
+        ..BeginRequest::default()
     };
     let reply = client.post("/v1/txns", &serde_json::to_string(&begin).unwrap()).await;
     serde_json::from_slice::<BeginResponse>(&reply.body).unwrap();
     server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_error_of_a_webhook_does_not_tell_the_servers_folders() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let json_type = [("content-type", "application/json")];
+    let hook = json!({"kind": "webhook", "url": "https://example.org/hook", "secret": "0123456789abcdef"});
+    let body = hook.to_string();
+    let registered = client.call("PUT", "/v1/stores/kv/push", &json_type, body.as_bytes()).await.json();
+    let status = client.get("/v1/stores/kv/push").await.json();
+    for told in [&registered, &status] {
+        assert_eq!(told["last_error"], "open root.pem: permission denied", "{told}");
+    }
 }
 
 #[tokio::test]

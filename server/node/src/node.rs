@@ -43,6 +43,7 @@ use crate::readers::webhooks::Webhooks;
 use crate::service::NodeService;
 use crate::stores::catalog::{Records, Stores};
 use crate::stores::pushes::Pushes;
+use crate::stores::reads::RowReader;
 use crate::stores::row_quota::RowQuota;
 use crate::stores::store_registry::DeclaredStore;
 use crate::stores::tenant_egress::EgressByTenant;
@@ -250,6 +251,10 @@ impl Node {
                     Box::new(move || crate::readers::consumers::needed(&readers, &records))
                 },
                 readers_quota: HoldBack { age_ms: u64::MAX / 2, bytes: config.log.retention_bytes },
+                flush: {
+                    let pushes = Arc::clone(&pushes);
+                    Box::new(move |store| pushes.flush(store))
+                },
             };
             let log = recovered.log;
             spawn("log", move || log_thread::run(log, &log_jobs, &context))?
@@ -269,7 +274,10 @@ impl Node {
                 ticked.tick();
             }
         });
+        let rows =
+            RowReader { pushes: Arc::clone(&pushes), records: records.clone(), runtime: runtime.handle().clone() };
         let service = Arc::new(NodeService {
+            rows,
             messages: messages.clone(),
             queue,
             shared,

@@ -13,9 +13,8 @@ use tokio::time::timeout_at;
 use tribunal_core::verdicts::{item_verdict, winner_of};
 use tribunal_core::visibility::make_one_cut;
 use tribunal_service::{
-    AckMode, Begin, Begun, Catalog, Decided, Declared, Lane, Phases, PushState, RowAnswer, RowsAnswer, RowsQuery,
-    ServiceError, ServiceFuture as Reply, SkipRequest, StatusQuery, StoreApi, StoreStatus, StoredRow, TxnApi,
-    TxnStatus, Watermarks,
+    AckMode, Begin, Begun, Catalog, Decided, Declared, Lane, Phases, PushState, ReadAnswer, ReadQuery, ServiceError,
+    ServiceFuture as Reply, SkipRequest, StatusQuery, StoreApi, StoreStatus, TxnApi, TxnStatus, Watermarks,
 };
 use tribunal_types::{
     ControlChange, Epoch, Existence, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot,
@@ -37,6 +36,7 @@ use crate::readers::image_permits::ImagePermits;
 use crate::readers::webhooks::Webhooks;
 use crate::stores::catalog::{Records, Stores};
 use crate::stores::pushes::Pushes;
+use crate::stores::reads::RowReader;
 use crate::stores::row_quota::RowQuota;
 use crate::telemetry::Tracing;
 use crate::telemetry::stats::Window;
@@ -66,6 +66,8 @@ pub struct NodeService {
     pub records: Records,
     /// The pushes and embedded stores.
     pub pushes: Arc<Pushes>,
+    /// Reads rows of embedded stores.
+    pub rows: RowReader,
     /// The group that this node leads.
     pub group: GroupId,
     /// How epochs are sealed.
@@ -460,14 +462,6 @@ impl NodeService {
         self.shared.progress.store(store).map_or(Lsn(0), |progress| progress.head)
     }
 
-    fn embedded(&self, store: StoreId) -> Result<Arc<tribunal_push::EmbeddedStore>, ServiceError> {
-        self.pushes.embedded(store).ok_or_else(|| ServiceError::ClientMistake {
-            code: "store_not_embedded",
-            pointer: String::new(),
-            detail: "only stores of the `kv` adaptor live in this process; read others where they are".into(),
-        })
-    }
-
     pub(crate) fn is_detached(&self, store: StoreId) -> bool {
         self.shared.progress.store(store).is_some_and(|progress| progress.detached)
     }
@@ -499,7 +493,7 @@ impl NodeService {
         loop {
             changes.borrow_and_update();
             let waiting = self.stores.all().into_iter().any(|store| {
-                store.spec.adaptor.as_deref() == Some("kv")
+                store.spec.is_embedded()
                     && self.reported(store.spec.id).is_err()
                     && self.pushes.status(store.spec.id).state == PushState::Running
             });
@@ -536,10 +530,18 @@ impl TxnApi for NodeService {
                     Ok(StoreSnapshot { store, at })
                 }
             };
+            let mut read = ReadAnswer::default();
+            if !begin.read.is_empty() {
+                read = self.rows.read(&begin.read).await?;
+            }
             let mut snapshots = begin.stores.iter().map(snapshot).collect::<Result<Vec<_>, _>>()?;
+            for store in begin.read.stores() {
+                // What was read is of exactly this epoch, and stays so however far the store is by now.
+                snapshots.iter_mut().filter(|snapshot| snapshot.store == store).for_each(|s| s.at = read.applied);
+            }
             let catalog = self.stores.catalog();
             make_one_cut(&mut snapshots, |store| catalog.by_id(store).is_some_and(|spec| spec.multi_version));
-            Ok(Begun { snapshots, epoch: self.shared.progress.last().next(), time_ms: self.clock.now_ms() })
+            Ok(Begun { read, snapshots, epoch: self.shared.progress.last().next(), time_ms: self.clock.now_ms() })
         })
     }
 
@@ -609,28 +611,8 @@ impl StoreApi for NodeService {
         Box::pin(self.attach(store, loaded))
     }
 
-    fn row(&self, store: StoreId, key: Vec<u8>) -> Reply<'_, RowAnswer> {
-        Box::pin(async move {
-            let embedded = self.embedded(store)?;
-            // The watermark first: the rows may be newer than what is claimed, never older.
-            let applied = self.reported(store)?;
-            let (row, _) = embedded.get(&key).map_err(unreadable)?;
-            let row = row.map(|row| StoredRow { key, value: row.value, version: row.version });
-            Ok(RowAnswer { applied, row })
-        })
-    }
-
-    fn rows(&self, query: RowsQuery) -> Reply<'_, RowsAnswer> {
-        Box::pin(async move {
-            let embedded = self.embedded(query.store)?;
-            let applied = self.reported(query.store)?;
-            let scan = || embedded.scan(&query.start, &query.end, query.limit);
-            let page = tokio::task::block_in_place(scan).map_err(unreadable)?;
-            let more = page.next.is_some();
-            let rows =
-                page.rows.into_iter().map(|row| StoredRow { key: row.key, value: row.value, version: row.version });
-            Ok(RowsAnswer { applied, rows: rows.collect(), more })
-        })
+    fn read(&self, query: ReadQuery) -> Reply<'_, ReadAnswer> {
+        Box::pin(async move { self.rows.read(&query).await })
     }
 
     fn watermarks(&self, store: StoreId) -> Result<Watermarks, ServiceError> {
@@ -707,8 +689,4 @@ fn outcome_unknown() -> ServiceError {
         detail: "the transaction was taken in, but its verdict did not become durable in time; ask for it by its id"
             .into(),
     }
-}
-
-pub(crate) fn unreadable(error: tribunal_push::EmbeddedError) -> ServiceError {
-    ServiceError::Unavailable { detail: error.to_string() }
 }

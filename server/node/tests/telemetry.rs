@@ -202,7 +202,7 @@ fn a_commit_is_traced_from_the_request_to_the_storage() {
     let log = node.get("/v1/log?store=kv&after=0&limit=100").body;
     assert_eq!(log["records"][0]["traceparent"], handed_on, "the record carries the trace on");
 
-    let expected = ["commit", "log.sync", "epoch.resolve", "plugin.validate", "push", "plugin.encode", "storage.write"];
+    let expected = ["commit", "log.sync", "epoch.resolve", "plugin.validate", "store.apply"];
     let spans = until("the spans", || {
         let spans = collector.spans_of(TRACE);
         let has = |name: &&str| spans.iter().any(|span| span["name"] == **name);
@@ -216,15 +216,14 @@ fn a_commit_is_traced_from_the_request_to_the_storage() {
         ("commit", "log.sync"),
         ("commit", "epoch.resolve"),
         ("epoch.resolve", "plugin.validate"),
-        ("commit", "push"),
-        ("push", "plugin.encode"),
-        ("push", "storage.write"),
+        ("commit", "store.apply"),
     ] {
         assert_eq!(named(below)["parentSpanId"], named(above)["spanId"], "{below} below {above}");
     }
     let nanos = |name: &str, end: &str| named(name)[end].as_str().unwrap().parse::<u64>().unwrap();
     assert_eq!(nanos("log.sync", "endTimeUnixNano"), nanos("epoch.resolve", "startTimeUnixNano"));
-    assert!(nanos("push", "startTimeUnixNano") >= nanos("log.sync", "endTimeUnixNano"), "pushed after it was durable");
+    let (applied, durable) = (nanos("store.apply", "startTimeUnixNano"), nanos("log.sync", "endTimeUnixNano"));
+    assert!(applied >= durable, "applied after it was durable");
     assert!(node.stop().success());
 }
 

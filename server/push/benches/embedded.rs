@@ -1,65 +1,61 @@
-//! How fast the embedded store takes pushes: transactions of 5 puts, synced per batch.
+//! How fast the embedded store takes epochs: transactions of 5 puts.
 //!
-//! Prints one line per batch size and key distribution. Run: `cargo bench -p tribunal-push --bench embedded`;
-//! `MEMORY_MIB` (default 1024) is the store's memory.
+//! Prints one line per epoch size and key distribution. Run: `cargo bench -p tribunal-push --bench embedded`;
+//! `MEMORY_MIB` (default 1024) is the store's memory. The first million rows are new, and timed as well.
 
+#[path = "../src/testing.rs"]
+#[expect(dead_code, reason = "the unit tests use the rest")]
+mod testing;
+
+use std::sync::Arc;
 use std::time::Instant;
 
-use tribunal_push::{EmbeddedStore, Origin};
-use tribunal_types::{Digest, LogId};
+use testing::{MemoryLog, STORE, TempDir};
+use tribunal_push::{EmbeddedStore, EpochSource};
+use tribunal_types::WriteKind::{self, Put};
 
 const ROWS: u64 = 1_000_000;
-const ORIGIN: Origin = Origin { log: LogId([7; 16]), digest: Digest(11) };
 const ROWS_PER_TXN: usize = 5;
 const TXNS: usize = 400_000;
-const VALUE: &[u8] = b"{\"balance\":1000,\"owner\":\"someone with a name\",\"flags\":[1,2]}";
+const VALUE: &str = "{\"balance\":1000,\"owner\":\"someone with a name\",\"flags\":[1,2]}";
 
 fn main() {
-    let dir = std::env::temp_dir().join(format!("tribunal-bench-embedded-{}", std::process::id()));
     let memory_mib = std::env::var("MEMORY_MIB").ok().and_then(|text| text.parse::<u64>().ok()).unwrap_or(1024);
-    let memory_bytes = memory_mib << 20;
     for skewed in [false, true] {
-        for txns_per_batch in [256, 2048, 8192] {
-            let _ = std::fs::remove_dir_all(&dir);
-            let store = EmbeddedStore::open(&dir, memory_bytes).expect("opens");
-            measure(&store, skewed, txns_per_batch);
+        for txns_per_epoch in [16, 256, 4096] {
+            let (dir, log) = (TempDir::new("bench-embedded"), MemoryLog::new());
+            let source = Arc::clone(&log) as Arc<dyn EpochSource>;
+            let store = EmbeddedStore::open(dir.path(), memory_mib << 20, STORE, source).expect("opens");
+            measure(&store, &log, skewed, txns_per_epoch);
         }
     }
-    let _ = std::fs::remove_dir_all(&dir);
 }
 
-fn measure(store: &EmbeddedStore, skewed: bool, txns_per_batch: usize) {
-    let mut lsn = fill(store);
+fn measure(store: &EmbeddedStore, log: &MemoryLog, skewed: bool, txns_per_epoch: usize) {
+    let new_rows: Vec<u64> = (0..ROWS).map(|row| row.wrapping_mul(0x9e37_79b9_7f4a_7c15) % ROWS).collect();
+    let per_new = run(store, log, &new_rows, txns_per_epoch);
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut spent = Vec::new();
-    let begun = Instant::now();
-    for _ in 0..TXNS / txns_per_batch {
-        let rows: Vec<u64> = (0..txns_per_batch * ROWS_PER_TXN).map(|_| key(&mut random, skewed)).collect();
-        let command = command(lsn, lsn + txns_per_batch as u64, &rows);
-        lsn += txns_per_batch as u64;
-        let sent = Instant::now();
-        let reply = store.execute(&command, ORIGIN);
-        spent.push(sent.elapsed());
-        assert_eq!(reply[0], 0, "{}", String::from_utf8_lossy(&reply[9..]));
-    }
-    spent.sort();
-    let rate = spent.len() as f64 * txns_per_batch as f64 / begun.elapsed().as_secs_f64();
+    let rows: Vec<u64> = (0..TXNS * ROWS_PER_TXN).map(|_| key(&mut random, skewed)).collect();
+    let per_known = run(store, log, &rows, txns_per_epoch);
     println!(
-        "{} keys, {txns_per_batch:>5} transactions a batch: {rate:>8.0} transactions/s, batch p50 {:?} p99 {:?}",
+        "{} keys, {txns_per_epoch:>5} transactions an epoch: {per_new:>6.2} us a transaction of new rows, {per_known:>6.2} us of known ones",
         if skewed { "skewed " } else { "uniform" },
-        spent[spent.len() / 2],
-        spent[spent.len() * 99 / 100],
     );
 }
 
-fn fill(store: &EmbeddedStore) -> u64 {
-    let step = 10_000;
-    for first in (0..ROWS).step_by(step) {
-        let rows: Vec<u64> = (first..first + step as u64).collect();
-        let reply = store.execute(&command(first, first + step as u64, &rows), ORIGIN);
-        assert_eq!(reply[0], 0);
+/// Returns the time for a transaction, microseconds.
+fn run(store: &EmbeddedStore, log: &MemoryLog, rows: &[u64], txns_per_epoch: usize) -> f64 {
+    let names: Vec<String> = rows.iter().map(|row| format!("user{row:010}")).collect();
+    let rows: Vec<(WriteKind, &str, &str)> = names.iter().map(|name| (Put, name.as_str(), VALUE)).collect();
+    let txns: Vec<&[(WriteKind, &str, &str)]> = rows.chunks(ROWS_PER_TXN).collect();
+    let mut spent = std::time::Duration::ZERO;
+    for epoch in txns.chunks(txns_per_epoch) {
+        log.commit_all(epoch);
+        let began = Instant::now();
+        store.catch_up().expect("applies");
+        spent += began.elapsed();
     }
-    ROWS
+    spent.as_secs_f64() * 1e6 / txns.len() as f64
 }
 
 /// Draws a row; skewed: log-uniform, so that few rows take most writes.
@@ -73,19 +69,4 @@ fn key(random: &mut u64, skewed: bool) -> u64 {
     } else {
         *random % ROWS
     }
-}
-
-fn command(from: u64, to: u64, rows: &[u64]) -> Vec<u8> {
-    let count = (rows.len() as u32).to_le_bytes();
-    let mut bytes = [&from.to_le_bytes()[..], &to.to_le_bytes(), &count].concat();
-    for row in rows {
-        bytes.push(2);
-        bytes.extend_from_slice(&to.to_le_bytes());
-        let key = format!("user{row:010}");
-        for piece in [key.as_bytes(), VALUE] {
-            bytes.extend_from_slice(&(piece.len() as u32).to_le_bytes());
-            bytes.extend_from_slice(piece);
-        }
-    }
-    bytes
 }

@@ -23,6 +23,13 @@ pub struct Attachment {
     pub adaptor: Arc<dyn Adaptor>,
     /// The way to its storage.
     pub transport: Arc<dyn Transport>,
+    /// What the log has, and what is claimed of the storage.
+    pub place: AttachPlace,
+}
+
+/// Where a storage is to be attached to its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttachPlace {
     /// Last record of the log.
     pub head: Lsn,
     /// Oldest record that is kept.
@@ -31,6 +38,30 @@ pub struct Attachment {
     pub fork: Option<Lsn>,
     /// The storage was filled from elsewhere with everything up to this record.
     pub loaded: Option<Lsn>,
+}
+
+impl AttachPlace {
+    /// Checks that the log continues where the storage is, whose watermark is `at`; returns what to move that to.
+    ///
+    /// # Errors
+    /// See [`AttachRefusal`].
+    pub fn target(&self, at: Lsn) -> Result<Lsn, AttachRefusal> {
+        let AttachPlace { head, oldest, fork, loaded } = *self;
+        if at > head || fork.is_some_and(|fork| at > fork) {
+            return Err(AttachRefusal::Foreign { at, head });
+        }
+        let target = match loaded {
+            Some(loaded) if loaded < at || loaded > head => {
+                return Err(AttachRefusal::LoadedOutside { loaded, at, head });
+            }
+            Some(loaded) => loaded,
+            None => at,
+        };
+        if target.next() < oldest {
+            return Err(AttachRefusal::Behind { at: target, oldest });
+        }
+        Ok(target)
+    }
 }
 
 /// Why a storage cannot be pushed to.
@@ -88,19 +119,7 @@ impl Attachment {
             Ok(at) => at,
             Err(fault) => return Err(refused(fault)),
         };
-        if at > self.head || self.fork.is_some_and(|fork| at > fork) {
-            return Err(AttachRefusal::Foreign { at, head: self.head });
-        }
-        let target = match self.loaded {
-            Some(loaded) if loaded < at || loaded > self.head => {
-                return Err(AttachRefusal::LoadedOutside { loaded, at, head: self.head });
-            }
-            Some(loaded) => loaded,
-            None => at,
-        };
-        if target.next() < self.oldest {
-            return Err(AttachRefusal::Behind { at: target, oldest: self.oldest });
-        }
+        let target = self.place.target(at)?;
         while at < target {
             at = self.step(at, Lsn(target.0.min(at.0 + STEP_RECORDS_MAX))).await?;
         }

@@ -1,95 +1,82 @@
-//! The embedded key-value store: committed rows, journalled and then checkpointed into sorted runs.
+//! The embedded key-value store: the state of a store's log, kept in this process.
 //!
-//! A push is folded to each row's last state, appended to the journal, synced once, then made visible in memory, all
-//! of it at once: readers see whole transactions, durable ones only. When memory is full, its rows become one more
-//! run, while pushes go on. A replayed push changes nothing, since it must start exactly at the watermark. A store
-//! costs what it holds: an empty one has a directory and a lock, no thread, no cache and no other file.
-//!
-//! # Raw format
-//! What the `kv` adaptor emits, as [`Command::Raw`](tribunal_types::Command::Raw); all integers little-endian:
-//!
-//! ```text
-//! from u64, to u64, rows u32, then per row: kind u8, version u64, key_len u32, key, value_len u32, value
-//! ```
-//!
-//! `from` is the LSN that the store must have applied, i.e. the first record's minus one; `to` is the last record's.
-//! The whole command takes effect or nothing of it. `kind` is [`WriteKind`](tribunal_types::WriteKind)'s number; a delete has an empty value, an add has the decimal
-//! delta. `from = to = 0` without rows only reads the watermark.
-//!
-//! The answer, as [`StorageReply::Raw`](tribunal_types::StorageReply::Raw):
-//!
-//! ```text
-//! status u8 (0 ok, 1 moved, 2 fatal, 3 try again), watermark u64 afterwards, then a text in UTF-8 unless ok
-//! ```
+//! The log is its journal: what is decided and durable is applied to the rows in memory, an epoch at a time, and a read
+//! applies what is missing before it looks. So no read is ever behind a commit that was answered, and a row is written to
+//! the disk twice: with its epoch, and when memory is full, or the log is to be truncated, as part of a sorted run.
+//! After a start the log is read from the last flush on. A store costs what it holds: an empty one has a directory and
+//! a lock, no thread, no cache and no other file.
 
-mod checkpoints;
+mod apply;
+mod arena;
+mod flush;
 mod fold;
+mod follower;
 mod image;
-mod journal;
-mod raw;
+mod key_order;
 mod recent;
 mod runs;
 mod scan;
 #[cfg(test)]
 mod tests;
-mod transport;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex, RwLock};
-use tribunal_types::{Digest, LogId, Lsn, Version, Watermark};
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
+use tokio::sync::watch;
+use tribunal_types::{Epoch, EpochInput, EpochOutcome, Lsn, StoreId, Version, Watermark};
 
-use checkpoints::{NoRoom, Work};
-use fold::fold;
+use apply::Applier;
+use flush::Work;
+pub use follower::Follower;
 pub use image::EmbeddedImage;
 use image::Images;
-use journal::Journal;
-use raw::{RawCommand, RawReply};
-use recent::{Recent, Stored};
+use recent::{Recent, Stored, read_sorted};
 use runs::Runs;
 use scan::Merged;
-pub use transport::EmbeddedTransport;
+
+use crate::{EpochSource, SourceError};
 
 /// Bytes of keys and values after which a scan stops early.
 pub const SCAN_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Smallest part of the memory that holds rows on their way to a run, bytes.
 const RECENT_BYTES_MIN: usize = 8 * 1024 * 1024;
-/// Bytes of journal after which a checkpoint is due, whatever memory it takes: they are read at the next start.
-const JOURNAL_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// Rows of one store, in a directory of its own. Cheap to share by `Arc`; every method may block on the disk.
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
-    /// Serialises pushes, so that reads of old values and the push made from them fit together.
-    journal: Mutex<Journal>,
+    id: StoreId,
+    source: Arc<dyn EpochSource>,
+    /// Held by whoever applies epochs or sets rows aside.
+    applier: Mutex<Applier>,
+    observer: Option<Arc<dyn ApplyObserver>>,
+}
+
+/// Looks at epochs that were applied, for traces.
+pub trait ApplyObserver: Send + Sync + 'static {
+    /// The records of this epoch after `after` were applied, which began at `began` and ends now.
+    fn applied(&self, input: &EpochInput, outcome: &EpochOutcome, after: Lsn, began: Instant);
 }
 
 struct Shared {
     dir: PathBuf,
     runs: Runs,
     recent: RwLock<Recent>,
-    /// Rows set aside above this size, bytes; as many again may be on their way to a run.
+    /// Rows are flushed above this size, bytes; as many again may be on their way to a run.
     recent_bytes_max: usize,
     /// Images that are being read.
     images: Images,
-    /// Why nothing is acknowledged any more. A failed sync is never tried again.
+    /// Why nothing is flushed any more. A failed sync is never tried again.
     broken: Mutex<Option<String>>,
     work: Mutex<Work>,
     work_changed: Condvar,
+    /// Last record in the runs.
+    flushed: watch::Sender<Lsn>,
     stop: AtomicBool,
-}
-
-/// Where a push comes from; kept beside its last record, so that the store can be told from another log's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
-    /// The log.
-    pub log: LogId,
-    /// Its digest up to the push's last record.
-    pub digest: Digest,
 }
 
 /// A row.
@@ -103,6 +90,16 @@ pub struct Row {
     pub version: Version,
 }
 
+/// Where a read stands: it reflects the store's log up to `lsn`, and so every epoch up to the one after which nothing
+/// followed yet, at least `epoch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadAt {
+    /// Last record that the read reflects.
+    pub lsn: Lsn,
+    /// Epoch of that record; 0 if it was applied before the store was opened.
+    pub epoch: Epoch,
+}
+
 /// Rows in key order, as of one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanPage {
@@ -110,8 +107,8 @@ pub struct ScanPage {
     pub rows: Vec<Row>,
     /// Key to continue at, if rows are left in the range.
     pub next: Option<Vec<u8>>,
-    /// Last record that the rows reflect.
-    pub applied: Lsn,
+    /// What the rows reflect.
+    pub at: ReadAt,
 }
 
 /// Why the store cannot be used.
@@ -140,6 +137,26 @@ pub enum EmbeddedError {
     /// More rows were overwritten while an image was read than are kept for it.
     #[error("rows changed faster than the image was read; start again and read faster, or when less is written")]
     ImageOverrun,
+    /// The log cannot be read, or no longer has what the store needs next.
+    #[error(transparent)]
+    Log(#[from] SourceError),
+    /// A record cannot be applied.
+    #[error("LSN {lsn} cannot be applied: {text}")]
+    Poison {
+        /// The record.
+        lsn: Lsn,
+        /// What is wrong with it.
+        text: String,
+    },
+    /// Memory is full and the disk is slow; the same works later.
+    #[error("the disk has been writing rows for {seconds} s; try again later")]
+    Busy {
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// A write failed earlier.
+    #[error("the embedded store stopped: {0}")]
+    Stopped(String),
 }
 
 impl EmbeddedError {
@@ -149,37 +166,47 @@ impl EmbeddedError {
 }
 
 impl EmbeddedStore {
-    /// Opens the store in `dir`, creating it on first use. Takes up to `memory_bytes` for rows that are newer than the
-    /// last checkpoint, as they come; older ones are read through the kernel's page cache.
+    /// Opens the rows of store `id` in `dir`, creating them on first use. Takes up to `memory_bytes` for rows that are
+    /// newer than the last flush, as they come; older ones are read through the kernel's page cache. Reads nothing from
+    /// the log yet.
     ///
     /// # Errors
     /// See [`EmbeddedError`].
-    pub fn open(dir: &Path, memory_bytes: u64) -> Result<Arc<Self>, EmbeddedError> {
+    pub fn open(
+        dir: &Path,
+        memory_bytes: u64,
+        id: StoreId,
+        source: Arc<dyn EpochSource>,
+    ) -> Result<EmbeddedStore, EmbeddedError> {
         let new = !dir.exists();
         fs::create_dir_all(dir).map_err(|error| EmbeddedError::io(dir, error))?;
         let (runs, applied) = Runs::open(dir)?;
-        let mut recent = Recent::new(applied);
-        let journal_dir = dir.join("journal");
-        let journal = Journal::open(&journal_dir, |to, command| replay(&mut recent, to, command))
-            .map_err(|error| EmbeddedError::io(&journal_dir, error))?;
         tribunal_disk::sync_directory(dir)?;
         if new {
-            // What is acknowledged is gone from the log one day: the way to it must last as well.
+            // What is flushed is truncated from the log one day: the way to it must last as well.
             dir.ancestors().skip(1).take(2).filter(|dir| dir.is_dir()).try_for_each(tribunal_disk::sync_directory)?;
         }
         let recent_bytes_max = usize::try_from(memory_bytes / 2).unwrap_or(usize::MAX).max(RECENT_BYTES_MIN);
         let shared = Arc::new(Shared {
             dir: dir.to_owned(),
             runs,
-            recent: RwLock::new(recent),
+            recent: RwLock::new(Recent::new(applied)),
             recent_bytes_max,
             images: Images::default(),
             broken: Mutex::new(None),
             work: Mutex::new(Work::default()),
             work_changed: Condvar::new(),
+            flushed: watch::Sender::new(applied.lsn),
             stop: AtomicBool::new(false),
         });
-        Ok(Arc::new(EmbeddedStore { shared, journal: Mutex::new(journal) }))
+        Ok(EmbeddedStore { shared, id, source, applier: Mutex::default(), observer: None })
+    }
+
+    /// Has `observer` look at every epoch that is applied.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Option<Arc<dyn ApplyObserver>>) -> EmbeddedStore {
+        self.observer = observer;
+        self
     }
 
     /// Removes everything that a closed store has in `dir`, so that its log can fill it again from the beginning.
@@ -191,41 +218,146 @@ impl EmbeddedStore {
         fs::remove_dir_all(dir).map_err(|error| EmbeddedError::io(dir, error))
     }
 
-    /// Returns the last record that is applied and synced.
+    /// Returns the store.
+    #[must_use]
+    pub fn id(&self) -> StoreId {
+        self.id
+    }
+
+    /// Returns the last record that reads reflect.
     #[must_use]
     pub fn applied(&self) -> Lsn {
         self.watermark().lsn
     }
 
-    /// Returns the last record that is applied and synced, and which log it is of.
+    /// Returns the last record that reads reflect, and which log it is of.
     #[must_use]
     pub fn watermark(&self) -> Watermark {
         self.shared.recent.read().applied
     }
 
-    /// Returns a row, and the last record that the answer reflects.
+    /// Returns the last record in the runs: the log is not needed up to there.
+    #[must_use]
+    pub fn flushed(&self) -> Lsn {
+        *self.shared.flushed.borrow()
+    }
+
+    pub(crate) fn watch_flushed(&self) -> watch::Receiver<Lsn> {
+        self.shared.flushed.subscribe()
+    }
+
+    /// Leaves out the rows of record `lsn` from now on, whenever it comes to it.
+    pub fn skip(&self, lsn: Lsn) {
+        self.applier.lock().skipped.insert(lsn);
+    }
+
+    /// Moves the watermark to a record that the store was loaded up to from elsewhere; durable on return. The caller has
+    /// checked that the log continues there.
     ///
     /// # Errors
     /// See [`EmbeddedError`].
-    pub fn get(&self, key: &[u8]) -> Result<(Option<Row>, Lsn), EmbeddedError> {
-        let recent = self.shared.recent.read();
-        let stored = self.shared.stored(&recent, key)?;
-        Ok((stored.map(|stored| row(key, stored)), recent.applied.lsn))
+    pub fn set_watermark(&self, to: Watermark) -> Result<(), EmbeddedError> {
+        let applier = self.applier.lock();
+        let settled = self.wait_for_flush();
+        self.shared.recent.write().applied = to;
+        self.shared.begin_flush()?;
+        drop(applier);
+        if settled && self.wait_for_flush() { self.shared.usable() } else { Err(EmbeddedError::Busy { seconds: 30 }) }
     }
 
-    /// Returns at most `limit` rows of `start..end` in key order; an empty `end` means to the last row. Stops early
-    /// at [`SCAN_BYTES_MAX`].
+    /// Holds the rows still for reading, as they are now. Nothing is applied meanwhile, so it is for a moment only.
+    #[must_use]
+    pub fn view(&self) -> View<'_> {
+        View { recent: self.shared.recent.read(), shared: &self.shared }
+    }
+
+    /// Holds the rows still for scans as well, whose keys are put in order first.
+    #[must_use]
+    pub fn sorted_view(&self) -> View<'_> {
+        View { recent: read_sorted(&self.shared.recent), shared: &self.shared }
+    }
+
+    /// Holds several stores still at one cut of the log. `heads` returns the ends of their logs at one epoch, in the order
+    /// of `stores`, which ascend by their ids.
+    ///
+    /// # Errors
+    /// See [`EmbeddedError`].
+    pub fn cut<'a>(
+        stores: &[&'a EmbeddedStore],
+        heads: impl FnOnce() -> Vec<Lsn>,
+    ) -> Result<Vec<View<'a>>, EmbeddedError> {
+        debug_assert!(stores.is_sorted_by_key(|store| store.id), "two callers lock in one order");
+        let mut appliers: Vec<_> = stores.iter().map(|store| store.applier.lock()).collect();
+        for ((store, applier), head) in stores.iter().zip(&mut appliers).zip(heads()) {
+            store.apply_until(applier, head)?;
+        }
+        Ok(stores.iter().map(|store| store.sorted_view()).collect())
+    }
+
+    /// Returns a row as of now, and where the answer stands.
+    ///
+    /// # Errors
+    /// See [`EmbeddedError`].
+    pub fn get(&self, key: &[u8]) -> Result<(Option<Row>, ReadAt), EmbeddedError> {
+        let view = self.view();
+        Ok((view.get(key)?, view.at()))
+    }
+
+    /// Returns at most `limit` rows of `start..end` in key order; see [`View::scan`].
     ///
     /// # Errors
     /// See [`EmbeddedError`].
     pub fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<ScanPage, EmbeddedError> {
-        let recent = self.shared.recent.read();
-        let mut page = ScanPage { rows: Vec::new(), next: None, applied: recent.applied.lsn };
+        self.sorted_view().scan(start, end, limit)
+    }
+}
+
+/// Rows that hold still.
+pub struct View<'a> {
+    recent: RwLockReadGuard<'a, Recent>,
+    shared: &'a Shared,
+}
+
+impl View<'_> {
+    /// Returns where reads of it stand.
+    #[must_use]
+    pub fn at(&self) -> ReadAt {
+        ReadAt { lsn: self.recent.applied.lsn, epoch: self.recent.epoch }
+    }
+
+    /// Returns a row.
+    ///
+    /// # Errors
+    /// See [`EmbeddedError`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Row>, EmbeddedError> {
+        let stored = match self.recent.stored(key) {
+            Some(stored) => stored,
+            None => self.shared.runs.get(key)?,
+        };
+        Ok(stored.map(|stored| row(key, stored)))
+    }
+
+    /// Returns a row if that takes no look at the disk; `None` if it does.
+    #[must_use]
+    pub fn get_in_memory(&self, key: &[u8]) -> Option<Option<Row>> {
+        match self.recent.stored(key) {
+            Some(stored) => Some(stored.map(|stored| row(key, stored))),
+            None => self.shared.runs.is_empty().then_some(None),
+        }
+    }
+
+    /// Returns at most `limit` rows of `start..end` in key order; an empty `end` means to the last row. Stops early
+    /// at [`SCAN_BYTES_MAX`]. The view is a sorted one.
+    ///
+    /// # Errors
+    /// See [`EmbeddedError`].
+    pub fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<ScanPage, EmbeddedError> {
+        let mut page = ScanPage { rows: Vec::new(), next: None, at: self.at() };
         if !end.is_empty() && start >= end {
             return Ok(page);
         }
         let mut bytes = 0;
-        for pair in Merged::new(&recent, &self.shared.runs, start, end)? {
+        for pair in Merged::new(&self.recent, &self.shared.runs, start, end)? {
             let (key, stored) = pair?;
             if page.rows.len() >= limit || bytes > SCAN_BYTES_MAX {
                 page.next = Some(key);
@@ -236,101 +368,29 @@ impl EmbeddedStore {
         }
         Ok(page)
     }
-
-    /// Returns the last record of a command in the raw format; 0 for one that only asks, or that is malformed.
-    #[must_use]
-    pub fn target(command: &[u8]) -> Lsn {
-        let to = command.get(8..16).and_then(|to| to.try_into().ok());
-        Lsn(to.map_or(0, u64::from_le_bytes))
-    }
-
-    /// Executes a command in the raw format and returns the raw answer. Malformed bytes are answered `fatal`.
-    pub fn execute(&self, command: &[u8], origin: Origin) -> Vec<u8> {
-        let reply = match RawCommand::parse(command) {
-            Err(text) => RawReply::Fatal(text),
-            Ok(command) if command.is_query() => self.shared.usable().map_or_else(RawReply::Fatal, |()| RawReply::Ok),
-            Ok(command) => self.apply(&command, origin),
-        };
-        reply.encode(self.applied())
-    }
-
-    fn apply(&self, command: &RawCommand<'_>, origin: Origin) -> RawReply {
-        let mut journal = self.journal.lock();
-        if let Err(text) = self.shared.usable() {
-            return RawReply::Fatal(text);
-        }
-        let at = self.applied();
-        if command.from != at {
-            return RawReply::Moved(format!("watermark is {at}, the push starts after {}", command.from));
-        }
-        match self.make_room(&mut journal) {
-            Ok(()) => {}
-            Err(NoRoom::Busy(text)) => return RawReply::Busy(text),
-            Err(NoRoom::Broken(text)) => return RawReply::Fatal(text),
-        }
-        let stored = |key: &[u8]| self.shared.stored(&self.shared.recent.read(), key).map_err(|e| e.to_string());
-        let folded = match fold(command, stored) {
-            Ok(folded) => folded,
-            Err(text) => {
-                return RawReply::Fatal(format!("LSN {}..={}: {text}", command.from.next(), command.to));
-            }
-        };
-        let old = |key: &[u8]| self.shared.stored(&self.shared.recent.read(), key);
-        if let Err(error) = self.shared.images.keep(folded.rows.keys().copied(), old) {
-            return RawReply::Fatal(error.to_string());
-        }
-        let to = Watermark { lsn: command.to, log: origin.log, digest: origin.digest };
-        if let Err(error) = journal.append(&folded, command.from, &to) {
-            return RawReply::Fatal(self.shared.break_down(format!("the journal cannot be written: {error}")));
-        }
-        self.shared.recent.write().apply(&folded, to);
-        RawReply::Ok
-    }
-
-    /// Starts a checkpoint when one is due. Waits for the one before if memory is full.
-    fn make_room(&self, journal: &mut Journal) -> Result<(), NoRoom> {
-        let full = self.shared.recent.read().active_bytes > self.shared.recent_bytes_max;
-        let long = journal.bytes() >= JOURNAL_BYTES_MAX && !self.shared.checkpoint_busy();
-        if full || long { self.shared.begin_checkpoint(journal) } else { Ok(()) }
-    }
 }
 
 impl Drop for EmbeddedStore {
-    /// Leaves an unfinished checkpoint: the journal is still there and is read at the next start.
+    /// Leaves an unfinished flush: the log still has its rows.
     fn drop(&mut self) {
         self.shared.stop_work();
     }
 }
 
 impl Shared {
-    fn usable(&self) -> Result<(), String> {
-        self.broken.lock().clone().map_or(Ok(()), Err)
+    fn usable(&self) -> Result<(), EmbeddedError> {
+        self.broken.lock().clone().map_or(Ok(()), |text| Err(EmbeddedError::Stopped(text)))
     }
 
-    fn break_down(&self, text: String) -> String {
+    fn break_down(&self, text: String) -> EmbeddedError {
         tracing::error!(reason = %text, "embedded store stopped");
-        self.broken.lock().get_or_insert(text).clone()
+        EmbeddedError::Stopped(self.broken.lock().get_or_insert(text).clone())
     }
 
-    fn stored(&self, recent: &Recent, key: &[u8]) -> Result<Option<Stored>, EmbeddedError> {
-        match recent.get(key) {
-            Some(stored) => Ok(stored.cloned()),
-            None => self.runs.get(key),
-        }
-    }
-}
-
-fn replay(recent: &mut Recent, to: &Watermark, command: &RawCommand<'_>) -> bool {
-    if command.to <= recent.applied.lsn {
-        return true;
-    }
-    let folded = fold(command, |_| Err("a journal holds sums, no adds".to_owned()));
-    match folded {
-        Ok(folded) if command.from == recent.applied.lsn => {
-            recent.apply(&folded, *to);
-            true
-        }
-        _ => false,
+    /// Returns what the store holds of a row.
+    fn stored(&self, key: &[u8]) -> Result<Option<Stored>, EmbeddedError> {
+        let recent = self.recent.read().stored(key);
+        recent.map_or_else(|| self.runs.get(key), Ok)
     }
 }
 

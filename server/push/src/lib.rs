@@ -19,6 +19,8 @@ pub mod sql;
 pub mod sql_endpoint;
 pub mod status;
 #[cfg(test)]
+extern crate self as tribunal_push;
+#[cfg(test)]
 mod testing;
 pub mod transport;
 pub mod webhook;
@@ -27,12 +29,12 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub use adaptor::{Adaptor, AdaptorFault};
-pub use attach::{AttachRefusal, Attachment};
+pub use attach::{AttachPlace, AttachRefusal, Attachment};
 pub use egress::{AllowedNet, EgressPolicy};
-pub use embedded::{EmbeddedError, EmbeddedImage, EmbeddedStore, EmbeddedTransport, Origin, Row, ScanPage};
+pub use embedded::{ApplyObserver, EmbeddedError, EmbeddedImage, EmbeddedStore, Follower, ReadAt, Row, ScanPage, View};
 pub use pusher::{PushOptions, PushParts, Pusher};
 pub use resp::{RespOptions, RespTransport};
-pub use source::{AckSink, LogPoint, LogSource, PushWatch, ReadLimit, SourceError};
+pub use source::{AckSink, EpochSource, LogPoint, LogSource, PushWatch, ReadLimit, SourceError};
 pub use sql::{SqlOptions, SqlTransport};
 pub use sql_endpoint::SqlEndpoint;
 pub use status::{PushHandle, PushState, PushStatus};

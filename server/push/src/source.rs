@@ -1,6 +1,6 @@
 //! The seam to the log: where pushed records come from, and what receives their acknowledgements.
 
-use tribunal_types::{Digest, LogId, Lsn, RecordBatch, StoreId, Watermark};
+use tribunal_types::{Digest, EpochInput, EpochOutcome, LogId, Lsn, RecordBatch, StoreId, Watermark};
 
 use crate::Pending;
 
@@ -36,6 +36,23 @@ pub trait LogSource: Send + Sync + 'static {
     /// # Errors
     /// [`SourceError::Unavailable`].
     fn point(&self, store: StoreId, lsn: Lsn) -> Result<LogPoint, SourceError>;
+}
+
+/// The same records by their epochs, for stores that live beside the log.
+pub trait EpochSource: LogSource {
+    /// Hands the epoch with the record that follows `after` to `take`; returns false if there is none. May read the disk.
+    ///
+    /// # Errors
+    /// See [`SourceError`].
+    fn epoch_after(
+        &self,
+        store: StoreId,
+        after: Lsn,
+        take: &mut dyn FnMut(&EpochInput, &EpochOutcome),
+    ) -> Result<bool, SourceError>;
+
+    /// Completes when the store has a record after `after`, or the log ends.
+    fn changed(&self, store: StoreId, after: Lsn) -> Pending<'_, ()>;
 }
 
 /// What a log knows of a record of a store.

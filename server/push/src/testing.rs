@@ -1,11 +1,18 @@
-//! What this crate's tests share: directories that vanish, raw commands written by hand.
+//! What this crate's tests and benches share: directories that vanish, a log in memory.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tribunal_types::{Digest, LogId, WriteKind};
+use parking_lot::RwLock;
+use tribunal_push::{EpochSource, LogPoint, LogSource, Pending, ReadLimit, SourceError};
+use tribunal_types::{
+    Batch, Csn, Decision, Digest, Epoch, EpochInput, EpochOutcome, LogId, Lsn, RecordBatch, RowKey, Span, StoreId,
+    StoreLsn, TxnId, TxnIx, TxnRequest, Version, Write, WriteKind,
+};
 
-use crate::Origin;
+/// The store that the log has records of.
+pub(crate) const STORE: StoreId = StoreId(1);
 
 /// A directory removed with its content when dropped.
 pub(crate) struct TempDir(PathBuf);
@@ -30,20 +37,88 @@ impl Drop for TempDir {
     }
 }
 
-/// Writes a command in the raw format; every row carries version `to`.
-pub(crate) fn raw_command(from: u64, to: u64, rows: &[(WriteKind, &str, &str)]) -> Vec<u8> {
-    let count = (rows.len() as u32).to_le_bytes();
-    let mut bytes = [&from.to_le_bytes()[..], &to.to_le_bytes(), &count].concat();
-    for (kind, key, value) in rows {
-        bytes.push(*kind as u8);
-        bytes.extend_from_slice(&to.to_le_bytes());
-        for piece in [key, value] {
-            bytes.extend_from_slice(&(piece.len() as u32).to_le_bytes());
-            bytes.extend_from_slice(piece.as_bytes());
-        }
+/// A log of one store in memory; each commit is an epoch of its own, whose number is its record's.
+#[derive(Default)]
+pub(crate) struct MemoryLog(RwLock<Vec<Arc<(EpochInput, EpochOutcome)>>>);
+
+impl MemoryLog {
+    pub(crate) fn new() -> Arc<MemoryLog> {
+        Arc::default()
     }
-    bytes
+
+    /// Appends a record with these rows; returns it.
+    pub(crate) fn commit(&self, rows: &[(WriteKind, &str, &str)]) -> Lsn {
+        self.commit_all(&[rows])
+    }
+
+    /// Appends an epoch with a record for each of `txns`; returns the last one.
+    pub(crate) fn commit_all(&self, txns: &[&[(WriteKind, &str, &str)]]) -> Lsn {
+        let mut epochs = self.0.write();
+        let epoch = Epoch(epochs.len() as u64 + 1);
+        let first = epochs.last().and_then(|last| last.1.lsns.last()).map_or(Lsn(1), |last| last.lsn.next());
+        let mut batch = Batch::default();
+        let mut outcome = EpochOutcome { epoch, digest: Digest(epoch.0), ..EpochOutcome::default() };
+        for (n, rows) in txns.iter().enumerate() {
+            let mut txn = TxnRequest { id: TxnId([1; 16]), ..TxnRequest::default() };
+            for (kind, key, value) in *rows {
+                let key = Span::push(&mut txn.keys, key.as_bytes());
+                let value = Span::push(&mut txn.values, value.as_bytes());
+                let (row, kind) = (RowKey::default(), *kind);
+                txn.writes.push(Write { row, store: STORE, key, value, kind, integer: false });
+            }
+            batch.push(&txn, Csn(n as u64));
+            let version = Version::new(epoch, n as u32).expect("fits");
+            outcome.decisions.push(Decision::Committed { version });
+            outcome.lsns.push(StoreLsn { txn: TxnIx(n as u32), store: STORE, lsn: Lsn(first.0 + n as u64) });
+        }
+        let last = Lsn(first.0 + txns.len() as u64 - 1);
+        let input = EpochInput { epoch, epoch_time_ms: 0, batches: vec![Arc::new(batch)] };
+        epochs.push(Arc::new((input, outcome)));
+        last
+    }
+
+    fn find(&self, after: Lsn) -> Option<Arc<(EpochInput, EpochOutcome)>> {
+        let epochs = self.0.read();
+        let last = |epoch: &Arc<(EpochInput, EpochOutcome)>| epoch.1.lsns.last().map_or(Lsn(0), |last| last.lsn);
+        epochs.get(epochs.partition_point(|epoch| last(epoch) <= after)).cloned()
+    }
 }
 
-/// Where the commands of tests come from.
-pub(crate) const ORIGIN: Origin = Origin { log: LogId([7; 16]), digest: Digest(11) };
+impl LogSource for MemoryLog {
+    fn read(&self, _: StoreId, _: Lsn, _: ReadLimit) -> Pending<'_, Result<RecordBatch, SourceError>> {
+        Box::pin(async { Err(SourceError::Unavailable("only epochs are read here".into())) })
+    }
+
+    fn head(&self, _: StoreId) -> Lsn {
+        let epochs = self.0.read();
+        epochs.last().and_then(|last| last.1.lsns.last()).map_or(Lsn(0), |last| last.lsn)
+    }
+
+    fn oldest(&self, _: StoreId) -> Lsn {
+        Lsn(1)
+    }
+
+    fn id(&self) -> LogId {
+        LogId([7; 16])
+    }
+
+    fn point(&self, _: StoreId, lsn: Lsn) -> Result<LogPoint, SourceError> {
+        let epoch = lsn.0.checked_sub(1).and_then(|before| self.find(Lsn(before)));
+        Ok(epoch.map_or(LogPoint::Unknown, |epoch| LogPoint::Known(epoch.1.digest)))
+    }
+}
+
+impl EpochSource for MemoryLog {
+    fn epoch_after(
+        &self,
+        _: StoreId,
+        after: Lsn,
+        take: &mut dyn FnMut(&EpochInput, &EpochOutcome),
+    ) -> Result<bool, SourceError> {
+        Ok(self.find(after).map(|epoch| take(&epoch.0, &epoch.1)).is_some())
+    }
+
+    fn changed(&self, _: StoreId, _: Lsn) -> Pending<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+}

@@ -11,6 +11,7 @@ mod keys;
 mod log;
 mod node;
 pub mod plugins;
+mod reads;
 mod stores;
 mod txns;
 
@@ -22,9 +23,8 @@ pub use log::{
 };
 pub use node::{NodeApi, Readiness, Stats, Summary, TenantStats, Timed, VersionInfo};
 pub use plugins::PluginApi;
-pub use stores::{
-    Declared, PushState, RowAnswer, RowsAnswer, RowsQuery, SkipRequest, StoreApi, StoreStatus, StoredRow, Watermarks,
-};
+pub use reads::{RangeRows, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery, StoredRow};
+pub use stores::{Declared, PushState, SkipRequest, StoreApi, StoreStatus, Watermarks};
 pub use txns::{AckMode, Begin, Begun, Decided, Lane, Phases, Session, StatusQuery, TxnApi, TxnStatus};
 
 /// Everything that a request can ask of a node, by area.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tribunal_types::{Epoch, ImportedVersion, Lsn, NamespaceId, Skip, StoreId, StoreSpec, Version};
+use tribunal_types::{Epoch, ImportedVersion, Lsn, NamespaceId, Skip, StoreId, StoreSpec};
 
-use crate::{Catalog, ServiceError, ServiceFuture};
+use crate::{Catalog, ReadAnswer, ReadQuery, ServiceError, ServiceFuture};
 
 /// What engines and operators ask about stores.
 pub trait StoreApi: Send + Sync {
@@ -45,17 +45,12 @@ pub trait StoreApi: Send + Sync {
     /// [`ServiceError::Unavailable`] if the storage does not answer.
     fn attach_push(&self, store: StoreId, loaded: Option<Lsn>) -> ServiceFuture<'_, ()>;
 
-    /// Reads one row of an embedded store.
+    /// Reads rows and ranges of embedded stores, all of them as of one epoch, which no commit that was answered is later
+    /// than.
     ///
     /// # Errors
-    /// [`ServiceError::ClientMistake`] if the store is not embedded.
-    fn row(&self, store: StoreId, key: Vec<u8>) -> ServiceFuture<'_, RowAnswer>;
-
-    /// Reads rows of an embedded store in key order.
-    ///
-    /// # Errors
-    /// [`ServiceError::ClientMistake`] if the store is not embedded.
-    fn rows(&self, query: RowsQuery) -> ServiceFuture<'_, RowsAnswer>;
+    /// [`ServiceError::ClientMistake`] if a store is not embedded, or the rows are more than fit an answer.
+    fn read(&self, query: ReadQuery) -> ServiceFuture<'_, ReadAnswer>;
 
     /// Returns a store's watermarks.
     ///
@@ -156,48 +151,4 @@ pub struct Watermarks {
     pub durable: Epoch,
     /// Last epoch whose records in this store are all acknowledged.
     pub applied: Epoch,
-}
-
-/// A row of an embedded store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredRow {
-    /// Its key.
-    pub key: Vec<u8>,
-    /// Its value, JSON text.
-    pub value: Vec<u8>,
-    /// Its version.
-    pub version: Version,
-}
-
-/// One row, or its absence.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RowAnswer {
-    /// The snapshot that this reflects.
-    pub applied: Epoch,
-    /// The row, if it exists.
-    pub row: Option<StoredRow>,
-}
-
-/// Question for rows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RowsQuery {
-    /// Which store.
-    pub store: StoreId,
-    /// First key; empty starts at the beginning.
-    pub start: Vec<u8>,
-    /// Key behind the last one; empty goes to the end.
-    pub end: Vec<u8>,
-    /// Most rows to return.
-    pub limit: usize,
-}
-
-/// Rows in key order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RowsAnswer {
-    /// The snapshot that this reflects.
-    pub applied: Epoch,
-    /// The rows.
-    pub rows: Vec<StoredRow>,
-    /// There are further rows before the end of the range.
-    pub more: bool,
 }

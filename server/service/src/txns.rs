@@ -2,7 +2,7 @@
 
 use tribunal_types::{Csn, Epoch, NamespaceId, StoreId, StoreSnapshot, TxnId, TxnRequest, Verdict};
 
-use crate::{ServiceError, ServiceFuture};
+use crate::{ReadAnswer, ReadQuery, ServiceError, ServiceFuture};
 
 /// What clients ask about transactions.
 pub trait TxnApi: Send + Sync {
@@ -78,11 +78,15 @@ pub struct Begin {
     pub session: Option<Session>,
     /// How long to wait for that, milliseconds.
     pub wait_ms: u64,
+    /// What to read at once, of embedded stores among `stores`.
+    pub read: ReadQuery,
 }
 
 /// Answer to a Begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Begun {
+    /// What was to be read, as of the snapshots.
+    pub read: ReadAnswer,
     /// One per named store.
     pub snapshots: Vec<StoreSnapshot>,
     /// The epoch that is open now.

@@ -33,6 +33,6 @@ pub use ids::{
 pub use image::{Blob, Column, StateImage};
 pub use outcome::{Decision, EpochInput, EpochOutcome, FenceResult, PolicyFallback, StoreLsn, VerdictAt, Witness};
 pub use record::{RecordBatch, RecordHead, RecordWrite};
-pub use store::{Existence, StoreSpec};
+pub use store::{EMBEDDED_ADAPTOR, Existence, StoreSpec};
 pub use txn::{Isolation, Range, Read, Span, TxnRequest, Write, WriteKind, WriteKinds};
 pub use verdict::{Conflict, OpKind, Reason, Stage, Verdict};

@@ -16,6 +16,9 @@ pub enum Existence {
     Declared = 1,
 }
 
+/// Name of the LogAdaptor of embedded stores, which the node applies itself.
+pub const EMBEDDED_ADAPTOR: &str = "kv";
+
 /// A store: one log, one visibility watermark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSpec {
@@ -37,4 +40,12 @@ pub struct StoreSpec {
     pub adaptor: Option<String>,
     /// The adaptor's configuration, JSON text: endpoint, key prefix, batching. Holds no credentials.
     pub adaptor_config: String,
+}
+
+impl StoreSpec {
+    /// Tells whether the store's rows are kept in the node itself.
+    #[must_use]
+    pub fn is_embedded(&self) -> bool {
+        self.adaptor.as_deref() == Some(EMBEDDED_ADAPTOR)
+    }
 }

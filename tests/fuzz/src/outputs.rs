@@ -56,7 +56,7 @@ const GUEST: &str = r#"
 const RULE: &str = r#"
     (func (export "tribunal:plugin/rule@1.0.0#needs") (result i32) (i32.const 1))
     (func (export "tribunal:plugin/rule@1.0.0#rank")
-        (param i32 i64 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32) (global.get $answer))
+        (param i32 i64 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32) (global.get $answer))
 "#;
 
 const VALIDATOR: &str = r#"
@@ -65,6 +65,7 @@ const VALIDATOR: &str = r#"
 "#;
 
 const ADAPTOR: &str = r#"
+    (func (export "tribunal:plugin/adaptor@1.0.0#takes") (result i32) (i32.const 31))
     (func (export "tribunal:plugin/adaptor@1.0.0#watermark") (result i32) (global.get $answer))
     (func (export "tribunal:plugin/adaptor@1.0.0#read-watermark")
         (param i32 i64 i32 i32 i32 i32 i32 i32 i32 i32) (result i32) (global.get $answer))

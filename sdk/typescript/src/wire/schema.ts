@@ -233,6 +233,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/stores/{store}/rows/read": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Reads many rows and ranges of an embedded store, all as of one epoch.
+         * @description A row whose `version` the caller gives comes back without its value if that version is still the row's
+         *     (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+         */
+        post: operations["readRows"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/stores/{store}/rows/{key}": {
         parameters: {
             query?: never;
@@ -480,6 +501,10 @@ export interface components {
         BeginRequest: {
             /** @description Level at which it will commit. A hint: the level of the commit counts. */
             isolation?: components["schemas"]["IsolationLevel"];
+            /** @description Ranges of embedded stores to read at once, likewise. */
+            ranges?: components["schemas"]["RangeRead"][];
+            /** @description Rows of embedded stores to read at once; the answer has one of `rows` for each, as of the snapshots that it names. */
+            read?: components["schemas"]["RowRead"][];
             /** @description Session token of an earlier response: wait until what it covers is visible. */
             session?: string;
             /**
@@ -512,6 +537,10 @@ export interface components {
              * @example 2026-01-02T03:04:05.678Z
              */
             expires_at: string;
+            /** @description The ranges of `ranges`, in its order; absent if none was to be read. */
+            ranges?: components["schemas"]["ReadRange"][];
+            /** @description The rows of `read`, in its order; absent if nothing was to be read. */
+            rows?: components["schemas"]["ReadRow"][];
             /**
              * @description Session token that covers these snapshots.
              * @example c2Vzc2lvbg
@@ -980,6 +1009,34 @@ export interface components {
              */
             store: string;
         };
+        /** @description A range to read, in the bytewise order of keys. */
+        RangeRead: {
+            /**
+             * @description End of the range, exclusive; the end of the store if absent.
+             * @example acct0
+             */
+            end?: string;
+            /** @description `end` in base64. */
+            end_b64?: string;
+            /**
+             * Format: int32
+             * @description Maximum number of rows; 100 if absent.
+             * @example 100
+             */
+            limit?: number;
+            /**
+             * @description First key; the beginning of the store if absent.
+             * @example acct/
+             */
+            start?: string;
+            /** @description `start` in base64. */
+            start_b64?: string;
+            /**
+             * @description The range's store; may be left out where the path names it.
+             * @example kv
+             */
+            store?: string;
+        };
         /** @description A row that the transaction read. Without `version`, the row was absent. */
         Read: {
             /**
@@ -1000,11 +1057,70 @@ export interface components {
              */
             version?: string;
         };
+        /** @description Rows of a range that was read. */
+        ReadRange: {
+            /** @description The range has further rows: its limit was reached. */
+            more: boolean;
+            /** @description The rows, in key order. */
+            rows: components["schemas"]["Row"][];
+            /**
+             * @description The range's store.
+             * @example kv
+             */
+            store: string;
+        };
+        /** @description Rows and ranges to read. */
+        ReadRequest: {
+            /** @description Ranges. */
+            ranges?: components["schemas"]["RangeRead"][];
+            /** @description Rows; at least one, or one range. */
+            read?: components["schemas"]["RowRead"][];
+        };
+        /** @description Rows and ranges as of one epoch. */
+        ReadResponse: {
+            /**
+             * @description The epoch that they reflect: all of it, and nothing of later ones.
+             * @example 8841
+             */
+            applied: string;
+            /** @description The ranges, in the order of the request; absent if it named none. */
+            ranges?: components["schemas"]["ReadRange"][];
+            /** @description The rows, in the order of the request; absent if it named none. */
+            rows?: components["schemas"]["ReadRow"][];
+        };
+        /** @description A row that was read. Without `version`, there is no such row. */
+        ReadRow: {
+            /**
+             * @description The row's key, UTF-8.
+             * @example acct/1
+             */
+            key?: string;
+            /** @description The row's key in base64, if it is not UTF-8. */
+            key_b64?: string;
+            /**
+             * @description The row's store.
+             * @example kv
+             */
+            store: string;
+            /**
+             * @description True if the row still has the version that the request named.
+             * @example true
+             */
+            unchanged?: boolean;
+            /** @description The row's value; absent if there is no row, or it is `unchanged`. */
+            value?: unknown;
+            /** @description The row's value in base64, if it was written so. */
+            value_b64?: string;
+            /**
+             * @description The row's version; absent if there is no row.
+             * @example 17
+             */
+            version?: string;
+        };
         /** @description A row of an embedded store. Without `version` there is no such row. */
         Row: {
             /**
-             * @description Snapshot that this reflects at least: the row may be newer, as its version tells. Absent within [`RowPage`], which
-             *     has it once.
+             * @description The epoch that this reflects: all of it, and nothing of later ones. Absent within lists, which have it once.
              * @example 8841
              */
             applied?: string;
@@ -1028,7 +1144,7 @@ export interface components {
         /** @description Rows in key order. */
         RowPage: {
             /**
-             * @description Snapshot that this reflects at least: single rows may be newer, as their versions tell.
+             * @description The epoch that the rows reflect: all of it, and nothing of later ones.
              * @example 8841
              */
             applied: string;
@@ -1036,6 +1152,26 @@ export interface components {
             more: boolean;
             /** @description The rows. */
             rows: components["schemas"]["Row"][];
+        };
+        /** @description A row to read. */
+        RowRead: {
+            /**
+             * @description The row's key, UTF-8.
+             * @example acct/1
+             */
+            key?: string;
+            /** @description The row's key in base64, instead of `key`. */
+            key_b64?: string;
+            /**
+             * @description The row's store; may be left out where the path names it.
+             * @example kv
+             */
+            store?: string;
+            /**
+             * @description The version that the caller has. If it is still the row's, the answer says `unchanged` and leaves the value out.
+             * @example 17
+             */
+            version?: string;
         };
         /** @description Records of a store that were skipped. */
         SkipList: {
@@ -3051,6 +3187,124 @@ export interface operations {
                      *       "retryable": false,
                      *       "status": 404,
                      *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not known now */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readRows: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the store */
+                store: string;
+            };
+            cookie?: never;
+        };
+        /** @description The rows and ranges */
+        requestBody: {
+            content: {
+                /** @example {} */
+                "application/json": components["schemas"]["ReadRequest"];
+            };
+        };
+        responses: {
+            /** @description The rows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "applied": "8841"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ReadResponse"];
+                };
+            };
+            /** @description The request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such store */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_store",
+                     *       "detail": "/writes/0/store: there is no store `accounts`; declare it first",
+                     *       "retryable": false,
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is not embedded, or the rows have more than 8 MiB */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "body_mismatch",
+                     *       "detail": "this id was used for another body; use a new id",
+                     *       "retryable": false,
+                     *       "status": 422,
+                     *       "title": "Unprocessable Content",
                      *       "type": "about:blank"
                      *     }
                      */

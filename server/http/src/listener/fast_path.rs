@@ -32,6 +32,10 @@ use tribunal_service::{Lane, Service};
 const CONSTANT: &str = "/v1/debug/constant";
 /// The route that decides many.
 const BATCH: &str = "/v1/txns/batch-commit";
+/// The route that begins a transaction.
+const BEGIN: &str = "/v1/txns";
+/// What the routes of stores begin with.
+const STORES: &str = "/v1/stores/";
 /// Bytes of a body that is parsed within a millisecond or so.
 const SHORT_BYTES: u64 = 128 * 1024;
 
@@ -107,7 +111,9 @@ impl FastPath {
             };
         }
         match &self.shared {
-            Some(shared) if !(short && is_batch(&request)) => self.elsewhere(shared, request).await,
+            Some(shared) if !(short && (is_batch(&request) || is_read(&request))) => {
+                self.elsewhere(shared, request).await
+            }
             // An answer that is compressed on its way is made elsewhere, too.
             Some(shared) => self.routed(request).await.map(|body| relayed(body, shared)),
             None => self.routed(request).await,
@@ -147,6 +153,16 @@ fn is_short(body: &impl HttpBody) -> bool {
 
 fn is_batch<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == BATCH
+}
+
+/// Tells a Begin, or a read of rows by their keys: most are answered from memory, and the node sends the rest elsewhere.
+fn is_read<B>(request: &Request<B>) -> bool {
+    let path = request.uri().path();
+    match *request.method() {
+        Method::POST => path == BEGIN || path.starts_with(STORES) && path.ends_with("/rows/read"),
+        Method::GET => path.strip_prefix(STORES).is_some_and(|rest| rest.contains("/rows/")),
+        _ => false,
+    }
 }
 
 /// Tells `/v1/txns/{txn_id}/commit`; whether the id is one, its handler says.

@@ -3,15 +3,13 @@
 //! One pass over the text; keys and values are copied once, into the arenas. Every fault is noted with its JSON
 //! pointer. A transaction with a fault never leaves this file.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess};
-use serde_json::value::RawValue;
-use tribunal_types::limits::{KEY_BYTES_MAX, OPS_PER_TXN_MAX, RANGES_PER_TXN_MAX, STORES_PER_TXN_MAX, VALUE_BYTES_MAX};
+use tribunal_types::limits::{OPS_PER_TXN_MAX, RANGES_PER_TXN_MAX, STORES_PER_TXN_MAX, VALUE_BYTES_MAX};
 use tribunal_types::{
     Epoch, Existence, Isolation, OpKind, Range, Read, RowKey, Span, StoreId, StoreSnapshot, StoreSpec, TxnId,
     TxnRequest, Version, Write, WriteKind,
@@ -24,6 +22,7 @@ use crate::request::json::{
     ArraySeed, Entries, EntriesSeed, Fields, Items, ObjectSeed, Scalar, decimal, depth_within_limit, is_integer,
     not_interoperable, scalar,
 };
+use crate::request::op_fields::{OpFields, OpSeed, Text, VALUE, put_key};
 use crate::response::field_error::{Code, FieldErrors, Path};
 use tribunal_service::{AckMode, Catalog};
 
@@ -48,7 +47,7 @@ const ITEM_FIELDS: &[&str] =
 const READ_FIELDS: &[&str] = &["store", "key", "version", "key_b64"];
 const RANGE_FIELDS: &[&str] = &["store", "start", "end", "start_b64", "end_b64"];
 const WRITE_FIELDS: &[&str] = &["store", "key", "op", "key_b64", "value_b64", "value"];
-const WRITE_VALUE: usize = 5;
+const _: () = assert!(WRITE_FIELDS.len() == VALUE + 1);
 
 /// A body that was read.
 #[derive(Debug)]
@@ -142,38 +141,10 @@ impl<'c> Draft<'c> {
 
     /// Copies a key into the arena. `plain` and `b64` are the two ways to post it.
     fn key(&mut self, plain: Text<'_>, b64: Text<'_>, names: (&str, &str), at: Path<'_>) -> Option<Span> {
-        let span = match (plain, b64) {
-            (Text::Absent, Text::Absent) => {
-                self.errors.add(Code::MissingField, at.field(names.0), format!("{} or {}", names.0, names.1));
-                return None;
-            }
-            (Text::Absent, Text::Given(coded)) => {
-                let start = self.txn.keys.len();
-                if BASE64.decode_vec(coded.as_bytes(), &mut self.txn.keys).is_err() {
-                    self.txn.keys.truncate(start);
-                    self.errors.add(Code::BadBase64, at.field(names.1), "is not base64");
-                    return None;
-                }
-                let length = self.txn.keys.len() - start;
-                Span { at: u32::try_from(start).ok()?, len: u32::try_from(length).ok()? }
-            }
-            (Text::Given(key), Text::Absent) => Span::push(&mut self.txn.keys, key.as_bytes()),
-            (Text::Faulty, _) | (_, Text::Faulty) => return None,
-            (Text::Given(_), Text::Given(_)) => {
-                let detail = format!("{} excludes {}", names.0, names.1);
-                self.errors.add(Code::ExclusiveFields, at.field(names.1), detail);
-                return None;
-            }
-        };
-        if span.len as usize > KEY_BYTES_MAX {
-            let detail = format!("{} bytes, {KEY_BYTES_MAX} is the limit", span.len);
-            self.errors.add(Code::KeyTooLong, at.field(names.0), detail);
-            return None;
-        }
-        Some(span)
+        put_key(&mut self.txn.keys, (plain, b64), names, at, &mut self.errors)
     }
 
-    fn row_key(&mut self, op: &mut Slots<'_>, b64: usize, at: Path<'_>) -> Option<Span> {
+    fn row_key(&mut self, op: &mut OpFields<'_>, b64: usize, at: Path<'_>) -> Option<Span> {
         let span = self.key(op.take(1), op.take(b64), ("key", "key_b64"), at)?;
         if span.len == 0 {
             self.errors.add(Code::EmptyKey, at.field("key"), "a key has at least one byte");
@@ -189,7 +160,7 @@ impl<'c> Draft<'c> {
         }
     }
 
-    fn add_read(&mut self, mut op: Slots<'_>, at: Path<'_>) {
+    fn add_read(&mut self, mut op: OpFields<'_>, at: Path<'_>) {
         let store = self.store_of(&mut op, at).map_or(NO_STORE, |spec| spec.id);
         let key = self.row_key(&mut op, 3, at);
         let seen = match op.take(2) {
@@ -207,7 +178,7 @@ impl<'c> Draft<'c> {
         self.txn.reads.push(Read { row, seen, store, key: key.unwrap_or_default() });
     }
 
-    fn store_of(&mut self, op: &mut Slots<'_>, at: Path<'_>) -> Option<&'c Arc<StoreSpec>> {
+    fn store_of(&mut self, op: &mut OpFields<'_>, at: Path<'_>) -> Option<&'c Arc<StoreSpec>> {
         match op.take(0) {
             Text::Given(name) => self.store(&name, at.field("store")),
             Text::Absent => {
@@ -218,7 +189,7 @@ impl<'c> Draft<'c> {
         }
     }
 
-    fn add_range(&mut self, mut op: Slots<'_>, at: Path<'_>) {
+    fn add_range(&mut self, mut op: OpFields<'_>, at: Path<'_>) {
         let store = self.store_of(&mut op, at).map_or(NO_STORE, |spec| spec.id);
         let mut bound = |draft: &mut Self, plain: usize, b64: usize, names| {
             let (plain, b64) = (op.take(plain), op.take(b64));
@@ -239,7 +210,7 @@ impl<'c> Draft<'c> {
         self.txn.ranges.push(Range { store, start, end });
     }
 
-    fn add_write(&mut self, mut op: Slots<'_>, at: Path<'_>) {
+    fn add_write(&mut self, mut op: OpFields<'_>, at: Path<'_>) {
         let spec = self.store_of(&mut op, at);
         let store = spec.map_or(NO_STORE, |spec| spec.id);
         let key = self.row_key(&mut op, 3, at);
@@ -282,7 +253,7 @@ impl<'c> Draft<'c> {
         self.txn.writes.push(Write { row, store, key: key.unwrap_or_default(), value, kind, integer });
     }
 
-    fn value(&mut self, kind: WriteKind, op: &mut Slots<'_>, at: Path<'_>) -> (Span, bool) {
+    fn value(&mut self, kind: WriteKind, op: &mut OpFields<'_>, at: Path<'_>) -> (Span, bool) {
         let nothing = (Span::default(), false);
         let coded = op.take(4);
         match (kind, op.value, &coded) {
@@ -520,73 +491,6 @@ fn note_duplicates(rows: impl ExactSizeIterator<Item = RowKey> + Clone, list: Pa
     });
 }
 
-/// A text field of an operation.
-#[derive(Debug, Default)]
-enum Text<'de> {
-    #[default]
-    Absent,
-    Given(Cow<'de, str>),
-    /// It is no string; noted already.
-    Faulty,
-}
-
-/// The fields of one operation as they come, in the order of its `*_FIELDS`.
-struct Slots<'de> {
-    texts: [Text<'de>; 5],
-    value: Option<&'de RawValue>,
-}
-
-impl<'de> Slots<'de> {
-    fn take(&mut self, index: usize) -> Text<'de> {
-        std::mem::take(&mut self.texts[index])
-    }
-}
-
-struct Op<'de, 'f> {
-    names: &'static [&'static str],
-    slots: Slots<'de>,
-    errors: &'f mut FieldErrors,
-}
-
-impl<'de> Fields<'de> for Op<'de, '_> {
-    fn names(&self) -> &'static [&'static str] {
-        self.names
-    }
-
-    fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
-        if index == WRITE_VALUE {
-            self.slots.value = Some(map.next_value()?);
-        } else {
-            self.slots.texts[index] = match scalar(map)?.given() {
-                Some(found) => found.text(at, self.errors).map_or(Text::Faulty, Text::Given),
-                None => Text::Absent,
-            };
-        }
-        Ok(())
-    }
-
-    fn errors(&mut self) -> &mut FieldErrors {
-        self.errors
-    }
-}
-
-struct OpSeed<'a> {
-    names: &'static [&'static str],
-    at: Path<'a>,
-    errors: &'a mut FieldErrors,
-}
-
-impl<'de> DeserializeSeed<'de> for OpSeed<'_> {
-    type Value = Option<Slots<'de>>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        let slots = Slots { texts: Default::default(), value: None };
-        let mut op = Op { names: self.names, slots, errors: self.errors };
-        let seen = ObjectSeed { fields: &mut op, at: self.at }.deserialize(deserializer)?;
-        Ok(seen.map(|_| op.slots))
-    }
-}
-
 /// The operations of one list.
 struct Ops<'a, 'c> {
     draft: &'a mut Draft<'c>,
@@ -615,15 +519,15 @@ impl<'de> Items<'de> for Ops<'_, '_> {
             OpKind::Range => RANGE_FIELDS,
             OpKind::Write => WRITE_FIELDS,
         };
-        let Some(slots) = seq.next_element_seed(OpSeed { names, at, errors: &mut self.draft.errors })? else {
+        let Some(fields) = seq.next_element_seed(OpSeed { names, at, errors: &mut self.draft.errors })? else {
             return Ok(false);
         };
         self.draft.ops += 1;
-        let slots = slots.unwrap_or(Slots { texts: [const { Text::Faulty }; 5], value: None });
+        let fields = fields.unwrap_or_else(OpFields::faulty);
         match self.kind {
-            OpKind::Read => self.draft.add_read(slots, at),
-            OpKind::Range => self.draft.add_range(slots, at),
-            OpKind::Write => self.draft.add_write(slots, at),
+            OpKind::Read => self.draft.add_read(fields, at),
+            OpKind::Range => self.draft.add_range(fields, at),
+            OpKind::Write => self.draft.add_write(fields, at),
         }
         Ok(true)
     }

@@ -5,7 +5,9 @@ use std::str;
 use axum::http::HeaderValue;
 use base64::Engine as _;
 use tribunal_api::RecordChecksum;
-use tribunal_types::{Conflict, OpKind, Reason, RecordBatch, RecordWrite, StoreId, TxnId, Verdict, WriteKind};
+use tribunal_types::{
+    Conflict, OpKind, Reason, RecordBatch, RecordWrite, StoreId, StoreSnapshot, TxnId, Verdict, WriteKind,
+};
 
 use crate::binary::BASE64;
 use crate::response::problem::ProblemResponse;
@@ -142,6 +144,12 @@ impl JsonWriter {
                 self.raw(value);
             }
         }
+    }
+
+    /// Writes a field with the snapshot of each store.
+    pub fn snapshots_field(&mut self, name: &str, snapshots: &[StoreSnapshot], catalog: &Catalog) {
+        self.name(name);
+        self.lsns(snapshots.iter().map(|snapshot| (snapshot.store, snapshot.at.0)), catalog);
     }
 
     fn lsns(&mut self, lsns: impl Iterator<Item = (StoreId, u64)>, catalog: &Catalog) {

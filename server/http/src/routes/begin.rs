@@ -1,6 +1,5 @@
 //! `POST /v1/txns`: an id, and one snapshot per store to read at.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -9,18 +8,20 @@ use axum::response::Response;
 use serde::de::{MapAccess, SeqAccess};
 use tribunal_api::{BeginRequest, BeginResponse, Problem};
 use tribunal_types::limits::{ID_WINDOW_MS, STORES_PER_TXN_MAX, WAIT_MS_MAX};
-use tribunal_types::{Epoch, NamespaceId, StoreId};
+use tribunal_types::{Epoch, NamespaceId, StoreId, TxnId};
 
-use crate::app::{App, refuse, wire_response};
+use crate::app::{App, json_response, refuse};
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
 use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, ScalarSeed, document, scalar};
 use crate::request::query::session;
+use crate::request::read_body::{ReadDraft, ReadItems, ReadList};
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
-use crate::response::response_json::{session_token, store_name};
-use tribunal_service::{Begin, Catalog, PushState, Session};
+use crate::response::response_json::{JsonWriter, session_token};
+use crate::routes::rows::write_read;
+use tribunal_service::{Begin, Catalog, PushState, ReadQuery, Session};
 
 /// How long a Begin with a session waits if it does not say, milliseconds.
 const SESSION_WAIT_MS: u64 = 5_000;
@@ -52,25 +53,23 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
             asked.begin.stores = attached;
         }
     }
+    let query = asked.begin.read.clone();
     let begun = app.service.txns.begin(asked.begin).await.map_err(refuse(&catalog))?;
 
     let now = Duration::from_millis(begun.time_ms);
     let lifetime = Duration::from_millis(asked.ttl_ms.unwrap_or(ID_WINDOW_MS).min(ID_WINDOW_MS));
     let visible = begun.snapshots.iter().map(|snapshot| snapshot.at).min().unwrap_or(Epoch(0));
-    let snapshots: BTreeMap<_, _> = begun
-        .snapshots
-        .iter()
-        .map(|snapshot| (store_name(&catalog, snapshot.store).to_owned(), snapshot.at.to_string()))
-        .collect();
     let timestamp = uuid::Timestamp::from_unix(uuid::NoContext, now.as_secs(), now.subsec_nanos());
-    let answer = BeginResponse {
-        txn_id: uuid::Uuid::new_v7(timestamp).hyphenated().to_string(),
-        snapshots,
-        epoch: begun.epoch.to_string(),
-        expires_at: rfc3339(now + lifetime),
-        session: session_token(Session(visible)),
-    };
-    Ok(wire_response(StatusCode::CREATED, &answer))
+    let mut json = JsonWriter::with_capacity(256 + 64 * query.rows.len());
+    json.open(b'{');
+    json.id_field("txn_id", TxnId(uuid::Uuid::new_v7(timestamp).into_bytes()));
+    json.snapshots_field("snapshots", &begun.snapshots, &catalog);
+    json.decimal_field("epoch", begun.epoch.0);
+    json.text_field("expires_at", &rfc3339(now + lifetime));
+    json.text_field("session", &session_token(Session(visible)));
+    write_read(&mut json, &query, &begun.read, &catalog);
+    json.close(b'}');
+    Ok(json_response(StatusCode::CREATED, json.finish()))
 }
 
 struct Asked {
@@ -83,6 +82,7 @@ struct Asked {
 fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, ProblemResponse> {
     let mut body = Body {
         catalog,
+        read: ReadDraft { catalog, namespace, store: None, query: ReadQuery::default() },
         asked: Asked {
             begin: Begin { namespace, wait_ms: SESSION_WAIT_MS, ..Begin::default() },
             ttl_ms: None,
@@ -95,6 +95,11 @@ fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, 
     body.asked.all_stores = body.asked.begin.stores.is_empty() && body.errors.is_empty();
     let all_stores = body.asked.all_stores;
     let begin = &mut body.asked.begin;
+    begin.read = body.read.query;
+    if !all_stores {
+        // What is read is used.
+        begin.stores.extend(begin.read.stores());
+    }
     if all_stores {
         begin.stores = catalog.list(namespace).iter().map(|spec| spec.id).collect();
     }
@@ -110,20 +115,30 @@ fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, 
     if body.errors.is_empty() { Ok(body.asked) } else { Err(ProblemResponse::of_errors(&body.errors)) }
 }
 
+/// Place of `read` among the fields.
+const READ: usize = 5;
+
 struct Body<'c> {
     catalog: &'c Catalog,
+    read: ReadDraft<'c>,
     asked: Asked,
     errors: FieldErrors,
 }
 
 impl<'de> Fields<'de> for Body<'_> {
     fn names(&self) -> &'static [&'static str] {
-        &["stores", "isolation", "session", "wait_ms", "ttl_ms"]
+        &["stores", "isolation", "session", "wait_ms", "ttl_ms", "read", "ranges"]
     }
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
         if index == 0 {
             map.next_value_seed(ArraySeed { items: &mut Stores { body: self }, at })?;
+            return Ok(());
+        }
+        if index >= READ {
+            let list = if index == READ { ReadList::Rows } else { ReadList::Ranges };
+            let mut items = ReadItems { draft: &mut self.read, list, errors: &mut self.errors };
+            map.next_value_seed(ArraySeed { items: &mut items, at })?;
             return Ok(());
         }
         let Some(found) = scalar(map)?.given() else { return Ok(()) };

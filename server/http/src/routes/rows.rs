@@ -1,24 +1,21 @@
-//! `/v1/stores/{store}/rows`: reading the embedded store. Every response names the snapshot that it reflects at least.
+//! `/v1/stores/{store}/rows`: reading the embedded store. Every response names the epoch that it reflects.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use tribunal_api::{Problem, Row, RowPage};
+use tribunal_api::{Problem, ReadRequest, ReadResponse, Row, RowPage};
 use tribunal_types::Epoch;
 use tribunal_types::limits::KEY_BYTES_MAX;
 
 use crate::app::{App, json_response, refuse};
+use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
 use crate::request::query::{Query, path_store, segments_from};
+use crate::request::read_body::{LIMIT_DEFAULT, LIMIT_MAX, ReadDraft, read_query};
 use crate::response::field_error::Code;
 use crate::response::problem::ProblemResponse;
-use crate::response::response_json::JsonWriter;
-use tribunal_service::{RowsQuery, StoredRow};
-
-/// Rows of a page whose request names no limit.
-const LIMIT_DEFAULT: usize = 100;
-/// Rows of one page.
-const LIMIT_MAX: usize = 10_000;
+use crate::response::response_json::{JsonWriter, store_name};
+use tribunal_service::{Catalog, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery, StoredRow};
 
 /// Reads one row of an embedded store.
 ///
@@ -46,14 +43,16 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
         let detail = format!("the key has {} bytes, {KEY_BYTES_MAX} is the limit", key.len());
         return Err(ProblemResponse::new(StatusCode::URI_TOO_LONG, Code::KeyTooLong.parts().0, detail));
     }
-    let answer = app.service.stores.row(spec.id, key).await.map_err(refuse(&catalog))?;
-    let Some(row) = answer.row else {
+    let row = RowQuery { store: spec.id, key: key.clone(), known: None };
+    let query = ReadQuery { rows: vec![row], ranges: Vec::new() };
+    let answer = app.service.stores.read(query).await.map_err(refuse(&catalog))?;
+    let Some(RowState::Found { value, version }) = answer.rows.into_iter().next() else {
         let mut problem = ProblemResponse::new(StatusCode::NOT_FOUND, "row_missing", "there is no such row");
         problem.body.applied = Some(answer.applied.to_string());
         return Err(problem);
     };
-    let mut json = JsonWriter::with_capacity(128 + row.key.len() + row.value.len());
-    write_row(&mut json, &row, Some(answer.applied));
+    let mut json = JsonWriter::with_capacity(128 + key.len() + value.len());
+    write_row(&mut json, &StoredRow { key, value, version }, Some(answer.applied));
     Ok(json_response(StatusCode::OK, json.finish()))
 }
 
@@ -88,20 +87,96 @@ pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Respo
         query.error(Code::EmptyRange, "end", "must be after start");
     }
     query.finish()?;
-    let answer = app.service.stores.rows(asked).await.map_err(refuse(&catalog))?;
-    let bytes: usize = answer.rows.iter().map(|row| 64 + row.key.len() + row.value.len()).sum();
+    let query = ReadQuery { rows: Vec::new(), ranges: vec![asked] };
+    let answer = app.service.stores.read(query).await.map_err(refuse(&catalog))?;
+    let range = answer.ranges.into_iter().next().unwrap_or_default();
+    let bytes: usize = range.rows.iter().map(|row| 64 + row.key.len() + row.value.len()).sum();
     let mut json = JsonWriter::with_capacity(64 + bytes);
     json.open(b'{');
     json.decimal_field("applied", answer.applied.0);
     json.name("rows");
     json.open(b'[');
-    for row in &answer.rows {
+    for row in &range.rows {
         write_row(&mut json, row, None);
     }
     json.close(b']');
-    json.bool_field("more", answer.more);
+    json.bool_field("more", range.more);
     json.close(b'}');
     Ok(json_response(StatusCode::OK, json.finish()))
+}
+
+/// Reads many rows and ranges of an embedded store, all as of one epoch.
+///
+/// A row whose `version` the caller gives comes back without its value if that version is still the row's
+/// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/rows/read", operation_id = "readRows", tag = "stores",
+    params(("store" = String, Path, description = "Name of the store")),
+    request_body(content = ReadRequest, description = "The rows and ranges"),
+    responses(
+        (status = 200, description = "The rows", body = ReadResponse),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The store is not embedded, or the rows have more than 8 MiB", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn read_rows(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, body) = request.into_parts();
+    let catalog = app.service.stores.catalog();
+    let namespace = tenant(&parts);
+    let spec = path_store(parts.uri.path(), &catalog, namespace)?;
+    let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
+    let draft = ReadDraft { catalog: &catalog, namespace, store: Some(spec.id), query: ReadQuery::default() };
+    let query = read_query(utf8(&bytes)?, draft)?;
+    let answer = app.service.stores.read(query.clone()).await.map_err(refuse(&catalog))?;
+    let mut json = JsonWriter::with_capacity(64 + 64 * query.rows.len());
+    json.open(b'{');
+    json.decimal_field("applied", answer.applied.0);
+    write_read(&mut json, &query, &answer, &catalog);
+    json.close(b'}');
+    Ok(json_response(StatusCode::OK, json.finish()))
+}
+
+/// Writes the fields `rows` and `ranges` of an answer, those that the query had.
+pub fn write_read(json: &mut JsonWriter, query: &ReadQuery, answer: &ReadAnswer, catalog: &Catalog) {
+    if !query.rows.is_empty() {
+        json.name("rows");
+        json.open(b'[');
+        for (asked, state) in query.rows.iter().zip(&answer.rows) {
+            json.open(b'{');
+            json.text_field("store", store_name(catalog, asked.store));
+            json.key_field("key", "key_b64", &asked.key);
+            match state {
+                RowState::Absent => {}
+                RowState::Unchanged(version) => {
+                    json.decimal_field("version", version.bits());
+                    json.bool_field("unchanged", true);
+                }
+                RowState::Found { value, version } => {
+                    json.value_field(value);
+                    json.decimal_field("version", version.bits());
+                }
+            }
+            json.close(b'}');
+        }
+        json.close(b']');
+    }
+    if !query.ranges.is_empty() {
+        json.name("ranges");
+        json.open(b'[');
+        for (asked, range) in query.ranges.iter().zip(&answer.ranges) {
+            json.open(b'{');
+            json.text_field("store", store_name(catalog, asked.store));
+            json.name("rows");
+            json.open(b'[');
+            range.rows.iter().for_each(|row| write_row(json, row, None));
+            json.close(b']');
+            json.bool_field("more", range.more);
+            json.close(b'}');
+        }
+        json.close(b']');
+    }
 }
 
 fn write_row(json: &mut JsonWriter, row: &StoredRow, applied: Option<Epoch>) {

@@ -168,7 +168,12 @@ impl TxnApi for FakeNode {
         }
         let snapshots = begin.stores.iter().map(|store| StoreSnapshot { store: *store, at: epoch }).collect();
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        soon(Ok(Begun { snapshots, epoch: epoch.next(), time_ms: since.as_millis() as u64 }))
+        soon(Ok(Begun {
+            read: ReadAnswer::default(),
+            snapshots,
+            epoch: epoch.next(),
+            time_ms: since.as_millis() as u64,
+        }))
     }
 
     fn commit(&self, txn: TxnRequest, ack: AckMode, _: Option<Lane>) -> ServiceFuture<'_, Decided> {
@@ -280,28 +285,34 @@ impl StoreApi for FakeNode {
         soon(self.fail_next.lock().unwrap().take().map_or(Ok(()), Err))
     }
 
-    fn row(&self, store: StoreId, key: Vec<u8>) -> ServiceFuture<'_, RowAnswer> {
-        if store == ORDERS {
+    fn read(&self, query: ReadQuery) -> ServiceFuture<'_, ReadAnswer> {
+        if query.stores().contains(&ORDERS) {
             let detail = "this store is not embedded".to_owned();
             let pointer = String::new();
             return soon(Err(ServiceError::ClientMistake { code: "not_embedded", pointer, detail }));
         }
         let state = self.state.lock().unwrap();
-        let found = state.rows.get(&key).cloned();
-        let row = found.map(|(value, version)| StoredRow { key, value, version });
-        soon(Ok(RowAnswer { applied: Epoch(state.epoch), row }))
-    }
-
-    fn rows(&self, query: RowsQuery) -> ServiceFuture<'_, RowsAnswer> {
-        let state = self.state.lock().unwrap();
-        let inside = state.rows.range(query.start..).filter(|(key, _)| query.end.is_empty() || **key < query.end);
-        let mut rows: Vec<_> = inside
-            .take(query.limit + 1)
-            .map(|(key, (value, version))| StoredRow { key: key.clone(), value: value.clone(), version: *version })
-            .collect();
-        let more = rows.len() > query.limit;
-        rows.truncate(query.limit);
-        soon(Ok(RowsAnswer { applied: Epoch(state.epoch), rows, more }))
+        let row = |asked: &RowQuery| match state.rows.get(&asked.key) {
+            None => RowState::Absent,
+            Some((_, version)) if asked.known == Some(*version) => RowState::Unchanged(*version),
+            Some((value, version)) => RowState::Found { value: value.clone(), version: *version },
+        };
+        let range = |asked: &RowsQuery| {
+            let inside = state.rows.range(asked.start.clone()..);
+            let inside = inside.filter(|(key, _)| asked.end.is_empty() || **key < asked.end);
+            let mut rows: Vec<_> = inside
+                .take(asked.limit + 1)
+                .map(|(key, (value, version))| StoredRow { key: key.clone(), value: value.clone(), version: *version })
+                .collect();
+            let more = rows.len() > asked.limit;
+            rows.truncate(asked.limit);
+            RangeRows { rows, more }
+        };
+        soon(Ok(ReadAnswer {
+            applied: Epoch(state.epoch),
+            rows: query.rows.iter().map(row).collect(),
+            ranges: query.ranges.iter().map(range).collect(),
+        }))
     }
 
     fn watermarks(&self, _: StoreId) -> Result<Watermarks, ServiceError> {
@@ -411,6 +422,7 @@ impl LogApi for FakeNode {
             bytes_max: registration.bytes_max,
             timeout_ms: registration.timeout_ms,
             state: "idle",
+            last_error: Some("open /etc/ssl/private/root.pem: permission denied".to_owned()),
             ..WebhookStatus::default()
         };
         self.webhooks.lock().unwrap().insert(store, status.clone());

@@ -39,6 +39,11 @@ impl Access {
     pub fn new(keys: Keys, jwt: Option<JwtGate>, clock: Arc<EpochClock>, data: &Path) -> Access {
         let last_use = Mutex::new(LastUseFile::open(data, &keys));
         let about_ms = AtomicU64::new(clock.now_ms());
+        // Those that expired before this start were logged when they did, or while the node was down.
+        let expired = keys.newly_expired(clock.now_ms()).len();
+        if expired > 0 {
+            tracing::info!(expired, "keys have expired; they are listed until they are revoked");
+        }
         Access { keys: RwLock::new(keys), jwt, clock, about_ms, ticks: AtomicU64::new(0), last_use }
     }
 

@@ -233,7 +233,8 @@ pub enum KeyCommand {
         #[arg(long, value_name = "TIME", value_parser = key_lifetime)]
         expires_in: Option<u32>,
     },
-    /// List keys, without their secrets.
+    /// List keys with their last use and expiry, without their secrets.
+    #[command(visible_alias = "list")]
     Ls {
         /// The service.
         #[command(flatten)]

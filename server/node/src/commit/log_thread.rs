@@ -60,6 +60,8 @@ pub struct LogThreadContext {
     pub needed: Box<dyn Fn() -> Option<Epoch> + Send>,
     /// How much of the log readers may hold back.
     pub readers_quota: HoldBack,
+    /// Has an embedded store write to its disk what only the log holds durably. Must not wait for that.
+    pub flush: Box<dyn Fn(StoreId) + Send>,
 }
 
 /// Tells the sequencer if the log thread panics: nothing would ever become durable again.
@@ -182,6 +184,8 @@ fn truncate(
     for (store, _) in applied.iter().filter(|(_, applied)| *applied < bound) {
         let _ = context.events.send(Message::OverQuota(*store, bound));
     }
+    // They are further at the next image.
+    applied.iter().filter(|(_, applied)| *applied < below).for_each(|(store, _)| (context.flush)(*store));
     let stores = applied.iter().map(|(_, applied)| *applied).fold(below, Epoch::min);
     // A reader's checkpoint outweighs the age of the log, not its size.
     let readers = (context.needed)().map_or(stores, |needed| needed.max(log.held_back_below(context.readers_quota)));

@@ -93,6 +93,14 @@ impl Progress {
         self.tenant_rows.read().get(&namespace).copied().unwrap_or(0)
     }
 
+    /// Returns the last epoch that is complete in the logs of `stores`, and where they end in it.
+    pub fn heads(&self, stores: &[StoreId]) -> (Epoch, Vec<Lsn>) {
+        let known = self.stores.read();
+        let progress = |store: &StoreId| known.get(store).map_or_else(StoreProgress::default, |store| store.progress);
+        let epoch = stores.iter().map(|store| progress(store).applied).min().unwrap_or_default();
+        (epoch, stores.iter().map(|store| progress(store).head).collect())
+    }
+
     /// Returns a receiver that wakes when the store has further records; `None` if it is not declared.
     pub fn follow(&self, store: StoreId) -> Option<watch::Receiver<Lsn>> {
         self.stores.read().get(&store).map(|store| store.head.subscribe())

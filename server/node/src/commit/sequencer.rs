@@ -202,12 +202,17 @@ impl Sequencer {
 
     /// Takes over what a push has reported, unless that push is not the store's any more.
     fn push_reported(&mut self, store: StoreId, generation: ControlIndex, reports: &PushReports) {
-        let NewestReport { rewound, acked } = reports.take();
+        let NewestReport { rewound, acked, stopped } = reports.take();
         let Some(declared) = self.state.registry.store(store) else { return };
         if declared.generation != generation || declared.detached.is_some() {
             return;
         }
-        self.watches.reported(store);
+        if rewound.is_some() || acked.is_some() {
+            self.watches.reported(store);
+        }
+        if stopped && declared.spec.is_embedded() {
+            self.watches.stopped(store);
+        }
         rewound.into_iter().for_each(|lsn| self.state.visibility.rewound(store, lsn));
         acked.into_iter().for_each(|lsn| self.state.visibility.acked(store, lsn));
         self.publish_stores();
@@ -559,11 +564,13 @@ impl Sequencer {
             let store = declared.spec.id;
             let head = self.state.resolver.head_lsn(store);
             let pushed = declared.spec.adaptor.is_some() && declared.detached.is_none();
+            // Readers of an embedded store apply what it lacks themselves: what it acknowledges is what is on its disk.
+            let fresh = pushed && declared.spec.is_embedded();
             let progress = StoreProgress {
                 head,
                 reported: !pushed || self.watches.is_known(store),
-                acked: visibility.acked_lsn(store),
-                applied: visibility.applied(store),
+                acked: if fresh { head } else { visibility.acked_lsn(store) },
+                applied: if fresh { self.state.resolver.last() } else { visibility.applied(store) },
                 detached: declared.detached.is_some(),
                 rows: self.state.resolver.rows_of(store),
             };

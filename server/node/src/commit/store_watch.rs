@@ -40,6 +40,14 @@ impl StoreWatches {
         }
     }
 
+    /// Notes that the push of a store stopped: until it reports again, nothing is known.
+    pub fn stopped(&mut self, store: StoreId) {
+        if let Some(watch) = self.0.get_mut(&store) {
+            watch.watermark = false;
+            watch.empty = false;
+        }
+    }
+
     /// Tells whether what a store has applied is known: its storage has reported its watermark, or had nothing to report.
     #[must_use]
     pub fn is_known(&self, store: StoreId) -> bool {

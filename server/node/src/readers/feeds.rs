@@ -10,8 +10,9 @@ use tribunal_service::{LogPage, LogQuery, ServiceError, ServiceFuture, StoredRow
 use tribunal_types::{Lsn, NamespaceId, StoreId, limits};
 
 use crate::readers::image_permits::ImagePermit;
-use crate::service::{NodeService, unreadable};
+use crate::service::NodeService;
 use crate::stores::catalog::NoRecords;
+use crate::stores::reads::unreadable;
 
 /// Rows of an image that are read at once.
 const IMAGE_PAGE_ROWS: usize = 1_000;
@@ -52,8 +53,11 @@ impl NodeService {
     async fn image(&self, of: NamespaceId, store: Arc<EmbeddedStore>) -> Result<StoreState, ServiceError> {
         let place = self.images.take(of)?;
         // Waits for the push under way, and goes on if the reader does not: its place is taken until it is done.
-        let begin = move || PermittedImage { image: store.image(), _place: place };
-        let placed = tokio::task::spawn_blocking(begin).await.map_err(failed)?;
+        let begin = move || {
+            store.catch_up()?;
+            Ok(PermittedImage { image: store.image(), _place: place })
+        };
+        let placed = tokio::task::spawn_blocking(begin).await.map_err(failed)?.map_err(unreadable)?;
         Ok(StoreState::Rows { lsn: placed.image.lsn(), rows: Box::new(Rows(Some(placed))) })
     }
 }

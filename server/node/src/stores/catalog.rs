@@ -8,9 +8,12 @@ use parking_lot::{Mutex, RwLock};
 use tribunal_core::records::records_of;
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{Located, LogReader, PointInLog};
-use tribunal_push::{AckSink, LogPoint, LogSource, Pending, PushWatch, ReadLimit, SourceError};
+use tribunal_push::{AckSink, EpochSource, LogPoint, LogSource, Pending, PushWatch, ReadLimit, SourceError};
 use tribunal_service::Catalog;
-use tribunal_types::{ControlChange, ControlIndex, Detachment, Epoch, LogId, Lsn, RecordBatch, StoreId};
+use tribunal_types::{
+    ControlChange, ControlIndex, Detachment, Digest, Epoch, EpochInput, EpochOutcome, LogId, Lsn, RecordBatch, StoreId,
+    Watermark,
+};
 
 use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
 use crate::commit::message::Message;
@@ -130,12 +133,13 @@ impl Records {
     /// Runs `read` where it may block, unless what follows `after` is in memory or does not exist yet: a reader at the
     /// head must not cost a change of threads an epoch.
     pub fn near_or_far<T>(&self, store: StoreId, after: Lsn, read: impl FnOnce() -> T) -> T {
+        if self.is_near(store, after) { read() } else { tokio::task::block_in_place(read) }
+    }
+
+    /// Tells whether what follows `after` is in memory, or does not exist yet.
+    pub fn is_near(&self, store: StoreId, after: Lsn) -> bool {
         let head = self.progress.store(store).map_or(Lsn(0), |progress| progress.head);
-        if after >= head || self.cache.following(store, after).is_some() {
-            read()
-        } else {
-            tokio::task::block_in_place(read)
-        }
+        after >= head || self.cache.following(store, after).is_some()
     }
 
     /// Returns the epoch of the first record after `after`; `None` if there is none, or it is gone. May read the disk.
@@ -160,6 +164,18 @@ impl Records {
         }
         let epoch = self.epoch_behind(store, after)?;
         self.log.epoch(epoch).ok()?.map(|epoch| epoch.0.epoch_time_ms)
+    }
+
+    /// Returns the watermark of a storage that has applied everything up to `lsn`. May read the disk.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub fn watermark_at(&self, store: StoreId, lsn: Lsn) -> Result<Watermark, SourceError> {
+        let digest = match self.point(store, lsn)? {
+            LogPoint::Known(digest) => digest,
+            LogPoint::Unknown | LogPoint::PastHead => Digest::default(),
+        };
+        Ok(Watermark { lsn, log: self.log.id(), digest })
     }
 
     /// Returns the oldest record that is still kept.
@@ -253,6 +269,39 @@ impl LogSource for Records {
     }
 }
 
+impl EpochSource for Records {
+    fn epoch_after(
+        &self,
+        store: StoreId,
+        after: Lsn,
+        take: &mut dyn FnMut(&EpochInput, &EpochOutcome),
+    ) -> Result<bool, SourceError> {
+        if let Some(epoch) = self.cache.following(store, after) {
+            take(&epoch.input, &epoch.outcome);
+            return Ok(true);
+        }
+        let unreadable = |error: tribunal_log::LogError| SourceError::Unavailable(error.to_string());
+        match self.log.locate(store, after).map_err(unreadable)? {
+            Located::Head => Ok(false),
+            Located::Truncated { oldest } => Err(SourceError::Truncated { oldest }),
+            Located::Epoch(at) => {
+                let epoch = self.log.epoch(at).map_err(unreadable)?;
+                let epoch =
+                    epoch.ok_or_else(|| SourceError::Unavailable(format!("epoch {at} is indexed but not stored")))?;
+                take(&epoch.0, &epoch.1);
+                Ok(true)
+            }
+        }
+    }
+
+    fn changed(&self, store: StoreId, after: Lsn) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let Some(mut head) = self.progress.follow(store) else { return std::future::pending().await };
+            let _ = head.wait_for(|head| *head > after).await;
+        })
+    }
+}
+
 /// Reports of one push that the sequencer has not taken yet: only the newest counts, so at most one message for each
 /// push is in the sequencer's queue.
 #[derive(Debug, Default)]
@@ -265,6 +314,8 @@ pub struct NewestReport {
     pub rewound: Option<Lsn>,
     /// The storage acknowledged records up to this one.
     pub acked: Option<Lsn>,
+    /// The push stopped; what the storage has applied is no longer known if it is the node's own.
+    pub stopped: bool,
 }
 
 impl PushReports {
@@ -312,7 +363,7 @@ impl AckSink for Acks {
     }
 
     fn rewound(&self, store: StoreId, lsn: Lsn) {
-        self.report(store, |newest| *newest = NewestReport { rewound: Some(lsn), acked: None });
+        self.report(store, |newest| *newest = NewestReport { rewound: Some(lsn), acked: None, stopped: false });
     }
 
     fn forked(&self, _store: StoreId, fork: Option<Lsn>) {
@@ -321,6 +372,7 @@ impl AckSink for Acks {
 
     fn failed(&self, store: StoreId, text: &str) {
         tracing::error!(store = store.0, text, "pushing stopped");
+        self.report(store, |newest| newest.stopped = true);
     }
 
     fn watch(&self, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
@@ -344,12 +396,12 @@ mod tests {
         };
         acks.rewound(StoreId(1), Lsn(2));
         (3..=9).for_each(|lsn| acks.acked(StoreId(1), Lsn(lsn)));
-        let report = NewestReport { rewound: Some(Lsn(2)), acked: Some(Lsn(9)) };
+        let report = NewestReport { rewound: Some(Lsn(2)), acked: Some(Lsn(9)), stopped: false };
         assert_eq!(taken(), Some((StoreId(1), ControlIndex(3), report)));
         assert_eq!(taken(), None, "one message for all of them");
         acks.acked(StoreId(1), Lsn(10));
         acks.rewound(StoreId(1), Lsn(4));
-        let report = NewestReport { rewound: Some(Lsn(4)), acked: None };
+        let report = NewestReport { rewound: Some(Lsn(4)), acked: None, stopped: false };
         assert_eq!(taken(), Some((StoreId(1), ControlIndex(3), report)));
     }
 }

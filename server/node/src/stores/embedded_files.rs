@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tribunal_push::{EmbeddedError, EmbeddedStore, LogSource};
+use tribunal_push::{EmbeddedError, EmbeddedStore, EpochSource};
 use tribunal_types::{Lsn, StoreSpec};
 
 /// Opens the store in `dir`, rebuilding it from `log` if need be.
@@ -19,10 +19,11 @@ pub fn open(
     dir: &Path,
     memory_bytes: u64,
     spec: &StoreSpec,
-    log: &impl LogSource,
-) -> Result<Arc<EmbeddedStore>, String> {
-    let wrong = match EmbeddedStore::open(dir, memory_bytes) {
-        Ok(store) => match difference(&store, spec, log)? {
+    log: &Arc<dyn EpochSource>,
+) -> Result<EmbeddedStore, String> {
+    let open = || EmbeddedStore::open(dir, memory_bytes, spec.id, Arc::clone(log));
+    let wrong = match open() {
+        Ok(store) => match difference(&store, spec, &**log)? {
             None => return Ok(store),
             Some(difference) => difference,
         },
@@ -39,11 +40,11 @@ pub fn open(
     }
     tracing::warn!(store = spec.name, reason = wrong, "the embedded store is filled from its log again");
     EmbeddedStore::erase(dir).map_err(|error| error.to_string())?;
-    EmbeddedStore::open(dir, memory_bytes).map_err(|error| error.to_string())
+    open().map_err(|error| error.to_string())
 }
 
 /// Tells in words how the store differs from the log, if it does.
-fn difference(store: &EmbeddedStore, spec: &StoreSpec, log: &impl LogSource) -> Result<Option<String>, String> {
+fn difference(store: &EmbeddedStore, spec: &StoreSpec, log: &dyn EpochSource) -> Result<Option<String>, String> {
     let watermark = store.watermark();
     let point = log.point(spec.id, watermark.lsn).map_err(|error| error.to_string())?;
     let (lsn, id, head) = (watermark.lsn, log.id(), log.head(spec.id));

@@ -7,6 +7,7 @@ pub mod embedded_memory;
 pub mod fork_file;
 pub mod push_control;
 pub mod pushes;
+pub mod reads;
 pub mod row_quota;
 pub mod sql_storages;
 pub mod store_registry;

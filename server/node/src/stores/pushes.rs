@@ -16,8 +16,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tribunal_push::{
-    Adaptor, Attachment, EmbeddedStore, EmbeddedTransport, PushHandle, PushOptions, PushParts, Pusher, RespOptions,
-    RespTransport, SqlTransport, StorageDurability, Transport,
+    Adaptor, ApplyObserver, AttachPlace, AttachRefusal, Attachment, EmbeddedStore, EpochSource, Follower, LogSource,
+    PushHandle, PushOptions, PushParts, Pusher, RespOptions, RespTransport, SqlTransport, StorageDurability, Transport,
 };
 use tribunal_service::PushState;
 use tribunal_types::{Lsn, StoreId, StoreSpec, WriteKinds};
@@ -31,7 +31,7 @@ use crate::stores::embedded_memory::EmbeddedMemory;
 use crate::stores::fork_file::ForkFile;
 use crate::stores::store_registry::DeclaredStore;
 use crate::stores::tenant_egress::{EgressByTenant, TenantEgress};
-use crate::telemetry::Tracing;
+use crate::telemetry::{ApplyTraces, Tracing};
 
 /// How long to wait for readers of an embedded store that is to be opened again.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
@@ -57,9 +57,12 @@ pub struct StorePush {
     pub durability: Option<StorageDurability>,
 }
 
-struct Outlet {
-    adaptor: Arc<dyn Adaptor>,
-    transport: Arc<dyn Transport>,
+/// Where a store's records go.
+enum Outlet {
+    /// Rows that the node keeps itself.
+    Embedded(Arc<EmbeddedStore>),
+    /// A storage, through an adaptor.
+    Storage { adaptor: Arc<dyn Adaptor>, transport: Arc<dyn Transport> },
 }
 
 struct Running {
@@ -133,15 +136,14 @@ impl Pushes {
     /// # Errors
     /// A JSON pointer into the declaration, and what is wrong there.
     pub fn check(&self, spec: &StoreSpec) -> Result<WriteKinds, (String, String)> {
-        let Some(name) = &spec.adaptor else { return Ok(WriteKinds::ALL) };
+        let Some(name) = spec.adaptor.as_ref().filter(|_| !spec.is_embedded()) else { return Ok(WriteKinds::ALL) };
         let at = |pointer: &'static str| move |e| (pointer.to_owned(), e);
         let sql = &self.egress_by_tenant.of(spec.namespace).sql;
         let adaptor = self.loader.adaptor(name, &spec.name, &sql.adaptor_config(spec)).map_err(at("/adaptor"))?;
         match adaptor.language().map_err(at("/adaptor"))? {
-            Language::Raw => {}
             Language::Resp => drop(resp_endpoint(spec).map_err(at("/adaptor_config"))?),
             Language::Sql => drop(sql.options(spec).map_err(at("/adaptor_config"))?),
-            language @ Language::Http => return Err(at("/adaptor")(no_transport(language))),
+            language @ (Language::Http | Language::Raw) => return Err(at("/adaptor")(no_transport(language))),
         }
         Ok(adaptor.takes())
     }
@@ -153,7 +155,7 @@ impl Pushes {
         if let Some(State::Running(old)) = slots.remove(&id).map(|slot| slot.state) {
             let _ = old.stop.send(true);
         }
-        let embedded = store.spec.adaptor.as_deref() == Some("kv");
+        let embedded = store.spec.is_embedded();
         let state = if store.detached.is_some() { State::Detached } else { State::Starting };
         let begin = matches!(state, State::Starting);
         if !embedded {
@@ -221,27 +223,38 @@ impl Pushes {
 
     fn run(&self, store: &DeclaredStore, outlet: Outlet) -> Running {
         let fork = ForkFile::new(&self.data, store.spec.id);
-        let parts = PushParts {
-            store: store.spec.id,
-            fork: fork.read(store.generation),
-            adaptor: outlet.adaptor,
-            source: Arc::new(self.records.clone()),
-            transport: outlet.transport,
-            sink: Arc::new(Acks {
-                messages: self.messages.clone(),
-                generation: store.generation,
-                reports: Arc::default(),
-                fork,
-                traces: self.tracing.clone().map(|tracing| (tracing, store.spec.name.clone())),
-            }),
-            options: PushOptions::default(),
-        };
-        let (pusher, handle) = Pusher::new(parts);
-        store.skipped().for_each(|lsn| handle.skip(lsn));
+        let forked = fork.read(store.generation);
+        let sink = Arc::new(Acks {
+            messages: self.messages.clone(),
+            generation: store.generation,
+            reports: Arc::default(),
+            fork,
+            traces: self.tracing.clone().map(|tracing| (tracing, store.spec.name.clone())),
+        });
         let (stop, mut stopped) = watch::channel(false);
-        let task = self.runtime.spawn(pusher.run(async move {
+        let stopped = async move {
             let _ = stopped.wait_for(|stop| *stop).await;
-        }));
+        };
+        let (handle, task) = match outlet {
+            Outlet::Embedded(embedded) => {
+                store.skipped().for_each(|lsn| embedded.skip(lsn));
+                let (follower, handle) = Follower::new(embedded, store.spec.id, sink);
+                (handle, self.runtime.spawn(follower.run(stopped)))
+            }
+            Outlet::Storage { adaptor, transport } => {
+                let (pusher, handle) = Pusher::new(PushParts {
+                    store: store.spec.id,
+                    fork: forked,
+                    adaptor,
+                    source: Arc::new(self.records.clone()),
+                    transport,
+                    sink,
+                    options: PushOptions::default(),
+                });
+                store.skipped().for_each(|lsn| handle.skip(lsn));
+                (handle, self.runtime.spawn(pusher.run(stopped)))
+            }
+        };
         Running { handle, stop, task }
     }
 
@@ -258,17 +271,17 @@ impl Pushes {
     /// Makes what speaks a storage's language, and what carries it there; `None` for a store that is only its log.
     fn make(&self, spec: &StoreSpec) -> Result<Option<Outlet>, String> {
         let Some(name) = &spec.adaptor else { return Ok(None) };
+        if spec.is_embedded() {
+            return Ok(Some(Outlet::Embedded(self.open_embedded(spec)?)));
+        }
         let TenantEgress { sql, egress } = self.egress_by_tenant.of(spec.namespace);
         let adaptor = self.loader.adaptor(name, &spec.name, &sql.adaptor_config(spec))?;
         let transport: Arc<dyn Transport> = match adaptor.language()? {
-            Language::Raw => {
-                Arc::new(EmbeddedTransport::new(self.open_embedded(spec)?, spec.id, Arc::new(self.records.clone())))
-            }
             Language::Resp => Arc::new(RespTransport::new(RespOptions::new(resp_endpoint(spec)?, egress.clone()))),
             Language::Sql => Arc::new(SqlTransport::new(sql.options(spec)?)),
-            language @ Language::Http => return Err(no_transport(language)),
+            language @ (Language::Http | Language::Raw) => return Err(no_transport(language)),
         };
-        Ok(Some(Outlet { adaptor: Arc::new(adaptor), transport }))
+        Ok(Some(Outlet::Storage { adaptor: Arc::new(adaptor), transport }))
     }
 
     fn open_embedded(&self, spec: &StoreSpec) -> Result<Arc<EmbeddedStore>, String> {
@@ -278,8 +291,14 @@ impl Pushes {
         }
         let dir = self.data.join("stores").join(spec.id.to_string());
         let bytes = self.embedded_memory.lock().give(spec.id, spec.namespace);
-        let open = embedded_files::open(&dir, bytes, spec, &self.records)
+        let source = Arc::new(self.records.clone()) as Arc<dyn EpochSource>;
+        let open = embedded_files::open(&dir, bytes, spec, &source)
             .inspect_err(|_| self.embedded_memory.lock().take_back(spec.id))?;
+        let observer = self
+            .tracing
+            .clone()
+            .map(|tracing| Arc::new(ApplyTraces::new(tracing, spec.id, spec.name.clone())) as Arc<dyn ApplyObserver>);
+        let open = Arc::new(open.observed_by(observer));
         embedded.insert(spec.id, Arc::clone(&open));
         Ok(open)
     }
@@ -307,6 +326,17 @@ impl Pushes {
                 }
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Has an embedded store write what is only in memory to its disk, on threads of its own.
+    pub fn flush(&self, store: StoreId) {
+        if let Some(embedded) = self.embedded(store) {
+            self.runtime.spawn_blocking(move || {
+                if let Err(error) = embedded.flush() {
+                    tracing::warn!(%store, %error, "an embedded store was not flushed");
+                }
+            });
         }
     }
 
@@ -351,7 +381,7 @@ impl Pushes {
         let remake = {
             let mut slots = self.slots.lock();
             let Some(slot) = slots.get_mut(&store) else { return Ok(()) };
-            let embedded = slot.store.spec.adaptor.as_deref() == Some("kv");
+            let embedded = slot.store.spec.is_embedded();
             match std::mem::replace(&mut slot.state, State::Starting) {
                 State::Broken(_) => Some((slot.store.clone(), None)),
                 State::Running(running)
@@ -391,6 +421,9 @@ impl Pushes {
 
     /// Passes a record by in a running push.
     pub fn skip(&self, store: StoreId, lsn: Lsn) {
+        if let Some(embedded) = self.embedded(store) {
+            embedded.skip(lsn);
+        }
         if let Some(Slot { state: State::Running(running), .. }) = self.slots.lock().get(&store) {
             running.handle.skip(lsn);
         }
@@ -404,11 +437,11 @@ impl Pushes {
         self: &Arc<Self>,
         declared: &DeclaredStore,
         loaded: Option<Lsn>,
-    ) -> Result<Lsn, tribunal_push::AttachRefusal> {
-        let refused = tribunal_push::AttachRefusal::Refused;
+    ) -> Result<Lsn, AttachRefusal> {
+        let refused = AttachRefusal::Refused;
         let spec = &declared.spec;
         let fork = ForkFile::new(&self.data, spec.id).read(declared.generation);
-        if spec.adaptor.as_deref() == Some("kv") {
+        if spec.is_embedded() {
             self.close_embedded(spec.id).await.map_err(refused)?;
         }
         let made = {
@@ -416,10 +449,19 @@ impl Pushes {
             self.runtime.spawn_blocking(move || this.make(&spec)).await
         };
         let made = made.map_err(|error| refused(error.to_string()))?.map_err(refused)?;
-        let head = tribunal_push::LogSource::head(&self.records, spec.id);
-        let Some(Outlet { adaptor, transport }) = made else { return Ok(head) };
-        let oldest = self.records.oldest(spec.id);
-        Attachment { store: spec.id, adaptor, transport, head, oldest, fork, loaded }.prepare().await
+        let head = LogSource::head(&self.records, spec.id);
+        let place = AttachPlace { head, oldest: self.records.oldest(spec.id), fork, loaded };
+        match made {
+            None => Ok(head),
+            Some(Outlet::Storage { adaptor, transport }) => {
+                Attachment { store: spec.id, adaptor, transport, place }.prepare().await
+            }
+            Some(Outlet::Embedded(embedded)) => {
+                let records = self.records.clone();
+                let moved = self.runtime.spawn_blocking(move || attach_embedded(&embedded, &records, place));
+                moved.await.map_err(|error| refused(error.to_string()))?
+            }
+        }
     }
 
     /// Stops all pushes and waits for them. What was in flight is settled by the watermarks at the next start.
@@ -436,7 +478,23 @@ impl Pushes {
         for push in running {
             let _ = push.task.await;
         }
+        let embedded: Vec<Arc<EmbeddedStore>> = self.embedded.lock().values().cloned().collect();
+        let flushes = embedded.into_iter().map(|store| self.runtime.spawn_blocking(move || store.flush_at_stop()));
+        for flush in flushes.collect::<Vec<_>>() {
+            let _ = flush.await;
+        }
     }
+}
+
+/// Moves the watermark of an embedded store to where it is to be attached.
+fn attach_embedded(store: &EmbeddedStore, records: &Records, place: AttachPlace) -> Result<Lsn, AttachRefusal> {
+    let refused = |text: String| AttachRefusal::Refused(text);
+    let target = place.target(store.applied())?;
+    if target > store.applied() {
+        let to = records.watermark_at(store.id(), target).map_err(|error| refused(error.to_string()))?;
+        store.set_watermark(to).map_err(|error| refused(error.to_string()))?;
+    }
+    Ok(target)
 }
 
 fn resp_endpoint(spec: &StoreSpec) -> Result<String, String> {
@@ -446,5 +504,5 @@ fn resp_endpoint(spec: &StoreSpec) -> Result<String, String> {
 }
 
 fn no_transport(language: Language) -> String {
-    format!("the adaptor speaks {language:?}, for which this version has no transport; it has Resp, Sql and Raw")
+    format!("the adaptor speaks {language:?}, for which this version has no transport; it has Resp and Sql")
 }

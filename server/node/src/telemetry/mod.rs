@@ -27,7 +27,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor};
 use tokio::runtime::Handle;
 
-pub use push_spans::PushTraces;
+pub use push_spans::{ApplyTraces, PushTraces};
 pub use span_budget::SpanCounts;
 pub use spans::Tracing;
 pub use webhook_spans::PostTraces;

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use opentelemetry::KeyValue;
 use opentelemetry::trace::{SpanKind, Status};
-use tribunal_push::PushWatch;
-use tribunal_types::{Lsn, RecordBatch};
+use tribunal_core::records::records_after;
+use tribunal_push::{ApplyObserver, PushWatch};
+use tribunal_types::{EpochInput, EpochOutcome, Lsn, RecordBatch, StoreId};
 
 use super::spans::{Parent, Piece, Tracing, parent_of};
 
@@ -67,6 +68,41 @@ impl PushWatch for PushTraces {
                 ..Piece::internal("push", self.began, until)
             };
             self.tracing.put_tree(*commit, push, below);
+        }
+    }
+}
+
+/// Makes the spans of epochs that an embedded store applies.
+pub struct ApplyTraces {
+    tracing: Arc<Tracing>,
+    store: StoreId,
+    name: String,
+}
+
+impl ApplyTraces {
+    /// Prepares them for a store.
+    #[must_use]
+    pub fn new(tracing: Arc<Tracing>, store: StoreId, name: String) -> ApplyTraces {
+        ApplyTraces { tracing, store, name }
+    }
+}
+
+impl ApplyObserver for ApplyTraces {
+    fn applied(&self, input: &EpochInput, outcome: &EpochOutcome, after: Lsn, began: Instant) {
+        let until = Instant::now();
+        let traced = records_after(input, outcome, self.store, after).filter_map(|record| {
+            let text = std::str::from_utf8(record.txn().traceparent.of(&record.batch.values)).ok()?;
+            parent_of(text).filter(|parent| parent.sampled).map(|parent| (parent, record.lsn))
+        });
+        for (commit, lsn) in traced.take(RECORDS_MAX) {
+            let apply = Piece {
+                attributes: vec![
+                    KeyValue::new("tribunal.store", self.name.clone()),
+                    KeyValue::new("tribunal.lsn", i64::try_from(lsn.0).unwrap_or(i64::MAX)),
+                ],
+                ..Piece::internal("store.apply", began, until)
+            };
+            self.tracing.put_tree(commit, apply, Vec::new());
         }
     }
 }

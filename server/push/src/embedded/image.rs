@@ -1,7 +1,7 @@
-//! All rows as they were at one record, read a page at a time while pushes go on.
+//! All rows as they were at one record, read a page at a time while epochs are applied.
 //!
-//! A push keeps the old state of every row that an image has not reached yet before it overwrites it (copy on write).
-//! What is kept is bounded: an image that is read more slowly than rows change ends with an error, and the push never
+//! The applier keeps the old state of every row that an image has not reached yet before it overwrites it (copy on write).
+//! What is kept is bounded: an image that is read more slowly than rows change ends with an error, and nothing
 //! waits for its reader.
 
 use std::collections::BTreeMap;
@@ -48,6 +48,9 @@ impl Images {
         stored: impl Fn(&[u8]) -> Result<Option<Stored>, EmbeddedError>,
     ) -> Result<(), EmbeddedError> {
         let mut images = self.0.lock();
+        if images.is_empty() {
+            return Ok(());
+        }
         images.retain(|image| image.strong_count() > 0);
         for image in images.iter().filter_map(Weak::upgrade) {
             let mut kept = image.lock();
@@ -76,10 +79,10 @@ pub struct EmbeddedImage {
 }
 
 impl EmbeddedStore {
-    /// Begins an image of all rows as they are now. Waits for the push under way.
+    /// Begins an image of all rows as they are now. Waits for the epoch that is being applied.
     #[must_use]
     pub fn image(self: &Arc<Self>) -> EmbeddedImage {
-        let _no_push = self.journal.lock();
+        let _no_epoch = self.applier.lock();
         EmbeddedImage { store: Arc::clone(self), kept: self.shared.images.add(), lsn: self.applied() }
     }
 }
@@ -123,11 +126,18 @@ impl EmbeddedImage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{ORIGIN, TempDir, raw_command};
+    use crate::EpochSource;
+    use crate::testing::{MemoryLog, STORE, TempDir};
     use tribunal_types::WriteKind::{self, Add, Delete, Put};
 
-    fn push(store: &EmbeddedStore, from: u64, rows: &[(WriteKind, &str, &str)]) {
-        assert_eq!(store.execute(&raw_command(from, from + 1, rows), ORIGIN)[0], 0);
+    fn open(dir: &TempDir, log: &Arc<MemoryLog>) -> Arc<EmbeddedStore> {
+        let log = Arc::clone(log) as Arc<dyn EpochSource>;
+        Arc::new(EmbeddedStore::open(dir.path(), 8 << 20, STORE, log).expect("opens"))
+    }
+
+    fn push(store: &EmbeddedStore, log: &MemoryLog, rows: &[(WriteKind, &str, &str)]) {
+        log.commit(rows);
+        store.catch_up().expect("applies");
     }
 
     fn all(image: &mut EmbeddedImage, limit: usize, mut between: impl FnMut(usize)) -> Vec<(String, String)> {
@@ -145,12 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_of_one_moment_whatever_is_pushed_meanwhile() {
-        let dir = TempDir::new("embedded-image");
-        let store = EmbeddedStore::open(dir.path(), 8 << 20).expect("opens");
+    fn an_image_is_of_one_moment_whatever_is_committed_meanwhile() {
+        let (dir, log) = (TempDir::new("embedded-image"), MemoryLog::new());
+        let store = open(&dir, &log);
         let names: Vec<String> = (0..40).map(|i| format!("k{i:02}")).collect();
         let rows: Vec<_> = names.iter().map(|name| (Put, name.as_str(), "1")).collect();
-        push(&store, 0, &rows);
+        push(&store, &log, &rows);
         let expected: Vec<_> = names.iter().map(|name| (name.clone(), "1".to_owned())).collect();
 
         let mut image = store.image();
@@ -163,10 +173,10 @@ mod tests {
             let sum = format!("k{:02}", 20 + n);
             push(
                 &store,
-                at,
+                &log,
                 &[(Put, "a", "9"), (Put, &here, "9"), (Add, &sum, "5"), (Put, "z", "9"), (Delete, &last, "")],
             );
-            push(&store, at + 1, &[(Put, &last, "7"), (Delete, "z", ""), (Delete, "a", "")]);
+            push(&store, &log, &[(Put, &last, "7"), (Delete, "z", ""), (Delete, "a", "")]);
             at += 2;
         });
         assert_eq!(found, expected);
@@ -176,11 +186,11 @@ mod tests {
 
     #[test]
     fn an_image_ends_at_rows_that_did_not_exist() {
-        let dir = TempDir::new("embedded-image-empty");
-        let store = EmbeddedStore::open(dir.path(), 8 << 20).expect("opens");
+        let (dir, log) = (TempDir::new("embedded-image-empty"), MemoryLog::new());
+        let store = open(&dir, &log);
         let mut image = store.image();
         for n in 0..20 {
-            push(&store, n, &[(Put, &format!("k{n}"), "1")]);
+            push(&store, &log, &[(Put, &format!("k{n}"), "1")]);
         }
         assert_eq!(all(&mut image, 3, |_| {}), []);
         assert_eq!(all(&mut store.image(), 3, |_| {}).len(), 20);
@@ -188,22 +198,22 @@ mod tests {
 
     #[test]
     fn a_reader_that_is_too_slow_costs_bounded_memory_and_is_told() {
-        let dir = TempDir::new("embedded-image-slow");
-        let store = EmbeddedStore::open(dir.path(), 8 << 20).expect("opens");
+        let (dir, log) = (TempDir::new("embedded-image-slow"), MemoryLog::new());
+        let store = open(&dir, &log);
         let large = format!("\"{}\"", "x".repeat((1 << 20) - 2));
         for n in 0..140 {
-            push(&store, n, &[(Put, &format!("k{n:03}"), &large)]);
+            push(&store, &log, &[(Put, &format!("k{n:03}"), &large)]);
         }
         let mut image = store.image();
         let mut kept_max = 0;
         for n in 0..140 {
-            push(&store, 140 + n, &[(Put, &format!("k{n:03}"), "1")]);
+            push(&store, &log, &[(Put, &format!("k{n:03}"), "1")]);
             kept_max = kept_max.max(image.kept.lock().bytes);
         }
         assert!(kept_max <= KEPT_BYTES_MAX, "{kept_max}");
         assert!(matches!(image.page(10), Err(EmbeddedError::ImageOverrun)));
         drop(image);
-        push(&store, 280, &[(Put, "k000", "2")]);
+        push(&store, &log, &[(Put, "k000", "2")]);
         assert!(store.shared.images.0.lock().is_empty(), "one that was given up keeps nothing");
     }
 }

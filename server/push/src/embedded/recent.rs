@@ -1,18 +1,21 @@
-//! Rows written since the last checkpoint, in memory; the journal holds them durably.
+//! Rows that are newer than the runs, in memory; the log holds them durably.
 //!
-//! A row that is written often is found by its hash, in one or two cache misses; its place in the order of keys is
-//! looked up only when it is new. In one ordered tree every write paid for a walk over keys scattered in memory.
+//! Keys and values lie one after the other in large chunks, rows in one list, and a hash table finds a row by its key in
+//! one or two cache misses: a new row costs no allocation of its own. The order of keys is made only when somebody asks
+//! for it, a scan or a flush, and only for what came since; in an ordered tree every write paid for it.
 
-use std::collections::{BTreeSet, HashMap};
-use std::ops::Bound;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use tribunal_types::{Version, Watermark};
+use hashbrown::HashTable;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tribunal_types::{Epoch, Version, Watermark};
 
-use super::fold::Folded;
+use super::arena::{Arena, Piece};
+use super::key_order::KeyOrder;
 
-/// A row's value and version.
+/// A row's value and version, copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stored {
     pub version: Version,
@@ -20,100 +23,179 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    fn of((version, value): (Version, &[u8])) -> Stored {
+    pub(super) fn of((version, value): (Version, &[u8])) -> Stored {
         Stored { version, value: value.into() }
     }
 }
 
-/// Rows by key; `None` is a deleted one.
-#[derive(Default)]
-pub(super) struct Rows {
-    by_key: HashMap<Arc<[u8]>, Option<Stored>, RandomState>,
-    /// The same keys.
-    order: BTreeSet<Arc<[u8]>>,
+/// A row as a layer knows it: `None` if it was deleted.
+pub(super) type Known<'a> = Option<(Version, &'a [u8])>;
+
+/// One row.
+struct Entry {
+    key: Piece,
+    value: Piece,
+    /// `None` if the row was deleted.
+    version: Option<Version>,
 }
 
-/// A key, and its row unless that was deleted.
-pub(super) type Entry<'a> = (&'a [u8], Option<&'a Stored>);
+/// Rows by key, deleted ones among them.
+#[derive(Default)]
+pub(super) struct Rows {
+    hasher: RandomState,
+    index: HashTable<u32>,
+    entries: Vec<Entry>,
+    arena: Arena,
+    order: KeyOrder,
+}
 
 impl Rows {
     /// Returns the number of rows, deleted ones among them.
     pub(super) fn len(&self) -> usize {
-        self.by_key.len()
+        self.entries.len()
     }
 
-    /// Returns the row: `Some(None)` if it was deleted, `None` if nothing is known of it here.
-    pub(super) fn get(&self, key: &[u8]) -> Option<Option<&Stored>> {
-        self.by_key.get(key).map(Option::as_ref)
+    /// Returns the memory that the rows take, bytes, without what is reserved.
+    pub(super) fn bytes(&self) -> usize {
+        self.arena.bytes() + self.entries.len() * ROW_OVERHEAD_BYTES
     }
 
-    /// Returns the rows of `start..end` in the order of keys; an empty `end` means to the last one.
-    pub(super) fn range<'a>(&'a self, start: &[u8], end: &[u8]) -> impl Iterator<Item = Entry<'a>> + use<'a> {
-        let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
-        let keys = self.order.range::<[u8], _>((Bound::Included(start), end));
-        keys.map(|key| (&**key, self.by_key.get(key).and_then(Option::as_ref)))
+    fn find(&self, key: &[u8], hash: u64) -> Option<u32> {
+        self.index.find(hash, |&id| self.arena.get(self.entries[id as usize].key) == key).copied()
     }
 
-    /// Puts a row; returns by how many bytes the memory for rows grows, or shrinks.
-    fn put(&mut self, key: &[u8], row: Option<(Version, &[u8])>) -> isize {
-        let new = row.map_or(0, |(_, value)| value.len());
-        if let Some(slot) = self.by_key.get_mut(key) {
-            let old = slot.as_ref().map_or(0, |stored| stored.value.len());
-            match (slot, row) {
-                // Most rows keep their size, and then their memory.
-                (Some(stored), Some((version, value))) if old == new => {
-                    stored.version = version;
-                    stored.value.copy_from_slice(value);
-                }
-                (slot, row) => *slot = row.map(Stored::of),
-            }
-            return new.cast_signed() - old.cast_signed();
+    fn known(&self, id: u32) -> Known<'_> {
+        let entry = &self.entries[id as usize];
+        entry.version.map(|version| (version, self.arena.get(entry.value)))
+    }
+
+    /// Returns the row; `None` if nothing is known of it here.
+    pub(super) fn get(&self, key: &[u8]) -> Option<Known<'_>> {
+        self.find(key, self.hasher.hash_one(key)).map(|id| self.known(id))
+    }
+
+    /// Puts a row, or notes that it was deleted.
+    pub(super) fn put(&mut self, key: &[u8], row: Known<'_>) {
+        let hash = self.hasher.hash_one(key);
+        let (version, value) = row.map_or((None, &[][..]), |(version, value)| (Some(version), value));
+        if let Some(id) = self.find(key, hash) {
+            let entry = &mut self.entries[id as usize];
+            entry.version = version;
+            entry.value = self.arena.replace(entry.value, value);
+            return;
         }
-        let shared: Arc<[u8]> = key.into();
-        self.order.insert(Arc::clone(&shared));
-        self.by_key.insert(shared, row.map(Stored::of));
-        (new + key.len() + ROW_OVERHEAD_BYTES).cast_signed()
+        let id = u32::try_from(self.entries.len()).expect("memory is bounded far below this many rows");
+        let entry = Entry { key: self.arena.push(key), value: self.arena.push(value), version };
+        self.entries.push(entry);
+        let Rows { hasher, index, entries, arena, .. } = self;
+        index.insert_unique(hash, id, |&id| hasher.hash_one(arena.get(entries[id as usize].key)));
+    }
+
+    /// Tells whether [`Rows::range`] would miss rows that came after the last [`Rows::sort`].
+    fn is_sorted(&self) -> bool {
+        self.order.len() == self.entries.len()
+    }
+
+    /// Puts the rows that came since into the order of keys.
+    pub(super) fn sort(&mut self) {
+        let Rows { entries, arena, order, .. } = self;
+        order.extend(entries.len(), |id| arena.get(entries[id as usize].key));
+    }
+
+    /// Returns the rows of `start..end` in the order of keys; an empty `end` means to the last one. Sorted before.
+    pub(super) fn range<'a>(
+        &'a self,
+        start: &[u8],
+        end: &[u8],
+    ) -> impl Iterator<Item = (&'a [u8], Known<'a>)> + use<'a> {
+        debug_assert!(self.is_sorted(), "scans sort first");
+        let key = |id: u32| self.arena.get(self.entries[id as usize].key);
+        self.order.range(start, end, key).map(move |id| (key(id), self.known(id)))
     }
 }
 
-/// What a row costs in memory beside its bytes: an entry each in the table and in the tree, and two allocations, roughly.
-const ROW_OVERHEAD_BYTES: usize = 144;
+/// What a row takes beside its bytes: an entry of the list, one of the table with its share of free ones, and one of the
+/// order.
+const ROW_OVERHEAD_BYTES: usize = size_of::<Entry>() + 4 * 8 / 7 + 4 + 4;
 
-/// What is newer than the checkpoint.
+/// What is newer than the runs.
 pub(super) struct Recent {
     /// Newest rows.
     pub active: Rows,
-    /// Memory that they take, bytes.
-    pub active_bytes: usize,
-    /// Rows that a checkpoint writes right now, with the last record among them: older than `active`, newer than the
-    /// runs.
+    /// Rows that a flush writes right now, with the last record among them: older than `active`, newer than the runs.
     pub frozen: Option<Arc<(Rows, Watermark)>>,
     /// Last record applied.
     pub applied: Watermark,
+    /// Epoch of that record; 0 until one was applied since the store was opened.
+    pub epoch: Epoch,
 }
 
 impl Recent {
     pub(super) fn new(applied: Watermark) -> Self {
-        Recent { active: Rows::default(), active_bytes: 0, frozen: None, applied }
+        Recent { active: Rows::default(), frozen: None, applied, epoch: Epoch(0) }
     }
 
-    /// Returns the row if it was written recently: `Some(None)` if it was deleted.
-    pub(super) fn get(&self, key: &[u8]) -> Option<Option<&Stored>> {
+    /// Returns the row if it was written recently.
+    pub(super) fn get(&self, key: &[u8]) -> Option<Known<'_>> {
         let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.0.get(key));
         self.active.get(key).or_else(frozen)
     }
 
-    pub(super) fn apply(&mut self, folded: &Folded<'_>, to: Watermark) {
-        for (key, (version, value)) in &folded.rows {
-            let row = value.as_deref().map(|value| (*version, value));
-            self.active_bytes = self.active_bytes.saturating_add_signed(self.active.put(key, row));
-        }
-        self.applied = to;
+    /// Returns the row with its bytes copied: `Some(None)` if it was deleted, `None` if nothing is known of it here.
+    pub(super) fn stored(&self, key: &[u8]) -> Option<Option<Stored>> {
+        self.get(key).map(|known| known.map(Stored::of))
     }
 
-    /// Sets the active rows aside for a checkpoint.
+    /// Sets the active rows aside for a flush.
     pub(super) fn freeze(&mut self) {
-        self.active_bytes = 0;
+        self.active.sort();
         self.frozen = Some(Arc::new((std::mem::take(&mut self.active), self.applied)));
+    }
+}
+
+/// Locks `recent` for a scan, with its rows in order.
+pub(super) fn read_sorted(recent: &RwLock<Recent>) -> RwLockReadGuard<'_, Recent> {
+    let guard = recent.read();
+    if guard.active.is_sorted() {
+        return guard;
+    }
+    drop(guard);
+    let mut guard = recent.write();
+    guard.active.sort();
+    RwLockWriteGuard::downgrade(guard)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn rows_agree_with_an_ordered_map_whenever_they_are_sorted() {
+        let (mut rows, mut model) = (Rows::default(), BTreeMap::new());
+        let mut random = 1u64;
+        for n in 0..20_000u32 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let key = format!("a-common-start/{}", (random >> 33) % 3_000).into_bytes();
+            let value = vec![n as u8; (random >> 50) as usize % 40];
+            let version = Version::new(Epoch(u64::from(n) + 1), 0).expect("fits");
+            let row = (!(random >> 20).is_multiple_of(5)).then_some((version, &value[..]));
+            rows.put(&key, row);
+            model.insert(key.clone(), row.map(|(version, value)| (version, value.to_vec())));
+            assert_eq!(rows.get(&key), Some(row));
+            if (random >> 8).is_multiple_of(97) {
+                rows.sort();
+                let (start, end) = (&b"a-common-start/1"[..], &b"a-common-start/2"[..]);
+                let found: Vec<_> = rows.range(start, end).map(|(key, row)| (key.to_vec(), row)).collect();
+                let expected: Vec<_> = model
+                    .range(start.to_vec()..end.to_vec())
+                    .map(|(key, row)| (key.clone(), row.as_ref().map(|(version, value)| (*version, &value[..]))))
+                    .collect();
+                assert_eq!(found, expected);
+            }
+        }
+        assert_eq!(rows.len(), model.len());
+        assert_eq!(rows.get(b"a-common-start"), None);
     }
 }

@@ -1,6 +1,6 @@
-//! The rows as of the last checkpoint: immutable sorted runs, and a manifest that names them.
+//! The rows as of the last flush: immutable sorted runs, and a manifest that names them.
 //!
-//! A checkpoint writes the rows that changed since the one before as a new run; runs of similar size are merged into
+//! A flush writes the rows that changed since the one before as a new run; runs of similar size are merged into
 //! one afterwards. Every file is synced as a whole before the manifest names it, and the manifest is replaced
 //! atomically, so a crash at any moment, a full disk and a copy taken while writing leave either the old rows or the
 //! new ones, and whatever no manifest names is removed at the next start. A read looks from the newest run to the
@@ -33,7 +33,7 @@ use merge::worth_merging;
 use run::{Cursor, Run};
 use writer::RunWriter;
 
-/// The checkpointed rows of a store. One thread at a time writes; any number read.
+/// The flushed rows of a store. One thread at a time writes; any number read.
 pub(super) struct Runs {
     dir: PathBuf,
     /// Newest first.
@@ -89,6 +89,11 @@ impl Runs {
         Arc::clone(&self.live.read())
     }
 
+    /// Tells whether there is no run.
+    pub(super) fn is_empty(&self) -> bool {
+        self.live.read().is_empty()
+    }
+
     /// Returns a row.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Stored>, EmbeddedError> {
         for run in self.runs().iter() {
@@ -106,17 +111,21 @@ impl Runs {
     }
 
     /// Writes rows as the newest run; they and the watermark are durable on return.
-    pub(super) fn checkpoint(
+    pub(super) fn flush(
         &self,
         rows: &Rows,
         watermark: Watermark,
         stop: &AtomicBool,
     ) -> Result<Finished, EmbeddedError> {
+        if rows.len() == 0 {
+            self.replace(self.runs().to_vec(), watermark)?;
+            return Ok(Finished::Done);
+        }
         let number = self.next_number();
         let write = || -> io::Result<Option<_>> {
             let mut writer = RunWriter::create(&self.dir, number, rows.len() as u64)?;
             for (key, row) in rows.range(b"", b"") {
-                let entry = Entry { key, row: row.map(|row| (row.version, &*row.value)) };
+                let entry = Entry { key, row };
                 if writer.push(&entry)? && stop.load(Ordering::Relaxed) {
                     return Ok(None);
                 }
@@ -132,7 +141,7 @@ impl Runs {
         Ok(Finished::Done)
     }
 
-    /// Merges the newest runs if that is worth it. Calls `between` now and then, which may add a checkpoint.
+    /// Merges the newest runs if that is worth it. Calls `between` now and then, which may add a flush.
     pub(super) fn merge(
         &self,
         stop: &AtomicBool,
@@ -171,6 +180,11 @@ impl Runs {
             remove(&run::path_of(&self.dir, run.name.number));
         }
         Ok(Finished::Done)
+    }
+
+    /// Returns the last record that the runs reflect.
+    pub(super) fn watermark(&self) -> Watermark {
+        self.manifest.lock().watermark
     }
 
     /// Tells whether [`Runs::merge`] has something to do.

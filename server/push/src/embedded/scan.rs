@@ -3,10 +3,10 @@
 use std::iter::Peekable;
 
 use super::EmbeddedError;
-use super::recent::{self, Recent, Rows, Stored};
+use super::recent::{Known, Recent, Rows, Stored};
 use super::runs::{RunMerge, Runs};
 
-type RecentRange<'a> = Peekable<Box<dyn Iterator<Item = recent::Entry<'a>> + 'a>>;
+type RecentRange<'a> = Peekable<Box<dyn Iterator<Item = (&'a [u8], Known<'a>)> + 'a>>;
 
 /// A key, and its row unless that was deleted.
 type Step = (Vec<u8>, Option<Stored>);
@@ -25,7 +25,7 @@ impl<'a> Merged<'a> {
     /// Begins a scan of `start..end`, `start` below `end`; an empty `end` means to the last row.
     pub(super) fn new(recent: &'a Recent, runs: &Runs, start: &[u8], end: &'a [u8]) -> Result<Self, EmbeddedError> {
         let range = |rows: &'a Rows| -> RecentRange<'a> {
-            let entries: Box<dyn Iterator<Item = recent::Entry<'a>> + 'a> = Box::new(rows.range(start, end));
+            let entries: Box<dyn Iterator<Item = (&'a [u8], Known<'a>)> + 'a> = Box::new(rows.range(start, end));
             entries.peekable()
         };
         let frozen = recent.frozen.as_ref().map(|frozen| range(&frozen.0));
@@ -45,7 +45,7 @@ impl<'a> Merged<'a> {
                 newest = newest.or(Some(row));
             }
         }
-        let mut row = newest.map(|row| row.cloned());
+        let mut row = newest.map(|row| row.map(Stored::of));
         if let Some(entry) = self.runs.entry().filter(|entry| entry.key == key) {
             row = row.or_else(|| Some(entry.stored()));
             self.runs.advance()?;

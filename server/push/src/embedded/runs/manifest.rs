@@ -9,11 +9,10 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use tribunal_types::Watermark;
+use tribunal_types::{Digest, LogId, Lsn, Watermark};
 
 use super::run::RunName;
 use crate::embedded::EmbeddedError;
-use crate::embedded::raw;
 
 const MAGIC: &[u8; 8] = b"tribmani";
 const NAME: &str = "manifest";
@@ -58,7 +57,9 @@ impl Manifest {
 
     fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
-        raw::encode_watermark(&self.watermark, &mut bytes);
+        bytes.extend_from_slice(&self.watermark.lsn.0.to_le_bytes());
+        bytes.extend_from_slice(&self.watermark.log.0);
+        bytes.extend_from_slice(&self.watermark.digest.0.to_le_bytes());
         bytes.extend_from_slice(&self.next.to_le_bytes());
         bytes.extend_from_slice(&(self.runs.len() as u32).to_le_bytes());
         for run in &self.runs {
@@ -76,8 +77,12 @@ impl Manifest {
         if crc32c::crc32c(content).to_le_bytes() != *crc {
             return None;
         }
-        let mut rest = content.strip_prefix(MAGIC)?;
-        let watermark = raw::take_watermark(&mut rest).ok()?;
+        let rest = content.strip_prefix(MAGIC)?;
+        let (lsn, rest) = rest.split_first_chunk::<8>()?;
+        let (log, rest) = rest.split_first_chunk::<16>()?;
+        let (digest, rest) = rest.split_first_chunk::<8>()?;
+        let (lsn, digest) = (Lsn(u64::from_le_bytes(*lsn)), Digest(u64::from_le_bytes(*digest)));
+        let watermark = Watermark { lsn, log: LogId(*log), digest };
         let (next, rest) = rest.split_first_chunk::<8>()?;
         let (count, mut rest) = rest.split_first_chunk::<4>()?;
         let mut runs = Vec::new();

@@ -30,9 +30,15 @@ from .push_info import PushInfo
 from .push_kind import PushKind
 from .push_request import PushRequest
 from .range_ import Range
+from .range_read import RangeRead
 from .read import Read
+from .read_range import ReadRange
+from .read_request import ReadRequest
+from .read_response import ReadResponse
+from .read_row import ReadRow
 from .row import Row
 from .row_page import RowPage
+from .row_read import RowRead
 from .skip_list import SkipList
 from .skip_request import SkipRequest
 from .skipped_record import SkippedRecord
@@ -84,9 +90,15 @@ __all__ = (
     "PushKind",
     "PushRequest",
     "Range",
+    "RangeRead",
     "Read",
+    "ReadRange",
+    "ReadRequest",
+    "ReadResponse",
+    "ReadRow",
     "Row",
     "RowPage",
+    "RowRead",
     "SkipList",
     "SkippedRecord",
     "SkipRequest",

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from attrs import define as _attrs_define
 from attrs import field as _attrs_field
 
 from ..models.isolation_level import IsolationLevel, check_isolation_level
 from ..types import UNSET, Unset
+
+if TYPE_CHECKING:
+    from ..models.range_read import RangeRead
+    from ..models.row_read import RowRead
+
 
 T = TypeVar("T", bound="BeginRequest")
 
@@ -18,6 +23,9 @@ class BeginRequest:
 
     Attributes:
         isolation (IsolationLevel | Unset): Isolation level.
+        ranges (list[RangeRead] | Unset): Ranges of embedded stores to read at once, likewise.
+        read (list[RowRead] | Unset): Rows of embedded stores to read at once; the answer has one of `rows` for each, as
+            of the snapshots that it names.
         session (str | Unset): Session token of an earlier response: wait until what it covers is visible.
         stores (list[str] | Unset): Stores that the transaction will use; all stores of the namespace if absent or
             empty. Example: ['kv'].
@@ -27,6 +35,8 @@ class BeginRequest:
     """
 
     isolation: IsolationLevel | Unset = UNSET
+    ranges: list[RangeRead] | Unset = UNSET
+    read: list[RowRead] | Unset = UNSET
     session: str | Unset = UNSET
     stores: list[str] | Unset = UNSET
     ttl_ms: int | Unset = UNSET
@@ -37,6 +47,20 @@ class BeginRequest:
         isolation: str | Unset = UNSET
         if not isinstance(self.isolation, Unset):
             isolation = self.isolation
+
+        ranges: list[dict[str, Any]] | Unset = UNSET
+        if not isinstance(self.ranges, Unset):
+            ranges = []
+            for ranges_item_data in self.ranges:
+                ranges_item = ranges_item_data.to_dict()
+                ranges.append(ranges_item)
+
+        read: list[dict[str, Any]] | Unset = UNSET
+        if not isinstance(self.read, Unset):
+            read = []
+            for read_item_data in self.read:
+                read_item = read_item_data.to_dict()
+                read.append(read_item)
 
         session = self.session
 
@@ -53,6 +77,10 @@ class BeginRequest:
         field_dict.update({})
         if isolation is not UNSET:
             field_dict["isolation"] = isolation
+        if ranges is not UNSET:
+            field_dict["ranges"] = ranges
+        if read is not UNSET:
+            field_dict["read"] = read
         if session is not UNSET:
             field_dict["session"] = session
         if stores is not UNSET:
@@ -66,6 +94,9 @@ class BeginRequest:
 
     @classmethod
     def from_dict(cls: type[T], src_dict: Mapping[str, Any]) -> T:
+        from ..models.range_read import RangeRead  # noqa: PLC0415
+        from ..models.row_read import RowRead  # noqa: PLC0415
+
         d = dict(src_dict)
         _isolation = d.pop("isolation", UNSET)
         isolation: IsolationLevel | Unset
@@ -73,6 +104,24 @@ class BeginRequest:
             isolation = UNSET
         else:
             isolation = check_isolation_level(_isolation)
+
+        _ranges = d.pop("ranges", UNSET)
+        ranges: list[RangeRead] | Unset = UNSET
+        if _ranges is not UNSET:
+            ranges = []
+            for ranges_item_data in _ranges:
+                ranges_item = RangeRead.from_dict(ranges_item_data)
+
+                ranges.append(ranges_item)
+
+        _read = d.pop("read", UNSET)
+        read: list[RowRead] | Unset = UNSET
+        if _read is not UNSET:
+            read = []
+            for read_item_data in _read:
+                read_item = RowRead.from_dict(read_item_data)
+
+                read.append(read_item)
 
         session = d.pop("session", UNSET)
 
@@ -84,6 +133,8 @@ class BeginRequest:
 
         begin_request = cls(
             isolation=isolation,
+            ranges=ranges,
+            read=read,
             session=session,
             stores=stores,
             ttl_ms=ttl_ms,

@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attrs import define as _attrs_define
 from attrs import field as _attrs_field
 
+from ..types import UNSET, Unset
+
 if TYPE_CHECKING:
     from ..models.begin_response_snapshots import BeginResponseSnapshots
+    from ..models.read_range import ReadRange
+    from ..models.read_row import ReadRow
 
 
 T = TypeVar("T", bound="BeginResponse")
@@ -26,6 +30,8 @@ class BeginResponse:
             {'kv': '8841'}.
         txn_id (str): The transaction's id, a UUIDv7 and its idempotency key. Example:
             0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
+        ranges (list[ReadRange] | Unset): The ranges of `ranges`, in its order; absent if none was to be read.
+        rows (list[ReadRow] | Unset): The rows of `read`, in its order; absent if nothing was to be read.
     """
 
     epoch: str
@@ -33,6 +39,8 @@ class BeginResponse:
     session: str
     snapshots: BeginResponseSnapshots
     txn_id: str
+    ranges: list[ReadRange] | Unset = UNSET
+    rows: list[ReadRow] | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -46,6 +54,20 @@ class BeginResponse:
 
         txn_id = self.txn_id
 
+        ranges: list[dict[str, Any]] | Unset = UNSET
+        if not isinstance(self.ranges, Unset):
+            ranges = []
+            for ranges_item_data in self.ranges:
+                ranges_item = ranges_item_data.to_dict()
+                ranges.append(ranges_item)
+
+        rows: list[dict[str, Any]] | Unset = UNSET
+        if not isinstance(self.rows, Unset):
+            rows = []
+            for rows_item_data in self.rows:
+                rows_item = rows_item_data.to_dict()
+                rows.append(rows_item)
+
         field_dict: dict[str, Any] = {}
         field_dict.update(self.additional_properties)
         field_dict.update(
@@ -57,12 +79,18 @@ class BeginResponse:
                 "txn_id": txn_id,
             }
         )
+        if ranges is not UNSET:
+            field_dict["ranges"] = ranges
+        if rows is not UNSET:
+            field_dict["rows"] = rows
 
         return field_dict
 
     @classmethod
     def from_dict(cls: type[T], src_dict: Mapping[str, Any]) -> T:
         from ..models.begin_response_snapshots import BeginResponseSnapshots  # noqa: PLC0415
+        from ..models.read_range import ReadRange  # noqa: PLC0415
+        from ..models.read_row import ReadRow  # noqa: PLC0415
 
         d = dict(src_dict)
         epoch = d.pop("epoch")
@@ -75,12 +103,32 @@ class BeginResponse:
 
         txn_id = d.pop("txn_id")
 
+        _ranges = d.pop("ranges", UNSET)
+        ranges: list[ReadRange] | Unset = UNSET
+        if _ranges is not UNSET:
+            ranges = []
+            for ranges_item_data in _ranges:
+                ranges_item = ReadRange.from_dict(ranges_item_data)
+
+                ranges.append(ranges_item)
+
+        _rows = d.pop("rows", UNSET)
+        rows: list[ReadRow] | Unset = UNSET
+        if _rows is not UNSET:
+            rows = []
+            for rows_item_data in _rows:
+                rows_item = ReadRow.from_dict(rows_item_data)
+
+                rows.append(rows_item)
+
         begin_response = cls(
             epoch=epoch,
             expires_at=expires_at,
             session=session,
             snapshots=snapshots,
             txn_id=txn_id,
+            ranges=ranges,
+            rows=rows,
         )
 
         begin_response.additional_properties = d

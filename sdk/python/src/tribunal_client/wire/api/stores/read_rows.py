@@ -1,0 +1,208 @@
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from ...client import AuthenticatedClient, Client
+from ...models.problem import Problem
+from ...models.read_request import ReadRequest
+from ...models.read_response import ReadResponse
+from ...types import Response
+
+
+def _get_kwargs(
+    store: str,
+    *,
+    body: ReadRequest,
+) -> dict[str, Any]:
+    headers: dict[str, Any] = {}
+
+    _kwargs: dict[str, Any] = {
+        "method": "post",
+        "url": "/v1/stores/{store}/rows/read".format(
+            store=quote(str(store), safe=""),
+        ),
+    }
+
+    _kwargs["json"] = body.to_dict()
+
+    headers["Content-Type"] = "application/json"
+
+    _kwargs["headers"] = headers
+    return _kwargs
+
+
+def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Problem | ReadResponse:
+    if response.status_code == 200:
+        response_200 = ReadResponse.from_dict(response.json())
+
+        return response_200
+
+    if response.status_code == 400:
+        response_400 = Problem.from_dict(response.json())
+
+        return response_400
+
+    if response.status_code == 404:
+        response_404 = Problem.from_dict(response.json())
+
+        return response_404
+
+    if response.status_code == 422:
+        response_422 = Problem.from_dict(response.json())
+
+        return response_422
+
+    response_default = Problem.from_dict(response.json())
+
+    return response_default
+
+
+def _build_response(
+    *, client: AuthenticatedClient | Client, response: httpx.Response
+) -> Response[Problem | ReadResponse]:
+    return Response(
+        status_code=HTTPStatus(response.status_code),
+        content=response.content,
+        headers=response.headers,
+        parsed=_parse_response(client=client, response=response),
+    )
+
+
+def sync_detailed(
+    store: str,
+    *,
+    client: AuthenticatedClient,
+    body: ReadRequest,
+) -> Response[Problem | ReadResponse]:
+    """Reads many rows and ranges of an embedded store, all as of one epoch.
+
+     A row whose `version` the caller gives comes back without its value if that version is still the
+    row's
+    (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its
+    `reads`.
+
+    Args:
+        store (str):
+        body (ReadRequest): Rows and ranges to read.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Response[Problem | ReadResponse]
+    """
+
+    kwargs = _get_kwargs(
+        store=store,
+        body=body,
+    )
+
+    response = client.get_httpx_client().request(
+        **kwargs,
+    )
+
+    return _build_response(client=client, response=response)
+
+
+def sync(
+    store: str,
+    *,
+    client: AuthenticatedClient,
+    body: ReadRequest,
+) -> Problem | ReadResponse | None:
+    """Reads many rows and ranges of an embedded store, all as of one epoch.
+
+     A row whose `version` the caller gives comes back without its value if that version is still the
+    row's
+    (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its
+    `reads`.
+
+    Args:
+        store (str):
+        body (ReadRequest): Rows and ranges to read.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Problem | ReadResponse
+    """
+
+    return sync_detailed(
+        store=store,
+        client=client,
+        body=body,
+    ).parsed
+
+
+async def asyncio_detailed(
+    store: str,
+    *,
+    client: AuthenticatedClient,
+    body: ReadRequest,
+) -> Response[Problem | ReadResponse]:
+    """Reads many rows and ranges of an embedded store, all as of one epoch.
+
+     A row whose `version` the caller gives comes back without its value if that version is still the
+    row's
+    (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its
+    `reads`.
+
+    Args:
+        store (str):
+        body (ReadRequest): Rows and ranges to read.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Response[Problem | ReadResponse]
+    """
+
+    kwargs = _get_kwargs(
+        store=store,
+        body=body,
+    )
+
+    response = await client.get_async_httpx_client().request(**kwargs)
+
+    return _build_response(client=client, response=response)
+
+
+async def asyncio(
+    store: str,
+    *,
+    client: AuthenticatedClient,
+    body: ReadRequest,
+) -> Problem | ReadResponse | None:
+    """Reads many rows and ranges of an embedded store, all as of one epoch.
+
+     A row whose `version` the caller gives comes back without its value if that version is still the
+    row's
+    (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its
+    `reads`.
+
+    Args:
+        store (str):
+        body (ReadRequest): Rows and ranges to read.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Problem | ReadResponse
+    """
+
+    return (
+        await asyncio_detailed(
+            store=store,
+            client=client,
+            body=body,
+        )
+    ).parsed

@@ -1,0 +1,152 @@
+//! The fields of one operation of a body: a read, a range or a write. Texts stay borrowed from the body.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess};
+use serde_json::value::RawValue;
+use tribunal_types::Span;
+use tribunal_types::limits::KEY_BYTES_MAX;
+
+use crate::binary::BASE64;
+use crate::request::json::{Fields, ObjectSeed, scalar};
+use crate::response::field_error::{Code, FieldErrors, Path};
+
+/// Texts that an operation has at most.
+const FIELDS_MAX: usize = 5;
+/// Place of the field that may be any JSON, after the texts of an operation that has it.
+pub const VALUE: usize = 5;
+
+/// A text field of an operation.
+#[derive(Debug, Default)]
+pub enum Text<'de> {
+    /// It is not there.
+    #[default]
+    Absent,
+    /// It is there.
+    Given(Cow<'de, str>),
+    /// It is no string; noted already.
+    Faulty,
+}
+
+/// The fields of one operation, in the order of its names.
+pub struct OpFields<'de> {
+    texts: [Text<'de>; FIELDS_MAX],
+    /// The field [`VALUE`], as it is.
+    pub value: Option<&'de RawValue>,
+}
+
+impl<'de> OpFields<'de> {
+    /// Returns the fields of an operation that is no object; noted already.
+    #[must_use]
+    pub fn faulty() -> OpFields<'de> {
+        OpFields { texts: [const { Text::Faulty }; FIELDS_MAX], value: None }
+    }
+
+    /// Takes the field [`VALUE`] as an integer from 1 to `max`; notes it if it is something else.
+    pub fn take_count(&mut self, max: u32, at: Path<'_>, errors: &mut FieldErrors) -> Option<u32> {
+        let text = self.value.take()?.get();
+        // Generated clients write an absent field as null.
+        if text == "null" {
+            return None;
+        }
+        let count = text.parse().ok().filter(|count| (1..=max).contains(count));
+        if count.is_none() {
+            errors.add(Code::BadNumber, at, format!("must be an integer between 1 and {max}"));
+        }
+        count
+    }
+
+    /// Takes a field.
+    pub fn take(&mut self, index: usize) -> Text<'de> {
+        std::mem::take(&mut self.texts[index])
+    }
+}
+
+struct Op<'de, 'f> {
+    names: &'static [&'static str],
+    fields: OpFields<'de>,
+    errors: &'f mut FieldErrors,
+}
+
+impl<'de> Fields<'de> for Op<'de, '_> {
+    fn names(&self) -> &'static [&'static str] {
+        self.names
+    }
+
+    fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
+        if index == VALUE {
+            self.fields.value = Some(map.next_value()?);
+        } else {
+            self.fields.texts[index] = match scalar(map)?.given() {
+                Some(found) => found.text(at, self.errors).map_or(Text::Faulty, Text::Given),
+                None => Text::Absent,
+            };
+        }
+        Ok(())
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        self.errors
+    }
+}
+
+/// Reads one operation; `None` if it is no object.
+pub struct OpSeed<'a> {
+    /// Its fields.
+    pub names: &'static [&'static str],
+    /// Where it is.
+    pub at: Path<'a>,
+    /// Where faults are noted.
+    pub errors: &'a mut FieldErrors,
+}
+
+impl<'de> DeserializeSeed<'de> for OpSeed<'_> {
+    type Value = Option<OpFields<'de>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        let fields = OpFields { texts: Default::default(), value: None };
+        let mut op = Op { names: self.names, fields, errors: self.errors };
+        let seen = ObjectSeed { fields: &mut op, at: self.at }.deserialize(deserializer)?;
+        Ok(seen.map(|_| op.fields))
+    }
+}
+
+/// Appends a key to `into`. It was posted in one of two ways: plain, or in base64.
+pub fn put_key(
+    into: &mut Vec<u8>,
+    (plain, b64): (Text<'_>, Text<'_>),
+    names: (&str, &str),
+    at: Path<'_>,
+    errors: &mut FieldErrors,
+) -> Option<Span> {
+    let span = match (plain, b64) {
+        (Text::Absent, Text::Absent) => {
+            errors.add(Code::MissingField, at.field(names.0), format!("{} or {}", names.0, names.1));
+            return None;
+        }
+        (Text::Absent, Text::Given(coded)) => {
+            let start = into.len();
+            if BASE64.decode_vec(coded.as_bytes(), into).is_err() {
+                into.truncate(start);
+                errors.add(Code::BadBase64, at.field(names.1), "is not base64");
+                return None;
+            }
+            let length = into.len() - start;
+            Span { at: u32::try_from(start).ok()?, len: u32::try_from(length).ok()? }
+        }
+        (Text::Given(key), Text::Absent) => Span::push(into, key.as_bytes()),
+        (Text::Faulty, _) | (_, Text::Faulty) => return None,
+        (Text::Given(_), Text::Given(_)) => {
+            let detail = format!("{} excludes {}", names.0, names.1);
+            errors.add(Code::ExclusiveFields, at.field(names.1), detail);
+            return None;
+        }
+    };
+    if span.len as usize > KEY_BYTES_MAX {
+        let detail = format!("{} bytes, {KEY_BYTES_MAX} is the limit", span.len);
+        errors.add(Code::KeyTooLong, at.field(names.0), detail);
+        return None;
+    }
+    Some(span)
+}

@@ -1,0 +1,177 @@
+//! Reads of embedded stores: rows and ranges of several stores as of one epoch, never older than what was answered.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tribunal_push::{EmbeddedError, EmbeddedStore, View};
+use tribunal_service::{RangeRows, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery, ServiceError, StoredRow};
+use tribunal_types::limits::READ_BYTES_MAX;
+use tribunal_types::{Epoch, StoreId};
+
+use crate::stores::catalog::Records;
+use crate::stores::pushes::Pushes;
+
+/// Rows that are looked up on the caller's thread, which may be one that drives connections.
+const ROWS_IN_PLACE_MAX: usize = 64;
+/// When to come back if a store is not open yet, milliseconds.
+const UNREPORTED_RETRY_MS: u64 = 20;
+
+/// Reads rows. Cheap to clone.
+#[derive(Clone)]
+pub struct RowReader {
+    /// The open stores.
+    pub pushes: Arc<Pushes>,
+    /// Their logs.
+    pub records: Records,
+    /// Where reads run that may wait for the disk.
+    pub runtime: Handle,
+}
+
+/// Where rows may be looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    Memory,
+    Disk,
+}
+
+impl RowReader {
+    /// Reads rows and ranges: at once if all of that is in memory, else on a thread that may wait. A few rows must not cost
+    /// a change of threads.
+    ///
+    /// # Errors
+    /// See [`tribunal_service::StoreApi::read`].
+    pub async fn read(&self, query: &ReadQuery) -> Result<ReadAnswer, ServiceError> {
+        let near = |store: &StoreId| {
+            let applied = self.pushes.embedded(*store).map(|embedded| embedded.applied());
+            applied.is_none_or(|applied| self.records.is_near(*store, applied))
+        };
+        let few = query.ranges.is_empty() && query.rows.len() <= ROWS_IN_PLACE_MAX;
+        if few
+            && query.stores().iter().all(near)
+            && let Some(answer) = self.look(query, Depth::Memory)?
+        {
+            return Ok(answer);
+        }
+        let (this, query) = (self.clone(), query.clone());
+        let read = self.runtime.spawn_blocking(move || this.look(&query, Depth::Disk)).await;
+        let read = read.map_err(|error| ServiceError::Unavailable { detail: error.to_string() })??;
+        read.ok_or_else(|| ServiceError::Unavailable { detail: "the rows were not read".into() })
+    }
+
+    /// Reads rows and ranges; `None` if that takes the disk and must not.
+    fn look(&self, query: &ReadQuery, depth: Depth) -> Result<Option<ReadAnswer>, ServiceError> {
+        let stores = query.stores();
+        let opened = stores.iter().map(|store| self.open(*store)).collect::<Result<Vec<_>, _>>()?;
+        let mut applied = Epoch(0);
+        let views = match &opened[..] {
+            [] => Vec::new(),
+            [store] => {
+                let progress = self.records.progress.store(store.id()).unwrap_or_default();
+                if !progress.detached {
+                    store.catch_up().map_err(unreadable)?;
+                }
+                let view = if query.ranges.is_empty() { store.view() } else { store.sorted_view() };
+                applied = progress.applied.max(view.at().epoch);
+                vec![view]
+            }
+            stores => self.cut(stores, &mut applied)?,
+        };
+        let view = |store: StoreId| stores.binary_search(&store).ok().map(|at| &views[at]);
+        let mut answer = ReadAnswer { applied, ..ReadAnswer::default() };
+        let mut bytes = 0;
+        for row in &query.rows {
+            let Some(state) = view(row.store).map_or(Ok(Some(RowState::Absent)), |view| read_row(view, row, depth))?
+            else {
+                return Ok(None);
+            };
+            if let RowState::Found { value, .. } = &state {
+                bytes += value.len();
+            }
+            within(bytes)?;
+            answer.rows.push(state);
+        }
+        for range in &query.ranges {
+            let rows = view(range.store).map_or(Ok(RangeRows::default()), |view| read_range(view, range))?;
+            // A single range tells where it goes on; of several, or beside rows, none may be cut short.
+            if query.ranges.len() > 1 || !query.rows.is_empty() {
+                bytes += rows.rows.iter().map(|row| row.key.len() + row.value.len()).sum::<usize>();
+                within(bytes)?;
+            }
+            answer.ranges.push(rows);
+        }
+        Ok(Some(answer))
+    }
+
+    fn open(&self, store: StoreId) -> Result<Arc<EmbeddedStore>, ServiceError> {
+        let open = self.pushes.embedded(store).ok_or_else(|| ServiceError::ClientMistake {
+            code: "store_not_embedded",
+            pointer: String::new(),
+            detail: "only stores of the `kv` adaptor live in this process; read others where they are".into(),
+        })?;
+        match self.records.progress.store(store) {
+            Some(progress) if !progress.reported => {
+                Err(ServiceError::StoreLagging { store, retry_after_ms: UNREPORTED_RETRY_MS })
+            }
+            _ => Ok(open),
+        }
+    }
+
+    /// Holds several stores still at one epoch, `applied`.
+    fn cut<'a>(&self, stores: &'a [Arc<EmbeddedStore>], applied: &mut Epoch) -> Result<Vec<View<'a>>, ServiceError> {
+        let progress = &self.records.progress;
+        let detached = |store: &&Arc<EmbeddedStore>| progress.store(store.id()).is_some_and(|p| p.detached);
+        if let Some(detached) = stores.iter().find(detached) {
+            return Err(ServiceError::StoreDetached { store: detached.id() });
+        }
+        let stores: Vec<&EmbeddedStore> = stores.iter().map(|store| &**store).collect();
+        let ids: Vec<StoreId> = stores.iter().map(|store| store.id()).collect();
+        let heads = || {
+            let (epoch, heads) = progress.heads(&ids);
+            *applied = epoch;
+            heads
+        };
+        EmbeddedStore::cut(&stores, heads).map_err(unreadable)
+    }
+}
+
+fn read_row(view: &View<'_>, asked: &RowQuery, depth: Depth) -> Result<Option<RowState>, ServiceError> {
+    let found = match (view.get_in_memory(&asked.key), depth) {
+        (Some(found), _) => found,
+        (None, Depth::Memory) => return Ok(None),
+        (None, Depth::Disk) => view.get(&asked.key).map_err(unreadable)?,
+    };
+    Ok(Some(match found {
+        None => RowState::Absent,
+        Some(row) if asked.known == Some(row.version) => RowState::Unchanged(row.version),
+        Some(row) => RowState::Found { value: row.value, version: row.version },
+    }))
+}
+
+fn read_range(view: &View<'_>, asked: &RowsQuery) -> Result<RangeRows, ServiceError> {
+    let page = view.scan(&asked.start, &asked.end, asked.limit).map_err(unreadable)?;
+    let rows = page.rows.into_iter().map(|row| StoredRow { key: row.key, value: row.value, version: row.version });
+    Ok(RangeRows { more: page.next.is_some(), rows: rows.collect() })
+}
+
+fn within(bytes: usize) -> Result<(), ServiceError> {
+    if bytes <= READ_BYTES_MAX {
+        return Ok(());
+    }
+    Err(ServiceError::ClientMistake {
+        code: "read_too_large",
+        pointer: String::new(),
+        detail: format!("these rows have more than {READ_BYTES_MAX} bytes; read fewer at once"),
+    })
+}
+
+/// Tells why an embedded store cannot be read, without its paths.
+pub(crate) fn unreadable(error: EmbeddedError) -> ServiceError {
+    let detail = match &error {
+        EmbeddedError::InUse { .. } | EmbeddedError::Disk(_) | EmbeddedError::Io { .. } => {
+            tracing::error!(%error, "an embedded store cannot be read");
+            "the store's files cannot be read; the server's log has the reason".into()
+        }
+        _ => error.to_string(),
+    };
+    ServiceError::Unavailable { detail }
+}

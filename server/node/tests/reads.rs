@@ -1,0 +1,164 @@
+//! Reads of embedded stores, on a real process: never behind a commit that was answered, several rows and stores as of
+//! one epoch, whatever is committed meanwhile.
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use support::Node;
+
+fn number(value: &Value) -> u64 {
+    value.as_str().expect("a decimal string").parse().expect("a number")
+}
+
+fn put(store: &str, key: &str, value: u64) -> Value {
+    json!({"op": "put", "store": store, "key": key, "value": value})
+}
+
+#[test]
+fn every_read_after_a_commit_sees_it_without_a_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Somebody else keeps the store busy.
+        scope.spawn(|| {
+            for n in 0.. {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+                node.commit(&json!({"writes": [put("kv", &format!("other/{}", n % 500), n)]}));
+            }
+        });
+        for n in 0..100 {
+            let verdict = node.commit(&json!({"writes": [put("kv", "mine", n)]})).body;
+            let row = node.get("/v1/stores/kv/rows/mine").body;
+            assert_eq!((&row["value"], &row["version"]), (&json!(n), &verdict["version"]), "read {n}");
+            assert!(number(&row["applied"]) >= number(&verdict["epoch"]), "{row}");
+            let begun = node.post("/v1/txns", &json!({"stores": ["kv"]})).body;
+            assert!(number(&begun["snapshots"]["kv"]) >= number(&verdict["epoch"]), "{begun}");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(node.stop().success());
+    let node = Node::start(dir.path());
+    assert_eq!(node.get("/v1/stores/kv/rows/mine").body["value"], 99, "after a restart as well");
+    node.commit(&json!({"writes": [put("kv", "mine", 100)]}));
+    node.kill();
+    let node = Node::start(dir.path());
+    assert_eq!(node.get("/v1/stores/kv/rows/mine").body["value"], 100, "and after a crash");
+}
+
+#[test]
+fn rows_of_one_request_are_of_one_epoch_in_one_store_and_in_several() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    assert_eq!(node.put("/v1/stores/other", &json!({"adaptor": "kv"})).status, 201);
+    let write = |n: u64| json!({"writes": [put("kv", "a", n), put("kv", "b", n), put("other", "c", n)]});
+    let first = node.commit(&write(0)).body;
+    assert_eq!(first["status"], "committed", "{first}");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 1.. {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+                node.commit(&write(n));
+            }
+        });
+        for _ in 0..150 {
+            let read = json!({"read": [{"key": "a"}, {"key": "nobody"}, {"key": "b"}], "ranges": [{"start": "a", "end": "c"}]});
+            let answer = node.post("/v1/stores/kv/rows/read", &read).body;
+            let [a, nobody, b] = [&answer["rows"][0], &answer["rows"][1], &answer["rows"][2]];
+            assert_eq!((&a["value"], &a["version"]), (&b["value"], &b["version"]), "{answer}");
+            assert!(nobody.get("version").is_none() && nobody.get("value").is_none(), "{answer}");
+            let range = &answer["ranges"][0];
+            assert_eq!(
+                (&range["rows"][0]["value"], &range["rows"][1]["value"]),
+                (&a["value"], &a["value"]),
+                "{answer}"
+            );
+            assert_eq!(range["more"], false);
+
+            let rows = [("kv", "a"), ("other", "c"), ("kv", "b")];
+            let rows: Vec<Value> = rows.iter().map(|(store, key)| json!({"store": store, "key": key})).collect();
+            let begun = node.post("/v1/txns", &json!({"stores": ["kv"], "read": rows}));
+            assert_eq!(begun.status, 201, "{}", begun.body);
+            let found = &begun.body["rows"];
+            assert_eq!(
+                (&found[0]["value"], &found[2]["value"]),
+                (&found[1]["value"], &found[1]["value"]),
+                "{}",
+                begun.body
+            );
+            let snapshots = &begun.body["snapshots"];
+            assert_eq!(snapshots["kv"], snapshots["other"], "one cut: {}", begun.body);
+            // What was read at a snapshot is what the commit expects of it.
+            let body = json!({"isolation": "snapshot", "snapshots": snapshots, "reads": [
+                {"store": "kv", "key": "a", "version": found[0]["version"]},
+                {"store": "other", "key": "c", "version": found[1]["version"]}]});
+            let verdict = node.commit(&body).body;
+            assert_eq!(verdict["status"], "committed", "{verdict}");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_cached_row_is_revalidated_without_its_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let old = node.put_row("a", 1)["version"].clone();
+    let read = |version: &Value| {
+        let read = json!({"read": [{"key": "a", "version": version}]});
+        node.post("/v1/stores/kv/rows/read", &read).body["rows"][0].clone()
+    };
+    let row = read(&old);
+    assert_eq!((&row["unchanged"], &row["version"]), (&json!(true), &old), "{row}");
+    assert!(row.get("value").is_none(), "{row}");
+    let new = node.put_row("a", 2)["version"].clone();
+    let row = read(&old);
+    assert_eq!((&row["value"], &row["version"]), (&json!(2), &new), "{row}");
+    assert!(row.get("unchanged").is_none(), "{row}");
+    // The key `read` is a key like any other.
+    node.put_row("read", 7);
+    assert_eq!(node.get("/v1/stores/kv/rows/read").body["value"], 7);
+}
+
+#[test]
+fn reads_that_cannot_be_answered_are_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    assert_eq!(node.put("/v1/stores/log", &json!({})).status, 201);
+    let refused = |path: &str, body: &Value, status: u16, code: &str, word: &str| {
+        let answer = node.post(path, body);
+        assert_eq!((answer.status, &answer.body["code"]), (status, &json!(code)), "{}", answer.body);
+        assert!(answer.body.to_string().contains(word), "{word}: {}", answer.body);
+    };
+    let path = "/v1/stores/kv/rows/read";
+    let many: Vec<Value> = (0..10_001).map(|n| json!({"key": format!("k{n}")})).collect();
+    refused(path, &json!({"read": many}), 413, "too_many", "10000 rows is the limit");
+    refused(path, &json!({}), 400, "missing_field", "/read");
+    refused(path, &json!({"read": [{}]}), 400, "missing_field", "/read/0/key");
+    refused(path, &json!({"read": [{"key": ""}]}), 422, "empty_key", "/read/0/key");
+    refused(path, &json!({"read": [{"key": "a", "store": "log"}]}), 404, "unknown_store", "leave it out");
+    refused(path, &json!({"read": [{"key": "a", "version": "x"}]}), 400, "bad_number", "/read/0/version");
+    refused(path, &json!({"ranges": [{"limit": 0}]}), 400, "bad_number", "/ranges/0/limit");
+    refused(path, &json!({"ranges": [{"start": "b", "end": "a"}]}), 422, "empty_range", "/ranges/0/end");
+    refused("/v1/stores/nobody/rows/read", &json!({"read": [{"key": "a"}]}), 404, "not_found", "nobody");
+    refused("/v1/stores/log/rows/read", &json!({"read": [{"key": "a"}]}), 422, "store_not_embedded", "read others");
+    refused("/v1/txns", &json!({"read": [{"key": "a"}]}), 400, "missing_field", "/read/0/store");
+    refused("/v1/txns", &json!({"read": [{"store": "log", "key": "a"}]}), 422, "store_not_embedded", "read others");
+    // More than an answer holds.
+    let large = "x".repeat(1_000_000);
+    for n in 0..9 {
+        let write = json!({"writes": [{"op": "put", "store": "kv", "key": format!("large/{n}"), "value": large}]});
+        assert_eq!(node.commit(&write).body["status"], "committed");
+    }
+    let rows: Vec<Value> = (0..9).map(|n| json!({"key": format!("large/{n}")})).collect();
+    refused(path, &json!({"read": rows}), 422, "read_too_large", "read fewer");
+    let some = node.post(path, &json!({"read": rows[..8]}));
+    assert_eq!(some.status, 200, "{}", some.body);
+}

@@ -1,0 +1,105 @@
+//! Applies epochs of the log to the rows in memory: each epoch becomes visible as a whole, and nothing of one that
+//! cannot be applied.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use parking_lot::MutexGuard;
+use tribunal_core::records::records_after;
+use tribunal_types::{EpochInput, EpochOutcome, LogId, Lsn, Watermark, WriteKind};
+
+use super::fold::{Change, fold};
+use super::{EmbeddedError, EmbeddedStore};
+
+/// What only one thread at a time may do with a store: apply epochs, and set rows aside for a flush.
+#[derive(Default)]
+pub(super) struct Applier {
+    /// Records whose rows the operator has given up.
+    pub skipped: BTreeSet<Lsn>,
+}
+
+impl EmbeddedStore {
+    /// Applies every epoch that the log has by now. Whoever reads next sees all of them. May read the disk; costs a
+    /// look at two positions if there is nothing to apply.
+    ///
+    /// # Errors
+    /// See [`EmbeddedError`]: the store is then at an earlier epoch.
+    pub fn catch_up(&self) -> Result<(), EmbeddedError> {
+        let head = self.source.head(self.id);
+        if self.applied() >= head {
+            return Ok(());
+        }
+        self.apply_until(&mut self.applier.lock(), head)
+    }
+
+    /// Applies epochs until record `head` is among them.
+    pub(super) fn apply_until(&self, applier: &mut MutexGuard<'_, Applier>, head: Lsn) -> Result<(), EmbeddedError> {
+        loop {
+            let at = self.applied();
+            if at >= head {
+                return Ok(());
+            }
+            self.shared.usable()?;
+            self.shared.make_room()?;
+            let mut applied = Ok(());
+            let log = self.source.id();
+            let mut take = |input: &EpochInput, outcome: &EpochOutcome| {
+                applied = self.apply(applier, input, outcome, at, log);
+            };
+            let found = self.source.epoch_after(self.id, at, &mut take)?;
+            applied?;
+            if !found || self.applied() == at {
+                return Err(EmbeddedError::Damaged(format!("the log ends at LSN {head} and has no record after {at}")));
+            }
+        }
+    }
+
+    fn apply(
+        &self,
+        applier: &Applier,
+        input: &EpochInput,
+        outcome: &EpochOutcome,
+        after: Lsn,
+        log: LogId,
+    ) -> Result<(), EmbeddedError> {
+        let began = Instant::now();
+        let records = || records_after(input, outcome, self.id, after);
+        let Some(last) = records().last() else { return Ok(()) };
+        let kept = || records().filter(|record| !applier.skipped.contains(&record.lsn));
+        let changes = || {
+            kept().flat_map(|record| {
+                let batch = record.batch;
+                record.rows().map(move |write| Change {
+                    lsn: record.lsn,
+                    version: record.version,
+                    kind: write.kind,
+                    key: write.key.of(&batch.keys),
+                    value: write.value.of(&batch.values),
+                })
+            })
+        };
+        let to = Watermark { lsn: last.lsn, log, digest: outcome.digest };
+        self.shared.images.keep(changes().map(|change| change.key), |key| self.shared.stored(key))?;
+        if changes().any(|change| change.kind == WriteKind::Add) {
+            let folded = fold(changes(), |key| self.shared.stored(key))?;
+            let mut recent = self.shared.recent.write();
+            for (key, (version, value)) in &folded {
+                recent.active.put(key, value.as_deref().map(|value| (*version, value)));
+            }
+            recent.applied = to;
+            recent.epoch = input.epoch;
+        } else {
+            let mut recent = self.shared.recent.write();
+            for change in changes() {
+                let row = (change.kind != WriteKind::Delete).then_some((change.version, change.value));
+                recent.active.put(change.key, row);
+            }
+            recent.applied = to;
+            recent.epoch = input.epoch;
+        }
+        if let Some(observer) = &self.observer {
+            observer.applied(input, outcome, after, began);
+        }
+        Ok(())
+    }
+}

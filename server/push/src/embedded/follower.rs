@@ -1,0 +1,135 @@
+//! Keeps an embedded store with its log while nobody reads it, and reports how far it is on the disk.
+//!
+//! Readers do not wait for this task: they apply what the log has before they read ([`EmbeddedStore::catch_up`]). It only
+//! sees to it that little is left for them, and that the log may be truncated. So it may be slow: it looks some times a
+//! second, not once an epoch.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tribunal_types::{Lsn, StoreId};
+
+use super::{EmbeddedError, EmbeddedStore};
+use crate::status::{Progress, PushHandle, PushState};
+use crate::{AckSink, LogSource, StorageDurability};
+
+/// How long epochs gather before they are applied together, unless somebody reads.
+const PACE: Duration = Duration::from_millis(10);
+/// First wait after passing trouble; doubles up to [`BACKOFF_MAX`].
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+/// Longest wait after passing trouble.
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+/// The task of one embedded store.
+pub struct Follower {
+    store: Arc<EmbeddedStore>,
+    id: StoreId,
+    sink: Arc<dyn AckSink>,
+    progress: Arc<Mutex<Progress>>,
+    resume: Arc<Notify>,
+}
+
+impl Follower {
+    /// Builds the task of a store, and the handle that shows its status.
+    #[must_use]
+    pub fn new(store: Arc<EmbeddedStore>, id: StoreId, sink: Arc<dyn AckSink>) -> (Follower, PushHandle) {
+        let progress = Arc::new(Mutex::new(Progress {
+            state: PushState::Connecting,
+            acked: None,
+            last_error: None,
+            poison: None,
+            attempts: 0,
+            rewinds: 0,
+            durable: StorageDurability::Always,
+            caught_up: Instant::now(),
+            fork: None,
+        }));
+        let resume = Arc::new(Notify::new());
+        let handle = PushHandle {
+            store: id,
+            source: Arc::clone(&store.source) as Arc<dyn LogSource>,
+            progress: Arc::clone(&progress),
+            resume: Arc::clone(&resume),
+            skips: Arc::default(),
+        };
+        (Follower { store, id, sink, progress, resume }, handle)
+    }
+
+    /// Follows the log until `shutdown` completes.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
+        tokio::select! {
+            () = shutdown => {}
+            () = self.follow() => {}
+        }
+        self.progress.lock().state = PushState::Ended;
+    }
+
+    async fn follow(&self) {
+        let mut flushed = self.store.watch_flushed();
+        let mut reported = None;
+        loop {
+            match self.catch_up().await {
+                Ok(at) => {
+                    self.caught_up(at);
+                    let on_disk = *flushed.borrow_and_update();
+                    match reported.replace(on_disk) {
+                        None => self.sink.rewound(self.id, on_disk),
+                        Some(before) if before != on_disk => self.sink.acked(self.id, on_disk),
+                        Some(_) => {}
+                    }
+                    tokio::select! {
+                        () = self.store.source.changed(self.id, at) => tokio::time::sleep(PACE).await,
+                        _ = flushed.changed() => {}
+                        () = self.resume.notified() => {}
+                    }
+                }
+                Err(error) => {
+                    let resumed = self.resume.notified();
+                    match self.trouble(&error) {
+                        Some(wait) => drop(tokio::time::timeout(wait, resumed).await),
+                        None => resumed.await,
+                    }
+                }
+            }
+        }
+    }
+
+    async fn catch_up(&self) -> Result<Lsn, EmbeddedError> {
+        let store = Arc::clone(&self.store);
+        let caught_up = tokio::task::spawn_blocking(move || store.catch_up().map(|()| store.applied())).await;
+        caught_up.unwrap_or_else(|error| Err(EmbeddedError::Stopped(format!("the store failed: {error}"))))
+    }
+
+    fn caught_up(&self, at: Lsn) {
+        let mut progress = self.progress.lock();
+        progress.state = PushState::Idle;
+        progress.acked = Some(at);
+        progress.last_error = None;
+        progress.poison = None;
+        progress.attempts = 0;
+        progress.caught_up = Instant::now();
+    }
+
+    /// Reports trouble; returns how long to wait if it may pass.
+    fn trouble(&self, error: &EmbeddedError) -> Option<Duration> {
+        let text = error.to_string();
+        let mut progress = self.progress.lock();
+        progress.attempts = progress.attempts.saturating_add(1);
+        progress.last_error = Some(text.clone());
+        if matches!(error, EmbeddedError::Busy { .. } | EmbeddedError::Log(crate::SourceError::Unavailable(_))) {
+            progress.state = PushState::BackingOff;
+            return Some(BACKOFF_MIN.saturating_mul(1 << (progress.attempts - 1).min(10)).min(BACKOFF_MAX));
+        }
+        progress.state = PushState::Stopped;
+        if let EmbeddedError::Poison { lsn, .. } = error {
+            progress.poison = Some(*lsn);
+        }
+        drop(progress);
+        tracing::error!(store = %self.id, reason = %text, "an embedded store stopped");
+        self.sink.failed(self.id, &text);
+        None
+    }
+}
