@@ -1,6 +1,7 @@
 package tribunal
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -32,6 +33,9 @@ type Options struct {
 	Retry RetryPolicy
 	// IgnoreOwnWrites lets a transaction begin before what this client has committed to its stores is visible.
 	IgnoreOwnWrites bool
+	// NoCoalesce sends every commit as a request of its own. By default, commits that wait for a request in flight leave
+	// together, as one batch.
+	NoCoalesce bool
 	// OnAttempt is called at the end of each attempt of Run.
 	OnAttempt func(Attempt)
 	// HTTPClient replaces the default one, which keeps up to 256 idle connections, and with it CAFile.
@@ -43,6 +47,7 @@ type Client struct {
 	wire    *wire.Client
 	options Options
 	session session
+	commits coalescer[gathered, reply[wire.TxnOutcome]]
 }
 
 // New creates a client for http://host:port or https://host:port. It connects on first use.
@@ -80,7 +85,9 @@ func New(server string, options Options) (*Client, error) {
 	if err != nil {
 		return nil, misuse("%q cannot be used: %v", server, err)
 	}
-	return &Client{wire: client, options: options}, nil
+	c := &Client{wire: client, options: options}
+	c.commits.bounds, c.commits.alone, c.commits.together = commitBounds, c.alone, c.together
+	return c, nil
 }
 
 func authoritiesOf(file string) (*x509.CertPool, error) {
@@ -185,22 +192,38 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 	}
 }
 
-// Commit asks for the verdict of a prepared commit. It may be repeated: the same id gets the same verdict.
+// Commit asks for the verdict of a prepared commit. It may be repeated: the same id gets the same verdict. While requests
+// of other commits are in flight, it may leave with others as one batch; see [Options.NoCoalesce].
 func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict, error) {
+	item, err := gather(prepared)
+	if err != nil {
+		return nil, err
+	}
+	var answer reply[wire.TxnOutcome]
+	if c.options.NoCoalesce || !item.isFree() {
+		answer = c.alone(ctx, item)
+	} else if answer, err = c.commits.ask(ctx, prepared.TxnID, item, item.bytes()); err != nil {
+		answer = reply[wire.TxnOutcome]{err: err}
+	}
+	if lost := answer.lost(); lost != nil {
+		return c.recorded(c.resolve(ctx, prepared.TxnID, lost))
+	}
+	return c.recorded(verdict(answer))
+}
+
+// alone sends a commit on its own.
+func (c *Client) alone(ctx context.Context, item gathered) reply[wire.TxnOutcome] {
 	parameters := wire.TxnCommitParams{}
 	if c.options.ClientName != "" {
 		parameters.TribunalClient = &c.options.ClientName
 	}
-	if prepared.Traceparent != "" {
-		parameters.Traceparent = &prepared.Traceparent
+	if item.prepared.Traceparent != "" {
+		parameters.Traceparent = &item.prepared.Traceparent
 	}
-	reply := ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context) (*response, error) {
-		return c.wire.TxnCommit(ctx, prepared.TxnID, &parameters, prepared.Request)
+	return ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context) (*response, error) {
+		body := bytes.NewReader(item.body)
+		return c.wire.TxnCommitWithBody(ctx, item.prepared.TxnID, &parameters, "application/json", body)
 	})
-	if lost := reply.lost(); lost != nil {
-		return c.recorded(c.resolve(ctx, prepared.TxnID, lost))
-	}
-	return c.recorded(verdict(reply))
 }
 
 // Result is the result of one commit of a batch: its verdict, or an error.

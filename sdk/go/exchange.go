@@ -39,6 +39,14 @@ type reply[T any] struct {
 
 // ask makes one request, within the timeout.
 func ask[T any](ctx context.Context, c *Client, wait time.Duration, call func(context.Context) (*response, error)) reply[T] {
+	return askFor(ctx, c, wait, documentOf[T], call)
+}
+
+// askFor makes one request, within the timeout, whose response is read by the given function.
+func askFor[T any](
+	ctx context.Context, c *Client, wait time.Duration, read func([]byte) (*T, error),
+	call func(context.Context) (*response, error),
+) reply[T] {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout+max(wait, 0))
 	defer cancel()
 	response, err := call(ctx)
@@ -62,11 +70,16 @@ func ask[T any](ctx context.Context, c *Client, wait time.Duration, call func(co
 		}
 		return reply[T]{status: response.StatusCode, problem: problem}
 	}
-	data := new(T)
-	if err := json.Unmarshal(body, data); err != nil {
+	data, err := read(body)
+	if err != nil {
 		return reply[T]{err: err, garbled: true}
 	}
 	return reply[T]{data: data, header: response.Header}
+}
+
+func documentOf[T any](body []byte) (*T, error) {
+	data := new(T)
+	return data, json.Unmarshal(body, data)
 }
 
 // lost returns why the outcome of a commit is not known; nil if the reply tells it, or nothing was sent.

@@ -4,8 +4,10 @@ import createClient, { type Client as WireClient } from "openapi-fetch";
 
 import { Attempts, type Attempt } from "./attempts.js";
 import { caFetch } from "./ca_fetch.js";
+import { Coalescer } from "./coalescer.js";
 import { ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, Unavailable } from "./errors.js";
 import { exchange, lostBy, settled, type Exchanged, type Reply } from "./exchange.js";
+import { apart, commitBounds, gather, isFree, isRefusedAsBatch, lengthOf, linesOf, type Gathered } from "./gathered.js";
 import type { JsonValue } from "./json.js";
 import { keyOf, normal, percentEncoded, successor, type Key } from "./keys.js";
 import { LogReader, valueOf, type LogOptions } from "./log.js";
@@ -36,6 +38,8 @@ export interface ClientOptions {
   readonly retry?: Partial<RetryPolicy>;
   /** Whether a transaction sees what this client committed before to the stores that it names; true by default. */
   readonly readOwnWrites?: boolean;
+  /** Whether commits that wait for a request in flight leave together, as one batch; true by default. */
+  readonly coalesce?: boolean;
   /** Called at the end of each attempt of `run`. Must not throw. */
   readonly onAttempt?: (attempt: Attempt) => void;
   /** Replaces the global `fetch`, and with it `caFile`. */
@@ -88,6 +92,7 @@ export class Client {
   readonly #resolveTimeoutMs: number;
   readonly #clientName: string | undefined;
   readonly #session: Session | undefined;
+  readonly #commits: Coalescer<Gathered, Reply<TxnOutcome>> | undefined;
   readonly #onAttempt: (attempt: Attempt) => void;
 
   /** Creates a client for `http://host:port` or `https://host:port`. Connects on first use. */
@@ -98,6 +103,7 @@ export class Client {
     this.#resolveTimeoutMs = options.resolveTimeoutMs ?? 30_000;
     this.#clientName = options.clientName;
     this.#session = options.readOwnWrites === false ? undefined : new Session();
+    this.#commits = options.coalesce === false ? undefined : new Coalescer(commitBounds, (items) => this.#together(items));
     this.#onAttempt = options.onAttempt ?? (() => undefined);
     const fetch = options.fetch ?? (options.caFile === undefined ? undefined : caFetch(options.caFile));
     this.#wire = createClient<paths>({
@@ -164,18 +170,45 @@ export class Client {
     }
   }
 
-  /** Asks for the verdict of a prepared commit. May be repeated: the same id gets the same verdict. */
+  /**
+   * Asks for the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of other
+   * commits are in flight, it may leave with others as one batch; see `coalesce`.
+   */
   async commit(prepared: PreparedCommit): Promise<Verdict> {
+    const item = gather(prepared);
+    const reply =
+      this.#commits !== undefined && isFree(item)
+        ? await this.#commits.ask(prepared.txnId, item, lengthOf(item))
+        : await this.#alone(item);
+    const lost = lostBy(reply);
+    return this.#recorded(lost === undefined ? verdict(reply) : await this.#resolve(prepared.txnId, lost));
+  }
+
+  async #alone({ prepared, body }: Gathered): Promise<Reply<TxnOutcome>> {
     const header = this.#headers(prepared.traceparent);
-    const reply = await this.#ask((signal) =>
+    const bodySerializer = (): Uint8Array<ArrayBuffer> => body;
+    return this.#ask((signal) =>
       this.#wire.POST("/v1/txns/{txn_id}/commit", {
         params: { path: { txn_id: percentEncoded(prepared.txnId) }, header },
+        headers: { "content-type": "application/json" },
         body: prepared.request,
+        bodySerializer,
         signal,
       }),
     );
-    const lost = lostBy(reply);
-    return this.#recorded(lost === undefined ? verdict(reply) : await this.#resolve(prepared.txnId, lost));
+  }
+
+  /** Sends gathered commits, and returns a reply to each. */
+  async #together(items: readonly Gathered[]): Promise<readonly Reply<TxnOutcome>[]> {
+    const each = async (): Promise<Reply<TxnOutcome>[]> => Promise.all(items.map((item) => this.#alone(item)));
+    if (items.length === 1) return each();
+    const headers = { ...this.#headers(undefined), "content-type": "application/x-ndjson" };
+    const body = linesOf(items);
+    const bodySerializer = (): Uint8Array<ArrayBuffer> => body;
+    const reply = await this.#ask((signal) =>
+      this.#wire.POST("/v1/txns/batch-commit", { body: "", bodySerializer, headers, parseAs: "text", signal }),
+    );
+    return isRefusedAsBatch(reply) ? each() : apart(reply, items.length);
   }
 
   /**

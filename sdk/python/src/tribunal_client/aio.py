@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx
 
-from .exchange import http_options, no_reply
-from .flow import Flow, Send, Sleep
+from .coalescer import AsyncCoalescer
+from .exchange import Reply, http_options, no_reply
+from .flow import Flow, Gather, Send, Sleep
+from .gathered import BOUNDS, Gathered
 from .ids import uuid7
 from .log import Cursor, LogRecord
 from .service import BeginOptions, Ran, Result, Service
@@ -44,6 +46,7 @@ class AsyncClient:
         resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
         retry: bounds of the retries of `run`, of reads and of log readers.
         read_own_writes: whether a transaction sees what this client committed before to the stores that it names.
+        coalesce: whether commits that wait for a request in flight leave together, as one batch.
         on_attempt: called at the end of each attempt of `run`; must not raise.
         connections_max: maximum number of open connections.
 
@@ -60,6 +63,7 @@ class AsyncClient:
         resolve_timeout_s: float = 30.0,
         retry: RetryPolicy | None = None,
         read_own_writes: bool = True,
+        coalesce: bool = True,
         on_attempt: Callable[[Attempt], object] | None = None,
         connections_max: int = 100,
     ) -> None:
@@ -70,7 +74,11 @@ class AsyncClient:
             resolve_timeout_s=resolve_timeout_s,
             retry=retry,
             read_own_writes=read_own_writes,
+            coalesce=coalesce,
             on_attempt=on_attempt,
+        )
+        self._commits: AsyncCoalescer[Gathered, Reply[TxnOutcome]] = AsyncCoalescer(
+            BOUNDS, lambda items: self._perform(self._service.together(items))
         )
 
     async def close(self) -> None:
@@ -139,7 +147,10 @@ class AsyncClient:
         return await self._perform(self._service.run(work, options, partial(self._open, options)))
 
     async def commit(self, prepared: PreparedCommit) -> Verdict:
-        """Ask for the verdict of a prepared commit. May be repeated: the same id gets the same verdict."""
+        """Ask for the verdict of a prepared commit. May be repeated: the same id gets the same verdict.
+
+        While requests of other commits are in flight, it may leave with others as one batch; see `coalesce`.
+        """
         return await self._perform(self._service.commit(prepared))
 
     async def batch(self, commits: Sequence[PreparedCommit]) -> list[Result]:
@@ -220,6 +231,8 @@ class AsyncClient:
                         result = await self._http.request(**request, timeout=timeout_s)
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
+                case Gather(commit):
+                    result = await self._commits.ask(commit.prepared.txn_id, commit, commit.size)
                 case Sleep(seconds):
                     await asyncio.sleep(seconds)
                 case _:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx
 
-from .exchange import http_options, no_reply
-from .flow import Flow, Send, Sleep
+from .coalescer import Coalescer
+from .exchange import NoReply, Reply, http_options, no_reply
+from .flow import Flow, Gather, Send, Sleep
+from .gathered import BOUNDS, Gathered
 from .ids import uuid7
 from .log import Cursor, LogRecord
 from .service import BeginOptions, Ran, Result, Service
@@ -44,6 +46,7 @@ class Client:
         resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
         retry: bounds of the retries of `run`, of reads and of log readers.
         read_own_writes: whether a transaction sees what this client committed before to the stores that it names.
+        coalesce: whether commits that wait for a request in flight leave together, as one batch.
         on_attempt: called at the end of each attempt of `run`; must not raise.
         connections_max: maximum number of open connections.
 
@@ -60,6 +63,7 @@ class Client:
         resolve_timeout_s: float = 30.0,
         retry: RetryPolicy | None = None,
         read_own_writes: bool = True,
+        coalesce: bool = True,
         on_attempt: Callable[[Attempt], object] | None = None,
         connections_max: int = 100,
     ) -> None:
@@ -70,7 +74,13 @@ class Client:
             resolve_timeout_s=resolve_timeout_s,
             retry=retry,
             read_own_writes=read_own_writes,
+            coalesce=coalesce,
             on_attempt=on_attempt,
+        )
+        self._commits: Coalescer[Gathered, Reply[TxnOutcome]] = Coalescer(
+            BOUNDS,
+            lambda items: self._perform(self._service.together(items)),
+            lambda: NoReply("the thread that sent the batch was interrupted", never_sent=False),
         )
 
     def close(self) -> None:
@@ -139,7 +149,10 @@ class Client:
         return self._perform(self._service.run(work, options, partial(self._open, options)))
 
     def commit(self, prepared: PreparedCommit) -> Verdict:
-        """Ask for the verdict of a prepared commit. May be repeated: the same id gets the same verdict."""
+        """Ask for the verdict of a prepared commit. May be repeated: the same id gets the same verdict.
+
+        While requests of other commits are in flight, it may leave with others as one batch; see `coalesce`.
+        """
         return self._perform(self._service.commit(prepared))
 
     def batch(self, commits: Sequence[PreparedCommit]) -> list[Result]:
@@ -220,6 +233,8 @@ class Client:
                         result = self._http.request(**request, timeout=timeout_s)
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
+                case Gather(commit):
+                    result = self._commits.ask(commit.prepared.txn_id, commit, commit.size)
                 case Sleep(seconds):
                     time.sleep(seconds)
                 case _:

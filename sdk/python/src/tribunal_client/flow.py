@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from .gathered import Gathered
 
 T = TypeVar("T")
 
@@ -19,6 +22,13 @@ class Send:
 
     request: dict[str, Any]
     timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """Send a commit, alone or with others. The result is its `Reply`."""
+
+    commit: Gathered
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,5 +46,5 @@ class Work:
     txn: Any
 
 
-Step = Send | Sleep | Work
+Step = Send | Gather | Sleep | Work
 Flow = Generator[Step, Any, T]

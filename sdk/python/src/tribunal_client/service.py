@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from .attempts import Attempt, Attempts
 from .errors import ClientMistake, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
 from .exchange import Refusal, Reply, ask, lost_by, settled, traceparent, verdict
-from .flow import Flow, Sleep
+from .flow import Flow, Gather, Sleep
+from .gathered import Gathered, apart, gather, is_refused_as_batch, lost, outcomes
 from .ids import time_of
 from .keys import Key, key_of, normal, percent_encoded, readable
 from .log import value_of
@@ -26,6 +27,7 @@ from .wire.models import (
     BatchTxn,
     BeginRequest,
     BeginResponse,
+    CommitRequest,
     LogPage,
     StoreDeclaration,
     StoreInfo,
@@ -71,6 +73,7 @@ class Service:
         resolve_timeout_s: float,
         retry: RetryPolicy | None,
         read_own_writes: bool,
+        coalesce: bool,
         on_attempt: Callable[[Attempt], object] | None,
     ) -> None:
         self.retry = retry or RetryPolicy()
@@ -78,6 +81,7 @@ class Service:
         self._timeout_s = timeout_s
         self._resolve_timeout_s = resolve_timeout_s
         self._session = Session() if read_own_writes else None
+        self._coalesce = coalesce
         self._on_attempt = on_attempt or (lambda _: None)
 
     def begin(self, options: BeginOptions) -> Flow[BeginResponse]:
@@ -117,15 +121,46 @@ class Service:
 
     def commit(self, prepared: PreparedCommit) -> Flow[Verdict]:
         """Ask for the verdict of a prepared commit."""
+        item = gather(prepared)
+        reply: Reply[TxnOutcome]
+        if self._coalesce and item.is_free:
+            reply = yield Gather(item)
+        else:
+            reply = yield from self._alone(item)
+        why = lost_by(reply)
+        return self._recorded(verdict(reply) if why is None else (yield from self._resolve(prepared.txn_id, why)))
+
+    def _alone(self, item: Gathered) -> Flow[Reply[TxnOutcome]]:
+        """Send a commit on its own."""
+        prepared = item.prepared
         request = txn_commit._get_kwargs(
             prepared.txn_id,
-            body=prepared.request,
+            body=CommitRequest(),
             tribunal_client=self._client_name,
             traceparent=UNSET if prepared.traceparent is None else prepared.traceparent,
         )
-        reply = yield from self._ask(request, txn_commit._parse_response)
-        lost = lost_by(reply)
-        return self._recorded(verdict(reply) if lost is None else (yield from self._resolve(prepared.txn_id, lost)))
+        del request["json"]
+        return self._ask({**request, "content": item.body}, txn_commit._parse_response)
+
+    def together(self, items: Sequence[Gathered]) -> Flow[list[Reply[TxnOutcome]]]:
+        """Send gathered commits, and return a reply to each."""
+        if len(items) > 1:
+            headers: dict[str, Any] = {"Content-Type": "application/x-ndjson"}
+            if not isinstance(self._client_name, type(UNSET)):
+                headers["tribunal-client"] = self._client_name
+            request = batch_commit._get_kwargs(body=BatchCommitRequest(txns=[]))
+            del request["json"]
+            lines = b"".join(item.line for item in items)
+            try:
+                reply = yield from self._ask({**request, "headers": headers, "content": lines}, outcomes)
+            except ServerMisbehaved as error:
+                return lost(str(error), len(items))
+            if not is_refused_as_batch(reply):
+                return apart(reply, len(items))
+        replies = []
+        for item in items:
+            replies.append((yield from self._alone(item)))
+        return replies
 
     def batch(self, commits: Sequence[PreparedCommit]) -> Flow[list[Result]]:
         """Ask for many verdicts in one request."""
