@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -424,4 +427,56 @@ func TestTheStateOfStoresIsReported(t *testing.T) {
 	if !json.Valid([]byte(read(t, client, "nothing") + "0")) {
 		t.Error("an absent row has no value")
 	}
+}
+
+// sessions commits on rows of 64 sessions, each its own, and checks every verdict. It returns how many were resolved.
+func sessions(t *testing.T, client *tribunal.Client, rounds int) int {
+	t.Helper()
+	prefix, ctx := freshPrefix(), t.Context()
+	var replayed atomic.Int32
+	var running sync.WaitGroup
+	for session := range 64 {
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			key := fmt.Sprintf("%s%02d", prefix, session)
+			var version tribunal.Version
+			for round := range rounds {
+				good, bad := client.BeginLocal(""), client.BeginLocal("")
+				good.Observe("kv", key, version)
+				good.Put("kv", key, round)
+				// The other has read a version that never was.
+				bad.Observe("kv", key, 1)
+				bad.Put("kv", key, -1)
+				verdict, err := good.Commit(ctx)
+				won, ok := verdict.(*tribunal.Committed)
+				if err != nil || !ok || won.TxnID != good.ID() {
+					t.Errorf("%+v, %v", verdict, err)
+					return
+				}
+				if won.Replayed {
+					replayed.Add(1)
+				}
+				version = won.Version
+				verdict, err = bad.Commit(ctx)
+				lost, ok := verdict.(*tribunal.Aborted)
+				if err != nil || !ok || lost.TxnID != bad.ID() || lost.Reason != "read_conflict" {
+					t.Errorf("%+v, %v", verdict, err)
+					return
+				}
+			}
+		}()
+	}
+	running.Wait()
+	txn := must[*tribunal.Transaction](t)(client.Begin(ctx, tribunal.BeginOptions{Stores: []string{"kv"}}))
+	rows := must[[]tribunal.Row](t)(txn.Scan(ctx, "kv", prefix, prefix+"~", 100))
+	equal(t, "rows", len(rows), 64)
+	for _, row := range rows {
+		equal(t, row.Key, string(row.Value), strconv.Itoa(rounds-1))
+	}
+	return int(replayed.Load())
+}
+
+func TestSixtyFourSessionsOnDisjointRowsEachGetTheirVerdictsInTheirOrder(t *testing.T) {
+	sessions(t, connected(t), 10)
 }

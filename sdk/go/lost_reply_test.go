@@ -128,3 +128,13 @@ func TestACancelledCommitHasAnUnknownOutcome(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestEachCommitOfAGatheredBatchWhoseReplyIsLostIsResolved(t *testing.T) {
+	proxy := startProxy(t)
+	proxy.lose(reply, "/batch-commit")
+	replayed := sessions(t, connectedTo(t, proxy.url(), tribunal.Options{}), 3)
+	<-proxy.lost
+	if replayed < 2 {
+		t.Error(replayed)
+	}
+}

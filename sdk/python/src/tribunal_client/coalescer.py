@@ -35,8 +35,8 @@ class _Waiting(Generic[Item, Reply]):
     item: Item
     size: int
     reply: Reply | None = None
-    leads: bool = False
-    """Its thread sends the next request."""
+    crew: list[_Waiting[Item, Reply]] | None = None
+    """What its thread has to send, itself first; `None` if another thread sends it."""
     woken: threading.Event = field(default_factory=threading.Event)
 
 
@@ -51,11 +51,12 @@ class _Awaiting(Generic[Item, Reply]):
 Queued = TypeVar("Queued", _Waiting, _Awaiting)  # type: ignore[type-arg]
 
 
-def _take(queue: deque[Queued], crew: list[Queued], bounds: Bounds) -> list[Queued]:
-    """Add to a crew what may leave with it: the oldest, within the bounds, each id once."""
-    keys = {one.key for one in crew}
-    size = sum(one.size for one in crew)
+def _take(queue: deque[Queued], bounds: Bounds) -> list[Queued]:
+    """Take what leaves next: the oldest, within the bounds, each key once."""
+    crew: list[Queued] = []
     rest: list[Queued] = []
+    keys: set[str] = set()
+    size = 0
     while queue and len(crew) < bounds.items_max and (not crew or size + queue[0].size <= bounds.bytes_max):
         one = queue.popleft()
         if one.key in keys:
@@ -92,15 +93,15 @@ class Coalescer(Generic[Item, Reply]):
         """Send an item, alone or with others, and return its reply. Two items with one key never leave together."""
         own: _Waiting[Item, Reply] = _Waiting(key, item, size)
         with self._lock:
-            own.leads = self._flights < self._bounds.flights_max
-            if own.leads:
+            if self._flights < self._bounds.flights_max:
                 self._flights += 1
+                own.crew = [own]
             else:
                 self._queue.append(own)
-        if not own.leads:
+        if own.crew is None:
             self._wait(own)
-        if own.leads:
-            self._fly(own)
+        if own.crew is not None:
+            self._fly(own.crew)
         assert own.reply is not None  # noqa: S101
         return own.reply
 
@@ -111,16 +112,14 @@ class Coalescer(Generic[Item, Reply]):
             with self._lock:
                 if own in self._queue:
                     self._queue.remove(own)
-                elif own.leads:
+                elif own.crew is not None:
+                    self._queue.extendleft(reversed(own.crew[1:]))
                     self._land()
             raise
 
-    def _fly(self, own: _Waiting[Item, Reply]) -> None:
-        """Send the own item with those that wait, and hand the flight over to another thread."""
-        crew = [own]
+    def _fly(self, crew: list[_Waiting[Item, Reply]]) -> None:
+        """Send what the own thread has to send, and hand the flight over to another thread."""
         try:
-            with self._lock:
-                _take(self._queue, crew, self._bounds)
             for one, reply in zip(crew, self._send([one.item for one in crew]), strict=True):
                 one.reply = reply
         finally:
@@ -132,10 +131,10 @@ class Coalescer(Generic[Item, Reply]):
                 one.woken.set()
 
     def _land(self) -> None:
-        if self._queue:
-            heir = self._queue.popleft()
-            heir.leads = True
-            heir.woken.set()
+        crew = _take(self._queue, self._bounds)
+        if crew:
+            crew[0].crew = crew
+            crew[0].woken.set()
         else:
             self._flights -= 1
 
@@ -172,7 +171,7 @@ class AsyncCoalescer(Generic[Item, Reply]):
     async def _fly(self) -> None:
         """Send what waits, until nothing does."""
         try:
-            while crew := _take(self._queue, [], self._bounds):
+            while crew := _take(self._queue, self._bounds):
                 await self._carry(crew)
         finally:
             # Not in a callback, which would run after another task has found this flight taken.

@@ -1,0 +1,212 @@
+/** Commits that gather: against a service that holds requests back, and against a live one. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Client, ClientMistake, Unavailable, uuidv7, type ClientOptions, type PreparedCommit, type Verdict } from "../src/index.js";
+import { commitBounds } from "../src/gathered.js";
+import { aborted, committed, HoldingService, lines, refused, type Held } from "./holding.js";
+import { Proxy } from "./proxy.js";
+import { connected, freshPrefix, url } from "./service.js";
+
+function prepared(client: Client, options: { id?: string; ack?: "applied"; traceparent?: string; value?: string } = {}): PreparedCommit {
+  const txn = client.beginLocal();
+  txn.put("kv", "a", options.value ?? 1);
+  txn.ack = options.ack;
+  txn.traceparent = options.traceparent;
+  return { ...txn.prepare(), txnId: options.id ?? uuidv7() };
+}
+
+/** What became of a commit: its status, the code of its error, and whether it was resolved. */
+async function end(commit: Promise<Verdict>): Promise<string> {
+  try {
+    const verdict = await commit;
+    return verdict.replayed ? `${verdict.status} again` : verdict.status;
+  } catch (error) {
+    if (error instanceof ClientMistake || error instanceof Unavailable) return `${error.name} ${error.code}`;
+    throw error;
+  }
+}
+
+/** Uses a client whose flights are all taken; `release` answers the requests in flight. */
+async function withAllFlightsTaken(
+  use: (client: Client, service: HoldingService, release: () => void) => Promise<void>,
+  options: ClientOptions = {},
+): Promise<void> {
+  const service = await HoldingService.start();
+  const client = new Client(service.url, options);
+  try {
+    const first: Promise<Verdict>[] = [];
+    const held: Held[] = [];
+    for (let flight = 0; flight < commitBounds.flightsMax; flight++) {
+      first.push(client.commit(prepared(client)));
+      held.push(await service.request(flight));
+    }
+    assert.deepEqual(held.map(({ batch }) => batch), held.map(() => false), "an idle client sends at once and alone");
+    await use(client, service, () => {
+      for (const { ids, answer } of held.splice(0)) answer(200, JSON.stringify(committed(ids[0] ?? "")));
+    });
+    await Promise.all(first);
+  } finally {
+    service.stop();
+  }
+}
+
+test("commits that wait leave together, and each gets what is its own", async () => {
+  await withAllFlightsTaken(async (client, service, release) => {
+    const waiting = Array.from({ length: 5 }, () => prepared(client));
+    const ends = waiting.map((one) => end(client.commit(one)));
+    release();
+    const { batch, ids, answer } = await service.request(commitBounds.flightsMax);
+    assert.ok(batch);
+    assert.deepEqual(ids, waiting.map(({ txnId }) => txnId), "in order");
+    const [a, b, c, d, e] = ids as [string, string, string, string, string];
+    // The reply to the third is lost in the service: it is resolved by its id.
+    answer(200, lines([committed(a), aborted(b), refused(c, 504, "outcome_unknown"), refused(d, 404, "unknown_store"), refused(e, 429, "quota")]));
+    assert.deepEqual(await Promise.all(ends), ["committed", "aborted", "committed again", "ClientMistake unknown_store", "Unavailable quota"]);
+  });
+});
+
+test("one id never leaves twice in a batch", async () => {
+  await withAllFlightsTaken(async (client, service, release) => {
+    const twice = prepared(client);
+    const other = prepared(client);
+    const ends = [twice, twice, other].map((one) => end(client.commit(one)));
+    release();
+    const first = await service.request(commitBounds.flightsMax);
+    assert.deepEqual(first.ids, [twice.txnId, other.txnId]);
+    first.answer(200, lines(first.ids.map(committed)));
+    const second = await service.request(commitBounds.flightsMax + 1);
+    assert.deepEqual([second.batch, second.ids], [false, [twice.txnId]]);
+    second.answer(200, JSON.stringify(committed(twice.txnId)));
+    assert.deepEqual(await Promise.all(ends), ["committed", "committed", "committed"]);
+  });
+});
+
+test("a batch has at most 512 commits and 4 MiB", async () => {
+  await withAllFlightsTaken(async (client, service, release) => {
+    const mib = "x".repeat(1 << 20);
+    const large = Array.from({ length: 5 }, () => prepared(client, { value: mib }));
+    const small = Array.from({ length: 600 }, () => prepared(client));
+    const ends = [...large, ...small].map((one) => end(client.commit(one)));
+    release();
+    const sizes: number[] = [];
+    for (let left = ends.length, at = commitBounds.flightsMax; left > 0; at++) {
+      const { ids, answer } = await service.request(at);
+      sizes.push(ids.length);
+      left -= ids.length;
+      answer(200, lines(ids.map(committed)));
+    }
+    assert.deepEqual([Math.max(...sizes), Math.min(...sizes)], [512, 3], String(sizes));
+    assert.deepEqual(new Set(await Promise.all(ends)), new Set(["committed"]));
+  });
+});
+
+test("commits with a trace context or that wait for stores leave alone and at once", async () => {
+  await withAllFlightsTaken(async (client, service, release) => {
+    const ends = [prepared(client, { traceparent: "00-mine" }), prepared(client, { ack: "applied" })].map((one) => end(client.commit(one)));
+    for (const at of [0, 1]) {
+      const { batch, ids, answer } = await service.request(commitBounds.flightsMax + at);
+      assert.equal(batch, false);
+      answer(200, JSON.stringify(committed(ids[0] ?? "")));
+    }
+    assert.deepEqual(await Promise.all(ends), ["committed", "committed"]);
+    assert.deepEqual(service.held.slice(-2).map(({ traceparent }) => traceparent).sort(), ["00-mine", undefined]);
+    release();
+  });
+});
+
+test("a refusal of a whole batch reaches each, and one of its form sends each alone", async () => {
+  await withAllFlightsTaken(async (client, service, release) => {
+    const waiting = [prepared(client), prepared(client)];
+    const busy = waiting.map((one) => end(client.commit(one)));
+    release();
+    const first = await service.request(commitBounds.flightsMax);
+    first.answer(503, JSON.stringify(refused("", 503, "overloaded").problem));
+    assert.deepEqual(await Promise.all(busy), ["Unavailable overloaded", "Unavailable overloaded"]);
+  });
+  await withAllFlightsTaken(async (client, service, release) => {
+    const ends = [prepared(client), prepared(client)].map((one) => end(client.commit(one)));
+    release();
+    const first = await service.request(commitBounds.flightsMax);
+    first.answer(413, JSON.stringify(refused("", 413, "too_large").problem));
+    for (const at of [1, 2]) {
+      const { batch, ids, answer } = await service.request(commitBounds.flightsMax + at);
+      assert.equal(batch, false);
+      answer(200, JSON.stringify(committed(ids[0] ?? "")));
+    }
+    assert.deepEqual(await Promise.all(ends), ["committed", "committed"]);
+  });
+});
+
+test("a reply to a batch that cannot be read is resolved for each", async () => {
+  await withAllFlightsTaken(async (client, service, release) => {
+    const ends = [prepared(client), prepared(client)].map((one) => end(client.commit(one)));
+    release();
+    const { ids, answer } = await service.request(commitBounds.flightsMax);
+    answer(200, lines([committed(ids[0] ?? "")]));
+    assert.deepEqual(await Promise.all(ends), ["committed again", "committed again"]);
+  });
+});
+
+test("without `coalesce` every commit is a request of its own", async () => {
+  await withAllFlightsTaken(
+    async (client, service, release) => {
+      const ends = [prepared(client), prepared(client), prepared(client)].map((one) => end(client.commit(one)));
+      for (const at of [0, 1, 2]) {
+        const { batch, ids, answer } = await service.request(commitBounds.flightsMax + at);
+        assert.equal(batch, false);
+        answer(200, JSON.stringify(committed(ids[0] ?? "")));
+      }
+      assert.deepEqual(await Promise.all(ends), ["committed", "committed", "committed"]);
+      release();
+    },
+    { coalesce: false },
+  );
+});
+
+/** 64 sessions on rows of their own; each checks every verdict. */
+async function sessions(client: Client, rounds: number): Promise<{ replayed: number }> {
+  const prefix = freshPrefix();
+  let replayed = 0;
+  await Promise.all(
+    Array.from({ length: 64 }, async (_, session) => {
+      let version: string | undefined;
+      for (let round = 0; round < rounds; round++) {
+        const txn = client.beginLocal();
+        txn.observe("kv", `${prefix}${session}`, version);
+        txn.put("kv", `${prefix}${session}`, round);
+        // The other has read a version that never was.
+        const bad = client.beginLocal();
+        bad.observe("kv", `${prefix}${session}`, "1");
+        bad.put("kv", `${prefix}${session}`, -1);
+        const verdict = await txn.commit();
+        assert.ok(verdict.status === "committed" && verdict.txnId === txn.id, JSON.stringify(verdict));
+        if (verdict.replayed) replayed++;
+        version = verdict.version;
+        const loser = await bad.commit();
+        assert.ok(loser.status === "aborted" && loser.txnId === bad.id && loser.reason === "read_conflict", JSON.stringify(loser));
+      }
+    }),
+  );
+  const rows = await client.run((txn) => txn.scan<number>("kv", { start: prefix, end: `${prefix}~` }), { stores: ["kv"] });
+  assert.deepEqual(new Set(rows.value.map(({ value }) => value)), new Set([rounds - 1]));
+  assert.equal(rows.value.length, 64);
+  return { replayed };
+}
+
+test("64 sessions on disjoint rows each get their verdicts, in their order", async () => {
+  await sessions(connected(), 10);
+});
+
+test("each commit of a gathered batch whose reply is lost is resolved", async () => {
+  const proxy = await Proxy.start(url);
+  try {
+    proxy.lose("reply", "/batch-commit");
+    const { replayed } = await sessions(new Client(proxy.url), 3);
+    assert.equal(proxy.lost, 1);
+    assert.ok(replayed > 1, String(replayed));
+  } finally {
+    await proxy.stop();
+  }
+});
