@@ -40,7 +40,8 @@ impl Client {
             path.push(if n == 0 { '?' } else { '&' });
             path.push_str(&format!("{name}={}", wire::percent_encoded(value.as_bytes())));
         }
-        let sent = Sent { method, path: &path, body: call.body, traceparent: None, timeout: call.timeout };
+        let body = call.body.map(|(kind, bytes)| (kind, bytes.into()));
+        let sent = Sent { method, path: &path, body, traceparent: None, timeout: call.timeout };
         let answer = self.connection().ask(sent).await;
         answer.map(|answer| (answer.status.as_u16(), answer.body.to_vec())).map_err(Error::of_no_answer)
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,9 +16,11 @@ use tribunal_api::{
 };
 use tribunal_types::{Epoch, Lsn, Version};
 
+use crate::coalescer::Coalescer;
 use crate::connection::{Answer, Connection, NoAnswer, Sent};
+use crate::gathered::{Gathered, Reply};
 use crate::session::Session;
-use crate::{AttemptHook, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, Transaction, wire};
+use crate::{AttemptHook, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, Transaction, gathered, wire};
 
 /// Options of a client.
 #[derive(Clone, Debug)]
@@ -38,6 +41,8 @@ pub struct ClientOptions {
     pub retry: RetryPolicy,
     /// Whether a transaction sees what this client committed before to the stores that it names.
     pub read_own_writes: bool,
+    /// Whether commits that wait for a request in flight leave together, as one batch.
+    pub coalesce: bool,
     /// Called at the end of each attempt of [`Client::run`].
     pub on_attempt: Option<AttemptHook>,
 }
@@ -53,6 +58,7 @@ impl Default for ClientOptions {
             connections_idle_max: 256,
             retry: RetryPolicy::default(),
             read_own_writes: true,
+            coalesce: true,
             on_attempt: None,
         }
     }
@@ -160,6 +166,7 @@ struct Inner {
     connection: Connection,
     options: ClientOptions,
     session: Session,
+    commits: Arc<Coalescer<Gathered, Reply>>,
 }
 
 impl Client {
@@ -177,7 +184,8 @@ impl Client {
     /// [`Error::Misuse`] if the URL, the API key or the CA file cannot be used.
     pub fn with_options(url: &str, options: ClientOptions) -> Result<Self, Error> {
         let connection = Connection::new(url, &options)?;
-        Ok(Client { inner: Arc::new(Inner { connection, options, session: Session::default() }) })
+        let commits = Coalescer::new(gathered::BOUNDS);
+        Ok(Client { inner: Arc::new(Inner { connection, options, session: Session::default(), commits }) })
     }
 
     /// Returns the service's URL.
@@ -222,14 +230,20 @@ impl Client {
         Transaction::new(self.clone(), uuid::Uuid::now_v7().to_string(), isolation)
     }
 
-    /// Asks for the verdict of a prepared commit. May be repeated: the same id gets the same verdict.
+    /// Asks for the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of
+    /// other commits are in flight, it may leave with others as one batch; see [`ClientOptions::coalesce`]. If the future
+    /// is dropped, a commit that has left arrives all the same.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn commit(&self, prepared: &PreparedCommit) -> Result<Outcome, Error> {
-        let path = format!("/v1/txns/{}/commit", prepared.txn_id);
-        let traceparent = prepared.traceparent.as_deref();
-        match self.exchange(Method::POST, &path, Some(&prepared.request), 0, traceparent).await? {
+        let item = Gathered::of(prepared)?;
+        let reply = if self.inner.options.coalesce && item.is_free() {
+            self.coalesced(item).await
+        } else {
+            self.alone(&item).await
+        };
+        match reply {
             Ok(answer) if is_settled(&answer) => {
                 self.recorded(decision(read(&answer)?, answer.replayed, answer.traceparent))
             }
@@ -237,6 +251,16 @@ impl Client {
             Err(lost) if lost.never_sent => Err(Error::of_no_answer(lost)),
             Err(lost) => self.resolve(&prepared.txn_id, &lost.text).await,
         }
+    }
+
+    async fn coalesced(&self, item: Gathered) -> Reply {
+        let client = self.clone();
+        let send = move |items: Vec<Gathered>| {
+            let client = client.clone();
+            async move { client.together(&items).await }
+        };
+        let reply = self.inner.commits.ask(item, send).await;
+        reply.unwrap_or_else(|| Err(NoAnswer::lost("the runtime that sent the commit has ended".to_owned())))
     }
 
     /// Asks for many verdicts in one request. The results have the order of the commits. A trace context is sent if all
@@ -552,8 +576,20 @@ impl Client {
             .transpose()
             .map_err(|e| Error::misuse(format!("the request cannot be represented in JSON: {e}")))?;
         let timeout = self.inner.options.timeout + Duration::from_millis(wait_ms.into());
-        let body = body.map(|bytes| ("application/json", bytes));
+        let body = body.map(|bytes| ("application/json", bytes.into()));
         Ok(self.inner.connection.ask(Sent { method, path, body, traceparent, timeout }).await)
+    }
+
+    /// Sends a request whose body is written already.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Bytes)>,
+        traceparent: Option<&str>,
+    ) -> Reply {
+        let timeout = self.inner.options.timeout;
+        self.inner.connection.ask(Sent { method, path, body, traceparent, timeout }).await
     }
 }
 

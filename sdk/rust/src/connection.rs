@@ -31,12 +31,13 @@ pub(crate) struct Sent<'a> {
     /// Path from its `/` on, with the query.
     pub path: &'a str,
     /// Content type and body.
-    pub body: Option<(&'static str, Vec<u8>)>,
+    pub body: Option<(&'static str, Bytes)>,
     pub traceparent: Option<&'a str>,
     pub timeout: Duration,
 }
 
 /// A response of any status.
+#[derive(Clone)]
 pub(crate) struct Answer {
     pub status: StatusCode,
     /// The verdict in it is an earlier one.
@@ -46,6 +47,7 @@ pub(crate) struct Answer {
 }
 
 /// There is no response.
+#[derive(Clone)]
 pub(crate) struct NoAnswer {
     pub text: String,
     /// The request certainly did not reach the server.
@@ -55,7 +57,7 @@ pub(crate) struct NoAnswer {
 }
 
 impl NoAnswer {
-    fn lost(text: String) -> Self {
+    pub(crate) fn lost(text: String) -> Self {
         NoAnswer { text, never_sent: false, hopeless: false }
     }
 }
@@ -109,7 +111,7 @@ impl Connection {
             request = request.header(TRACEPARENT, traceparent);
         }
         let request = request
-            .body(Full::new(Bytes::from(body.map(|(_, bytes)| bytes).unwrap_or_default())))
+            .body(Full::new(body.map(|(_, bytes)| bytes).unwrap_or_default()))
             .map_err(|e| NoAnswer { text: e.to_string(), never_sent: true, hopeless: true })?;
         let exchange = async {
             let response = self.pool.request(request).await.map_err(|e| {

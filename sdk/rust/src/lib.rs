@@ -38,9 +38,11 @@
 
 mod call;
 mod client;
+mod coalescer;
 mod connection;
 mod consumers;
 mod error;
+mod gathered;
 mod log;
 mod outcome;
 mod reads;

@@ -1,0 +1,362 @@
+//! Commits that gather, against a service that holds requests back until it is told to answer.
+
+mod support;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use support::{Loss, Proxy, Server};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, yield_now};
+use tribunal_client::{Ack, Client, ClientOptions, Error, IsolationLevel, Outcome, PreparedCommit, Version};
+
+/// Requests that are in flight at a time.
+const FLIGHTS_MAX: usize = 2;
+
+/// A request of commits that waits for its answer.
+struct Held {
+    batch: bool,
+    traceparent: Option<String>,
+    ids: Vec<String>,
+    answer: oneshot::Sender<(u16, String)>,
+}
+
+impl Held {
+    fn with(self, status: u16, lines: &[Value]) {
+        let text = lines.iter().map(|line| format!("{line}\n")).collect();
+        self.answer.send((status, text)).expect("the request waits");
+    }
+
+    fn commit(self) {
+        let lines: Vec<Value> = self.ids.iter().map(|id| committed(id)).collect();
+        self.with(200, &lines);
+    }
+}
+
+/// Starts a service. A request for a status is answered at once: committed.
+async fn holding() -> (String, mpsc::UnboundedReceiver<Held>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let (arrives, arrived) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let arrives = arrives.clone();
+            let service = service_fn(move |request| hold(request, arrives.clone()));
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    (url, arrived)
+}
+
+async fn hold(
+    request: Request<Incoming>,
+    arrives: mpsc::UnboundedSender<Held>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let name = request.uri().path().split('/').nth(3).unwrap_or_default().to_owned();
+    let traceparent = request.headers().get("traceparent").and_then(|text| text.to_str().ok()).map(str::to_owned);
+    let (status, text) = if request.method() == "GET" {
+        (200, committed(&name).to_string())
+    } else {
+        let body = request.into_body().collect().await.expect("the client sends whole bodies").to_bytes();
+        let batch = name == "batch-commit";
+        let id = |line: &[u8]| serde_json::from_slice::<Value>(line).expect("JSON")["txn_id"].as_str().map(str::to_owned);
+        let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let ids = if batch { lines.filter_map(id).collect() } else { vec![name] };
+        let (answer, answered) = oneshot::channel();
+        let _ = arrives.send(Held { batch, traceparent, ids, answer });
+        answered.await.unwrap_or((500, String::new()))
+    };
+    Ok(Response::builder().status(status).body(Full::new(text.into())).expect("a response"))
+}
+
+fn committed(id: &str) -> Value {
+    json!({ "status": "committed", "txn_id": id, "epoch": "9", "version": "9437184", "lsn": { "kv": "3" }, "session": "s" })
+}
+
+fn aborted(id: &str) -> Value {
+    json!({ "status": "aborted", "txn_id": id, "epoch": "9", "reason": "read_conflict", "retryable": true, "conflicts": [] })
+}
+
+fn problem(status: u16, code: &str) -> Value {
+    let retryable = matches!(status, 429 | 503);
+    json!({ "type": "about:blank", "title": "x", "detail": "x", "status": status, "code": code, "retryable": retryable,
+        "errors": [] })
+}
+
+fn refused(id: &str, status: u16, code: &str) -> Value {
+    json!({ "status": "problem", "txn_id": id, "problem": problem(status, code) })
+}
+
+/// Callers of one client whose flights are all taken.
+struct Crowd {
+    client: Client,
+    arrived: mpsc::UnboundedReceiver<Held>,
+    first: Vec<(Held, JoinHandle<String>)>,
+}
+
+impl Crowd {
+    async fn new(coalesce: bool) -> Crowd {
+        let (url, arrived) = holding().await;
+        let options = ClientOptions { coalesce, ..ClientOptions::default() };
+        let client = Client::with_options(&url, options).expect("a URL");
+        let mut crowd = Crowd { client, arrived, first: Vec::new() };
+        for _ in 0..FLIGHTS_MAX {
+            let commit = crowd.commit(crowd.prepared());
+            let held = crowd.request().await;
+            assert!(!held.batch, "an idle client sends at once and alone");
+            crowd.first.push((held, commit));
+        }
+        crowd
+    }
+
+    /// Answers the requests in flight.
+    async fn release(&mut self) {
+        for (held, commit) in self.first.drain(..) {
+            held.commit();
+            assert_eq!(commit.await.expect("no panic"), "committed");
+        }
+    }
+
+    async fn request(&mut self) -> Held {
+        let arrives = tokio::time::timeout(Duration::from_secs(30), self.arrived.recv());
+        arrives.await.expect("the client sends").expect("the service runs")
+    }
+
+    fn prepared(&self) -> PreparedCommit {
+        self.with_value("x")
+    }
+
+    fn with_value(&self, value: &str) -> PreparedCommit {
+        let mut txn = self.client.begin_local(IsolationLevel::Serializable);
+        txn.put("kv", "a", &value).expect("JSON");
+        txn.prepare()
+    }
+
+    /// Commits, and returns what becomes of it.
+    fn commit(&self, prepared: PreparedCommit) -> JoinHandle<String> {
+        let client = self.client.clone();
+        tokio::spawn(async move {
+            match client.commit(&prepared).await {
+                Ok(Outcome::Committed(won)) if won.replayed => "committed again".to_owned(),
+                Ok(Outcome::Committed(_)) => "committed".to_owned(),
+                Ok(Outcome::Aborted(lost)) => format!("aborted {}", lost.reason),
+                Err(Error::ClientMistake(problem)) => format!("mistake {}", problem.code),
+                Err(Error::Unavailable { text, .. }) => format!("unavailable {text}"),
+                Err(error) => error.to_string(),
+            }
+        })
+    }
+
+    /// Commits one after the other, until all wait: tasks of a current-thread runtime run in the order of their start.
+    async fn queued(&self, commits: &[PreparedCommit]) -> Vec<JoinHandle<String>> {
+        let commits = commits.iter().map(|prepared| self.commit(prepared.clone())).collect();
+        yield_now().await;
+        commits
+    }
+
+    async fn alone(&mut self) {
+        let held = self.request().await;
+        assert!(!held.batch);
+        held.commit();
+    }
+}
+
+async fn ends(commits: Vec<JoinHandle<String>>) -> Vec<String> {
+    let mut ends = Vec::new();
+    for commit in commits {
+        ends.push(commit.await.expect("no panic"));
+    }
+    ends
+}
+
+#[tokio::test]
+async fn commits_that_wait_leave_together_and_each_gets_what_is_its_own() {
+    let mut crowd = Crowd::new(true).await;
+    let waiting: Vec<PreparedCommit> = (0..5).map(|_| crowd.prepared()).collect();
+    let commits = crowd.queued(&waiting).await;
+    crowd.release().await;
+    let held = crowd.request().await;
+    assert!(held.batch);
+    let ids = held.ids.clone();
+    assert_eq!(ids, waiting.iter().map(|prepared| prepared.txn_id.clone()).collect::<Vec<_>>(), "in order");
+    // The reply to the third is lost in the service: it is resolved by its id.
+    held.with(
+        200,
+        &[
+            committed(&ids[0]),
+            aborted(&ids[1]),
+            refused(&ids[2], 504, "outcome_unknown"),
+            refused(&ids[3], 404, "unknown_store"),
+            refused(&ids[4], 429, "quota"),
+        ],
+    );
+    let expected =
+        ["committed", "aborted read_conflict", "committed again", "mistake unknown_store", "unavailable quota: x"];
+    assert_eq!(ends(commits).await, expected);
+}
+
+#[tokio::test]
+async fn one_id_never_leaves_twice_in_a_batch() {
+    let mut crowd = Crowd::new(true).await;
+    let (twice, other) = (crowd.prepared(), crowd.prepared());
+    let commits = crowd.queued(&[twice.clone(), twice.clone(), other.clone()]).await;
+    crowd.release().await;
+    let (first, second) = (crowd.request().await, crowd.request().await);
+    assert_eq!(first.ids, [twice.txn_id.clone(), other.txn_id]);
+    assert_eq!((second.batch, &second.ids), (false, &vec![twice.txn_id]));
+    first.commit();
+    second.commit();
+    assert_eq!(ends(commits).await, ["committed"; 3]);
+}
+
+#[tokio::test]
+async fn a_batch_has_at_most_512_commits_and_4_mib() {
+    let mut crowd = Crowd::new(true).await;
+    let mib = "x".repeat(1 << 20);
+    let mut waiting: Vec<PreparedCommit> = (0..5).map(|_| crowd.with_value(&mib)).collect();
+    waiting.extend((0..600).map(|_| crowd.prepared()));
+    let commits = crowd.queued(&waiting).await;
+    crowd.release().await;
+    let mut sizes = Vec::new();
+    while sizes.iter().sum::<usize>() < waiting.len() {
+        let held = crowd.request().await;
+        sizes.push(held.ids.len());
+        held.commit();
+    }
+    assert_eq!((sizes.iter().max(), sizes.contains(&3)), (Some(&512), true), "{sizes:?}");
+    assert!(ends(commits).await.iter().all(|end| end == "committed"));
+}
+
+#[tokio::test]
+async fn commits_with_a_trace_context_or_that_wait_for_stores_leave_alone_and_at_once() {
+    let mut crowd = Crowd::new(true).await;
+    let (mut traced, mut applied) = (crowd.prepared(), crowd.prepared());
+    traced.traceparent = Some("00-mine".to_owned());
+    applied.request.ack = Some(Ack::Applied);
+    for prepared in [traced, applied] {
+        let commit = crowd.commit(prepared.clone());
+        let held = crowd.request().await;
+        assert_eq!((held.batch, &held.traceparent), (false, &prepared.traceparent));
+        held.commit();
+        assert_eq!(commit.await.expect("no panic"), "committed");
+    }
+    crowd.release().await;
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_whole_batch_reaches_each_and_one_of_its_form_sends_each_alone() {
+    let mut crowd = Crowd::new(true).await;
+    let commits = crowd.queued(&[crowd.prepared(), crowd.prepared()]).await;
+    crowd.release().await;
+    crowd.request().await.with(503, &[problem(503, "overloaded")]);
+    assert_eq!(ends(commits).await, ["unavailable overloaded: x"; 2]);
+
+    let mut crowd = Crowd::new(true).await;
+    let commits = crowd.queued(&[crowd.prepared(), crowd.prepared()]).await;
+    crowd.release().await;
+    crowd.request().await.with(413, &[problem(413, "too_large")]);
+    crowd.alone().await;
+    crowd.alone().await;
+    assert_eq!(ends(commits).await, ["committed"; 2]);
+}
+
+#[tokio::test]
+async fn a_reply_to_a_batch_that_cannot_be_read_is_resolved_for_each() {
+    for lines in [json!([committed("one")]), json!([]), json!([1, 2])] {
+        let mut crowd = Crowd::new(true).await;
+        let commits = crowd.queued(&[crowd.prepared(), crowd.prepared()]).await;
+        crowd.release().await;
+        crowd.request().await.with(200, lines.as_array().expect("a list"));
+        assert_eq!(ends(commits).await, ["committed again"; 2], "{lines}");
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_disturbs_nobody() {
+    let mut crowd = Crowd::new(true).await;
+    let waiting: Vec<PreparedCommit> = (0..4).map(|_| crowd.prepared()).collect();
+    let mut commits = crowd.queued(&waiting).await;
+    // The first goes while it waits, the second while it is in flight.
+    commits.remove(0).abort();
+    let flies = commits.remove(0);
+    crowd.release().await;
+    let held = crowd.request().await;
+    assert_eq!(held.ids, waiting[1..].iter().map(|prepared| prepared.txn_id.clone()).collect::<Vec<_>>());
+    flies.abort();
+    held.commit();
+    assert_eq!(ends(commits).await, ["committed"; 2]);
+    // A flight that carried a caller that has gone is free again.
+    let again = crowd.commit(crowd.prepared());
+    crowd.alone().await;
+    assert_eq!(again.await.expect("no panic"), "committed");
+}
+
+#[tokio::test]
+async fn without_coalesce_every_commit_is_a_request_of_its_own() {
+    let mut crowd = Crowd::new(false).await;
+    for _ in 0..3 {
+        let commit = crowd.commit(crowd.prepared());
+        crowd.alone().await;
+        assert_eq!(commit.await.expect("no panic"), "committed");
+    }
+    crowd.release().await;
+}
+
+/// Commits on rows of 64 sessions, each its own, checks every verdict, and returns how many were resolved.
+async fn sessions(client: &Client, prefix: &'static str, rounds: u64) -> usize {
+    let sessions: Vec<_> = (0..64)
+        .map(|number| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let (key, mut version, mut replayed) = (format!("{prefix}{number:02}"), None, 0);
+                for round in 0..rounds {
+                    let mut good = client.begin_local(IsolationLevel::Serializable);
+                    good.observe("kv", &key, version);
+                    good.put("kv", &key, &round).expect("JSON");
+                    let mut bad = client.begin_local(IsolationLevel::Serializable);
+                    // It has read a version that never was.
+                    bad.observe("kv", &key, Version::from_bits(1));
+                    bad.put("kv", &key, &-1).expect("JSON");
+                    let won = client.commit(&good.prepare()).await.expect("a verdict");
+                    let Outcome::Committed(won) = won else { panic!("{won:?}") };
+                    assert_eq!(won.txn_id, good.id());
+                    replayed += usize::from(won.replayed);
+                    version = won.version;
+                    let lost = client.commit(&bad.prepare()).await.expect("a verdict");
+                    let Outcome::Aborted(lost) = lost else { panic!("{lost:?}") };
+                    assert_eq!((lost.txn_id.as_str(), lost.reason.as_str()), (bad.id(), "read_conflict"));
+                }
+                replayed
+            })
+        })
+        .collect();
+    let mut replayed = 0;
+    for session in sessions {
+        replayed += session.await.expect("no panic");
+    }
+    let page = client.rows("kv", prefix, format!("{prefix}~"), 100).await.expect("the rows");
+    assert_eq!(page.rows.len(), 64);
+    assert!(page.rows.iter().all(|row| row.value == json!(rounds - 1)), "{:?}", page.rows);
+    replayed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sixty_four_sessions_on_disjoint_rows_each_get_their_verdicts_in_their_order() {
+    let Some(server) = Server::start("coalesce") else { return };
+    let client = Client::new(&server.url).expect("a URL");
+    sessions(&client, "all/", 10).await;
+
+    let proxy = Proxy::start(&server.url).await;
+    let client = Client::new(&proxy.url).expect("a URL");
+    proxy.lose(Loss::Reply, "/batch-commit");
+    let replayed = sessions(&client, "lost/", 3).await;
+    assert!(replayed > 1, "each commit of the batch is resolved: {replayed}");
+    proxy.stop();
+}
