@@ -466,6 +466,10 @@ pub struct TxnOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub applied: Option<bool>,
+    /// Batches only: this outcome had been stored before. A single answer tells it by its header `idempotency-replayed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub replayed: Option<bool>,
     /// Why it aborted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

@@ -277,7 +277,7 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 		return nil, misbehaved("%d results for %d commits", len(outcomes.Results), len(commits))
 	}
 	for at := range outcomes.Results {
-		found, err := verdictOf(&outcomes.Results[at], false, reply.header.Get("Traceparent"))
+		found, err := verdictOf(&outcomes.Results[at], given(outcomes.Results[at].Replayed), reply.header.Get("Traceparent"))
 		results[at].Verdict, results[at].Err = c.recorded(found, err)
 	}
 	return results, nil

@@ -202,20 +202,25 @@ func (c *crowd) alone(request held, id string) {
 
 func TestCommitsThatWaitLeaveTogetherAndEachGetsWhatIsItsOwn(t *testing.T) {
 	c := newCrowd(t, Options{})
-	commits := []*PreparedCommit{c.prepared(nil), c.prepared(nil), c.prepared(nil), c.prepared(nil), c.prepared(nil)}
+	var commits []*PreparedCommit
+	for range 6 {
+		commits = append(commits, c.prepared(nil))
+	}
 	ends := c.queued(commits...)
 	c.release()
 	request := <-c.arrived
 	for at, prepared := range commits {
-		if !request.batch || len(request.ids) != 5 || request.ids[at] != prepared.TxnID {
+		if !request.batch || len(request.ids) != 6 || request.ids[at] != prepared.TxnID {
 			t.Fatalf("%+v", request)
 		}
 	}
 	ids := request.ids
 	// The reply to the third is lost in the service: it is resolved by its id.
 	request.with(200, wonLine(ids[0]), lostLine(ids[1]), problemLine(ids[2], 504, "outcome_unknown"),
-		problemLine(ids[3], 404, "unknown_store"), problemLine(ids[4], 429, "quota"))
-	c.ends(ends, "committed", "aborted read_conflict", "committed again", "mistake unknown_store", "unavailable quota")
+		problemLine(ids[3], 404, "unknown_store"), problemLine(ids[4], 429, "quota"),
+		strings.Replace(wonLine(ids[5]), "{", `{"replayed":true,`, 1))
+	c.ends(ends, "committed", "aborted read_conflict", "committed again", "mistake unknown_store", "unavailable quota",
+		"committed again")
 }
 
 func TestOneIDNeverLeavesTwiceInABatch(t *testing.T) {

@@ -118,5 +118,7 @@ func verdict(a reply[wire.TxnOutcome]) (Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	return verdictOf(outcome, a.header.Get("Idempotency-Replayed") == "true", a.header.Get("Traceparent"))
+	// An item of a batch has no header of its own.
+	replayed := a.header.Get("Idempotency-Replayed") == "true" || given(outcome.Replayed)
+	return verdictOf(outcome, replayed, a.header.Get("Traceparent"))
 }

@@ -148,19 +148,19 @@ def crowded(request: pytest.FixtureRequest) -> Iterator[Callable[..., Crowd]]:
 
 def test_commits_that_wait_leave_together_and_each_gets_what_is_its_own(crowded: Callable[..., Crowd]) -> None:
     crowd = crowded()
-    waiting = [crowd.prepared() for _ in range(5)]
+    waiting = [crowd.prepared() for _ in range(6)]
     ends = crowd.queued(*waiting)
     crowd.release()
     held = crowd.service.request()
     assert held.batch
     # Of threads, the one that sends is the oldest.
     assert held.ids == [prepared.txn_id for prepared in waiting]
-    a, b, c, d, e = held.ids
+    a, b, c, d, e, f = held.ids
     # The reply to the third is lost in the service: it is resolved by its id.
     lost, mistake, busy = refused(c, 504, "outcome_unknown"), refused(d, 404, "unknown_store"), refused(e, 429, "quota")
-    held.answer(200, committed(a), aborted(b), lost, mistake, busy)
+    held.answer(200, committed(a), aborted(b), lost, mistake, busy, {**committed(f), "replayed": True})
     expected = ["committed", "aborted", "committed again", "ClientMistake unknown_store", "Unavailable quota"]
-    assert _ends(ends) == expected
+    assert _ends(ends) == [*expected, "committed again"]
 
 
 def test_one_id_never_leaves_twice_in_a_batch(crowded: Callable[..., Crowd]) -> None:

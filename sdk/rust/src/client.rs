@@ -280,7 +280,10 @@ impl Client {
                 if results.len() != commits.len() {
                     return Err(Error::misbehaved(format!("{} results for {} commits", results.len(), commits.len())));
                 }
-                let decided = |result| self.recorded(decision(result, false, answer.traceparent.clone()));
+                let decided = |result: TxnOutcome| {
+                    let replayed = result.replayed.unwrap_or(false);
+                    self.recorded(decision(result, replayed, answer.traceparent.clone()))
+                };
                 return Ok(results.into_iter().map(decided).collect());
             }
             Ok(answer) => answer.status.to_string(),

@@ -107,6 +107,8 @@ fn is_refused_as_batch(reply: &Reply) -> bool {
 struct Line<'a> {
     #[serde(borrow)]
     problem: Option<&'a RawValue>,
+    #[serde(default)]
+    replayed: bool,
 }
 
 /// Turns the reply to a batch into one reply per commit.
@@ -128,9 +130,9 @@ fn apart(reply: &Reply, count: usize) -> Vec<Reply> {
 }
 
 fn single(answer: &Answer, line: &[u8]) -> Result<Answer, serde_json::Error> {
-    let Line { problem } = serde_json::from_slice(line)?;
+    let Line { problem, replayed } = serde_json::from_slice(line)?;
     let Some(problem) = problem else {
-        return Ok(Answer { body: answer.body.slice_ref(line), ..answer.clone() });
+        return Ok(Answer { replayed, body: answer.body.slice_ref(line), ..answer.clone() });
     };
     let body = answer.body.slice_ref(problem.get().as_bytes());
     let Problem { status, .. } = serde_json::from_slice(&body)?;

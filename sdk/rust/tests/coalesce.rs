@@ -179,13 +179,15 @@ async fn ends(commits: Vec<JoinHandle<String>>) -> Vec<String> {
 #[tokio::test]
 async fn commits_that_wait_leave_together_and_each_gets_what_is_its_own() {
     let mut crowd = Crowd::new(true).await;
-    let waiting: Vec<PreparedCommit> = (0..5).map(|_| crowd.prepared()).collect();
+    let waiting: Vec<PreparedCommit> = (0..6).map(|_| crowd.prepared()).collect();
     let commits = crowd.queued(&waiting).await;
     crowd.release().await;
     let held = crowd.request().await;
     assert!(held.batch);
     let ids = held.ids.clone();
     assert_eq!(ids, waiting.iter().map(|prepared| prepared.txn_id.clone()).collect::<Vec<_>>(), "in order");
+    let mut repeated = committed(&ids[5]);
+    repeated["replayed"] = json!(true);
     // The reply to the third is lost in the service: it is resolved by its id.
     held.with(
         200,
@@ -195,10 +197,17 @@ async fn commits_that_wait_leave_together_and_each_gets_what_is_its_own() {
             refused(&ids[2], 504, "outcome_unknown"),
             refused(&ids[3], 404, "unknown_store"),
             refused(&ids[4], 429, "quota"),
+            repeated,
         ],
     );
-    let expected =
-        ["committed", "aborted read_conflict", "committed again", "mistake unknown_store", "unavailable quota: x"];
+    let expected = [
+        "committed",
+        "aborted read_conflict",
+        "committed again",
+        "mistake unknown_store",
+        "unavailable quota: x",
+        "committed again",
+    ];
     assert_eq!(ends(commits).await, expected);
 }
 

@@ -232,7 +232,7 @@ export class Client {
       throw new ServerMisbehaved(`${results.length} results for ${commits.length} commits`);
     }
     const traceparent = traceparentOf(reply);
-    return Promise.all(results.map((result) => inPlace(() => this.#recorded(verdictOf(result, false, traceparent)))));
+    return Promise.all(results.map((result) => inPlace(() => this.#recorded(verdictOf(result, result.replayed ?? false, traceparent)))));
   }
 
   /**
@@ -408,7 +408,8 @@ export class Client {
 }
 
 function verdict(reply: Reply<TxnOutcome>): Verdict {
-  const replayed = reply.kind === "ok" && reply.headers.get("idempotency-replayed") === "true";
+  // An item of a batch has no header of its own.
+  const replayed = reply.kind === "ok" && (reply.headers.get("idempotency-replayed") === "true" || reply.data.replayed === true);
   return verdictOf(settled(reply), replayed, traceparentOf(reply));
 }
 

@@ -54,16 +54,19 @@ async function withAllFlightsTaken(
 
 test("commits that wait leave together, and each gets what is its own", async () => {
   await withAllFlightsTaken(async (client, service, release) => {
-    const waiting = Array.from({ length: 5 }, () => prepared(client));
+    const waiting = Array.from({ length: 6 }, () => prepared(client));
     const ends = waiting.map((one) => end(client.commit(one)));
     release();
     const { batch, ids, answer } = await service.request(commitBounds.flightsMax);
     assert.ok(batch);
     assert.deepEqual(ids, waiting.map(({ txnId }) => txnId), "in order");
-    const [a, b, c, d, e] = ids as [string, string, string, string, string];
+    const [a, b, c, d, e, f] = ids as [string, string, string, string, string, string];
+    const repeated = { ...committed(f), replayed: true };
     // The reply to the third is lost in the service: it is resolved by its id.
-    answer(200, lines([committed(a), aborted(b), refused(c, 504, "outcome_unknown"), refused(d, 404, "unknown_store"), refused(e, 429, "quota")]));
-    assert.deepEqual(await Promise.all(ends), ["committed", "aborted", "committed again", "ClientMistake unknown_store", "Unavailable quota"]);
+    const mistakes = [refused(c, 504, "outcome_unknown"), refused(d, 404, "unknown_store"), refused(e, 429, "quota")];
+    answer(200, lines([committed(a), aborted(b), ...mistakes, repeated]));
+    const expected = ["committed", "aborted", "committed again", "ClientMistake unknown_store", "Unavailable quota", "committed again"];
+    assert.deepEqual(await Promise.all(ends), expected);
   });
 });
 

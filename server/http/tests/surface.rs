@@ -77,6 +77,22 @@ async fn a_dry_run_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_batch_item_that_was_decided_before_says_so() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let writes = json!([{"op": "put", "store": "kv", "key": "a", "value": 1}]);
+    let single = client.post(&format!("/v1/txns/{}/commit", id(1)), &json!({"writes": writes}).to_string()).await;
+    let item = |n: u8| json!({"txn_id": id(n), "writes": writes});
+    let reply = client.post("/v1/txns/batch-commit", &json!({"txns": [item(1), item(2)]}).to_string()).await;
+    let mut expected = single.json();
+    expected["replayed"] = json!(true);
+    let results = reply.json()["results"].clone();
+    assert_eq!(results[0], expected);
+    assert_eq!((results[1]["status"].as_str(), results[1].get("replayed")), (Some("committed"), None));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_bad_batch_item_does_not_stop_the_others() {
     let server = start().await;
     let mut client = Client::connect(server.address).await;

@@ -115,8 +115,10 @@ def settled(reply: Reply[T]) -> T:
 
 def verdict(reply: Reply[TxnOutcome]) -> Verdict:
     """Read a verdict from a reply."""
+    outcome = settled(reply)
+    # An item of a batch has no header of its own.
     replayed = isinstance(reply, Answer) and reply.headers.get("idempotency-replayed") == "true"
-    return verdict_of(settled(reply), replayed=replayed, traceparent=traceparent(reply))
+    return verdict_of(outcome, replayed=replayed or outcome.replayed is True, traceparent=traceparent(reply))
 
 
 def traceparent(reply: Reply[T]) -> str | None:

@@ -214,6 +214,21 @@ pub fn status_word(status: &TxnStatus) -> &'static str {
 /// Writes a decision.
 pub fn decision(json: &mut JsonWriter, id: TxnId, decided: &Decided, catalog: &Catalog) {
     json.open(b'{');
+    decision_fields(json, id, decided, catalog);
+    json.close(b'}');
+}
+
+/// Writes the decision on a batch item, which has no headers to tell what a single answer's tell.
+pub fn item_decision(json: &mut JsonWriter, id: TxnId, decided: &Decided, catalog: &Catalog) {
+    json.open(b'{');
+    decision_fields(json, id, decided, catalog);
+    if decided.replayed {
+        json.bool_field("replayed", true);
+    }
+    json.close(b'}');
+}
+
+fn decision_fields(json: &mut JsonWriter, id: TxnId, decided: &Decided, catalog: &Catalog) {
     json.text_field("status", verdict_word(&decided.verdict));
     json.id_field("txn_id", id);
     verdict_fields(json, &decided.verdict, catalog);
@@ -225,7 +240,6 @@ pub fn decision(json: &mut JsonWriter, id: TxnId, decided: &Decided, catalog: &C
     if let Some(applied) = decided.applied {
         json.bool_field("applied", applied);
     }
-    json.close(b'}');
 }
 
 /// Writes the answer of a dry run.

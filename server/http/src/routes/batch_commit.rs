@@ -18,7 +18,7 @@ use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, document};
 use crate::request::txn_body::{ParsedCommit, TxnSeed};
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
-use crate::response::response_json::{JsonWriter, decision, refused};
+use crate::response::response_json::{JsonWriter, item_decision, refused};
 use crate::routes::commit::{TRACEPARENT, traceparent_value};
 use tribunal_service::{AckMode, Catalog, Decided, ServiceError};
 
@@ -112,7 +112,7 @@ fn answers(
         match problem {
             Some(problem) => refused(&mut json, *id, problem),
             None => match decided.next() {
-                Some(Ok(decided)) => decision(&mut json, *id, &decided, catalog),
+                Some(Ok(decided)) => item_decision(&mut json, *id, &decided, catalog),
                 Some(Err(error)) => refused(&mut json, *id, &ProblemResponse::of_service(error, catalog)),
                 // The node answered less than it was asked: the client asks for these by id.
                 None => {
