@@ -1305,6 +1305,9 @@ type TxnOutcome struct {
 	// Reason Why it aborted.
 	Reason *AbortReason `json:"reason,omitempty"`
 
+	// Replayed Batches only: this outcome had been stored before. A single answer tells it by its header `idempotency-replayed`.
+	Replayed *bool `json:"replayed,omitempty"`
+
 	// RetryAfterMs When to retry, milliseconds from now.
 	RetryAfterMs *int32 `json:"retry_after_ms,omitempty"`
 

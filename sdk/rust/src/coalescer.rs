@@ -57,7 +57,7 @@ impl<Item: Gathers, Reply: Send + 'static> Coalescer<Item, Reply> {
         send: impl Fn(Vec<Item>) -> Sent + Send + 'static,
     ) -> Option<Reply>
     where
-        Sent: Future<Output = Vec<Reply>> + Send,
+        Sent: Future<Output = Vec<Reply>> + Send + 'static,
     {
         let (reply, comes) = oneshot::channel();
         let leaves = {

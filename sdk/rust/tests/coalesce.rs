@@ -1,7 +1,5 @@
 //! Commits that gather, against a service that holds requests back until it is told to answer.
 
-mod support;
-
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -11,11 +9,10 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use support::{Loss, Proxy, Server};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, yield_now};
-use tribunal_client::{Ack, Client, ClientOptions, Error, IsolationLevel, Outcome, PreparedCommit, Version};
+use tribunal_client::{Ack, Client, ClientOptions, Error, IsolationLevel, Outcome, PreparedCommit};
 
 /// Requests that are in flight at a time.
 const FLIGHTS_MAX: usize = 2;
@@ -66,7 +63,8 @@ async fn hold(
     } else {
         let body = request.into_body().collect().await.expect("the client sends whole bodies").to_bytes();
         let batch = name == "batch-commit";
-        let id = |line: &[u8]| serde_json::from_slice::<Value>(line).expect("JSON")["txn_id"].as_str().map(str::to_owned);
+        let id =
+            |line: &[u8]| serde_json::from_slice::<Value>(line).expect("JSON")["txn_id"].as_str().map(str::to_owned);
         let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let ids = if batch { lines.filter_map(id).collect() } else { vec![name] };
         let (answer, answered) = oneshot::channel();
@@ -316,56 +314,4 @@ async fn without_coalesce_every_commit_is_a_request_of_its_own() {
         assert_eq!(commit.await.expect("no panic"), "committed");
     }
     crowd.release().await;
-}
-
-/// Commits on rows of 64 sessions, each its own, checks every verdict, and returns how many were resolved.
-async fn sessions(client: &Client, prefix: &'static str, rounds: u64) -> usize {
-    let sessions: Vec<_> = (0..64)
-        .map(|number| {
-            let client = client.clone();
-            tokio::spawn(async move {
-                let (key, mut version, mut replayed) = (format!("{prefix}{number:02}"), None, 0);
-                for round in 0..rounds {
-                    let mut good = client.begin_local(IsolationLevel::Serializable);
-                    good.observe("kv", &key, version);
-                    good.put("kv", &key, &round).expect("JSON");
-                    let mut bad = client.begin_local(IsolationLevel::Serializable);
-                    // It has read a version that never was.
-                    bad.observe("kv", &key, Version::from_bits(1));
-                    bad.put("kv", &key, &-1).expect("JSON");
-                    let won = client.commit(&good.prepare()).await.expect("a verdict");
-                    let Outcome::Committed(won) = won else { panic!("{won:?}") };
-                    assert_eq!(won.txn_id, good.id());
-                    replayed += usize::from(won.replayed);
-                    version = won.version;
-                    let lost = client.commit(&bad.prepare()).await.expect("a verdict");
-                    let Outcome::Aborted(lost) = lost else { panic!("{lost:?}") };
-                    assert_eq!((lost.txn_id.as_str(), lost.reason.as_str()), (bad.id(), "read_conflict"));
-                }
-                replayed
-            })
-        })
-        .collect();
-    let mut replayed = 0;
-    for session in sessions {
-        replayed += session.await.expect("no panic");
-    }
-    let page = client.rows("kv", prefix, format!("{prefix}~"), 100).await.expect("the rows");
-    assert_eq!(page.rows.len(), 64);
-    assert!(page.rows.iter().all(|row| row.value == json!(rounds - 1)), "{:?}", page.rows);
-    replayed
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn sixty_four_sessions_on_disjoint_rows_each_get_their_verdicts_in_their_order() {
-    let Some(server) = Server::start("coalesce") else { return };
-    let client = Client::new(&server.url).expect("a URL");
-    sessions(&client, "all/", 10).await;
-
-    let proxy = Proxy::start(&server.url).await;
-    let client = Client::new(&proxy.url).expect("a URL");
-    proxy.lose(Loss::Reply, "/batch-commit");
-    let replayed = sessions(&client, "lost/", 3).await;
-    assert!(replayed > 1, "each commit of the batch is resolved: {replayed}");
-    proxy.stop();
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use support::{Loss, Proxy, Server, profile_folder};
 use tribunal_client::{
     Aborted, BeginOptions, Client, ClientOptions, Committed, Error, IsolationLevel, Lsn, Outcome, Transaction,
-    TxnStatus, WriteOp,
+    TxnStatus, Version, WriteOp,
 };
 
 fn committed(outcome: Outcome) -> Committed {
@@ -255,4 +255,55 @@ fn the_example_runs_and_stands_in_the_readme() {
     assert!(example.status.success() && said.starts_with("moved in epoch "), "{example:?}");
     let (_, code) = include_str!("../examples/transfer.rs").split_once("\n\n").expect("a header");
     assert!(include_str!("../README.md").contains(&format!("```rust\n{code}```")), "README.md has other code");
+}
+
+/// Commits on rows of 64 sessions, each its own, checks every verdict, and returns how many were resolved.
+async fn sessions(client: &Client, prefix: &'static str, rounds: u64) -> usize {
+    let sessions: Vec<_> = (0..64)
+        .map(|number| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let (key, mut version, mut replayed) = (format!("{prefix}{number:02}"), None, 0);
+                for round in 0..rounds {
+                    let mut good = local(&client);
+                    good.observe("kv", &key, version);
+                    good.put("kv", &key, &round).expect("JSON");
+                    let mut bad = local(&client);
+                    // It has read a version that never was.
+                    bad.observe("kv", &key, Version::from_bits(1));
+                    bad.put("kv", &key, &-1).expect("JSON");
+                    let won = committed(good.commit().await.expect("a verdict"));
+                    assert_eq!(won.txn_id, good.id());
+                    replayed += usize::from(won.replayed);
+                    version = won.version;
+                    let lost = aborted(bad.commit().await.expect("a verdict"));
+                    assert_eq!((lost.txn_id.as_str(), lost.reason.as_str()), (bad.id(), "read_conflict"));
+                }
+                replayed
+            })
+        })
+        .collect();
+    let mut replayed = 0;
+    for session in sessions {
+        replayed += session.await.expect("no panic");
+    }
+    let mut last = client.begin(BeginOptions::stores(["kv"])).await.expect("begins");
+    let rows = last.scan("kv", prefix, format!("{prefix}~"), 100).await.expect("the rows");
+    assert_eq!(rows.len(), 64);
+    assert!(rows.iter().all(|row| row.value == json!(rounds - 1)), "{rows:?}");
+    replayed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sixty_four_sessions_on_disjoint_rows_each_get_their_verdicts_in_their_order() {
+    let Some(server) = Server::start("coalesce") else { return };
+    let client = Client::new(&server.url).expect("a URL");
+    sessions(&client, "all/", 10).await;
+
+    let proxy = Proxy::start(&server.url).await;
+    let client = Client::new(&proxy.url).expect("a URL");
+    proxy.lose(Loss::Reply, "/batch-commit");
+    let replayed = sessions(&client, "lost/", 3).await;
+    assert!(replayed > 1, "each commit of the batch is resolved: {replayed}");
+    proxy.stop();
 }

@@ -1376,6 +1376,8 @@ export interface components {
             read_only?: boolean;
             /** @description Why it aborted. */
             reason?: components["schemas"]["AbortReason"];
+            /** @description Batches only: this outcome had been stored before. A single answer tells it by its header `idempotency-replayed`. */
+            replayed?: boolean;
             /**
              * Format: int32
              * @description When to retry, milliseconds from now.

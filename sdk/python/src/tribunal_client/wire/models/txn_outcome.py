@@ -36,6 +36,8 @@ class TxnOutcome:
         problem (Problem | Unset): Why there is no decision (RFC 9457, `application/problem+json`).
         read_only (bool | Unset): It wrote nothing, and nothing was stored: asked for by id later, it is `unknown`.
         reason (AbortReason | Unset): Why a transaction aborted.
+        replayed (bool | Unset): Batches only: this outcome had been stored before. A single answer tells it by its
+            header `idempotency-replayed`.
         retry_after_ms (int | Unset): When to retry, milliseconds from now.
         retryable (bool | Unset): Whether the same work may commit on fresh reads, under a new id.
         session (str | Unset): Session token: pass it to a Begin that must see this commit. Example: c2Vzc2lvbg.
@@ -56,6 +58,7 @@ class TxnOutcome:
     problem: Problem | Unset = UNSET
     read_only: bool | Unset = UNSET
     reason: AbortReason | Unset = UNSET
+    replayed: bool | Unset = UNSET
     retry_after_ms: int | Unset = UNSET
     retryable: bool | Unset = UNSET
     session: str | Unset = UNSET
@@ -95,6 +98,8 @@ class TxnOutcome:
         if not isinstance(self.reason, Unset):
             reason = self.reason
 
+        replayed = self.replayed
+
         retry_after_ms = self.retry_after_ms
 
         retryable = self.retryable
@@ -130,6 +135,8 @@ class TxnOutcome:
             field_dict["read_only"] = read_only
         if reason is not UNSET:
             field_dict["reason"] = reason
+        if replayed is not UNSET:
+            field_dict["replayed"] = replayed
         if retry_after_ms is not UNSET:
             field_dict["retry_after_ms"] = retry_after_ms
         if retryable is not UNSET:
@@ -192,6 +199,8 @@ class TxnOutcome:
         else:
             reason = check_abort_reason(_reason)
 
+        replayed = d.pop("replayed", UNSET)
+
         retry_after_ms = d.pop("retry_after_ms", UNSET)
 
         retryable = d.pop("retryable", UNSET)
@@ -213,6 +222,7 @@ class TxnOutcome:
             problem=problem,
             read_only=read_only,
             reason=reason,
+            replayed=replayed,
             retry_after_ms=retry_after_ms,
             retryable=retryable,
             session=session,
