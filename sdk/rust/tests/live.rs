@@ -272,12 +272,13 @@ async fn sessions(client: &Client, prefix: &'static str, rounds: u64) -> usize {
                     // It has read a version that never was.
                     bad.observe("kv", &key, Version::from_bits(1));
                     bad.put("kv", &key, &-1).expect("JSON");
+                    let ids = [good.id().to_owned(), bad.id().to_owned()];
                     let won = committed(good.commit().await.expect("a verdict"));
-                    assert_eq!(won.txn_id, good.id());
+                    assert_eq!(won.txn_id, ids[0]);
                     replayed += usize::from(won.replayed);
                     version = won.version;
                     let lost = aborted(bad.commit().await.expect("a verdict"));
-                    assert_eq!((lost.txn_id.as_str(), lost.reason.as_str()), (bad.id(), "read_conflict"));
+                    assert_eq!((lost.txn_id.as_str(), lost.reason.as_str()), (ids[1].as_str(), "read_conflict"));
                 }
                 replayed
             })

@@ -185,7 +185,9 @@ class Service:
             raise ServerMisbehaved(f"{len(answers)} results for {len(commits)} commits")
         for answer in answers:
             try:
-                results.append(self._recorded(verdict_of(answer, replayed=answer.replayed is True, traceparent=traceparent(reply))))
+                results.append(
+                    self._recorded(verdict_of(answer, replayed=answer.replayed is True, traceparent=traceparent(reply)))
+                )
             except (ClientMistake, Unavailable) as error:
                 results.append(error)
         return results
