@@ -33,8 +33,8 @@ type Options struct {
 	Retry RetryPolicy
 	// IgnoreOwnWrites lets a transaction begin before what this client has committed to its stores is visible.
 	IgnoreOwnWrites bool
-	// NoCoalesce sends every commit as a request of its own. By default, commits that wait for a request in flight leave
-	// together, as one batch.
+	// NoCoalesce sends every commit as a request of its own. By default, commits that wait for a request in flight are
+	// sent together, as one batch.
 	NoCoalesce bool
 	// OnAttempt is called at the end of each attempt of Run.
 	OnAttempt func(Attempt)
@@ -193,7 +193,7 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 }
 
 // Commit asks for the verdict of a prepared commit. It may be repeated: the same id gets the same verdict. While requests
-// of other commits are in flight, it may leave with others as one batch; see [Options.NoCoalesce].
+// of other commits are in flight, it may be sent with others as one batch; see [Options.NoCoalesce].
 func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict, error) {
 	item, err := gather(prepared)
 	if err != nil {

@@ -41,7 +41,7 @@ pub struct ClientOptions {
     pub retry: RetryPolicy,
     /// Whether a transaction sees what this client committed before to the stores that it names.
     pub read_own_writes: bool,
-    /// Whether commits that wait for a request in flight leave together, as one batch.
+    /// Whether commits that wait for a request in flight are sent together, as one batch.
     pub coalesce: bool,
     /// Called at the end of each attempt of [`Client::run`].
     pub on_attempt: Option<AttemptHook>,
@@ -231,8 +231,8 @@ impl Client {
     }
 
     /// Asks for the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of
-    /// other commits are in flight, it may leave with others as one batch; see [`ClientOptions::coalesce`]. If the future
-    /// is dropped, a commit that has left arrives all the same.
+    /// other commits are in flight, it may be sent with others as one batch; see [`ClientOptions::coalesce`]. If the
+    /// future is dropped, a commit that was sent arrives all the same.
     ///
     /// # Errors
     /// See [`Error`].

@@ -38,7 +38,7 @@ export interface ClientOptions {
   readonly retry?: Partial<RetryPolicy>;
   /** Whether a transaction sees what this client committed before to the stores that it names; true by default. */
   readonly readOwnWrites?: boolean;
-  /** Whether commits that wait for a request in flight leave together, as one batch; true by default. */
+  /** Whether commits that wait for a request in flight are sent together, as one batch; true by default. */
   readonly coalesce?: boolean;
   /** Called at the end of each attempt of `run`. Must not throw. */
   readonly onAttempt?: (attempt: Attempt) => void;
@@ -172,7 +172,7 @@ export class Client {
 
   /**
    * Asks for the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of other
-   * commits are in flight, it may leave with others as one batch; see `coalesce`.
+   * commits are in flight, it may be sent with others as one batch; see `coalesce`.
    */
   async commit(prepared: PreparedCommit): Promise<Verdict> {
     const item = gather(prepared);

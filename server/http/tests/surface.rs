@@ -77,7 +77,7 @@ async fn a_dry_run_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_batch_item_that_was_decided_before_says_so() {
+async fn a_batch_item_that_was_decided_before_is_marked() {
     let server = start().await;
     let mut client = Client::connect(server.address).await;
     let writes = json!([{"op": "put", "store": "kv", "key": "a", "value": 1}]);

@@ -46,7 +46,7 @@ class Client:
         resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
         retry: bounds of the retries of `run`, of reads and of log readers.
         read_own_writes: whether a transaction sees what this client committed before to the stores that it names.
-        coalesce: whether commits that wait for a request in flight leave together, as one batch.
+        coalesce: whether commits that wait for a request in flight are sent together, as one batch.
         on_attempt: called at the end of each attempt of `run`; must not raise.
         connections_max: maximum number of open connections.
 
@@ -151,7 +151,7 @@ class Client:
     def commit(self, prepared: PreparedCommit) -> Verdict:
         """Ask for the verdict of a prepared commit. May be repeated: the same id gets the same verdict.
 
-        While requests of other commits are in flight, it may leave with others as one batch; see `coalesce`.
+        While requests of other commits are in flight, it may be sent with others as one batch; see `coalesce`.
         """
         return self._perform(self._service.commit(prepared))
 
