@@ -13,7 +13,7 @@ use std::process::Command;
 const TARGET: &str = "wasm32-unknown-unknown";
 
 /// World, name and package of every built-in.
-const BUILTINS: [(&str, &str, &str); 11] = [
+const BUILTINS: [(&str, &str, &str); 10] = [
     ("ConflictRule", "first-writer-wins", "tribunal-plugin-first-writer-wins"),
     ("ConflictRule", "shorter-txn-wins", "tribunal-plugin-shorter-txn-wins"),
     ("ConflictRule", "fair-rotation", "tribunal-plugin-fair-rotation"),
@@ -22,7 +22,6 @@ const BUILTINS: [(&str, &str, &str); 11] = [
     ("IsolationValidator", "repeatable-read", "tribunal-plugin-repeatable-read"),
     ("IsolationValidator", "snapshot", "tribunal-plugin-snapshot"),
     ("IsolationValidator", "serializable", "tribunal-plugin-serializable"),
-    ("LogAdaptor", "kv", "tribunal-adaptor-kv"),
     ("LogAdaptor", "postgres", "tribunal-adaptor-postgres"),
     ("LogAdaptor", "redis", "tribunal-adaptor-redis"),
 ];

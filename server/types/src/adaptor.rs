@@ -43,7 +43,7 @@ pub enum Command {
     Sql(Vec<SqlStatement>),
     /// One HTTP request.
     Http(HttpCall),
-    /// Bytes in the embedded store's own format (see `tribunal-push`, `embedded`).
+    /// Bytes in a format of their own; of the adaptors' transports, none takes them.
     Raw(Vec<u8>),
 }
 

@@ -38,7 +38,7 @@ pub enum Language {
     Sql,
     /// HTTP requests.
     Http,
-    /// The embedded store's own format.
+    /// Bytes in a format of their own.
     Raw,
 }
 

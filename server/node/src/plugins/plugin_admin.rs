@@ -17,7 +17,7 @@ use tribunal_service::plugins::{
     Activate, Activation, Health, Measured, Overview, Plugin, PluginApi, Slot, Upload, Uploaded, Version,
 };
 use tribunal_service::{ServiceError, ServiceFuture};
-use tribunal_types::{ControlChange, Epoch, Isolation, PluginChoice, PluginSlot};
+use tribunal_types::{ControlChange, EMBEDDED_ADAPTOR, Epoch, Isolation, PluginChoice, PluginSlot};
 use tribunal_wasm::{BUILTINS, World};
 
 use crate::commit::message::Message;
@@ -150,7 +150,7 @@ impl Parts {
                 mistake("plugin_refused", "?world", format!("there is no world \"{name}\", but {names}"))
             })?),
         };
-        if BUILTINS.iter().any(|builtin| builtin.name == upload.name) {
+        if upload.name == EMBEDDED_ADAPTOR || BUILTINS.iter().any(|builtin| builtin.name == upload.name) {
             let detail = format!("\"{}\" is the name of a built-in plugin; choose another one", upload.name);
             return Err(mistake("plugin_name_taken", "?name", detail));
         }

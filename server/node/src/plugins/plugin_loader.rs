@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
 use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::{ConflictRule, Validator};
-use tribunal_types::{Isolation, PluginChoice, PluginSlot};
+use tribunal_types::{EMBEDDED_ADAPTOR, Isolation, PluginChoice, PluginSlot};
 use tribunal_wasm::{BUILTINS, Builtin, Module, WasmAdaptor, WasmRule, WasmValidator, World};
 
 use crate::config::{Config, PolicyHost};
@@ -240,7 +240,8 @@ impl PluginLoader {
         Builtin::find(World::LogAdaptor, name).ok_or_else(|| {
             let built_in = BUILTINS.iter().filter(|b| b.world == World::LogAdaptor).map(|b| b.name.to_owned());
             let active = self.adaptors.read();
-            let names: Vec<_> = built_in.chain(active.keys().cloned()).collect();
+            let embedded = std::iter::once(EMBEDDED_ADAPTOR.to_owned());
+            let names: Vec<_> = embedded.chain(built_in).chain(active.keys().cloned()).collect();
             format!("there is no active adaptor `{name}`, but {}; upload and activate it first", names.join(", "))
         })
     }
