@@ -242,6 +242,12 @@ impl EmbeddedStore {
         *self.shared.flushed.borrow()
     }
 
+    /// Tells whether [`EmbeddedStore::catch_up`] can apply epochs without waiting for the disk to take older rows.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.shared.has_room()
+    }
+
     pub(crate) fn watch_flushed(&self) -> watch::Receiver<Lsn> {
         self.shared.flushed.subscribe()
     }

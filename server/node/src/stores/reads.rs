@@ -42,8 +42,8 @@ impl RowReader {
     /// See [`tribunal_service::StoreApi::read`].
     pub async fn read(&self, query: &ReadQuery) -> Result<ReadAnswer, ServiceError> {
         let near = |store: &StoreId| {
-            let applied = self.pushes.embedded(*store).map(|embedded| embedded.applied());
-            applied.is_none_or(|applied| self.records.is_near(*store, applied))
+            let embedded = self.pushes.embedded(*store);
+            embedded.is_none_or(|embedded| embedded.has_room() && self.records.is_near(*store, embedded.applied()))
         };
         let few = query.ranges.is_empty() && query.rows.len() <= ROWS_IN_PLACE_MAX;
         if few

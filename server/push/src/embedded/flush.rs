@@ -65,6 +65,11 @@ impl Shared {
         self.begin_flush()
     }
 
+    /// Tells whether epochs can be applied without waiting for the disk.
+    pub(super) fn has_room(&self) -> bool {
+        self.recent.read().active.bytes() <= 2 * self.recent_bytes_max || !self.work.lock().busy
+    }
+
     fn wait_while_busy(&self, until: Instant) -> bool {
         let mut work = self.work.lock();
         while work.busy {
@@ -139,7 +144,7 @@ impl Shared {
         }
         let frozen = self.recent.read().frozen.clone();
         if let Some(frozen) = frozen
-            && self.runs.flush(&frozen.0, frozen.1, &self.stop)? == Finished::Stopped
+            && self.runs.flush(&frozen, &self.stop)? == Finished::Stopped
         {
             return Ok(());
         }

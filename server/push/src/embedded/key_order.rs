@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 /// The order.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct KeyOrder {
     /// Longest first.
     lists: Vec<Vec<u32>>,

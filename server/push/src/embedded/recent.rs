@@ -5,7 +5,7 @@
 //! for it, a scan or a flush, and only for what came since; in an ordered tree every write paid for it.
 
 use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -102,6 +102,13 @@ impl Rows {
         order.extend(entries.len(), |id| arena.get(entries[id as usize].key));
     }
 
+    /// Returns the order of all keys.
+    fn whole_order(&self) -> KeyOrder {
+        let mut order = self.order.clone();
+        order.extend(self.entries.len(), |id| self.arena.get(self.entries[id as usize].key));
+        order
+    }
+
     /// Returns the rows of `start..end` in the order of keys; an empty `end` means to the last one. Sorted before.
     pub(super) fn range<'a>(
         &'a self,
@@ -109,8 +116,42 @@ impl Rows {
         end: &[u8],
     ) -> impl Iterator<Item = (&'a [u8], Known<'a>)> + use<'a> {
         debug_assert!(self.is_sorted(), "scans sort first");
+        self.range_of(&self.order, start, end)
+    }
+
+    fn range_of<'a>(
+        &'a self,
+        order: &'a KeyOrder,
+        start: &[u8],
+        end: &[u8],
+    ) -> impl Iterator<Item = (&'a [u8], Known<'a>)> + use<'a> {
         let key = |id: u32| self.arena.get(self.entries[id as usize].key);
-        self.order.range(start, end, key).map(move |id| (key(id), self.known(id)))
+        order.range(start, end, key).map(move |id| (key(id), self.known(id)))
+    }
+}
+
+/// Rows that are set aside for a flush. They do not change any more; their order is made by whoever needs it first, which is
+/// not the one who sets them aside.
+pub(super) struct Frozen {
+    rows: Rows,
+    order: OnceLock<KeyOrder>,
+    /// Last record among them.
+    pub watermark: Watermark,
+}
+
+impl Frozen {
+    /// Returns the number of rows, deleted ones among them.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Returns the rows of `start..end` in the order of keys; an empty `end` means to the last one.
+    pub(super) fn range<'a>(
+        &'a self,
+        start: &[u8],
+        end: &[u8],
+    ) -> impl Iterator<Item = (&'a [u8], Known<'a>)> + use<'a> {
+        self.rows.range_of(self.order.get_or_init(|| self.rows.whole_order()), start, end)
     }
 }
 
@@ -122,8 +163,8 @@ const ROW_OVERHEAD_BYTES: usize = size_of::<Entry>() + 4 * 8 / 7 + 4 + 4;
 pub(super) struct Recent {
     /// Newest rows.
     pub active: Rows,
-    /// Rows that a flush writes right now, with the last record among them: older than `active`, newer than the runs.
-    pub frozen: Option<Arc<(Rows, Watermark)>>,
+    /// Rows that a flush writes right now: older than `active`, newer than the runs.
+    pub frozen: Option<Arc<Frozen>>,
     /// Last record applied.
     pub applied: Watermark,
     /// Epoch of that record; 0 until one was applied since the store was opened.
@@ -137,7 +178,7 @@ impl Recent {
 
     /// Returns the row if it was written recently.
     pub(super) fn get(&self, key: &[u8]) -> Option<Known<'_>> {
-        let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.0.get(key));
+        let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.rows.get(key));
         self.active.get(key).or_else(frozen)
     }
 
@@ -148,8 +189,8 @@ impl Recent {
 
     /// Sets the active rows aside for a flush.
     pub(super) fn freeze(&mut self) {
-        self.active.sort();
-        self.frozen = Some(Arc::new((std::mem::take(&mut self.active), self.applied)));
+        let rows = std::mem::take(&mut self.active);
+        self.frozen = Some(Arc::new(Frozen { rows, order: OnceLock::new(), watermark: self.applied }));
     }
 }
 

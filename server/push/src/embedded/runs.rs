@@ -25,7 +25,7 @@ use parking_lot::{Mutex, RwLock};
 use tribunal_types::Watermark;
 
 use super::EmbeddedError;
-use super::recent::{Rows, Stored};
+use super::recent::{Frozen, Stored};
 use entry::Entry;
 use manifest::Manifest;
 pub(super) use merge::RunMerge;
@@ -111,12 +111,8 @@ impl Runs {
     }
 
     /// Writes rows as the newest run; they and the watermark are durable on return.
-    pub(super) fn flush(
-        &self,
-        rows: &Rows,
-        watermark: Watermark,
-        stop: &AtomicBool,
-    ) -> Result<Finished, EmbeddedError> {
+    pub(super) fn flush(&self, rows: &Frozen, stop: &AtomicBool) -> Result<Finished, EmbeddedError> {
+        let watermark = rows.watermark;
         if rows.len() == 0 {
             self.replace(self.runs().to_vec(), watermark)?;
             return Ok(Finished::Done);

@@ -3,10 +3,10 @@
 use std::iter::Peekable;
 
 use super::EmbeddedError;
-use super::recent::{Known, Recent, Rows, Stored};
+use super::recent::{Known, Recent, Stored};
 use super::runs::{RunMerge, Runs};
 
-type RecentRange<'a> = Peekable<Box<dyn Iterator<Item = (&'a [u8], Known<'a>)> + 'a>>;
+type RecentEntries<'a> = Box<dyn Iterator<Item = (&'a [u8], Known<'a>)> + 'a>;
 
 /// A key, and its row unless that was deleted.
 type Step = (Vec<u8>, Option<Stored>);
@@ -14,7 +14,7 @@ type Step = (Vec<u8>, Option<Stored>);
 /// Live rows of a range in key order. Ends after the first error.
 pub(super) struct Merged<'a> {
     /// Newest first.
-    recent: Vec<RecentRange<'a>>,
+    recent: Vec<Peekable<RecentEntries<'a>>>,
     runs: RunMerge,
     /// Empty: to the last row.
     end: &'a [u8],
@@ -24,12 +24,9 @@ pub(super) struct Merged<'a> {
 impl<'a> Merged<'a> {
     /// Begins a scan of `start..end`, `start` below `end`; an empty `end` means to the last row.
     pub(super) fn new(recent: &'a Recent, runs: &Runs, start: &[u8], end: &'a [u8]) -> Result<Self, EmbeddedError> {
-        let range = |rows: &'a Rows| -> RecentRange<'a> {
-            let entries: Box<dyn Iterator<Item = (&'a [u8], Known<'a>)> + 'a> = Box::new(rows.range(start, end));
-            entries.peekable()
-        };
-        let frozen = recent.frozen.as_ref().map(|frozen| range(&frozen.0));
-        let recent = std::iter::once(range(&recent.active)).chain(frozen).collect();
+        let active: RecentEntries<'a> = Box::new(recent.active.range(start, end));
+        let frozen = recent.frozen.as_ref().map(|frozen| -> RecentEntries<'a> { Box::new(frozen.range(start, end)) });
+        let recent = std::iter::once(active).chain(frozen).map(Iterator::peekable).collect();
         Ok(Merged { recent, runs: runs.scan(start)?, end, failed: false })
     }
 
