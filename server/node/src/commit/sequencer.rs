@@ -570,7 +570,7 @@ impl Sequencer {
                 head,
                 reported: !pushed || self.watches.is_known(store),
                 acked: if fresh { head } else { visibility.acked_lsn(store) },
-                applied: if fresh { self.state.resolver.last() } else { visibility.applied(store) },
+                applied: if fresh { visibility.last_complete() } else { visibility.applied(store) },
                 detached: declared.detached.is_some(),
                 rows: self.state.resolver.rows_of(store),
             };
