@@ -13,6 +13,10 @@ pub struct OffsetRequest {
     /// Last record that the consumer has processed; 0 if none.
     #[schema(example = "120")]
     pub lsn: String,
+    /// The log that `lsn` is a position of, as in the page it came with; if absent, it is taken for one of this log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "8f14e45fceea167a5a36dedd4bea2543")]
+    pub log: Option<String>,
 }
 
 /// A consumer's offset in one store's log.
@@ -21,6 +25,9 @@ pub struct ConsumerOffset {
     /// The store.
     #[schema(example = "kv")]
     pub store: String,
+    /// The log that `lsn` is a position of. If it is not the `log` of the consumer, `lsn` no longer names the same record.
+    #[schema(example = "8f14e45fceea167a5a36dedd4bea2543")]
+    pub log: String,
     /// Last record that the consumer has processed; pull the log after it.
     #[schema(example = "120")]
     pub lsn: String,
@@ -44,6 +51,9 @@ pub struct ConsumerInfo {
     /// Its name.
     #[schema(example = "search-index")]
     pub name: String,
+    /// The log of this node.
+    #[schema(example = "8f14e45fceea167a5a36dedd4bea2543")]
+    pub log: String,
     /// One per store that it reads, in the order of the stores' names.
     pub offsets: Vec<ConsumerOffset>,
 }

@@ -458,7 +458,7 @@ pub struct TxnOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "c2Vzc2lvbg")]
     pub session: Option<String>,
-    /// It wrote nothing, and nothing was stored: asked for by id later, it is `unknown`.
+    /// It wrote nothing, and nothing was stored: its status by id is `unknown` later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub read_only: Option<bool>,
@@ -518,6 +518,14 @@ pub struct Conflict {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub end_b64: Option<String>,
+    /// Of a range: the first row in it that the winner wrote, if its key is UTF-8 and the winner is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub row: Option<String>,
+    /// The same in base64, if it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub row_b64: Option<String>,
     /// The kind of operation that lost.
     pub op: ConflictOp,
     /// The stage that found the conflict.
@@ -531,7 +539,6 @@ pub struct Conflict {
     #[schema(nullable = false, example = "19")]
     pub current_version: Option<String>,
     /// The transaction that won: always if it is of the same epoch, else as long as its epoch is in the server's memory.
-    /// Never for a range that had changed before the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub by_txn: Option<String>,

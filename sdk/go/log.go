@@ -41,19 +41,23 @@ type LogWrite struct {
 type LogOptions struct {
 	// After is the offset: the position of the last record that was processed. 0 is before the first.
 	After LSN
+	// Log is the log that After is a position of: [LogReader.LogID] of the reader that returned it. If the service's log
+	// was salvaged or replaced since, reading fails with the code log_replaced. Empty is any log.
+	Log string
 	// Wait is how long one request waits for a record; 0 means 10 s, a negative value does not wait.
 	Wait time.Duration
 	// PageMax bounds the records of one response; 0 means 1000.
 	PageMax int
 }
 
-// LogReader reads a store's log in order. Keep [LogReader.Offset] together with the results of your processing, and pass
-// it as After to resume.
+// LogReader reads a store's log in order. Keep [LogReader.Offset] and [LogReader.LogID] together with the results of your
+// processing, and pass them as After and Log to resume.
 type LogReader struct {
 	client  *Client
 	store   string
 	options LogOptions
 	offset  LSN
+	log     string
 	head    LSN
 	page    []LogRecord
 }
@@ -66,11 +70,14 @@ func (c *Client) Log(store string, options LogOptions) *LogReader {
 	if options.PageMax == 0 {
 		options.PageMax = 1000
 	}
-	return &LogReader{client: c, store: store, options: options, offset: options.After}
+	return &LogReader{client: c, store: store, options: options, offset: options.After, log: options.Log}
 }
 
 // Offset is the position of the last record returned.
 func (r *LogReader) Offset() LSN { return r.offset }
+
+// LogID is the log that the offset is a position of; empty until the first response if it was not given.
+func (r *LogReader) LogID() string { return r.log }
 
 // Head is the last position of the log, as of the last request.
 func (r *LogReader) Head() LSN { return r.head }
@@ -123,6 +130,9 @@ func (r *LogReader) fetch(ctx context.Context) error {
 	after := strconv.FormatUint(uint64(r.offset), 10)
 	limit, wait := int32(r.options.PageMax), milliseconds(r.options.Wait)
 	parameters := wire.LogPullParams{Store: r.store, After: &after, Limit: &limit, WaitMs: &wait}
+	if r.log != "" {
+		parameters.Log = &r.log
+	}
 	page, err := retrying(ctx, r.client, func() (*wire.LogPage, error) {
 		return settled(ask[wire.LogPage](ctx, r.client, r.options.Wait, func(ctx context.Context) (*response, error) {
 			return r.client.wire.LogPull(ctx, &parameters)
@@ -137,7 +147,7 @@ func (r *LogReader) fetch(ctx context.Context) error {
 // take converts records, which must follow each other without a gap.
 func (r *LogReader) take(page *wire.LogPage) error {
 	fields := reader{}
-	r.head = LSN(fields.number(&page.HeadLsn))
+	r.head, r.log = LSN(fields.number(&page.HeadLsn)), page.Log
 	records := make([]LogRecord, 0, len(page.Records))
 	due := r.offset
 	for _, record := range page.Records {

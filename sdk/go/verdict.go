@@ -70,6 +70,8 @@ type Conflict struct {
 	Key string
 	// End of the range; empty is the end of the store.
 	End string
+	// Row is, of a range, the first row in it that the winner wrote, as far as the server remembers.
+	Row string
 	// Op is which operation lost: read, range or write.
 	Op string
 	// Stage is the stage of the pipeline that found it.
@@ -78,7 +80,7 @@ type Conflict struct {
 	ReadVersion Version
 	// CurrentVersion is the row's version now; 0 if it is absent, or if the winner is of the same epoch.
 	CurrentVersion Version
-	// ByTxn is the transaction that won, if it is of the same epoch.
+	// ByTxn is the transaction that won, as far as the server remembers.
 	ByTxn string
 }
 
@@ -129,6 +131,7 @@ func verdictOf(outcome *wire.TxnOutcome, replayed bool, traceparent string) (Ver
 				Store:          conflict.Store,
 				Key:            r.key(conflict.Key, conflict.KeyB64),
 				End:            r.key(conflict.End, conflict.EndB64),
+				Row:            r.key(conflict.Row, conflict.RowB64),
 				Op:             string(conflict.Op),
 				Stage:          string(conflict.Stage),
 				ReadVersion:    Version(r.number(conflict.ReadVersion)),

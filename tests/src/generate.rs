@@ -114,17 +114,22 @@ pub enum SeenChoice {
 
 /// Small worlds, of which many can be played: up to four epochs of up to six transactions.
 pub fn world() -> impl Strategy<Value = World> {
-    sized(Size { epochs: 1..=4, txns: 1..=6, snapshot_age: 3 })
+    sized(Size { epochs: 1..=4, txns: 1..=6, snapshot_age: 3, reads: 0..=3, action: any_action })
 }
 
 /// Worlds of many epochs, with old snapshots.
 pub fn long_world() -> impl Strategy<Value = World> {
-    sized(Size { epochs: 20..=60, txns: 1..=3, snapshot_age: 50 })
+    sized(Size { epochs: 20..=60, txns: 1..=3, snapshot_age: 50, reads: 0..=3, action: any_action })
 }
 
 /// Worlds of crowded epochs.
 pub fn wide_world() -> impl Strategy<Value = World> {
-    sized(Size { epochs: 1..=3, txns: 20..=80, snapshot_age: 3 })
+    sized(Size { epochs: 1..=3, txns: 20..=80, snapshot_age: 3, reads: 0..=3, action: any_action })
+}
+
+/// Worlds that mostly add, so much that two adds of one epoch leave 64 bits together though neither does alone.
+pub fn adding_world() -> impl Strategy<Value = World> {
+    sized(Size { epochs: 1..=3, txns: 2..=8, snapshot_age: 3, reads: 0..=1, action: mostly_far_adds })
 }
 
 #[derive(Clone)]
@@ -132,6 +137,8 @@ struct Size {
     epochs: RangeInclusive<usize>,
     txns: RangeInclusive<usize>,
     snapshot_age: u8,
+    reads: RangeInclusive<usize>,
+    action: fn() -> BoxedStrategy<Action>,
 }
 
 fn sized(size: Size) -> impl Strategy<Value = World> {
@@ -156,13 +163,13 @@ fn epoch(size: &Size) -> impl Strategy<Value = EpochChoice> + use<> {
     ];
     let idle = prop_oneof![4 => Just(0_u64), 1 => 1..3_u64];
     let ids = || prop_oneof![6 => Just(Vec::new()), 1 => vec(0..24_u8, 1..=2)];
-    let txns = vec(txn(size.snapshot_age), size.txns.clone());
+    let txns = vec(txn(size), size.txns.clone());
     (0..4_u64, idle, rule, txns, ids(), ids()).prop_map(|(after_ms, idle_before, rule, txns, early_aborts, fences)| {
         EpochChoice { after_ms, idle_before, rule, txns, early_aborts, fences }
     })
 }
 
-fn txn(age_max: u8) -> impl Strategy<Value = TxnChoice> {
+fn txn(size: &Size) -> impl Strategy<Value = TxnChoice> + use<> {
     let level = prop_oneof![
         2 => Just(Isolation::ReadCommitted),
         2 => Just(Isolation::RepeatableRead),
@@ -179,9 +186,9 @@ fn txn(age_max: u8) -> impl Strategy<Value = TxnChoice> {
     let scans = prop_oneof![3 => Just(Vec::new()), 1 => vec((0..2_u8, 0..3_u8, 1..4_u8), 1..=2)];
     let repeats = prop_oneof![12 => Just(None), 1 => (0..16_u8, any::<bool>()).prop_map(Some)];
     let who = (1..=3_u16, level, any::<u8>(), repeats);
-    let snapshot = prop_oneof![20 => 0..age_max, 1 => Just(254_u8), 1 => Just(255_u8)];
+    let snapshot = prop_oneof![20 => 0..size.snapshot_age, 1 => Just(254_u8), 1 => Just(255_u8)];
     let what = (snapshot, prop::bool::weighted(0.3), prop::bool::weighted(0.7));
-    let ops = (vec((row(), seen), 0..=3), scans, vec((row(), action()), 0..=3));
+    let ops = (vec((row(), seen), size.reads.clone()), scans, vec((row(), (size.action)()), 0..=3));
     let rank = (0..3_u8, 0..4_u64, prop_oneof![Just(None), (0..3_u8).prop_map(Some)]);
     (who, what, ops, rank).prop_map(
         |((node, level, stamp, repeats), (snapshot_age, no_snapshots, honest), ops, (priority, origin, began))| {
@@ -204,7 +211,12 @@ fn txn(age_max: u8) -> impl Strategy<Value = TxnChoice> {
     )
 }
 
-fn action() -> impl Strategy<Value = Action> {
+fn mostly_far_adds() -> BoxedStrategy<Action> {
+    let far = prop_oneof![Just(i64::MAX / 2), Just(i64::MIN / 2)];
+    prop_oneof![6 => far.prop_map(Action::Add), 2 => (-9..9_i64).prop_map(Action::Add), 1 => any_action()].boxed()
+}
+
+fn any_action() -> BoxedStrategy<Action> {
     let far = || {
         let edges = [i64::MAX, i64::MAX - 3, i64::MIN, i64::MIN + 3, 9_999_999_999_999_999, 10_000_000_000_000_000];
         prop::sample::select(edges.to_vec())
@@ -225,6 +237,7 @@ fn action() -> impl Strategy<Value = Action> {
         2 => Just(Action::Delete),
         3 => delta.prop_map(Action::Add),
     ]
+    .boxed()
 }
 
 impl World {

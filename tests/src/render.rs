@@ -102,6 +102,13 @@ impl Names {
                 let _ = write!(text, " {word} {}", self.version(&row, version));
             }
         }
+        if let Some(epoch) = conflict.changed_in {
+            let _ = write!(text, " changed in {epoch}");
+        }
+        if let Some(key) = &conflict.row {
+            let row = Row { store: conflict.store, key: String::from_utf8_lossy(key).into_owned() };
+            let _ = write!(text, " at {}", self.row(&row));
+        }
         if let Some(id) = conflict.by_txn {
             let _ = write!(text, " by {}", self.txns.get(&id).cloned().unwrap_or_else(|| id.to_string()));
         }

@@ -139,7 +139,7 @@ fn pmp_a_predicate_read_twice_gives_the_same() {
          {next}
          {T2} {L} @1 scan 0..9 put z=1              => {1}",
         |level, next| match (level, next) {
-            ("si" | "ser", true) => vec!["range_conflict validate: scan 0..9"],
+            ("si" | "ser", true) => vec!["range_conflict validate: scan 0..9 changed in 2"],
             _ => vec!["ok"],
         },
     );
@@ -206,8 +206,8 @@ fn g2_anti_dependency_cycles_through_predicates() {
          {next}
          {T2} {L} @1 scan 0..9 ins 4=42             => {1}",
         |level, next| match (level, next) {
-            ("si" | "ser", true) => vec!["range_conflict validate: scan 0..9"],
-            ("ser", false) => vec!["order_conflict merge: scan 0..9 by T1; merge: write 4 by T1"],
+            ("si" | "ser", true) => vec!["range_conflict validate: scan 0..9 changed in 2"],
+            ("ser", false) => vec!["order_conflict merge: scan 0..9 at 3 by T1; merge: write 4 by T1"],
             _ => vec!["ok"],
         },
     );

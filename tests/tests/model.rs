@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use tribunal_tests::generate::{World, long_world, wide_world, world};
+use tribunal_tests::generate::{World, adding_world, long_world, wide_world, world};
 use tribunal_tests::model::{Tally, check};
 
 const CASES_DEFAULT: u32 = 10_000;
@@ -68,6 +68,13 @@ fn the_core_agrees_with_the_oracle_in_every_way_of_playing() {
 fn the_core_agrees_with_the_oracle_over_many_epochs() {
     let total = play(cases(50), long_world());
     assert!(total["the floor rose"] > 0 && total["validate range_conflict"] > 0, "nothing old was looked at");
+}
+
+#[test]
+fn the_core_agrees_with_the_oracle_where_adds_overflow_together() {
+    let total = play(cases(50), adding_world());
+    assert!(total["merge add_overflow"] > 0 && total["join add_overflow"] > 0, "no sum left 64 bits");
+    assert!(total["committed"] > total["merge add_overflow"], "most adds have room");
 }
 
 #[test]

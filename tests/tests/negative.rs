@@ -37,7 +37,7 @@ fn story(bug: Bug) -> &'static str {
             "epoch
              T1 ser put x=1                 => ok
              epoch
-             T2 ser @0 scan a..z put y=1    => range_conflict validate: scan a..z"
+             T2 ser @0 scan a..z put y=1    => range_conflict validate: scan a..z changed in 1"
         }
         Bug::SkipPutExistence => {
             "epoch

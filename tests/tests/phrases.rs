@@ -33,6 +33,14 @@ const BANNED: &[(&str, &str)] = &[
     ("another life", "another incarnation"),
     ("one life", "one incarnation"),
     ("an earlier life", "an earlier incarnation"),
+    ("for sure", "certainly; or leave it out"),
+    ("is there twice", "occurs twice"),
+    ("lies behind", "follows, is past"),
+    ("stand in the way", "prevent, conflict with"),
+    ("stands in the way", "prevents, conflicts with"),
+    ("where it stands", "its state, its progress"),
+    ("has gone", "has disconnected, has ended"),
+    ("goes on without", "continues without, no longer waits for"),
 ];
 
 /// Words before `behind` that make it a lag. Anywhere else it is to be `after`, `past` or `beyond`.

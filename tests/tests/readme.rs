@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The guide to plugins compiles one.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 struct Block {
     tag: String,
@@ -94,7 +94,7 @@ fn run(folder: &Path, script: &str) -> (bool, String) {
         if let Some(status) = child.try_wait().expect("the script's status") {
             break Some(status);
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             let _ = Command::new("kill").arg(child.id().to_string()).status();
             let _ = child.wait();
             break None;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::BenchError;
 use crate::rpc::Rpc;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Lag of one store, taken as soon as the last reply had come.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub fn measure(addr: SocketAddr, store: &str) -> Result<Lag, BenchError> {
             let caught_up_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
             return Ok(Lag { epochs, caught_up_ms: if epochs == 0 { 0 } else { caught_up_ms } });
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             return Err(BenchError::TooLate(format!("store {store} has not applied epoch {goal} within a minute")));
         }
         std::thread::sleep(Duration::from_millis(1));

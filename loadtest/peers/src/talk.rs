@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tribunal_bench::error::BenchError;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A connection with at most one request under way.
 pub struct Talk {
@@ -21,7 +21,7 @@ impl Talk {
     /// If nobody listens there.
     pub fn connect(addr: SocketAddr) -> Result<Talk, BenchError> {
         let stream = TcpStream::connect(addr).map_err(BenchError::io(format!("connect to {addr}")))?;
-        let set_up = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
+        let set_up = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(TIMEOUT)));
         set_up.map_err(BenchError::io("set up a connection"))?;
         Ok(Talk { stream, inbox: Vec::new() })
     }

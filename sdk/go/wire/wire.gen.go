@@ -509,7 +509,6 @@ type CommitRequest struct {
 // Conflict One reason for an abort, with everything needed to act on it.
 type Conflict struct {
 	// ByTxn The transaction that won: always if it is of the same epoch, else as long as its epoch is in the server's memory.
-	// Never for a range that had changed before the epoch.
 	ByTxn *string `json:"by_txn,omitempty"`
 
 	// CurrentVersion The row's version now; absent if there is no such row, or if the winner is in the same epoch.
@@ -537,6 +536,12 @@ type Conflict struct {
 	// Example: 17
 	ReadVersion *string `json:"read_version,omitempty"`
 
+	// Row Of a range: the first row in it that the winner wrote, if its key is UTF-8 and the winner is known.
+	Row *string `json:"row,omitempty"`
+
+	// RowB64 The same in base64, if it is not UTF-8.
+	RowB64 *string `json:"row_b64,omitempty"`
+
 	// Stage The stage that found the conflict.
 	Stage ConflictStage `json:"stage"`
 
@@ -554,6 +559,11 @@ type ConflictStage string
 
 // ConsumerInfo A consumer and its offsets.
 type ConsumerInfo struct {
+	// Log The log of this node.
+	//
+	// Example: 8f14e45fceea167a5a36dedd4bea2543
+	Log string `json:"log"`
+
 	// Name Its name.
 	//
 	// Example: search-index
@@ -585,6 +595,11 @@ type ConsumerOffset struct {
 	//
 	// Example: 30
 	LagRecords string `json:"lag_records"`
+
+	// Log The log that `lsn` is a position of. If it is not the `log` of the consumer, `lsn` no longer names the same record.
+	//
+	// Example: 8f14e45fceea167a5a36dedd4bea2543
+	Log string `json:"log"`
 
 	// Lsn Last record that the consumer has processed; pull the log after it.
 	//
@@ -624,6 +639,11 @@ type LogPage struct {
 	//
 	// Example: 120
 	HeadLsn string `json:"head_lsn"`
+
+	// Log The log that all positions are of. A salvage or a restored backup may replace it; pass it as `log` to notice that.
+	//
+	// Example: 8f14e45fceea167a5a36dedd4bea2543
+	Log string `json:"log"`
 
 	// Next What to pass as `after` for the following page.
 	//
@@ -711,6 +731,11 @@ type LogWrite struct {
 
 // OffsetRequest A consumer's new offset in one store's log.
 type OffsetRequest struct {
+	// Log The log that `lsn` is a position of, as in the page it came with; if absent, it is taken for one of this log.
+	//
+	// Example: 8f14e45fceea167a5a36dedd4bea2543
+	Log *string `json:"log,omitempty"`
+
 	// Lsn Last record that the consumer has processed; 0 if none.
 	//
 	// Example: 120
@@ -1299,7 +1324,7 @@ type TxnOutcome struct {
 	// Problem Batches only: why no decision was made.
 	Problem *Problem `json:"problem,omitempty"`
 
-	// ReadOnly It wrote nothing, and nothing was stored: asked for by id later, it is `unknown`.
+	// ReadOnly It wrote nothing, and nothing was stored: its status by id is `unknown` later.
 	ReadOnly *bool `json:"read_only,omitempty"`
 
 	// Reason Why it aborted.
@@ -1379,16 +1404,19 @@ type LogPullParams struct {
 	// Store Whose log
 	Store string `form:"store" json:"store"`
 
-	// After Position behind which to start; 0 if absent
+	// After Position after which to start; 0 if absent
 	After *string `form:"after,omitempty" json:"after,omitempty"`
+
+	// Log Log that `after` is a position of, as in an earlier page. If it is not this one, the answer is 410 rather than records that do not follow
+	Log *string `form:"log,omitempty" json:"log,omitempty"`
 
 	// Limit Most records to return: of a page, 1000 if absent; of a stream, no limit if absent
 	Limit *int32 `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// WaitMs How long to wait for the first record of a page; a stream ends when none came for so long, and goes on if it is absent
+	// WaitMs How long to wait for the first record of a page. A stream ends when no record has arrived for that long, and stays open if it is absent
 	WaitMs *int32 `form:"wait_ms,omitempty" json:"wait_ms,omitempty"`
 
-	// HeartbeatMs Streams only: how often a quiet one shows that it lives; as long as the server's idle time-out allows if absent
+	// HeartbeatMs Streams only: interval of heartbeats while there are no records; if absent, as long as the server's idle timeout allows
 	HeartbeatMs *int32 `form:"heartbeat_ms,omitempty" json:"heartbeat_ms,omitempty"`
 
 	// LastEventID Server-sent events only: overrides `after`
@@ -1418,7 +1446,7 @@ type TxnStatusParams struct {
 	// WaitMs How long to wait for an outcome
 	WaitMs *int32 `form:"wait_ms,omitempty" json:"wait_ms,omitempty"`
 
-	// Fence Make sure that an id that never arrived can never commit; it is then aborted with reason `fenced`
+	// Fence Make sure that an id that has not arrived can never commit; it is aborted with reason `fenced`
 	Fence *bool `form:"fence,omitempty" json:"fence,omitempty"`
 }
 
@@ -1427,7 +1455,7 @@ type TxnCommitParams struct {
 	// TribunalClient Name of the client, for rules that are fair between clients
 	TribunalClient *string `json:"tribunal-client,omitempty"`
 
-	// Traceparent W3C trace context of the caller; kept in the log's records
+	// Traceparent W3C trace context of the caller; stored in the log's records
 	Traceparent *string `json:"traceparent,omitempty"`
 }
 
@@ -1552,8 +1580,10 @@ type ClientInterface interface {
 
 	// PutConsumerWithBody Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 	//
-	// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
-	// size.
+	// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+	//
+	// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+	// (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1562,8 +1592,10 @@ type ClientInterface interface {
 
 	// PutConsumer Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 	//
-	// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
-	// size.
+	// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+	//
+	// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+	// (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1574,12 +1606,12 @@ type ClientInterface interface {
 	//
 	// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 	// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
-	// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the reason of its end.
+	// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the end with its reason.
 	//
 	// Corresponds with GET /v1/log (the `LogPull` operationId).
 	LogPull(ctx context.Context, params *LogPullParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetSnapshot Tells how far a store is: committed, durable, applied.
+	// GetSnapshot Returns the watermarks of a store: committed, durable, applied.
 	//
 	// Corresponds with GET /v1/snapshot (the `GetSnapshot` operationId).
 	GetSnapshot(ctx context.Context, params *GetSnapshotParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1589,7 +1621,7 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/stores (the `ListStores` operationId).
 	ListStores(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetStore Shows a store and where it stands.
+	// GetStore Returns a store with its progress and its push.
 	//
 	// Corresponds with GET /v1/stores/{store} (the `GetStore` operationId).
 	GetStore(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1608,12 +1640,12 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/stores/{store} (the `PutStore` operationId).
 	PutStore(ctx context.Context, store string, body PutStoreJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// LogPushRemove Ends a push and forgets its receiver.
+	// LogPushRemove Ends a push and deletes its receiver.
 	//
 	// Corresponds with DELETE /v1/stores/{store}/push (the `LogPushRemove` operationId).
 	LogPushRemove(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// LogPushStatus Shows the registered receiver and where its push stands. The secret is not shown.
+	// LogPushStatus Returns the registered receiver and the state of its push, without the secret.
 	//
 	// Corresponds with GET /v1/stores/{store}/push (the `LogPushStatus` operationId).
 	LogPushStatus(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1656,7 +1688,7 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
 	AttachPush(ctx context.Context, store string, body AttachPushJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ResumePush Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
+	// ResumePush Retries a push that stopped or waits. Changes nothing else: it may stop again for the same reason.
 	//
 	// Corresponds with POST /v1/stores/{store}/push/resume (the `ResumePush` operationId).
 	ResumePush(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1677,7 +1709,7 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/stores/{store}/push/skip (the `SkipRecord` operationId).
 	SkipRecord(ctx context.Context, store string, body SkipRecordJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListSkips Lists the records of a store that its storages never got.
+	// ListSkips Lists the records of a store that were skipped.
 	//
 	// Corresponds with GET /v1/stores/{store}/push/skips (the `ListSkips` operationId).
 	ListSkips(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1716,62 +1748,64 @@ type ClientInterface interface {
 
 	// GetState The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 	//
-	// An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store with a storage of
-	// its own says how far that is: read it there. Of a store that is only its log there is no other state: as long as
-	// the log is whole, `lsn` is 0; after that, 410.
+	// The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an external storage returns
+	// only the position of that storage: read the rows there. A store that is only its log has no other state: `lsn` is 0 as
+	// long as the log is complete; afterwards the status is 410.
 	//
 	// Corresponds with GET /v1/stores/{store}/state (the `GetState` operationId).
 	GetState(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows are never
-	// overwritten. A pointer of a fault begins with the line's number, from 0.
+	// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
+	// pointer of an error begins with the number of the line, from 0.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/stores/{store}/versions (the `ImportVersions` operationId).
 	ImportVersionsWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// BeginWithBody Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
+	// BeginWithBody Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/txns (the `Begin` operationId).
 	BeginWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Begin Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
+	// Begin Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/txns (the `Begin` operationId).
 	Begin(ctx context.Context, body BeginJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// BatchCommitWithBody Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered alike.
+	// BatchCommitWithBody Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON, with a response of
+	// the same form.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/txns/batch-commit (the `BatchCommit` operationId).
 	BatchCommitWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// BatchCommit Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered alike.
+	// BatchCommit Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON, with a response of
+	// the same form.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/txns/batch-commit (the `BatchCommit` operationId).
 	BatchCommit(ctx context.Context, body BatchCommitJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TxnStatus Tells what became of a transaction. With `fence` an id that never arrived can never commit later.
+	// TxnStatus Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit later.
 	//
 	// Corresponds with GET /v1/txns/{txn_id} (the `TxnStatus` operationId).
 	TxnStatus(ctx context.Context, txnID string, params *TxnStatusParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TxnAbort Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided before.
+	// TxnAbort Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before.
 	//
 	// Corresponds with POST /v1/txns/{txn_id}/abort (the `TxnAbort` operationId).
 	TxnAbort(ctx context.Context, txnID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TxnCommitWithBody TxnCommit: decides a transaction, durably. An abort is a decision, too: 200 with `status: aborted`.
+	// TxnCommitWithBody TxnCommit: decides a transaction, durably. An abort is a decision as well: 200 with `status: aborted`.
 	//
-	// The id comes from Begin, or is a UUIDv7 minted by the client; it is the idempotency key. The same id with the same
+	// The id comes from Begin, or is a UUIDv7 generated by the client; it is the idempotency key. The same id with the same
 	// body gets the stored answer.
 	//
 	// Takes any type of body and a specified content type.
@@ -1779,9 +1813,9 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/txns/{txn_id}/commit (the `TxnCommit` operationId).
 	TxnCommitWithBody(ctx context.Context, txnID string, params *TxnCommitParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TxnCommit TxnCommit: decides a transaction, durably. An abort is a decision, too: 200 with `status: aborted`.
+	// TxnCommit TxnCommit: decides a transaction, durably. An abort is a decision as well: 200 with `status: aborted`.
 	//
-	// The id comes from Begin, or is a UUIDv7 minted by the client; it is the idempotency key. The same id with the same
+	// The id comes from Begin, or is a UUIDv7 generated by the client; it is the idempotency key. The same id with the same
 	// body gets the stored answer.
 	//
 	// Takes a body of the `application/json` content type.
@@ -1789,14 +1823,14 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/txns/{txn_id}/commit (the `TxnCommit` operationId).
 	TxnCommit(ctx context.Context, txnID string, params *TxnCommitParams, body TxnCommitJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TxnValidateWithBody Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+	// TxnValidateWithBody Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/txns/{txn_id}/validate (the `TxnValidate` operationId).
 	TxnValidateWithBody(ctx context.Context, txnID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TxnValidate Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+	// TxnValidate Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1851,8 +1885,10 @@ func (c *Client) GetConsumer(ctx context.Context, name string, reqEditors ...Req
 
 // PutConsumerWithBody Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 //
-// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
-// size.
+// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+//
+// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+// (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1871,8 +1907,10 @@ func (c *Client) PutConsumerWithBody(ctx context.Context, name string, contentTy
 
 // PutConsumer Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 //
-// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
-// size.
+// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+//
+// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+// (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1893,7 +1931,7 @@ func (c *Client) PutConsumer(ctx context.Context, name string, body PutConsumerJ
 //
 // `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 // `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
-// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the reason of its end.
+// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the end with its reason.
 //
 // Corresponds with GET /v1/log (the `LogPull` operationId).
 func (c *Client) LogPull(ctx context.Context, params *LogPullParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1908,7 +1946,7 @@ func (c *Client) LogPull(ctx context.Context, params *LogPullParams, reqEditors 
 	return c.Client.Do(req)
 }
 
-// GetSnapshot Tells how far a store is: committed, durable, applied.
+// GetSnapshot Returns the watermarks of a store: committed, durable, applied.
 //
 // Corresponds with GET /v1/snapshot (the `GetSnapshot` operationId).
 func (c *Client) GetSnapshot(ctx context.Context, params *GetSnapshotParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1938,7 +1976,7 @@ func (c *Client) ListStores(ctx context.Context, reqEditors ...RequestEditorFn) 
 	return c.Client.Do(req)
 }
 
-// GetStore Shows a store and where it stands.
+// GetStore Returns a store with its progress and its push.
 //
 // Corresponds with GET /v1/stores/{store} (the `GetStore` operationId).
 func (c *Client) GetStore(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1987,7 +2025,7 @@ func (c *Client) PutStore(ctx context.Context, store string, body PutStoreJSONRe
 	return c.Client.Do(req)
 }
 
-// LogPushRemove Ends a push and forgets its receiver.
+// LogPushRemove Ends a push and deletes its receiver.
 //
 // Corresponds with DELETE /v1/stores/{store}/push (the `LogPushRemove` operationId).
 func (c *Client) LogPushRemove(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2002,7 +2040,7 @@ func (c *Client) LogPushRemove(ctx context.Context, store string, reqEditors ...
 	return c.Client.Do(req)
 }
 
-// LogPushStatus Shows the registered receiver and where its push stands. The secret is not shown.
+// LogPushStatus Returns the registered receiver and the state of its push, without the secret.
 //
 // Corresponds with GET /v1/stores/{store}/push (the `LogPushStatus` operationId).
 func (c *Client) LogPushStatus(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2095,7 +2133,7 @@ func (c *Client) AttachPush(ctx context.Context, store string, body AttachPushJS
 	return c.Client.Do(req)
 }
 
-// ResumePush Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
+// ResumePush Retries a push that stopped or waits. Changes nothing else: it may stop again for the same reason.
 //
 // Corresponds with POST /v1/stores/{store}/push/resume (the `ResumePush` operationId).
 func (c *Client) ResumePush(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2146,7 +2184,7 @@ func (c *Client) SkipRecord(ctx context.Context, store string, body SkipRecordJS
 	return c.Client.Do(req)
 }
 
-// ListSkips Lists the records of a store that its storages never got.
+// ListSkips Lists the records of a store that were skipped.
 //
 // Corresponds with GET /v1/stores/{store}/push/skips (the `ListSkips` operationId).
 func (c *Client) ListSkips(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2235,9 +2273,9 @@ func (c *Client) GetRow(ctx context.Context, store string, key string, reqEditor
 
 // GetState The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 //
-// An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store with a storage of
-// its own says how far that is: read it there. Of a store that is only its log there is no other state: as long as
-// the log is whole, `lsn` is 0; after that, 410.
+// The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an external storage returns
+// only the position of that storage: read the rows there. A store that is only its log has no other state: `lsn` is 0 as
+// long as the log is complete; afterwards the status is 410.
 //
 // Corresponds with GET /v1/stores/{store}/state (the `GetState` operationId).
 func (c *Client) GetState(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2252,8 +2290,8 @@ func (c *Client) GetState(ctx context.Context, store string, reqEditors ...Reque
 	return c.Client.Do(req)
 }
 
-// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows are never
-// overwritten. A pointer of a fault begins with the line's number, from 0.
+// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
+// pointer of an error begins with the number of the line, from 0.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2270,7 +2308,7 @@ func (c *Client) ImportVersionsWithBody(ctx context.Context, store string, conte
 	return c.Client.Do(req)
 }
 
-// BeginWithBody Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
+// BeginWithBody Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2287,7 +2325,7 @@ func (c *Client) BeginWithBody(ctx context.Context, contentType string, body io.
 	return c.Client.Do(req)
 }
 
-// Begin Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
+// Begin Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2304,7 +2342,8 @@ func (c *Client) Begin(ctx context.Context, body BeginJSONRequestBody, reqEditor
 	return c.Client.Do(req)
 }
 
-// BatchCommitWithBody Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered alike.
+// BatchCommitWithBody Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON, with a response of
+// the same form.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2321,7 +2360,8 @@ func (c *Client) BatchCommitWithBody(ctx context.Context, contentType string, bo
 	return c.Client.Do(req)
 }
 
-// BatchCommit Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered alike.
+// BatchCommit Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON, with a response of
+// the same form.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2338,7 +2378,7 @@ func (c *Client) BatchCommit(ctx context.Context, body BatchCommitJSONRequestBod
 	return c.Client.Do(req)
 }
 
-// TxnStatus Tells what became of a transaction. With `fence` an id that never arrived can never commit later.
+// TxnStatus Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit later.
 //
 // Corresponds with GET /v1/txns/{txn_id} (the `TxnStatus` operationId).
 func (c *Client) TxnStatus(ctx context.Context, txnID string, params *TxnStatusParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2353,7 +2393,7 @@ func (c *Client) TxnStatus(ctx context.Context, txnID string, params *TxnStatusP
 	return c.Client.Do(req)
 }
 
-// TxnAbort Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided before.
+// TxnAbort Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before.
 //
 // Corresponds with POST /v1/txns/{txn_id}/abort (the `TxnAbort` operationId).
 func (c *Client) TxnAbort(ctx context.Context, txnID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2368,9 +2408,9 @@ func (c *Client) TxnAbort(ctx context.Context, txnID string, reqEditors ...Reque
 	return c.Client.Do(req)
 }
 
-// TxnCommitWithBody TxnCommit: decides a transaction, durably. An abort is a decision, too: 200 with `status: aborted`.
+// TxnCommitWithBody TxnCommit: decides a transaction, durably. An abort is a decision as well: 200 with `status: aborted`.
 //
-// The id comes from Begin, or is a UUIDv7 minted by the client; it is the idempotency key. The same id with the same
+// The id comes from Begin, or is a UUIDv7 generated by the client; it is the idempotency key. The same id with the same
 // body gets the stored answer.
 //
 // Takes any type of body and a specified content type.
@@ -2388,9 +2428,9 @@ func (c *Client) TxnCommitWithBody(ctx context.Context, txnID string, params *Tx
 	return c.Client.Do(req)
 }
 
-// TxnCommit TxnCommit: decides a transaction, durably. An abort is a decision, too: 200 with `status: aborted`.
+// TxnCommit TxnCommit: decides a transaction, durably. An abort is a decision as well: 200 with `status: aborted`.
 //
-// The id comes from Begin, or is a UUIDv7 minted by the client; it is the idempotency key. The same id with the same
+// The id comes from Begin, or is a UUIDv7 generated by the client; it is the idempotency key. The same id with the same
 // body gets the stored answer.
 //
 // Takes a body of the `application/json` content type.
@@ -2408,7 +2448,7 @@ func (c *Client) TxnCommit(ctx context.Context, txnID string, params *TxnCommitP
 	return c.Client.Do(req)
 }
 
-// TxnValidateWithBody Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+// TxnValidateWithBody Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2425,7 +2465,7 @@ func (c *Client) TxnValidateWithBody(ctx context.Context, txnID string, contentT
 	return c.Client.Do(req)
 }
 
-// TxnValidate Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+// TxnValidate Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2650,6 +2690,18 @@ func NewLogPullRequest(server string, params *LogPullParams) (*http.Request, err
 		if params.After != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "after", *params.After, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Log != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "log", *params.Log, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -3776,8 +3828,10 @@ type ClientWithResponsesInterface interface {
 
 	// PutConsumerWithBodyWithResponse Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 	//
-	// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
-	// size.
+	// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+	//
+	// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+	// (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3786,8 +3840,10 @@ type ClientWithResponsesInterface interface {
 
 	// PutConsumerWithResponse Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 	//
-	// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
-	// size.
+	// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+	//
+	// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+	// (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3798,14 +3854,14 @@ type ClientWithResponsesInterface interface {
 	//
 	// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 	// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
-	// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the reason of its end.
+	// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the end with its reason.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/log (the `LogPull` operationId).
 	LogPullWithResponse(ctx context.Context, params *LogPullParams, reqEditors ...RequestEditorFn) (*LogPullAnswer, error)
 
-	// GetSnapshotWithResponse Tells how far a store is: committed, durable, applied.
+	// GetSnapshotWithResponse Returns the watermarks of a store: committed, durable, applied.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3819,7 +3875,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/stores (the `ListStores` operationId).
 	ListStoresWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListStoresAnswer, error)
 
-	// GetStoreWithResponse Shows a store and where it stands.
+	// GetStoreWithResponse Returns a store with its progress and its push.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3840,14 +3896,14 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/stores/{store} (the `PutStore` operationId).
 	PutStoreWithResponse(ctx context.Context, store string, body PutStoreJSONRequestBody, reqEditors ...RequestEditorFn) (*PutStoreAnswer, error)
 
-	// LogPushRemoveWithResponse Ends a push and forgets its receiver.
+	// LogPushRemoveWithResponse Ends a push and deletes its receiver.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/stores/{store}/push (the `LogPushRemove` operationId).
 	LogPushRemoveWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*LogPushRemoveAnswer, error)
 
-	// LogPushStatusWithResponse Shows the registered receiver and where its push stands. The secret is not shown.
+	// LogPushStatusWithResponse Returns the registered receiver and the state of its push, without the secret.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3892,7 +3948,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
 	AttachPushWithResponse(ctx context.Context, store string, body AttachPushJSONRequestBody, reqEditors ...RequestEditorFn) (*AttachPushAnswer, error)
 
-	// ResumePushWithResponse Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
+	// ResumePushWithResponse Retries a push that stopped or waits. Changes nothing else: it may stop again for the same reason.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3915,7 +3971,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/stores/{store}/push/skip (the `SkipRecord` operationId).
 	SkipRecordWithResponse(ctx context.Context, store string, body SkipRecordJSONRequestBody, reqEditors ...RequestEditorFn) (*SkipRecordAnswer, error)
 
-	// ListSkipsWithResponse Lists the records of a store that its storages never got.
+	// ListSkipsWithResponse Lists the records of a store that were skipped.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3960,68 +4016,70 @@ type ClientWithResponsesInterface interface {
 
 	// GetStateWithResponse The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 	//
-	// An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store with a storage of
-	// its own says how far that is: read it there. Of a store that is only its log there is no other state: as long as
-	// the log is whole, `lsn` is 0; after that, 410.
+	// The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an external storage returns
+	// only the position of that storage: read the rows there. A store that is only its log has no other state: `lsn` is 0 as
+	// long as the log is complete; afterwards the status is 410.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/stores/{store}/state (the `GetState` operationId).
 	GetStateWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*GetStateAnswer, error)
 
-	// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows are never
-	// overwritten. A pointer of a fault begins with the line's number, from 0.
+	// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
+	// pointer of an error begins with the number of the line, from 0.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/stores/{store}/versions (the `ImportVersions` operationId).
 	ImportVersionsWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ImportVersionsAnswer, error)
 
-	// BeginWithBodyWithResponse Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
+	// BeginWithBodyWithResponse Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/txns (the `Begin` operationId).
 	BeginWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*BeginAnswer, error)
 
-	// BeginWithResponse Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
+	// BeginWithResponse Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/txns (the `Begin` operationId).
 	BeginWithResponse(ctx context.Context, body BeginJSONRequestBody, reqEditors ...RequestEditorFn) (*BeginAnswer, error)
 
-	// BatchCommitWithBodyWithResponse Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered alike.
+	// BatchCommitWithBodyWithResponse Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON, with a response of
+	// the same form.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/txns/batch-commit (the `BatchCommit` operationId).
 	BatchCommitWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*BatchCommitAnswer, error)
 
-	// BatchCommitWithResponse Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered alike.
+	// BatchCommitWithResponse Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON, with a response of
+	// the same form.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/txns/batch-commit (the `BatchCommit` operationId).
 	BatchCommitWithResponse(ctx context.Context, body BatchCommitJSONRequestBody, reqEditors ...RequestEditorFn) (*BatchCommitAnswer, error)
 
-	// TxnStatusWithResponse Tells what became of a transaction. With `fence` an id that never arrived can never commit later.
+	// TxnStatusWithResponse Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit later.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/txns/{txn_id} (the `TxnStatus` operationId).
 	TxnStatusWithResponse(ctx context.Context, txnID string, params *TxnStatusParams, reqEditors ...RequestEditorFn) (*TxnStatusAnswer, error)
 
-	// TxnAbortWithResponse Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided before.
+	// TxnAbortWithResponse Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/txns/{txn_id}/abort (the `TxnAbort` operationId).
 	TxnAbortWithResponse(ctx context.Context, txnID string, reqEditors ...RequestEditorFn) (*TxnAbortAnswer, error)
 
-	// TxnCommitWithBodyWithResponse TxnCommit: decides a transaction, durably. An abort is a decision, too: 200 with `status: aborted`.
+	// TxnCommitWithBodyWithResponse TxnCommit: decides a transaction, durably. An abort is a decision as well: 200 with `status: aborted`.
 	//
-	// The id comes from Begin, or is a UUIDv7 minted by the client; it is the idempotency key. The same id with the same
+	// The id comes from Begin, or is a UUIDv7 generated by the client; it is the idempotency key. The same id with the same
 	// body gets the stored answer.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -4029,9 +4087,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/txns/{txn_id}/commit (the `TxnCommit` operationId).
 	TxnCommitWithBodyWithResponse(ctx context.Context, txnID string, params *TxnCommitParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TxnCommitAnswer, error)
 
-	// TxnCommitWithResponse TxnCommit: decides a transaction, durably. An abort is a decision, too: 200 with `status: aborted`.
+	// TxnCommitWithResponse TxnCommit: decides a transaction, durably. An abort is a decision as well: 200 with `status: aborted`.
 	//
-	// The id comes from Begin, or is a UUIDv7 minted by the client; it is the idempotency key. The same id with the same
+	// The id comes from Begin, or is a UUIDv7 generated by the client; it is the idempotency key. The same id with the same
 	// body gets the stored answer.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -4039,14 +4097,14 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/txns/{txn_id}/commit (the `TxnCommit` operationId).
 	TxnCommitWithResponse(ctx context.Context, txnID string, params *TxnCommitParams, body TxnCommitJSONRequestBody, reqEditors ...RequestEditorFn) (*TxnCommitAnswer, error)
 
-	// TxnValidateWithBodyWithResponse Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+	// TxnValidateWithBodyWithResponse Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/txns/{txn_id}/validate (the `TxnValidate` operationId).
 	TxnValidateWithBodyWithResponse(ctx context.Context, txnID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TxnValidateAnswer, error)
 
-	// TxnValidateWithResponse Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+	// TxnValidateWithResponse Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -4235,6 +4293,8 @@ type PutConsumerAnswer struct {
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON410 the response for an HTTP 410 `application/problem+json` response
+	ApplicationProblemJSON410 *Problem
 	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
 	ApplicationProblemJSON422 *Problem
 	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
@@ -4256,6 +4316,11 @@ func (r PutConsumerAnswer) GetApplicationProblemJSON400() *Problem {
 // GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
 func (r PutConsumerAnswer) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON410 returns the response for an HTTP 410 `application/problem+json` response
+func (r PutConsumerAnswer) GetApplicationProblemJSON410() *Problem {
+	return r.ApplicationProblemJSON410
 }
 
 // GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
@@ -6017,8 +6082,10 @@ func (c *ClientWithResponses) GetConsumerWithResponse(ctx context.Context, name 
 
 // PutConsumerWithBodyWithResponse Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 //
-// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
-// size.
+// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+//
+// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+// (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6033,8 +6100,10 @@ func (c *ClientWithResponses) PutConsumerWithBodyWithResponse(ctx context.Contex
 
 // PutConsumerWithResponse Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 //
-// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
-// size.
+// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+//
+// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+// (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6051,7 +6120,7 @@ func (c *ClientWithResponses) PutConsumerWithResponse(ctx context.Context, name 
 //
 // `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 // `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
-// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the reason of its end.
+// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the end with its reason.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6064,7 +6133,7 @@ func (c *ClientWithResponses) LogPullWithResponse(ctx context.Context, params *L
 	return ParseLogPullAnswer(rsp)
 }
 
-// GetSnapshotWithResponse Tells how far a store is: committed, durable, applied.
+// GetSnapshotWithResponse Returns the watermarks of a store: committed, durable, applied.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6090,7 +6159,7 @@ func (c *ClientWithResponses) ListStoresWithResponse(ctx context.Context, reqEdi
 	return ParseListStoresAnswer(rsp)
 }
 
-// GetStoreWithResponse Shows a store and where it stands.
+// GetStoreWithResponse Returns a store with its progress and its push.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6129,7 +6198,7 @@ func (c *ClientWithResponses) PutStoreWithResponse(ctx context.Context, store st
 	return ParsePutStoreAnswer(rsp)
 }
 
-// LogPushRemoveWithResponse Ends a push and forgets its receiver.
+// LogPushRemoveWithResponse Ends a push and deletes its receiver.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6142,7 +6211,7 @@ func (c *ClientWithResponses) LogPushRemoveWithResponse(ctx context.Context, sto
 	return ParseLogPushRemoveAnswer(rsp)
 }
 
-// LogPushStatusWithResponse Shows the registered receiver and where its push stands. The secret is not shown.
+// LogPushStatusWithResponse Returns the registered receiver and the state of its push, without the secret.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6217,7 +6286,7 @@ func (c *ClientWithResponses) AttachPushWithResponse(ctx context.Context, store 
 	return ParseAttachPushAnswer(rsp)
 }
 
-// ResumePushWithResponse Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
+// ResumePushWithResponse Retries a push that stopped or waits. Changes nothing else: it may stop again for the same reason.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6258,7 +6327,7 @@ func (c *ClientWithResponses) SkipRecordWithResponse(ctx context.Context, store 
 	return ParseSkipRecordAnswer(rsp)
 }
 
-// ListSkipsWithResponse Lists the records of a store that its storages never got.
+// ListSkipsWithResponse Lists the records of a store that were skipped.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6333,9 +6402,9 @@ func (c *ClientWithResponses) GetRowWithResponse(ctx context.Context, store stri
 
 // GetStateWithResponse The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 //
-// An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store with a storage of
-// its own says how far that is: read it there. Of a store that is only its log there is no other state: as long as
-// the log is whole, `lsn` is 0; after that, 410.
+// The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an external storage returns
+// only the position of that storage: read the rows there. A store that is only its log has no other state: `lsn` is 0 as
+// long as the log is complete; afterwards the status is 410.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6348,8 +6417,8 @@ func (c *ClientWithResponses) GetStateWithResponse(ctx context.Context, store st
 	return ParseGetStateAnswer(rsp)
 }
 
-// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows are never
-// overwritten. A pointer of a fault begins with the line's number, from 0.
+// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
+// pointer of an error begins with the number of the line, from 0.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6362,7 +6431,7 @@ func (c *ClientWithResponses) ImportVersionsWithBodyWithResponse(ctx context.Con
 	return ParseImportVersionsAnswer(rsp)
 }
 
-// BeginWithBodyWithResponse Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
+// BeginWithBodyWithResponse Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6375,7 +6444,7 @@ func (c *ClientWithResponses) BeginWithBodyWithResponse(ctx context.Context, con
 	return ParseBeginAnswer(rsp)
 }
 
-// BeginWithResponse Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
+// BeginWithResponse Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6388,7 +6457,8 @@ func (c *ClientWithResponses) BeginWithResponse(ctx context.Context, body BeginJ
 	return ParseBeginAnswer(rsp)
 }
 
-// BatchCommitWithBodyWithResponse Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered alike.
+// BatchCommitWithBodyWithResponse Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON, with a response of
+// the same form.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6401,7 +6471,8 @@ func (c *ClientWithResponses) BatchCommitWithBodyWithResponse(ctx context.Contex
 	return ParseBatchCommitAnswer(rsp)
 }
 
-// BatchCommitWithResponse Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered alike.
+// BatchCommitWithResponse Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON, with a response of
+// the same form.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6414,7 +6485,7 @@ func (c *ClientWithResponses) BatchCommitWithResponse(ctx context.Context, body 
 	return ParseBatchCommitAnswer(rsp)
 }
 
-// TxnStatusWithResponse Tells what became of a transaction. With `fence` an id that never arrived can never commit later.
+// TxnStatusWithResponse Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit later.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6427,7 +6498,7 @@ func (c *ClientWithResponses) TxnStatusWithResponse(ctx context.Context, txnID s
 	return ParseTxnStatusAnswer(rsp)
 }
 
-// TxnAbortWithResponse Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided before.
+// TxnAbortWithResponse Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6440,9 +6511,9 @@ func (c *ClientWithResponses) TxnAbortWithResponse(ctx context.Context, txnID st
 	return ParseTxnAbortAnswer(rsp)
 }
 
-// TxnCommitWithBodyWithResponse TxnCommit: decides a transaction, durably. An abort is a decision, too: 200 with `status: aborted`.
+// TxnCommitWithBodyWithResponse TxnCommit: decides a transaction, durably. An abort is a decision as well: 200 with `status: aborted`.
 //
-// The id comes from Begin, or is a UUIDv7 minted by the client; it is the idempotency key. The same id with the same
+// The id comes from Begin, or is a UUIDv7 generated by the client; it is the idempotency key. The same id with the same
 // body gets the stored answer.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -6456,9 +6527,9 @@ func (c *ClientWithResponses) TxnCommitWithBodyWithResponse(ctx context.Context,
 	return ParseTxnCommitAnswer(rsp)
 }
 
-// TxnCommitWithResponse TxnCommit: decides a transaction, durably. An abort is a decision, too: 200 with `status: aborted`.
+// TxnCommitWithResponse TxnCommit: decides a transaction, durably. An abort is a decision as well: 200 with `status: aborted`.
 //
-// The id comes from Begin, or is a UUIDv7 minted by the client; it is the idempotency key. The same id with the same
+// The id comes from Begin, or is a UUIDv7 generated by the client; it is the idempotency key. The same id with the same
 // body gets the stored answer.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -6472,7 +6543,7 @@ func (c *ClientWithResponses) TxnCommitWithResponse(ctx context.Context, txnID s
 	return ParseTxnCommitAnswer(rsp)
 }
 
-// TxnValidateWithBodyWithResponse Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+// TxnValidateWithBodyWithResponse Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6485,7 +6556,7 @@ func (c *ClientWithResponses) TxnValidateWithBodyWithResponse(ctx context.Contex
 	return ParseTxnValidateAnswer(rsp)
 }
 
-// TxnValidateWithResponse Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+// TxnValidateWithResponse Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6662,6 +6733,13 @@ func ParsePutConsumerAnswer(rsp *http.Response) (*PutConsumerAnswer, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 410:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON410 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest Problem

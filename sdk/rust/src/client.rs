@@ -14,7 +14,7 @@ use tribunal_api::{
     KeyCreated, KeyInfo, KeyList, KeyRequest, LogPage, Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration,
     StoreInfo, StoreList, TxnOutcome, TxnState,
 };
-use tribunal_types::{Epoch, Lsn, Version};
+use tribunal_types::{Epoch, LogId, Lsn, Version};
 
 use crate::coalescer::Coalescer;
 use crate::connection::{Answer, Connection, NoAnswer, Sent};
@@ -454,9 +454,16 @@ impl Client {
         decided
     }
 
-    pub(crate) async fn log_page(&self, store: &str, after: Lsn, limit: usize, wait_ms: u32) -> Result<LogPage, Error> {
+    pub(crate) async fn log_page(
+        &self,
+        store: &str,
+        (after, log): (Lsn, Option<LogId>),
+        limit: usize,
+        wait_ms: u32,
+    ) -> Result<LogPage, Error> {
         let store = wire::percent_encoded(store.as_bytes());
-        let path = format!("/v1/log?store={store}&after={after}&limit={limit}&wait_ms={wait_ms}");
+        let log = log.map_or_else(String::new, |log| format!("&log={log}"));
+        let path = format!("/v1/log?store={store}&after={after}{log}&limit={limit}&wait_ms={wait_ms}");
         self.retrying(|| async { read(&self.ask(Method::GET, &path, None::<&()>, wait_ms).await?) }).await
     }
 

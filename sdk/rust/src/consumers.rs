@@ -2,10 +2,19 @@
 
 use hyper::Method;
 use tribunal_api::{ConsumerInfo, ConsumerList, OffsetRequest};
-use tribunal_types::Lsn;
+use tribunal_types::{LogId, Lsn};
 
 use crate::client::read;
 use crate::{Client, Error, wire};
+
+/// How far a consumer is in a store's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offset {
+    /// Position of the last record that it has processed.
+    pub lsn: Lsn,
+    /// The log that this is a position of: pass it to [`LogReader::of_log`](crate::LogReader::of_log).
+    pub log: LogId,
+}
 
 impl Client {
     /// Returns all consumers with their offsets and lag.
@@ -21,18 +30,26 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn offset(&self, consumer: &str, store: &str) -> Result<Option<Lsn>, Error> {
+    pub async fn offset(&self, consumer: &str, store: &str) -> Result<Option<Offset>, Error> {
         let known = self.consumers().await?.into_iter().find(|known| known.name == consumer);
         let at = known.and_then(|known| known.offsets.into_iter().find(|at| at.store == store));
-        at.map(|at| wire::lsn(&at.lsn)).transpose()
+        at.map(|at| Ok(Offset { lsn: wire::lsn(&at.lsn)?, log: wire::log_id(&at.log)? })).transpose()
     }
 
-    /// Sets a consumer's offset: it has processed every record up to `lsn`. Durable on return.
+    /// Sets a consumer's offset: it has processed every record up to `lsn` of `log`, if that is known
+    /// ([`LogReader::log_id`](crate::LogReader::log_id)). Durable on return.
     ///
     /// # Errors
-    /// [`Error::ClientMistake`] if the log does not reach that far; see [`Error`].
-    pub async fn set_offset(&self, consumer: &str, store: &str, lsn: Lsn) -> Result<ConsumerInfo, Error> {
-        let request = OffsetRequest { store: store.to_owned(), lsn: lsn.to_string() };
+    /// [`Error::ClientMistake`] if the log does not reach that far, or is another one (`log_replaced`); see [`Error`].
+    pub async fn set_offset(
+        &self,
+        consumer: &str,
+        store: &str,
+        lsn: Lsn,
+        log: Option<LogId>,
+    ) -> Result<ConsumerInfo, Error> {
+        let log = log.map(|log| log.to_string());
+        let request = OffsetRequest { store: store.to_owned(), lsn: lsn.to_string(), log };
         read(&self.ask(Method::PUT, &path(consumer), Some(&request), 0).await?)
     }
 

@@ -56,6 +56,7 @@ mod writes;
 
 pub use call::Call;
 pub use client::{BeginOptions, Client, ClientOptions, Row, RowPage, TxnStatus};
+pub use consumers::Offset;
 pub use error::Error;
 pub use log::{LogReader, LogRecord, LogWrite};
 pub use outcome::{Aborted, Committed, Conflict, Outcome};
@@ -67,4 +68,4 @@ pub use tribunal_api as api;
 pub use tribunal_api::{
     Ack, IsolationLevel, Problem, StoreDeclaration, StoreExistence, StoreInfo, StorePushState, WriteOp,
 };
-pub use tribunal_types::{Csn, Epoch, Lsn, Version};
+pub use tribunal_types::{Csn, Epoch, LogId, Lsn, Version};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde_json::value::Value;
 use tribunal_api::{RecordChecksum, WriteOp};
-use tribunal_types::{Csn, Epoch, Lsn, Version};
+use tribunal_types::{Csn, Epoch, LogId, Lsn, Version};
 
 use crate::{Client, Error, wire};
 
@@ -38,14 +38,15 @@ pub struct LogWrite {
     pub value: Option<Value>,
 }
 
-/// Reads a store's log in order. Keep [`LogReader::offset`] together with the results of your processing, and pass it to
-/// [`Client::log`] to resume.
+/// Reads a store's log in order. Keep [`LogReader::offset`] and [`LogReader::log_id`] together with the results of your
+/// processing; to resume, pass the one to [`Client::log`] and the other to [`LogReader::of_log`].
 pub struct LogReader {
     client: Client,
     store: String,
     limit: usize,
     wait_ms: u32,
     after: Lsn,
+    log: Option<LogId>,
     head: Lsn,
     page: VecDeque<LogRecord>,
 }
@@ -53,7 +54,16 @@ pub struct LogReader {
 impl LogReader {
     pub(crate) fn new(client: Client, store: &str, after: Lsn) -> Self {
         let store = store.to_owned();
-        LogReader { client, store, limit: 1_000, wait_ms: 10_000, after, head: Lsn(0), page: VecDeque::new() }
+        let page = VecDeque::new();
+        LogReader { client, store, limit: 1_000, wait_ms: 10_000, after, log: None, head: Lsn(0), page }
+    }
+
+    /// Sets the log that the offset is a position of. If the service's log was salvaged or replaced since, reading fails
+    /// with the code `log_replaced`.
+    #[must_use]
+    pub fn of_log(mut self, log: LogId) -> Self {
+        self.log = Some(log);
+        self
     }
 
     /// Sets the maximum number of records of one response.
@@ -74,10 +84,12 @@ impl LogReader {
     /// client's [`RetryPolicy`](crate::RetryPolicy). Cancelling it loses nothing.
     ///
     /// # Errors
-    /// [`Error::ClientMistake`] with code `log_truncated` if the offset is too old; see [`Error`].
+    /// [`Error::ClientMistake`] with code `log_truncated` if the offset is too old, `log_replaced` if it is of another log;
+    /// see [`Error`].
     pub async fn next(&mut self) -> Result<Option<LogRecord>, Error> {
         if self.page.is_empty() {
-            let page = self.client.log_page(&self.store, self.after, self.limit, self.wait_ms).await?;
+            let page = self.client.log_page(&self.store, (self.after, self.log), self.limit, self.wait_ms).await?;
+            self.log = Some(wire::log_id(&page.log)?);
             self.head = wire::lsn(&page.head_lsn)?;
             let mut due = self.after.next();
             for record in page.records {
@@ -100,6 +112,12 @@ impl LogReader {
     #[must_use]
     pub fn offset(&self) -> Lsn {
         self.after
+    }
+
+    /// Returns the log that the offset is a position of; `None` until the first response if it was not given.
+    #[must_use]
+    pub fn log_id(&self) -> Option<LogId> {
+        self.log
     }
 
     /// Tells whether every record of the last response was returned: a good moment to store the offset.

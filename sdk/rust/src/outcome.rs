@@ -73,6 +73,8 @@ pub struct Conflict {
     pub key: Vec<u8>,
     /// The range's end.
     pub end: Option<Vec<u8>>,
+    /// Of a range: the first row in it that the winner wrote, as far as the server remembers.
+    pub row: Option<Vec<u8>>,
     /// Which operation lost: `read`, `range` or `write`.
     pub op: String,
     /// Stage of the pipeline that found it.
@@ -81,7 +83,7 @@ pub struct Conflict {
     pub read_version: Option<Version>,
     /// Version that the row has now.
     pub current_version: Option<Version>,
-    /// The transaction that won, if it is of the same epoch.
+    /// The transaction that won, as far as the server remembers.
     pub by_txn: Option<String>,
 }
 
@@ -148,6 +150,7 @@ impl Conflict {
             store: conflict.store,
             key: wire::key_of(conflict.key, conflict.key_b64)?.unwrap_or_default(),
             end: wire::key_of(conflict.end, conflict.end_b64)?,
+            row: wire::key_of(conflict.row, conflict.row_b64)?,
             op: conflict.op.name().to_owned(),
             stage: conflict.stage.name().to_owned(),
             read_version: conflict.read_version.as_deref().map(wire::version).transpose()?,

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::value::{RawValue, Value};
-use tribunal_types::{Csn, Epoch, Lsn, Version};
+use tribunal_types::{Csn, Epoch, LogId, Lsn, Version};
 
 use crate::Error;
 
@@ -49,6 +49,10 @@ pub(crate) fn number(text: &str) -> Result<u64, Error> {
 
 pub(crate) fn lsn(text: &str) -> Result<Lsn, Error> {
     number(text).map(Lsn)
+}
+
+pub(crate) fn log_id(text: &str) -> Result<LogId, Error> {
+    text.parse().map_err(|_| Error::misbehaved(format!("`{text}` where the id of a log was expected")))
 }
 
 pub(crate) fn epoch(text: &str) -> Result<Epoch, Error> {

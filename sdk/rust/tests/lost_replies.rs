@@ -394,6 +394,9 @@ async fn a_trace_context_is_sent_with_the_commit_and_returned_with_the_verdict()
     assert_eq!(committed.traceparent.as_deref(), Some("00-server"));
 }
 
+/// The id of a log.
+const LOG: &str = "8f14e45fceea167a5a36dedd4bea2543";
+
 #[tokio::test]
 async fn a_gap_in_the_log_is_detected() {
     let record = |lsn: u64| {
@@ -406,7 +409,7 @@ async fn a_gap_in_the_log_is_detected() {
         let records: Vec<Value> = lsns.iter().map(|lsn| record(*lsn)).collect();
         Reply::Json(
             200,
-            json!({ "records": records, "next": "6", "head_lsn": "8", "durable_upto": "8", "oldest": "1" }),
+            json!({ "records": records, "log": LOG, "next": "6", "head_lsn": "8", "durable_upto": "8", "oldest": "1" }),
         )
     })
     .await;
@@ -417,5 +420,7 @@ async fn a_gap_in_the_log_is_detected() {
     assert_eq!(log.offset(), Lsn(6));
     let gap = log.next().await;
     assert!(matches!(gap, Err(Error::ServerMisbehaved(_))), "{gap:?}");
-    assert!(service.asked("log")[1].1.contains("after=6"));
+    assert!(!service.asked("log")[0].1.contains("log="), "no log is known at first");
+    let second = &service.asked("log")[1].1;
+    assert!(second.contains("after=6") && second.contains(&format!("log={LOG}")), "{second}");
 }

@@ -319,8 +319,16 @@ export class Client {
   }
 
   /** @internal */
-  async logPage(store: string, after: string, limit: number, waitMs: number, stop?: AbortSignal): Promise<LogPage> {
-    const query = { store: percentEncoded(store), after: percentEncoded(after), limit, wait_ms: waitMs };
+  async logPage(
+    store: string,
+    from: { after: string; log: string | undefined },
+    limit: number,
+    waitMs: number,
+    stop?: AbortSignal,
+  ): Promise<LogPage> {
+    const after = percentEncoded(from.after);
+    const log = from.log === undefined ? {} : { log: percentEncoded(from.log) };
+    const query = { store: percentEncoded(store), after, ...log, limit, wait_ms: waitMs };
     const reply = await this.#ask(
       (signal) =>
         this.#wire.GET("/v1/log", {

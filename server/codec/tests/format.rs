@@ -94,6 +94,8 @@ fn batch() -> Batch {
         read_version: Some(version(3, 1)),
         current_version: Some(version(9, 2)),
         by_txn: Some(id(9)),
+        row: None,
+        changed_in: None,
         stage: Stage::ALL[0],
     };
     batch.early_aborts.push(EarlyAbort {

@@ -5,9 +5,11 @@
 use alloc::vec::Vec;
 
 use tribunal_types::{
-    Batch, Conflict, Decision, EpochInput, EpochOutcome, FenceResult, Lsn, OpKind, Reason, StoreId, TxnId, TxnIx,
-    Verdict, VerdictAt, Witness,
+    Batch, Conflict, Decision, EpochInput, EpochOutcome, FenceResult, Lsn, OpKind, Reason, StoreId, TxnIx, Verdict,
+    VerdictAt, Version, Witness, Write, WriteKind,
 };
+
+use crate::state::window::KeyRange;
 
 /// Returns the verdict of one transaction; `None` for `Replayed`, `BodyMismatch` and `Expired`, whose answer is
 /// elsewhere. Reads the epoch's whole list of positions: [`Verdicts`] answers many.
@@ -115,39 +117,66 @@ pub fn conflict_of(input: &EpochInput, ix: TxnIx, witness: &Witness) -> Option<C
             (write.store, write.key, None, None)
         }
     };
-    let by_txn = witness.winner.filter(|winner| (winner.0 as usize) < input.txn_count()).map(|winner| {
-        let (batch, t) = input.locate(winner);
-        batch.txns[t].id
-    });
-    Some(Conflict {
+    let (version_now, changed_in) = match witness.op {
+        OpKind::Range => (None, witness.current.map(Version::epoch)),
+        OpKind::Read | OpKind::Write => (witness.current, None),
+    };
+    let mut conflict = Conflict {
         store,
         key: key.of(&batch.keys).to_vec(),
         end,
         op: witness.op,
         read_version,
-        current_version: witness.current,
-        by_txn,
+        row: None,
+        current_version: version_now,
+        by_txn: None,
+        changed_in,
         stage: witness.stage,
-    })
+    };
+    if let Some(winner) = witness.winner.filter(|winner| (winner.0 as usize) < input.txn_count()) {
+        let (batch, t) = input.locate(winner);
+        conflict.by_txn = Some(batch.txns[t].id);
+        conflict.row = first_in_range(batch, t, &conflict).map(|write| write.key.of(&batch.keys).to_vec());
+    }
+    Some(conflict)
 }
 
-/// Returns the transaction of this epoch that gave the conflict's row its current version: the winner, where the
-/// conflict was found against the state before the loser's epoch.
-#[must_use]
-pub fn winner_of(input: &EpochInput, outcome: &EpochOutcome, conflict: &Conflict) -> Option<TxnId> {
+/// Returns a transaction's write of the smallest key in the conflict's range; `None` if the conflict has no range.
+fn first_in_range<'a>(batch: &'a Batch, t: usize, conflict: &Conflict) -> Option<&'a Write> {
+    let end = conflict.end.as_deref()?;
+    let range = KeyRange { store: conflict.store, start: &conflict.key, end };
+    let key = |write: &Write| write.key.of(&batch.keys);
+    let writes = batch.writes[batch.writes_of(t)].iter();
+    writes.filter(|write| range.place(write.store, key(write)).is_eq()).min_by(|a, b| key(a).cmp(key(b)))
+}
+
+/// Completes a conflict that was found against the state before the loser's epoch from the epoch that wrote the row last:
+/// by which transaction, and for a range, which row, with its version.
+pub fn name_winner(input: &EpochInput, outcome: &EpochOutcome, conflict: &mut Conflict) {
+    let txns = input.batches.iter().flat_map(|batch| (0..batch.txns.len()).map(move |t| (batch, t)));
+    let committed = txns.zip(&outcome.decisions).filter_map(|((batch, t), decision)| match *decision {
+        Decision::Committed { version } => Some((batch, t, version)),
+        _ => None,
+    });
+    if conflict.op == OpKind::Range {
+        let own = committed.filter_map(|(batch, t, version)| {
+            let write = first_in_range(batch, t, conflict)?;
+            Some((write.key.of(&batch.keys), version, write.kind, batch.txns[t].id))
+        });
+        // The smallest key, and its last writer.
+        let last = own.min_by(|a, b| a.0.cmp(b.0).then(b.1.cmp(&a.1)));
+        let Some((row, version, kind, id)) = last else { return };
+        conflict.current_version = (kind != WriteKind::Delete).then_some(version);
+        (conflict.row, conflict.by_txn) = (Some(row.to_vec()), Some(id));
+        return;
+    }
     let wrote = |batch: &Batch, t: usize| {
         let mut writes = batch.writes[batch.writes_of(t)].iter();
         writes.any(|write| write.store == conflict.store && write.key.of(&batch.keys) == conflict.key)
     };
-    let txns = input.batches.iter().flat_map(|batch| (0..batch.txns.len()).map(move |t| (batch, t)));
-    let (batch, t) = txns.zip(&outcome.decisions).find_map(|((batch, t), decision)| match *decision {
-        // Transactions that share no row may share a version.
-        Decision::Committed { version } if Some(version) == conflict.current_version && wrote(batch, t) => {
-            Some((batch, t))
-        }
-        _ => None,
-    })?;
-    Some(batch.txns[t].id)
+    // Transactions that share no row may share a version.
+    let mut committed = committed.filter(|(_, _, version)| Some(*version) == conflict.current_version);
+    conflict.by_txn = committed.find(|(batch, t, _)| wrote(batch, *t)).map(|(batch, t, _)| batch.txns[t].id);
 }
 
 #[cfg(test)]
@@ -155,8 +184,7 @@ mod tests {
     use alloc::sync::Arc;
 
     use tribunal_types::{
-        Batch, Csn, EarlyAbort, Epoch, FenceItem, NamespaceId, Range, Read, RowKey, Span, Stage, StoreLsn, TxnId,
-        TxnRequest, Version, Write, WriteKind,
+        Csn, EarlyAbort, Epoch, FenceItem, NamespaceId, Range, Read, RowKey, Span, Stage, StoreLsn, TxnId, TxnRequest,
     };
 
     use super::*;
@@ -251,17 +279,38 @@ mod tests {
             end: None,
             op: OpKind::Read,
             read_version: version(3),
+            row: None,
             current_version: version(9),
             by_txn: None,
+            changed_in: None,
             stage: Stage::Admission,
         };
-        assert_eq!(winner_of(&input, &outcome, &lost), Some(TxnId([1; 16])));
+        let winner = |conflict: &Conflict| {
+            let mut named = conflict.clone();
+            name_winner(&input, &outcome, &mut named);
+            named
+        };
+        assert_eq!(winner(&lost).by_txn, Some(TxnId([1; 16])));
         let other_version = Conflict { current_version: version(8), ..lost.clone() };
         let other_row = Conflict { key: b"x".to_vec(), ..lost.clone() };
-        let absent = Conflict { current_version: None, ..lost };
+        let absent = Conflict { current_version: None, ..lost.clone() };
         for conflict in [other_version, other_row, absent] {
-            assert_eq!(winner_of(&input, &outcome, &conflict), None, "{conflict:?}");
+            assert_eq!(winner(&conflict).by_txn, None, "{conflict:?}");
         }
+        let range = Conflict {
+            key: b"a".to_vec(),
+            end: Some(Vec::new()),
+            op: OpKind::Range,
+            read_version: None,
+            current_version: None,
+            changed_in: Some(Epoch(3)),
+            ..lost.clone()
+        };
+        let found = winner(&range);
+        assert_eq!(found.by_txn, Some(TxnId([1; 16])));
+        assert_eq!((found.row, found.current_version), (Some(b"won".to_vec()), version(9)));
+        let elsewhere = winner(&Conflict { end: Some(b"w".to_vec()), ..range });
+        assert_eq!((elsewhere.row, elsewhere.by_txn), (None, None));
     }
 
     #[test]
@@ -277,8 +326,10 @@ mod tests {
             end: None,
             op: OpKind::Read,
             read_version: version(3),
+            row: None,
             current_version: version(4),
             by_txn: None,
+            changed_in: None,
             stage: Stage::Merge,
         };
         let range = Conflict {

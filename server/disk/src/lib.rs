@@ -1,26 +1,64 @@
-//! sled, opened safely and made safe against power loss.
+//! Files that last: synced directories, and small files replaced as a whole.
 //!
-//! What sled 0.34.7 leaves open and what is done here about it:
-//!
-//! * `flush` calls `sync_file_range`, which neither writes metadata nor empties the drive's cache: [`Disk::sync`] calls
-//!   `fdatasync` on the database file itself, and fsyncs directories at creation.
-//! * A page that outgrows a quarter of a segment goes to a file of its own that sled never syncs. Not only large values do
-//!   that: a page holds up to 16 of them. Values are bounded by [`VALUE_BYTES_MAX`], segments are 16 MiB, so that a full
-//!   page always fits; should a file appear all the same, [`Disk::sync`] syncs it before the database.
-//! * Opening or reading a damaged file may panic: every call is guarded and turns that into an error.
-//! * After a failed write or sync nobody knows what is on disk: the first such error is final
-//!   ([`DiskError::DurabilityInDoubt`]), nothing is tried again, the process is expected to end.
-//!
-//! Must never: retry a sync, acknowledge on its own, know what the bytes mean.
+//! Must never: retry a sync, leave a half-written file under its final name, know what the bytes mean.
 
-mod disk;
-mod error;
-mod guard;
-mod tree;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
-pub use disk::{Disk, DiskOptions, Durable, sync_directory};
-pub use error::DiskError;
-pub use tree::{Pair, Scan, Tree, WriteBatch};
+/// Makes a directory's entries durable.
+///
+/// # Errors
+/// The system's; then nobody knows which entries are durable.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
 
-/// Largest value of a tree, bytes. Larger things are cut into chunks by their owner.
-pub const VALUE_BYTES_MAX: usize = 96 * 1024;
+/// Replaces a file, or creates it, durably and as a whole: after a failure or a crash it has the old content or the new.
+/// Only its owner may read it.
+///
+/// # Errors
+/// The system's; the file has its old content, unless only the sync of the directory failed.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let aside = path.with_file_name(name);
+    let write = || {
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&aside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&aside, path)
+    };
+    if let Err(error) = write() {
+        let _ = fs::remove_file(&aside);
+        return Err(error);
+    }
+    path.parent().map_or(Ok(()), sync_directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_or_not_at_all() {
+        let dir = std::env::temp_dir().join(format!("tribunal-disk-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("state");
+        replace(&path, b"one").unwrap();
+        replace(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        // A directory in the place of the file refuses the rename.
+        let taken = dir.join("taken");
+        fs::create_dir_all(taken.join("by a directory")).unwrap();
+        assert!(replace(&taken, b"three").is_err());
+        let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 2, "nothing is left beside: {left:?}");
+        assert!(sync_directory(&dir.join("missing")).is_err());
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -62,7 +62,7 @@ fn need(method: &Method, pattern: &str) -> Need {
     }
 }
 
-/// Tells whether what a request asks for may wait on when its caller has gone: a transaction is decided all the same.
+/// Returns whether a request may still wait when its caller has disconnected: a transaction is decided all the same.
 /// Reads end with their request, and what operators change is little.
 fn waits_on(method: &Method, pattern: &str) -> bool {
     *method == Method::POST && pattern.starts_with("/v1/txns")
@@ -162,7 +162,7 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     response.map(|body| admitted(body, permit, app.service, token))
 }
 
-/// The place of a request that is being answered. If it is given up before (its caller has gone, and hyper drops it), a
+/// The permit of a request that is being answered. If the request is dropped before (its caller has disconnected), a
 /// transaction may wait on: its place is given back only when that is done as far as anybody can tell, which is when
 /// another request would be told to come back.
 pub(crate) struct Answering<'a> {

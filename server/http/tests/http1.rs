@@ -5,8 +5,9 @@ mod fake_node;
 use std::time::Duration;
 
 use fake_node::client::{Client, Reply};
-use fake_node::start;
+use fake_node::{FakeNode, start, start_with};
 use tokio::io::AsyncWriteExt;
+use tribunal_http::{RouterOptions, ServerOptions};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const BODY: &str = r#"{"writes":[{"store":"kv","op":"put","key":"a","value":1}]}"#;
@@ -138,6 +139,59 @@ async fn a_chunked_commit_is_decided_however_its_bytes_arrive() {
         client.socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         assert_eq!(next(&mut client).await.expect("a response").header("txn-status"), Some("committed"), "{piece}");
         assert_eq!(next(&mut client).await.expect("a response").status, 200, "{piece}");
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_half_closed_connection_gets_its_responses() {
+    let server = start().await;
+    let long_poll = "GET /v1/log?store=kv&wait_ms=300 HTTP/1.1\r\nhost: x\r\n\r\n";
+    for requests in
+        [vec![commit('0')], vec![long_poll.to_owned()], vec![long_poll.to_owned(), commit('1'), commit('2')]]
+    {
+        let mut client = Client::connect(server.address).await;
+        client.socket.write_all(requests.concat().as_bytes()).await.unwrap();
+        client.socket.shutdown().await.unwrap();
+        for request in &requests {
+            let reply = next(&mut client).await.unwrap_or_else(|| panic!("{request:?}: closed without a response"));
+            assert_eq!(reply.status, 200, "{request:?}");
+        }
+        assert!(next(&mut client).await.is_none(), "the connection ends after the last response");
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_half_closed_connection_does_not_wait_for_long() {
+    let options = ServerOptions { header_timeout: Duration::from_millis(300), ..ServerOptions::default() };
+    let server = start_with(FakeNode::slow(TIMEOUT * 2), options, RouterOptions::default()).await;
+    let mut client = Client::connect(server.address).await;
+    client.socket.write_all(commit('0').as_bytes()).await.unwrap();
+    client.socket.shutdown().await.unwrap();
+    assert!(next(&mut client).await.is_none(), "cut before the commit could be decided");
+    let mut client = Client::connect(server.address).await;
+    client.socket.write_all(&commit('1').as_bytes()[..150]).await.unwrap();
+    client.socket.shutdown().await.unwrap();
+    let broken = next(&mut client).await;
+    assert!(broken.is_none_or(|reply| reply.status == 400), "half a request is none");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_length_beyond_all_bounds_is_a_body_that_is_too_large() {
+    let server = start().await;
+    for length in ["16777217000", "9223372036854775807", "18446744073709551615", "99999999999999999999999"] {
+        let mut client = Client::connect(server.address).await;
+        let head =
+            commit('0').replace(&format!("content-length: {}", BODY.len()), &format!("content-length: {length}"));
+        client.socket.write_all(head.as_bytes()).await.unwrap();
+        let reply = next(&mut client).await;
+        assert_eq!(
+            reply.as_ref().and_then(|reply| reply.json()["code"].as_str().map(str::to_owned)),
+            Some("body_too_large".into())
+        );
+        assert_problem(reply, 413, length);
     }
     server.stop().await.unwrap();
 }

@@ -17,7 +17,7 @@ const ID: &str = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a";
 const BODY: &str = r#"{"writes": [{"op": "put", "store": "kv", "key": "k", "value": 1}]}"#;
 /// What the node tells callers that are to come back.
 const COME_BACK: Duration = Duration::from_millis(1500);
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn send(client: &mut Client, path: &str, body: &str) {
     let head =
@@ -27,13 +27,15 @@ async fn send(client: &mut Client, path: &str, body: &str) {
 }
 
 #[tokio::test]
-async fn who_hangs_up_leaves_its_place_taken_while_its_commit_may_wait() {
-    let node = FakeNode::slow(PATIENCE);
+async fn the_permit_of_an_abandoned_commit_stays_taken_while_the_commit_may_wait() {
+    let node = FakeNode::slow(TIMEOUT);
     let (namespace_name, name) = ("default".to_owned(), "engine".to_owned());
     let principal = Principal { namespace: NamespaceId(0), namespace_name, roles: Roles::ALL, name };
     node.principals.lock().unwrap().insert("known".into(), Arc::new(principal));
+    // A connection that the client has closed looks half-closed for so long.
+    let options = ServerOptions { header_timeout: Duration::from_secs(1), ..ServerOptions::default() };
     let access = Some(TenantQuota { requests_max: 1, bytes_max: 1 << 20 });
-    let server = start_with(node, ServerOptions::default(), RouterOptions { access, ..RouterOptions::default() }).await;
+    let server = start_with(node, options, RouterOptions { access, ..RouterOptions::default() }).await;
     let path = format!("/v1/txns/{ID}/commit");
     let mut waiting = Client::connect(server.address).await;
     send(&mut waiting, &path, BODY).await;
@@ -44,7 +46,7 @@ async fn who_hangs_up_leaves_its_place_taken_while_its_commit_may_wait() {
         other.reply().await.expect("an answer").status
     };
     while status().await != 429 {
-        assert!(begun.elapsed() < PATIENCE, "the commit never came");
+        assert!(begun.elapsed() < TIMEOUT, "the commit never came");
         // Two requests at a time are one too many, so the commit may be the one that was refused.
         if let Ok(refused) = tokio::time::timeout(Duration::from_millis(50), waiting.reply()).await {
             assert_eq!(refused.expect("an answer").status, 429);
@@ -54,7 +56,7 @@ async fn who_hangs_up_leaves_its_place_taken_while_its_commit_may_wait() {
     let gone = Instant::now();
     drop(waiting);
     while status().await == 429 {
-        assert!(gone.elapsed() < PATIENCE, "the place was never given back");
+        assert!(gone.elapsed() < TIMEOUT, "the place was never given back");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(gone.elapsed() >= COME_BACK, "given back at once, after {:?}", gone.elapsed());

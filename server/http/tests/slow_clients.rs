@@ -11,7 +11,7 @@ use tribunal_http::{RouterOptions, ServerOptions};
 
 const ID: &str = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a";
 /// Long enough for a loaded machine, short enough to notice that nothing happens.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn impatient() -> ServerOptions {
     ServerOptions {
@@ -22,14 +22,14 @@ fn impatient() -> ServerOptions {
 }
 
 async fn is_cut(client: &mut Client) -> bool {
-    matches!(tokio::time::timeout(PATIENCE, client.reply()).await, Ok(None))
+    matches!(tokio::time::timeout(TIMEOUT, client.reply()).await, Ok(None))
 }
 
 #[tokio::test]
 async fn a_client_that_dribbles_its_head_is_cut() {
     let server = start_with(FakeNode::new(), impatient(), RouterOptions::default()).await;
     let mut client = Client::connect(server.address).await;
-    let dribbled = tokio::time::timeout(PATIENCE, async {
+    let dribbled = tokio::time::timeout(TIMEOUT, async {
         for byte in b"GET /healthz HTTP/1.1\r\nx-filler: ".iter().chain(std::iter::repeat(&b'x')) {
             if client.socket.write_all(&[*byte]).await.is_err() {
                 break;
@@ -104,7 +104,7 @@ async fn connections_above_the_cap_wait_for_their_turn() {
     second.send("GET", "/healthz", &[], b"").await;
     assert!(tokio::time::timeout(Duration::from_millis(200), second.reply()).await.is_err(), "no turn yet");
     drop(first);
-    assert_eq!(tokio::time::timeout(PATIENCE, second.reply()).await.unwrap().unwrap().status, 200);
+    assert_eq!(tokio::time::timeout(TIMEOUT, second.reply()).await.unwrap().unwrap().status, 200);
     drop(second);
     server.stop().await.unwrap();
 }
@@ -120,7 +120,7 @@ async fn a_shutdown_lets_requests_end_and_closes_idle_connections() {
     while server.node.begun() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    tokio::time::timeout(PATIENCE, server.stop()).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, server.stop()).await.unwrap().unwrap();
     assert_eq!(busy.await.unwrap().status, 200);
     assert!(is_cut(&mut idle).await);
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nobody listens any more");
@@ -136,7 +136,7 @@ async fn a_shutdown_does_not_wait_for_ever() {
     while server.node.begun() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    tokio::time::timeout(PATIENCE, server.stop()).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, server.stop()).await.unwrap().unwrap();
     assert!(is_cut(&mut client).await);
 }
 

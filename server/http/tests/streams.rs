@@ -68,8 +68,7 @@ async fn ndjson_is_a_record_a_line_and_says_why_it_ends() {
     let lsns: Vec<_> = found.iter().filter_map(|line| line["lsn"].as_str()).collect();
     assert_eq!(lsns, ["2", "3", "4"]);
     assert_eq!(found[0]["writes"], json!([{"op": "put", "key": "k2", "value": 2}]));
-    let end =
-        json!({"event": "end", "next": "4", "head_lsn": "5", "durable_upto": "5", "oldest": "1", "reason": "limit"});
+    let end = json!({"event": "end", "log": fake_node::LOG.to_string(), "next": "4", "head_lsn": "5", "durable_upto": "5", "oldest": "1", "reason": "limit"});
     assert_eq!(found[3], end);
 
     let (_, mut socket) = open(&server, "/v1/log?store=kv&after=4&wait_ms=0", &[NDJSON]).await;

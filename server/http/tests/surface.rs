@@ -32,11 +32,13 @@ async fn begin_names_stores_sessions_and_expiry() {
     assert_eq!((lagging.status, lagging.json()["code"].as_str()), (503, Some("store_lagging")));
     assert_eq!(lagging.header("retry-after"), Some("2"));
     assert_eq!(lagging.json()["retry_after_ms"], 1500);
-    assert!(lagging.json()["detail"].as_str().unwrap().starts_with("kv "));
+    assert!(lagging.json()["detail"].as_str().unwrap().starts_with("store kv "));
 
     let bad = client.post("/v1/txns", r#"{"stores":["kv",7,"no"],"session":"x","ttl_ms":1e9,"isolation":"?"}"#).await;
     let pointers: Vec<_> = bad.json()["errors"].as_array().unwrap().iter().map(|e| e["pointer"].clone()).collect();
     assert_eq!(pointers, ["/stores/1", "/stores/2", "/session", "/ttl_ms", "/isolation"]);
+    let no_time = client.post("/v1/txns", r#"{"ttl_ms":0}"#).await;
+    assert_eq!((no_time.status, no_time.json()["errors"][0]["pointer"].as_str()), (400, Some("/ttl_ms")));
     server.stop().await.unwrap();
 }
 

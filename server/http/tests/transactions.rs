@@ -72,8 +72,15 @@ async fn a_commit_a_conflict_and_the_log() {
                             "writes": [{"op": "put", "key": "acct/1", "value": {"bal": 90}},
                                        {"op": "delete", "key_b64": "/w=="}],
                             "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}],
-               "next": "1", "head_lsn": "1", "durable_upto": "1", "oldest": "1"})
+               "log": fake_node::LOG.to_string(), "next": "1", "head_lsn": "1", "durable_upto": "1", "oldest": "1"})
     );
+    let same = client.get(&format!("/v1/log?store=kv&after=1&log={}", fake_node::LOG)).await;
+    assert_eq!((same.status, same.json()["next"].as_str()), (200, Some("1")));
+    let replaced = client.get(&format!("/v1/log?store=kv&after=1&log={}", "0".repeat(32))).await;
+    assert_eq!((replaced.status, replaced.json()["code"].as_str()), (410, Some("log_replaced")));
+    assert_eq!(replaced.json()["state_url"], "/v1/stores/kv/state");
+    let bad = client.get("/v1/log?store=kv&log=5").await;
+    assert_eq!((bad.status, bad.json()["errors"][0]["pointer"].as_str()), (400, Some("?log")));
     server.stop().await.unwrap();
 }
 

@@ -4,7 +4,7 @@ use tribunal_codec::{Malformed, batch_head, decode_batch, encode_batch};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_types::{Batch, Csn, Epoch, GroupId};
 
-/// What an entry says in front of its columns.
+/// What an entry contains before its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryHead {
     pub first: Epoch,

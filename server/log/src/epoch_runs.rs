@@ -34,14 +34,14 @@ impl EpochRuns {
         (distance < *len).then_some(start + distance)
     }
 
-    /// Returns the last pair whose epoch lies below `epoch`.
+    /// Returns the last pair whose epoch is below `epoch`.
     pub(crate) fn last_below(&self, epoch: Epoch) -> Option<(Epoch, u64)> {
         let (first, (start, len)) = self.runs.range(..epoch).next_back()?;
         let distance = (epoch.0 - 1 - first.0).min(len - 1);
         Some((Epoch(first.0 + distance), start + distance))
     }
 
-    /// Forgets pairs whose epoch lies below `epoch`.
+    /// Forgets pairs whose epoch is below `epoch`.
     pub(crate) fn remove_below(&mut self, epoch: Epoch) {
         let kept = self.runs.split_off(&epoch);
         if let Some((first, (start, len))) = self.runs.pop_last() {

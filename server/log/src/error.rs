@@ -19,7 +19,7 @@ pub enum LogError {
         /// What was found.
         reason: String,
     },
-    /// A write or a sync failed: nobody knows what is on disk. Final.
+    /// A write or a sync failed: what is on disk is unknown. Final.
     #[error("durability in doubt: {reason}. Nothing more is acknowledged; stop, check the disk, start again")]
     DurabilityInDoubt {
         /// What failed.

@@ -34,7 +34,7 @@ pub(crate) fn lock(dir: &Path) -> Result<Lock, LogError> {
 
 /// Makes a directory's entries durable.
 pub(crate) fn sync_directory(path: &Path) -> Result<(), LogError> {
-    File::open(path).and_then(|dir| dir.sync_all()).map_err(|e| LogError::io("sync directory", path, &e))
+    tribunal_disk::sync_directory(path).map_err(|e| LogError::io("sync directory", path, &e))
 }
 
 /// Makes the entry of `path` in its parent durable.

@@ -1,7 +1,7 @@
 //! A stored chunk: checksum, where it belongs, and a piece of a payload.
 //!
 //! A chunk names its own place, so that a chunk found anywhere (under another key, or in the raw bytes of a damaged file)
-//! can be told from the one that belongs there.
+//! can be distinguished from the one that belongs there.
 //!
 //! Layout: magic, kind (its high bit: one chunk of several), CRC32C (little endian), index, of several chunks the number and
 //! the count, distance to what was durable, in the first chunk the link (eight bytes; of an outcome the distance from its
@@ -43,8 +43,8 @@ pub(crate) struct Place {
 
 /// Where in the log (or in a file of the control log) a chunk is written, and how far that was durable then.
 ///
-/// A chunk read back at another position fails its checksum, and a chunk tells what was durable before it was written: so
-/// damage in the middle is told from a torn end.
+/// A chunk read back at another position fails its checksum, and a chunk contains what was durable before it was written: so
+/// damage in the middle is distinguished from a torn end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seat {
     pub position: u64,
@@ -84,7 +84,7 @@ pub(crate) struct Chunk<'a> {
 /// Bytes within which a frame ends and its piece begins.
 pub(crate) const HEAD_BYTES_MAX: usize = 6 + 10 + 5 + 5 + 10 + 10 + 4;
 
-/// Bit of the kind byte: the chunk is one of several, and says which.
+/// Bit of the kind byte: the chunk is one of several, and contains its number.
 const ONE_OF_SEVERAL: u8 = 0x80;
 
 /// Returns the pieces of a payload, in order; at least one.
@@ -166,8 +166,7 @@ pub(crate) fn read_head(bytes: &[u8], group: GroupId) -> Result<Head, Malformed>
     Ok(Head { place, part, behind, crc, kind_byte, piece_at, bytes: piece_at + len })
 }
 
-/// Reads the chunk of `group` that starts with the first byte and was written at `position`; bytes behind it are left
-/// alone.
+/// Reads the chunk of `group` that starts with the first byte and was written at `position`; bytes after it are ignored.
 ///
 /// # Errors
 /// If there is none, or its checksum does not hold: then it is damaged, or belongs to another place or another group.

@@ -34,7 +34,7 @@ impl Identity {
         Ok(Self { id: LogId(random()?), group: GroupId { node, incarnation }, row_secret: random()? })
     }
 
-    /// Returns the identity of a log that goes on under a new id.
+    /// Returns the identity of a log that continues under a new id.
     pub(crate) fn renewed(&self) -> Result<Self, LogError> {
         Ok(Self { id: LogId(random()?), ..*self })
     }

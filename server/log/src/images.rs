@@ -1,7 +1,7 @@
 //! State images: one file each, two generations, the older deleted only after the newer is durable.
 //!
 //! Files of their own rather than rows of the database: an image is large, written once, read once and dropped as a whole,
-//! and writing it must not stand in the way of commits ([`ImageWriter`] may be used from any thread).
+//! and writing it must not delay commits ([`ImageWriter`] may be used from any thread).
 
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -97,7 +97,7 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Returns the epoch of the oldest image kept: what lies above it must stay in the log, should the newer image prove
+    /// Returns the epoch of the oldest image kept: what is above it must stay in the log, should the newer image prove
     /// unreadable.
     pub(crate) fn oldest(&self) -> Option<Epoch> {
         self.kept.lock().first().copied()

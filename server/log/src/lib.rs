@@ -2,7 +2,7 @@
 //!
 //! The log carries inputs; outcomes are computed from them and recorded, and a recorded outcome is authoritative on
 //! replay. An entry is chained to the one before it by hash, every stored chunk carries a checksum, and a mark of its
-//! own says how far the log was durable. What follows from that:
+//! own records how far the log was durable. What follows from that:
 //!
 //! * [`DurableLog::sync`] makes everything appended durable by exactly one `fdatasync` (two when a segment has become full).
 //!   After a failure nothing is retried and nothing more is acknowledged.

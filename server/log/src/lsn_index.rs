@@ -70,7 +70,7 @@ impl LsnIndex {
         }
     }
 
-    /// Notes that a store's records up to `last` are gone.
+    /// Notes that a store's records up to `last` are truncated.
     pub(crate) fn set_truncated(&mut self, store: StoreId, last: Lsn) {
         let log = self.stores.entry(store).or_default();
         log.truncated = log.truncated.max(last);
@@ -86,7 +86,7 @@ impl LsnIndex {
         }
     }
 
-    /// Says where the first record behind `after` is.
+    /// Returns where the first record after `after` is.
     pub(crate) fn find(&self, store: StoreId, after: Lsn) -> Found {
         let Some(log) = self.stores.get(&store) else { return Found::Head };
         let wanted = after.next();

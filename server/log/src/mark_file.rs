@@ -1,4 +1,4 @@
-//! The mark file, and the thread that keeps it close behind the log.
+//! The mark file, and the thread that lets it follow the log closely.
 //!
 //! Two slots are written in turn, so that a torn write leaves the other one. The mark of a sync is written after that sync
 //! returned, off the commit path, and at most once in [`PACE`]: it lags by that much under load and never leads.
@@ -24,7 +24,7 @@ const PACE: Duration = Duration::from_millis(50);
 
 const _: () = assert!(MARK_BYTES_MAX + 8 <= SLOT_BYTES);
 
-/// Returns where the mark of a log lies.
+/// Returns the path of the mark of a log.
 pub(crate) fn path_in(dir: &Path) -> PathBuf {
     dir.join("mark")
 }
@@ -93,7 +93,7 @@ pub(crate) fn create(dir: &Path, mark: &Mark) -> Result<(), LogError> {
     files::sync_directory(dir)
 }
 
-/// Keeps the mark behind the log.
+/// Lets the mark follow the log.
 pub(crate) struct Marker {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -178,7 +178,7 @@ impl Shared {
     }
 
     fn write_wanted(&self) {
-        // The file first: whoever takes the mark is also the one who writes it, so that no older one overtakes it.
+        // The file first: the thread that takes the mark also writes it, so that no older one overtakes it.
         let mut file = self.file.lock();
         let Some(mark) = self.wanted.lock().mark.take() else { return };
         match file.write(&mark) {

@@ -324,7 +324,7 @@ impl Replay<'_> {
             let bytes = self.undecided.take(outcome.epoch);
             self.index.retention.push(outcome.epoch, outcome.epoch_time_ms, bytes);
         } else {
-            // Its entry lay in a segment that is gone.
+            // Its entry was in a segment that has been truncated.
             for (store, span) in spans_of(outcome) {
                 self.index.lsns.set_truncated(store, Lsn(span.first.0 + span.count - 1));
             }

@@ -8,7 +8,7 @@ use crate::frame::Kind;
 use crate::record::Stored;
 use crate::segments::Segments;
 
-/// An outcome as it lies in the log.
+/// An outcome as it is stored in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredOutcome {
     /// Index of the entry whose items it decides.

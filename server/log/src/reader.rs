@@ -26,7 +26,7 @@ pub enum Located {
     Epoch(Epoch),
     /// Nothing is there yet.
     Head,
-    /// It is gone.
+    /// It has been truncated.
     Truncated {
         /// The oldest position that is kept.
         oldest: Lsn,
@@ -51,7 +51,7 @@ pub(crate) struct Index {
     pub retention: Retention,
     /// Index of the oldest entry.
     pub first_entry: u64,
-    /// Epochs below this one are gone.
+    /// Epochs below this one have been truncated.
     pub oldest: Epoch,
 }
 
@@ -61,7 +61,7 @@ pub struct LogReader {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What the log knows about a record that a storage or a consumer has seen.
+/// What the log contains about a record that a storage or a consumer has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PointInLog {
     /// The record is here.
@@ -87,8 +87,8 @@ impl LogReader {
         self.shared.id
     }
 
-    /// Returns what the log knows about record `lsn` of `store`, for comparison with what a storage kept beside its
-    /// watermark. Equal ids do not prove equal logs: a copy of the files carries the same id and may have gone another way.
+    /// Returns what the log contains about record `lsn` of `store`, for comparison with what a storage kept beside its
+    /// watermark. Equal ids do not prove equal logs: a copy of the files has the same id and may have diverged.
     ///
     /// # Errors
     /// [`LogError::Damaged`].
@@ -165,7 +165,7 @@ impl LogReader {
         })
     }
 
-    /// Says where the first record of `store` behind `after` is.
+    /// Returns where the first record of `store` after `after` is.
     ///
     /// # Errors
     /// [`LogError::Damaged`].
@@ -176,7 +176,7 @@ impl LogReader {
                 Found::At(epoch) => return Ok(Located::Epoch(epoch)),
                 Found::Head => return Ok(Located::Head),
                 Found::Truncated(oldest) => return Ok(Located::Truncated { oldest }),
-                // Behind a truncation the first span kept may lie further on: nothing is below the oldest epoch.
+                // After a truncation the first span kept may be further on: nothing is below the oldest epoch.
                 Found::Between(from, until) => (from.max(index.oldest), until),
             }
         };

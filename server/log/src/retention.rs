@@ -67,12 +67,12 @@ impl Retention {
         self.newest_ms = self.newest_ms.max(epoch_time_ms);
     }
 
-    /// Returns the first epoch that must be kept under `limits`: what lies below it is too old or too much.
+    /// Returns the first epoch that must be retained under `limits`: what is below it is too old or too large.
     pub(crate) fn keep_from(&self, limits: Limits) -> Epoch {
         let too_old = |s: &Sample| s.epoch_time_ms + limits.age_ms < self.newest_ms;
         let too_much = |s: &Sample| self.bytes - s.bytes_before > limits.bytes;
         let gone = self.samples.partition_point(|sample| too_old(sample) || too_much(sample));
-        // Up to a sample, all is gone; between the last one gone and the next, nothing is known and all is kept.
+        // Up to a sample, all is truncated; between the last truncated one and the next, nothing is known and all is kept.
         gone.checked_sub(1).map_or(Epoch(0), |ix| self.samples[ix].epoch)
     }
 

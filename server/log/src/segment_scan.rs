@@ -1,6 +1,6 @@
 //! Reading all segments in order at start, and telling a torn end from damage.
 //!
-//! Where the chain of frames breaks off, everything behind the break is searched. A chunk there that was written when the
+//! Where the chain of frames breaks off, everything after the break is searched. A chunk there that was written when the
 //! break's position was durable already proves damage: the log refuses. Without such a chunk (and with the mark below the
 //! break, which the caller checks) it is the end of a write that was never acknowledged, and is wiped.
 
@@ -17,9 +17,9 @@ use crate::segments::{Segment, Segments};
 /// Where the log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
-    /// First position behind the last whole record.
+    /// First position after the last whole record.
     pub position: u64,
-    /// Whether bytes lie behind it.
+    /// Whether bytes follow it.
     pub torn: bool,
 }
 
@@ -104,7 +104,7 @@ fn starts_with_chunk(segment: &Arc<Segment>, group: GroupId) -> Result<bool, Log
     Ok(read_chunk(&bytes[..room], segment.base, group).is_ok())
 }
 
-/// Looks for chunks behind a break. Returns whether any byte lies there.
+/// Looks for chunks after a break. Returns whether any byte follows it.
 fn search_behind(
     segments: &Segments,
     files: &[Arc<Segment>],

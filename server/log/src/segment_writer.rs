@@ -23,7 +23,7 @@ const PAGE_BYTES: usize = 4096;
 /// How long the filling thread rests after each step.
 const FILL_PAUSE: Duration = Duration::from_millis(3);
 
-/// Writes behind the last record; the only one who does.
+/// Writes after the last record; nothing else writes there.
 pub(crate) struct SegmentWriter {
     segments: Arc<Segments>,
     /// Segment that is written.
@@ -41,7 +41,7 @@ pub(crate) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// Goes on at `tail`; wipes what lies behind it if `torn`.
+    /// Continues at `tail`; wipes what follows it if `torn`.
     pub(crate) fn start(segments: Arc<Segments>, tail: u64, torn: bool) -> Result<Self, LogError> {
         let files = segments.files();
         if torn {
@@ -100,7 +100,7 @@ impl SegmentWriter {
         Ok(first.unwrap_or(at))
     }
 
-    /// Writes `bytes` and the zeros that are behind them anyway, up to the end of a page: a page that is not in the
+    /// Writes `bytes` and the zeros that follow them anyway, up to the end of a page: a page that is not in the
     /// kernel's cache, as none of a new segment is, would have to be read before a part of it could be written.
     fn write_at(&self, position: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
         match &self.current {
@@ -198,7 +198,7 @@ struct Filling {
 }
 
 impl Filling {
-    /// Stops the thread: from here on nobody else writes the file.
+    /// Stops the thread: from here on no other thread writes the file.
     fn finish(self) -> io::Result<Segment> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that makes segments panicked")))
@@ -254,7 +254,7 @@ fn fill(segment: &Segment, stop: &AtomicBool) -> io::Result<()> {
     let room = vec![0; FILL_STEP_BYTES + PAGE_BYTES];
     // If they cannot be aligned, they are written without the flag.
     let zeros = &room[room.as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES)..][..FILL_STEP_BYTES];
-    // Past the kernel's cache, which would copy and keep what nobody reads.
+    // Past the kernel's cache, which would copy and retain what is not read.
     let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
     let mut direct = OpenOptions::new().write(true).custom_flags(flags).open(&segment.path).ok();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Segment files: entries and outcomes one behind the other in files of fixed length that were filled with zeros
+//! Segment files: entries and outcomes one after the other in files of fixed length that were filled with zeros
 //! beforehand, so that a sync writes data only, no file size and no block map.
 //!
 //! A position counts bytes since the log was created; a file is named by the position of its first byte. Records are found
@@ -124,12 +124,12 @@ impl Segments {
         self.state.read().files.values().cloned().collect()
     }
 
-    /// Adds a file behind all others.
+    /// Adds a file after all others.
     pub(crate) fn add_file(&self, segment: Arc<Segment>) {
         self.state.write().files.insert(segment.base, segment);
     }
 
-    /// Notes where a record lies, in order.
+    /// Notes where a record is, in order.
     pub(crate) fn note(&self, kind: Kind, index: u64, position: u64) {
         let mut state = self.state.write();
         let samples = if kind == Kind::Outcome { &mut state.outcomes } else { &mut state.entries };
@@ -158,7 +158,7 @@ impl Segments {
         (position < segment.end()).then(|| Arc::clone(segment))
     }
 
-    /// Reads the frame at or behind `position`: a segment's rest without one is passed over.
+    /// Reads the frame at or after `position`: a segment's rest without one is passed over.
     fn head_from(&self, mut position: u64) -> Result<Option<(u64, Head)>, LogError> {
         while let Some(segment) = self.segment_at(position) {
             let mut bytes = [0; HEAD_BYTES_MAX];
@@ -183,7 +183,7 @@ impl Segments {
             if samples.last.is_none_or(|last| index > last) {
                 return Ok(None);
             }
-            // Behind a truncation the next sample may lie further on: then from the first file.
+            // After a truncation the next sample may be further on: then from the first file.
             samples.near(index).or_else(|| state.files.keys().next().copied())
         };
         let Some(mut position) = near else { return Ok(None) };
@@ -249,7 +249,7 @@ impl Segments {
         (kept > first).then_some(*kept)
     }
 
-    /// Returns the first entry that begins at or behind `position`.
+    /// Returns the first entry that begins at or after `position`.
     pub(crate) fn first_entry_from(&self, mut position: u64) -> Result<Option<u64>, LogError> {
         while let Some((at, head)) = self.head_from(position)? {
             if head.place.kind == Kind::Entry && head.part.number == 0 {

@@ -21,7 +21,7 @@ fn path_in(dir: &Path) -> PathBuf {
     dir.join("truncated")
 }
 
-/// Notes durably that epochs below `below` are gone, as far as whole segments can go, and forgets them. Returns the
+/// Notes durably that epochs below `below` are truncated, as far as whole segments can go, and forgets them. Returns the
 /// position below which segments may be deleted; `None` if none can go.
 ///
 /// # Errors

@@ -46,10 +46,10 @@ pub trait DurableLog: Send {
     /// If it cannot be written; the log is as good as before.
     fn write_image(&mut self, image: &StateImage) -> Result<(), LogError>;
 
-    /// Drops what lies below epoch `below`, as far as images cover it and retention allows.
+    /// Drops what is below epoch `below`, as far as images cover it and retention allows.
     ///
     /// # Errors
-    /// [`LogError::DurabilityInDoubt`]; [`LogError::Io`] if the files say no: then the log is as good as before, only longer.
+    /// [`LogError::DurabilityInDoubt`]; [`LogError::Io`] if files cannot be removed: then the log is valid, only longer.
     fn truncate(&mut self, below: Epoch) -> Result<(), LogError>;
 
     /// Makes everything appended durable, by one `fdatasync` (two more after control entries); none if nothing was
@@ -279,7 +279,7 @@ impl DurableLog for DiskLog {
         // The mark must never point below what is kept.
         self.sync()?;
         self.marker.catch_up()?;
-        // Only what is durably noted as gone may go.
+        // Only what is durably noted as truncated may be removed.
         let gone = truncation::note(&self.shared, below)?;
         gone.map_or(Ok(()), |position| self.shared.segments.remove_below(position))
     }

@@ -578,7 +578,12 @@ fn carry_out(stores: &Stores, pushes: &Arc<Pushes>, change: &ControlChange) {
         }
         ControlChange::DetachPush(detachment) => {
             let (store, reason) = (detachment.store.0, &detachment.reason);
-            tracing::error!(store, acked = detachment.acked.0, reason, "store detached: the log goes on without it");
+            tracing::error!(
+                store,
+                acked = detachment.acked.0,
+                reason,
+                "store detached: truncation no longer waits for it"
+            );
             stores.declared(detachment.store).into_iter().for_each(|store| pushes.detach(store));
         }
         ControlChange::SkipRecord(skip) => {

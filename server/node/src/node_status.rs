@@ -68,7 +68,7 @@ impl NodeApi for NodeService {
                 if trying {
                     format!("the storage of store `{name}` has not reported its watermark yet")
                 } else {
-                    format!("the storage of store `{name}` cannot be asked for its watermark; see the store's status")
+                    format!("the storage of store `{name}` does not return its watermark; see the status of the store")
                 }
             }));
         } else if !unreported.is_empty() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 use tokio::time::timeout_at;
-use tribunal_core::verdicts::{item_verdict, winner_of};
+use tribunal_core::verdicts::{item_verdict, name_winner};
 use tribunal_core::visibility::make_one_cut;
 use tribunal_service::{
     AckMode, Begin, Begun, Catalog, Decided, Declared, Lane, Phases, PushState, ReadAnswer, ReadQuery, ServiceError,
@@ -18,7 +18,7 @@ use tribunal_service::{
 };
 use tribunal_types::{
     ControlChange, Epoch, Existence, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot,
-    StoreSpec, TxnId, TxnRequest, Verdict, VerdictAt, limits,
+    StoreSpec, TxnId, TxnRequest, Verdict, VerdictAt, Version, limits,
 };
 
 use crate::auth::access::Access;
@@ -134,10 +134,10 @@ impl NodeService {
     async fn words(&self, answer: Answer, asked: Instant) -> Result<Decided, ServiceError> {
         match answer {
             Answer::Decided { epoch, item } => {
-                let mut verdict = epoch
+                let verdict = epoch
                     .verdict(item)
                     .ok_or_else(|| ServiceError::Unavailable { detail: "the epoch has no such item".into() })?;
-                self.name_winners(&mut verdict);
+                let verdict = self.with_winners(verdict);
                 let timing = &epoch.timing;
                 let phases = Phases {
                     queue_us: micros(timing.sealed_at.saturating_duration_since(asked)),
@@ -182,14 +182,13 @@ impl NodeService {
                 epoch.and_then(|epoch| item_verdict(&epoch.0, &epoch.1, at.item))
             }
         };
-        let mut verdict = verdict;
-        verdict.iter_mut().for_each(|verdict| self.name_winners(verdict));
+        let verdict = verdict.map(|verdict| self.with_winners(verdict));
         // Not "not found": it was decided, and must not be done again under another id.
         let verdict = verdict.ok_or_else(|| ServiceError::ClientMistake {
             code: "verdict_truncated",
             pointer: String::new(),
             detail: format!(
-                "this transaction was decided in epoch {}, whose log is truncated by now; read its rows to see how",
+                "this transaction was decided in epoch {}, whose log has been truncated; read its rows to find out how",
                 at.epoch
             ),
         })?;
@@ -201,12 +200,15 @@ impl NodeService {
     }
 
     /// Names the winners of earlier epochs that are still in memory.
-    fn name_winners(&self, verdict: &mut Verdict) {
-        let Verdict::Aborted { conflicts, .. } = verdict else { return };
+    fn with_winners(&self, mut verdict: Verdict) -> Verdict {
+        let Verdict::Aborted { conflicts, .. } = &mut verdict else { return verdict };
         for conflict in conflicts.iter_mut().filter(|conflict| conflict.by_txn.is_none()) {
-            let epoch = conflict.current_version.and_then(|version| self.shared.cache.epoch(version.epoch()));
-            conflict.by_txn = epoch.and_then(|epoch| winner_of(&epoch.input, &epoch.outcome, conflict));
+            let written_in = conflict.current_version.map(Version::epoch).or(conflict.changed_in);
+            if let Some(epoch) = written_in.and_then(|epoch| self.shared.cache.epoch(epoch)) {
+                name_winner(&epoch.input, &epoch.outcome, conflict);
+            }
         }
+        verdict
     }
 
     /// Under `ack: applied`, waits until every store that a commit wrote has applied it.
@@ -256,7 +258,7 @@ impl NodeService {
     }
 
     async fn judge(&self, txn: TxnRequest) -> Result<Verdict, ServiceError> {
-        self.ask_judgement(txn)?.await.map_err(|_| stopping())
+        self.ask_judgement(txn)?.await.map(|verdict| self.with_winners(verdict)).map_err(|_| stopping())
     }
 
     /// Asks for a judgement, which does not wait for an epoch; the answer is that of one moment.
@@ -345,7 +347,7 @@ impl NodeService {
         let reads: Vec<_> = reads.into_iter().map(|(place, txn)| (place, self.ask_judgement(txn))).collect();
         for (place, asked) in reads {
             results[place] = Some(match asked {
-                Ok(answer) => answer.await.map(judged).map_err(|_| stopping()),
+                Ok(answer) => answer.await.map(|verdict| judged(self.with_winners(verdict))).map_err(|_| stopping()),
                 Err(error) => Err(error),
             });
         }
@@ -415,7 +417,7 @@ impl NodeService {
                 return Err(ServiceError::ClientMistake {
                     code: "existence_fixed",
                     pointer: "/existence".into(),
-                    detail: "a store that has records cannot change who knows its rows; declare another store".into(),
+                    detail: "`existence` of a store that has records cannot be changed; declare another store".into(),
                 });
             }
         }
@@ -641,7 +643,9 @@ impl StoreApi for NodeService {
                 return Err(ServiceError::ClientMistake {
                     code: "version_from_the_future",
                     pointer: format!("/{at}/version"),
-                    detail: format!("versions of existing rows lie at or below epoch {last}, the last complete one"),
+                    detail: format!(
+                        "versions of existing rows must be of epoch {last}, the last complete one, or earlier"
+                    ),
                 });
             }
             self.check_imported_rows(namespace, versions.len() as u64)?;
@@ -686,7 +690,7 @@ fn stopping() -> ServiceError {
 
 fn outcome_unknown() -> ServiceError {
     ServiceError::OutcomeUnknown {
-        detail: "the transaction was taken in, but its verdict did not become durable in time; ask for it by its id"
+        detail: "the transaction was accepted, but its verdict did not become durable in time; get its status by id"
             .into(),
     }
 }

@@ -55,3 +55,42 @@ fn aborts_are_counted_by_stage_level_and_store_those_at_admission_too() {
     let logged = log.lines().filter(|line| line.contains("aborted") && line.contains("row-7"));
     assert_eq!(logged.count(), 3, "{log}");
 }
+
+#[test]
+fn a_range_conflict_names_the_row_and_the_winner() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let write = |op: &str, key: &str| match op {
+        "delete" => json!({"writes": [{"op": op, "store": "kv", "key": key}]}),
+        _ => json!({"writes": [{"op": op, "store": "kv", "key": key, "value": 1}]}),
+    };
+    let first = node.commit(&write("put", "a/9")).body;
+    let scan = json!({
+        "isolation": "serializable",
+        "snapshots": {"kv": first["epoch"]},
+        "ranges": [{"store": "kv", "start": "a/", "end": "a0"}],
+        "writes": [{"op": "put", "store": "kv", "key": "other", "value": 3}],
+    });
+    let in_range = node.commit(&write("put", "a/5")).body;
+    node.commit(&write("put", "b"));
+    let aborted = node.commit(&scan).body;
+    assert_eq!(aborted["reason"], "range_conflict", "{aborted}");
+    let conflict = &aborted["conflicts"][0];
+    assert_eq!((&conflict["key"], &conflict["end"], &conflict["row"]), (&json!("a/"), &json!("a0"), &json!("a/5")));
+    assert_eq!((&conflict["by_txn"], &conflict["current_version"]), (&in_range["txn_id"], &in_range["version"]));
+    // The first row of the range is named with its last writer; a deleted one has no version.
+    let deleted = node.commit(&write("delete", "a/5")).body;
+    let aborted = node.commit(&scan).body;
+    let conflict = &aborted["conflicts"][0];
+    assert_eq!((&conflict["row"], &conflict["by_txn"]), (&json!("a/5"), &deleted["txn_id"]), "{aborted}");
+    assert_eq!(conflict.get("current_version"), None, "{aborted}");
+    // A dry run names them as well.
+    let id = support::new_id();
+    let dry = node.post(&format!("/v1/txns/{id}/validate"), &scan).body;
+    assert_eq!(
+        (&dry["conflicts"][0]["row"], &dry["conflicts"][0]["by_txn"]),
+        (&json!("a/5"), &deleted["txn_id"]),
+        "{dry}"
+    );
+    node.stop();
+}

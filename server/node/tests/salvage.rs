@@ -82,6 +82,53 @@ fn the_printed_command_salvages_and_the_node_starts() {
 }
 
 #[test]
+fn positions_of_a_log_before_its_salvage_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let node = Node::start(&data);
+    commit(&node, 0, 20);
+    let offset = |lsn: &str| json!({"store": "kv", "lsn": lsn});
+    assert_eq!(node.put("/v1/consumers/index", &offset("20")).status, 200);
+    let first = node.get("/v1/log?store=kv&after=0&limit=1").body;
+    let before = first["log"].as_str().expect("the id of the log").to_owned();
+    assert_eq!(node.get(&format!("/v1/log?store=kv&after=20&log={before}")).status, 200);
+    node.kill();
+
+    // A bit of an entry: what follows it is lost.
+    let (segment, entries) = chunks(&data, b'T');
+    flip(&segment, entries[entries.len() - 5] + 3);
+    run_as_printed(&Node::try_start(&data, &[]).err().expect("damage is refused"));
+    let node = Node::start(&data);
+    let kept = node.log_of("kv").len();
+    assert!(kept < 20, "{kept}");
+    // The head passes the offset, so its number alone no longer shows that the records before it were replaced.
+    commit(&node, 100, 130);
+
+    let consumer = node.get("/v1/consumers/index").body;
+    let now = consumer["log"].as_str().expect("the id of the log").to_owned();
+    assert_eq!((&consumer["offsets"][0]["lsn"], &consumer["offsets"][0]["log"]), (&json!("20"), &json!(before)));
+    assert_ne!(now, before, "a salvaged log has a new id");
+    let late = node.get(&format!("/v1/log?store=kv&after=20&log={before}"));
+    assert_eq!((late.status, &late.body["code"]), (410, &json!("log_replaced")), "{}", late.body);
+    assert_eq!(late.body["state_url"], "/v1/stores/kv/state");
+    let again = json!({"store": "kv", "lsn": "20", "log": before});
+    let refused = node.put("/v1/consumers/index", &again);
+    assert_eq!((refused.status, &refused.body["code"]), (410, &json!("log_replaced")), "{}", refused.body);
+    let tail = Command::new(env!("CARGO_BIN_EXE_tribunal"))
+        .args(["log", "tail", "--consumer", "index", "--url", &node.url])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&tail.stderr);
+    assert!(!tail.status.success() && tail.stdout.is_empty() && stderr.contains("another log"), "{stderr}");
+
+    // Started over, it reads on.
+    assert_eq!(node.put("/v1/consumers/index", &json!({"store": "kv", "lsn": "30", "log": now})).status, 200);
+    assert_eq!(node.get("/v1/consumers/index").body["offsets"][0]["log"], json!(now));
+    assert_eq!(node.get(&format!("/v1/log?store=kv&after=30&log={now}")).status, 200);
+    node.stop();
+}
+
+#[test]
 fn a_cold_copy_is_a_backup() {
     let dir = tempfile::tempdir().unwrap();
     let (data, copy) = (dir.path().join("data"), dir.path().join("copy"));

@@ -90,7 +90,7 @@ fn a_store_ahead_of_a_restored_log_is_filled_again() {
 fn a_store_ahead_of_a_restored_log_is_filled_again_although_the_log_passed_it_unnoticed() {
     let dir = tempfile::tempdir().expect("a directory");
     ahead(dir.path());
-    // The log goes on without its store.
+    // Commits continue without the store.
     let (store, aside) = (dir.path().join("stores"), dir.path().join("aside"));
     std::fs::rename(&store, &aside).expect("renames");
     let node = Node::start(dir.path());

@@ -15,7 +15,7 @@ use support::{Node, new_id};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A collector that writes what it receives to a file. Killed by its process id when dropped.
 struct Collector {
@@ -51,7 +51,7 @@ impl Collector {
         let start = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             let log = || std::fs::read_to_string(dir.join("collector.log")).unwrap_or_default();
-            assert!(start.elapsed() < PATIENCE, "the collector does not listen: {}", log());
+            assert!(start.elapsed() < TIMEOUT, "the collector does not listen: {}", log());
             std::thread::sleep(Duration::from_millis(20));
         }
         Some(collector)
@@ -181,7 +181,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(start.elapsed() < PATIENCE, "{what} did not come");
+        assert!(start.elapsed() < TIMEOUT, "{what} did not come");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -271,7 +271,7 @@ fn a_post_to_a_webhook_goes_on_with_a_commit_or_is_linked_to_many() {
     let (url, posts) = receiver();
     let webhook = json!({"kind": "webhook", "url": url, "secret": "at least 16 characters", "after": "0"});
     assert_eq!(node.put("/v1/stores/kv/push", &webhook).status, 200);
-    let (linked, records) = posts.recv_timeout(PATIENCE).expect("a post");
+    let (linked, records) = posts.recv_timeout(TIMEOUT).expect("a post");
     assert_eq!(records.len(), 2);
     let span_of = |traceparent: &str| traceparent.split('-').nth(2).expect("a span").to_owned();
     let spans_below = |traceparent: &str| {
@@ -290,7 +290,7 @@ fn a_post_to_a_webhook_goes_on_with_a_commit_or_is_linked_to_many() {
     assert_eq!(attribute(&push, "tribunal.records")["intValue"], "2");
 
     let own = commit(&node, Some(&format!("00-{TRACE}-{CALLER}-01"))).traceparent.expect("it is traced");
-    let (sole, records) = posts.recv_timeout(PATIENCE).expect("a post");
+    let (sole, records) = posts.recv_timeout(TIMEOUT).expect("a post");
     assert_eq!(records[0]["traceparent"], own, "the record says what the log says");
     assert_eq!(trace_of(&sole), TRACE);
     let (_, push) = spans_below(&sole);

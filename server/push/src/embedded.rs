@@ -28,6 +28,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
+use tribunal_disk::sync_directory;
 use tribunal_types::{Epoch, EpochInput, EpochOutcome, Lsn, StoreId, Version, Watermark};
 
 use apply::Applier;
@@ -120,9 +121,6 @@ pub enum EmbeddedError {
         /// The directory.
         dir: PathBuf,
     },
-    /// A directory cannot be synced.
-    #[error(transparent)]
-    Disk(#[from] tribunal_disk::DiskError),
     /// A file cannot be read or written.
     #[error("the embedded store's files in {}: {error}", .path.display())]
     Io {
@@ -181,10 +179,11 @@ impl EmbeddedStore {
         let new = !dir.exists();
         fs::create_dir_all(dir).map_err(|error| EmbeddedError::io(dir, error))?;
         let (runs, applied) = Runs::open(dir)?;
-        tribunal_disk::sync_directory(dir)?;
+        let sync = |dir: &Path| sync_directory(dir).map_err(|error| EmbeddedError::io(dir, error));
+        sync(dir)?;
         if new {
-            // What is flushed is truncated from the log one day: the way to it must last as well.
-            dir.ancestors().skip(1).take(2).filter(|dir| dir.is_dir()).try_for_each(tribunal_disk::sync_directory)?;
+            // What is flushed may leave the log one day, so the path to it must be durable as well.
+            dir.ancestors().skip(1).take(2).filter(|dir| dir.is_dir()).try_for_each(sync)?;
         }
         let recent_bytes_max = usize::try_from(memory_bytes / 2).unwrap_or(usize::MAX).max(RECENT_BYTES_MIN);
         let shared = Arc::new(Shared {

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use tribunal_types::{Lsn, StoreId};
+use tribunal_types::{LogId, Lsn, StoreId};
 
 /// A future of an answer. Boxed, so that the traits of this crate can be trait objects.
 pub type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + Send + 'a>>;
@@ -59,6 +59,11 @@ pub enum ServiceError {
     LogTruncated {
         /// Oldest record that is still kept.
         oldest: Lsn,
+    },
+    /// The position is of another log than the node's: 410.
+    LogReplaced {
+        /// The node's log.
+        log: LogId,
     },
     /// Only the log had the store's state, and it is truncated: 410.
     StateGone {

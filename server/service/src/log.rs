@@ -1,6 +1,6 @@
 //! Logs: pages, states to start over from, consumers and webhooks.
 
-use tribunal_types::{Lsn, NamespaceId, RecordBatch, StoreId};
+use tribunal_types::{LogId, Lsn, NamespaceId, RecordBatch, StoreId};
 
 use crate::{ServiceFuture, StoredRow};
 
@@ -9,10 +9,11 @@ pub trait LogApi: Send + Sync {
     /// Reads a page of a store's committed log, waiting at most `wait_ms` for the first record, or until the node stops.
     ///
     /// # Errors
-    /// [`crate::ServiceError::LogTruncated`]; [`crate::ServiceError::ClientMistake`] if `after` still lies above the head by then.
+    /// [`crate::ServiceError::LogTruncated`]; [`crate::ServiceError::LogReplaced`] if the query names another log;
+    /// [`crate::ServiceError::ClientMistake`] if `after` is still past the head by then.
     fn log_page(&self, query: LogQuery) -> ServiceFuture<'_, LogPage>;
 
-    /// Returns the state from which a reader can start over that fell behind what the log keeps.
+    /// Returns the state from which a reader can start over whose position the log no longer retains.
     ///
     /// # Errors
     /// [`crate::ServiceError::NotFound`];
@@ -20,17 +21,19 @@ pub trait LogApi: Send + Sync {
     /// [`crate::ServiceError::Overloaded`] if too many are under way.
     fn state(&self, store: StoreId) -> ServiceFuture<'_, StoreState>;
 
-    /// Sets a consumer's checkpoint, durably, and returns all of its checkpoints.
+    /// Sets a consumer's offset, durably, and returns all of its offsets. `log` is the log that the offset is of, if the
+    /// consumer knows it.
     ///
     /// # Errors
-    /// [`crate::ServiceError::ClientMistake`] if the position lies behind the head,
-    /// or there are too many consumers.
+    /// [`crate::ServiceError::ClientMistake`] if the position is past the head, or there are too many consumers;
+    /// [`crate::ServiceError::LogReplaced`] if `log` is another one.
     fn set_checkpoint(
         &self,
         namespace: NamespaceId,
         name: String,
         store: StoreId,
         lsn: Lsn,
+        log: Option<LogId>,
     ) -> ServiceFuture<'_, ConsumerStatus>;
 
     /// Returns the consumers of a namespace by name; with a name that one, or none.
@@ -48,9 +51,9 @@ pub trait LogApi: Send + Sync {
     /// Registers a receiver of a store's log, durably, and starts its push.
     ///
     /// # Errors
-    /// [`crate::ServiceError::ClientMistake`] if its address is not allowed or the
-    /// position lies behind the head;
-    /// [`crate::ServiceError::LogTruncated`].
+    /// [`crate::ServiceError::ClientMistake`] if its address is not allowed or the position is past the head;
+    /// [`crate::ServiceError::LogTruncated`]; [`crate::ServiceError::LogReplaced`] if it resumes at a position of another
+    /// log.
     fn register_webhook(&self, store: StoreId, registration: Registration) -> ServiceFuture<'_, WebhookStatus>;
 
     /// Returns the receiver of a store's log and where its push stands.
@@ -68,8 +71,10 @@ pub trait LogApi: Send + Sync {
 pub struct LogQuery {
     /// Whose log.
     pub store: StoreId,
-    /// Position behind which to start.
+    /// Position after which to start.
     pub after: Lsn,
+    /// The log that `after` is of, if the reader knows it.
+    pub log: Option<LogId>,
     /// Most records to return.
     pub limit: usize,
     /// Most bytes of keys and values to return; at least one record is returned all the same.
@@ -83,6 +88,8 @@ pub struct LogQuery {
 pub struct LogPage {
     /// The records, dense, from `after + 1`; none if there is nothing yet.
     pub records: RecordBatch,
+    /// The log that all positions are of.
+    pub log: LogId,
     /// What to pass as `after` for the following page.
     pub next: Lsn,
     /// Last record of the log.
@@ -91,7 +98,7 @@ pub struct LogPage {
     pub durable_upto: Lsn,
     /// Oldest record that is still kept.
     pub oldest: Lsn,
-    /// The node stops: there are no records behind these, and none will come from here.
+    /// The node stops: there are no records after these, and none will come from here.
     pub ending: bool,
 }
 
@@ -100,6 +107,8 @@ pub struct LogPage {
 pub struct ConsumerStatus {
     /// Its name.
     pub name: String,
+    /// The log of this node: positions of any other are void.
+    pub log: LogId,
     /// One per store that it reads.
     pub positions: Vec<ConsumerPosition>,
 }
@@ -109,6 +118,8 @@ pub struct ConsumerStatus {
 pub struct ConsumerPosition {
     /// The store.
     pub store: StoreId,
+    /// The log that `lsn` is a position of.
+    pub log: LogId,
     /// Last record that it is done with.
     pub lsn: Lsn,
     /// Last record of the log.
@@ -126,7 +137,7 @@ pub struct Registration {
     pub url: String,
     /// What bodies are signed with.
     pub secret: String,
-    /// Where to start; `None` goes on where an earlier registration stands.
+    /// Where to start; `None` resumes at the position of an earlier registration.
     pub after: Option<Lsn>,
     /// Most records of one request.
     pub records_max: u32,
@@ -181,7 +192,7 @@ pub enum StoreState {
 
 /// Rows of a state image, in key order, a page at a time.
 pub trait StateRows: Send {
-    /// Returns the next rows, none behind the last one.
+    /// Returns the next rows, none after the last one.
     ///
     /// # Errors
     /// [`crate::ServiceError::Unavailable`] if the image cannot be finished.

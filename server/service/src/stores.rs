@@ -86,7 +86,7 @@ pub enum PushState {
     BackingOff,
     /// The storage said that this never works.
     Stopped,
-    /// The storage held too much of the log back, which goes on without it.
+    /// The log retained too much for the storage, and no longer waits for it.
     Detached,
 }
 

@@ -64,8 +64,6 @@ pub const STATUS_AGE_MS: u64 = 24 * 60 * 60 * 1000;
 pub const EPOCH_MS_MIN: u64 = 1;
 /// Fixed epoch lengths, milliseconds.
 pub const EPOCH_MS_MAX: u64 = 200;
-/// Bytes of one stored chunk: sled moves larger values into files that it never syncs.
-pub const CHUNK_BYTES_MAX: usize = 96 * 1024;
 /// Records of one LogPull page.
 pub const LOG_PAGE_RECORDS_MAX: usize = 10_000;
 /// How long a request may ask to wait, milliseconds.
@@ -80,5 +78,4 @@ const _: () = {
     assert!(VALUE_BYTES_MAX < BODY_BYTES_MAX);
     assert!(TXNS_PER_REQUEST_MAX <= TXNS_PER_BATCH_MAX);
     assert!(STATUS_AGE_MS >= ID_WINDOW_MS);
-    assert!(CHUNK_BYTES_MAX < 128 * 1024);
 };

@@ -88,7 +88,8 @@ pub struct Witness {
     pub op: OpKind,
     /// Index of the operation within its transaction's own reads, ranges or writes.
     pub index: u32,
-    /// Version that is there now, if any.
+    /// Version that is there now, if any. Of a range that had changed before the epoch: position 0 of the epoch in which
+    /// its first changed row was last written.
     pub current: Option<Version>,
     /// The winner within this epoch, if there is one.
     pub winner: Option<TxnIx>,

@@ -166,11 +166,15 @@ pub struct Conflict {
     pub op: OpKind,
     /// Version that the transaction had read, if the operation was a read of a present row.
     pub read_version: Option<Version>,
+    /// Of a range: the first row in it that the winner wrote, where the winner is known. Not stored.
+    pub row: Option<Vec<u8>>,
     /// Version that is there now; `None` if the row is absent or the winner is of the same epoch.
     pub current_version: Option<Version>,
-    /// The winner: always if it is of the same epoch, else as long as its epoch is in memory. Never for a range that
-    /// had changed before the epoch.
+    /// The winner: always if it is of the same epoch, else as long as its epoch is in memory.
     pub by_txn: Option<TxnId>,
+    /// Of a range that had changed before the epoch: the epoch in which its first changed row was last written. Not
+    /// stored.
+    pub changed_in: Option<Epoch>,
     /// Where it was found.
     pub stage: Stage,
 }

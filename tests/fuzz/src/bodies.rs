@@ -21,7 +21,7 @@ use fake_node::FakeNode;
 /// Requests that one node takes, before a new one stands in.
 const REQUESTS_MAX: usize = 256;
 /// How long an answer is waited for; some are written for as long as somebody reads.
-const PATIENCE: Duration = Duration::from_millis(20);
+const TIMEOUT: Duration = Duration::from_millis(20);
 
 struct Stage {
     runtime: tokio::runtime::Runtime,
@@ -66,7 +66,7 @@ pub fn run(data: &[u8]) -> bool {
         stage.requests += 1;
         let router = stage.router.clone();
         let answered = stage.runtime.block_on(async {
-            tokio::time::timeout(PATIENCE, async {
+            tokio::time::timeout(TIMEOUT, async {
                 let Ok(response) = router.oneshot(request).await;
                 let (parts, body) = response.into_parts();
                 let body = body.collect().await.expect("an answer can be read").to_bytes();

@@ -21,7 +21,7 @@ use crate::bodies::fake_node::FakeNode;
 /// Requests that one node takes, before a new one stands in.
 const REQUESTS_MAX: usize = 256;
 /// How long an answer is waited for: long enough that a busy machine finds nothing.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes on their way between the two ends.
 const BUFFER_BYTES: usize = 1 << 20;
 /// How a key is given.
@@ -73,7 +73,7 @@ pub fn run(data: &[u8]) -> bool {
         }
         stage.requests += 1;
         let front = stage.front.clone();
-        stage.runtime.block_on(async { tokio::time::timeout(PATIENCE, exchange(front, request)).await })
+        stage.runtime.block_on(async { tokio::time::timeout(TIMEOUT, exchange(front, request)).await })
     });
     let answer = answer.unwrap_or_else(|_| panic!("no answer"));
     judge(&answer, has_key)

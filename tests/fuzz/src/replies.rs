@@ -14,7 +14,7 @@ use tribunal_push::{
 use tribunal_types::{Ack, Command, HttpCall, Lsn, RespPipeline, SqlStatement, StorageReply};
 
 /// How long the peer waits for a question before it goes on talking.
-const PEER_PATIENCE: Duration = Duration::from_millis(20);
+const PEER_TIMEOUT: Duration = Duration::from_millis(20);
 /// Bound of each step of a transport.
 const BOUND: Duration = Duration::from_millis(500);
 /// Between what the peer says at once.
@@ -64,10 +64,10 @@ async fn talk(listener: TcpListener, script: Vec<u8>) {
             break;
         }
         rest = &more[PAUSE.len()..];
-        let _ = timeout(PEER_PATIENCE, socket.read(&mut [0; 4096])).await;
+        let _ = timeout(PEER_TIMEOUT, socket.read(&mut [0; 4096])).await;
     }
     let _ = socket.shutdown().await;
-    let _ = timeout(PEER_PATIENCE, socket.read_to_end(&mut Vec::new())).await;
+    let _ = timeout(PEER_TIMEOUT, socket.read_to_end(&mut Vec::new())).await;
 }
 
 fn checked(reply: Result<StorageReply, TransportError>) -> Option<StorageReply> {

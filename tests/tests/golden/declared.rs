@@ -67,7 +67,7 @@ fn snapshots_of_a_declared_store() {
          B si @1 read x@0.3 put b=1                     => read_conflict validate: read x seen 0.3 now T1
          C si @0 read x@0.3 upd x=2                     => write_conflict validate: write x now T1
          D si @0 read x@0.3 read y@T2 put d=1           => read_conflict validate: read x seen 0.3 now T1
-         E si @0 scan x..z put e=1                      => range_conflict validate: scan x..z",
+         E si @0 scan x..z put e=1                      => range_conflict validate: scan x..z changed in 1",
     );
 }
 

@@ -38,7 +38,7 @@ fn a_snapshot_at_the_floor_is_still_judged_exactly() {
          epoch
          A si @1 read x@T1 read y@T1 put a=1        => ok kv#4
          B si @1 read x@T1 read y@T3 put b=1        => read_conflict validate: read x seen T1 now T2
-         C si @1 scan x..z put c=1                  => range_conflict validate: scan x..z
+         C si @1 scan x..z put c=1                  => range_conflict validate: scan x..z changed in 2
          D si @0 put d=1                            => snapshot_too_old join: write d",
     );
 }

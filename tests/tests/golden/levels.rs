@@ -69,7 +69,7 @@ fn serializable_aborts_when_a_row_or_range_changed() {
          T2 ser put x=2                             => ok kv#2
          epoch
          T3 ser @1 read x@T1 put a=1                => read_conflict validate: read x seen T1 now T2
-         T4 ser @1 scan w..z put b=1                => range_conflict validate: scan w..z
+         T4 ser @1 scan w..z put b=1                => range_conflict validate: scan w..z changed in 2
          T5 ser @2 scan w..z read x@T2 put c=1      => ok kv#4
          T6 ser @1 scan a..x put d=1                => ok kv#3
          T7 ser @1 scan y.. put e=1                 => ok kv#5",
@@ -113,7 +113,7 @@ fn read_only_transactions_are_judged_on_the_last_complete_epoch() {
          dry-run R3 rc @1 read x@T1                 => read_only 5
          dry-run R4 si @1 read x@T1                 => read_only 5
          dry-run R5 si @2 read x@T2                 => read_only 5
-         dry-run R6 ser @1 scan a..z                => range_conflict validate: scan a..z
+         dry-run R6 ser @1 scan a..z                => range_conflict validate: scan a..z changed in 5
          dry-run R7 ser @6 read x@T2                => snapshot_from_the_future join: read x seen T2 now T2
          dry-run R8 ser ins x=1                     => row_exists join: write x now T2
          dry-run R9 ser @5 read x@T2 upd x=3        => read_only 5",

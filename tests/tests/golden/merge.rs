@@ -157,7 +157,7 @@ fn ranges_read_rows_that_do_not_exist_yet() {
          T0 ser put m=0                             => ok kv#1
          epoch
          T1 ser @1 scan a..c ins b=1                => ok kv#2
-         T2 ser @1 scan a..c ins a=1                => order_conflict merge: scan a..c by T1; merge: write a by T1
+         T2 ser @1 scan a..c ins a=1                => order_conflict merge: scan a..c at b by T1; merge: write a by T1
          T3 si @1 scan a..c ins a=1                 => ok kv#3",
     );
 }
@@ -188,8 +188,8 @@ fn the_winner_named_does_not_depend_on_the_number_of_shards() {
              T0 ser put a=0 put c=0                 => ok kv#1
              T1 ser put b=1                         => ok kv#2
              T2 ser ins q=2                         => ok kv#3
-             T3 ser @0 scan a..d ins q=3            => order_conflict merge: scan a..d by T0; merge: write q by T2
-             T4 ser @0 scan b..d ins q=3            => order_conflict merge: scan b..d by T1; merge: write q by T2"
+             T3 ser @0 scan a..d ins q=3            => order_conflict merge: scan a..d at a by T0; merge: write q by T2
+             T4 ser @0 scan b..d ins q=3            => order_conflict merge: scan b..d at b by T1; merge: write q by T2"
         ));
     }
 }

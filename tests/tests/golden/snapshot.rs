@@ -108,10 +108,10 @@ fn ranges_must_be_unchanged_since_the_snapshot() {
          T3 ser del d                               => ok kv#3
          epoch
          A si @1 scan a..c put p=1                  => ok kv#4
-         B si @1 scan a..d put q=1                  => range_conflict validate: scan a..d
+         B si @1 scan a..d put q=1                  => range_conflict validate: scan a..d changed in 2
          C si @2 scan a..d put r=1                  => ok kv#5
-         D si @2 scan d..e put s=1                  => range_conflict validate: scan d..e
-         E si @2 scan a.. put t=1                   => range_conflict validate: scan a..
+         D si @2 scan d..e put s=1                  => range_conflict validate: scan d..e changed in 3
+         E si @2 scan a.. put t=1                   => range_conflict validate: scan a.. changed in 3
          F si @3 scan a.. put u=1                   => ok kv#6",
     );
 }
@@ -144,7 +144,7 @@ fn a_multi_version_store_is_read_at_its_snapshot() {
          B si @2 read x@T1 put x=3                  => write_conflict validate: write x now T2
          C si @1 put x=3                            => write_conflict validate: write x now T2
          D si @1 scan w..z put d=1                  => ok kv#4
-         E si @1 scan sql/w..z put e=1              => range_conflict validate: scan sql/w..z
+         E si @1 scan sql/w..z put e=1              => range_conflict validate: scan sql/w..z changed in 2
          F si @2 read x@T1 read sql/y@T2 put f=1    => ok kv#5
          G si @1 read x@T1 read sql/y@T1 put g=1    => ok kv#6
          H si @1 read x@T1 read sql/y@T2 put h=1    => read_conflict validate: read x seen T1 now T2",
@@ -250,7 +250,7 @@ fn the_reason_does_not_depend_on_the_number_of_shards() {
              epoch
              T2 ser put a=2 put b=2 put c=2         => ok kv#2
              epoch
-             A si @1 scan c..d put b=3              => range_conflict validate: scan c..d
+             A si @1 scan c..d put b=3              => range_conflict validate: scan c..d changed in 2
              B si @1 read c@T1 read b@T2 scan a..b put a=3 => read_conflict validate: read c seen T1 now T2
              C si @1 put c=1 put b=1 put a=1        => write_conflict validate: write c now T2"
         ));

@@ -185,19 +185,28 @@ class AsyncClient:
         return await self._perform(self._service.rows(store, start, end, limit))
 
     def log(
-        self, store: str, after: int = 0, *, follow: bool = True, wait_s: float = 10.0, page_max: int = 1000
+        self,
+        store: str,
+        after: int = 0,
+        *,
+        log: str | None = None,
+        follow: bool = True,
+        wait_s: float = 10.0,
+        page_max: int = 1000,
     ) -> AsyncLogReader:
         """Return a reader of a store's log.
 
         Arguments:
             store: the store.
             after: offset: position of the last record that was processed; 0 is before the first.
+            log: the log that `after` is a position of: `log_id` of the reader that returned it. Reading fails with code
+                `log_replaced` if the log of the service was salvaged or replaced since.
             follow: whether an iteration waits for further records, or stops at the end of the log.
             wait_s: how long one request waits for a record, seconds.
             page_max: maximum number of records of one response.
 
         """
-        return AsyncLogReader(self, store, after, follow=follow, wait_s=wait_s, page_max=page_max)
+        return AsyncLogReader(self, store, after, log=log, follow=follow, wait_s=wait_s, page_max=page_max)
 
     async def declare_store(self, store: str, declaration: StoreDeclaration) -> StoreInfo:
         """Declare a store, or change one."""
@@ -283,13 +292,22 @@ class AsyncTransaction(Draft):
 class AsyncLogReader(Cursor):
     """Reads a store's log in order, by `async for` or by `next`.
 
-    Keep `offset` together with the results of your processing, and pass it as `after` to resume.
+    Keep `offset` and `log_id` together with the results of your processing, and pass them as `after` and `log` to
+    resume.
     """
 
     def __init__(
-        self, client: AsyncClient, store: str, after: int, *, follow: bool, wait_s: float, page_max: int
+        self,
+        client: AsyncClient,
+        store: str,
+        after: int,
+        *,
+        log: str | None,
+        follow: bool,
+        wait_s: float,
+        page_max: int,
     ) -> None:
-        super().__init__(client._service, store, after, follow=follow, wait_s=wait_s, page_max=page_max)
+        super().__init__(client._service, store, after, log=log, follow=follow, wait_s=wait_s, page_max=page_max)
         self._client = client
 
     async def next(self, wait_s: float | None = None) -> LogRecord | None:

@@ -51,7 +51,17 @@ class LogRecord:
 class Cursor:
     """A position in a store's log, and the page after it."""
 
-    def __init__(self, service: Service, store: str, after: int, *, follow: bool, wait_s: float, page_max: int) -> None:
+    def __init__(
+        self,
+        service: Service,
+        store: str,
+        after: int,
+        *,
+        log: str | None,
+        follow: bool,
+        wait_s: float,
+        page_max: int,
+    ) -> None:
         self._service = service
         self._store = store
         self._follow = follow
@@ -60,13 +70,18 @@ class Cursor:
         self._page: deque[LogRecord] = deque()
         self.offset = after
         """Position of the last record returned."""
+        self.log_id = log
+        """The log that `offset` is a position of; `None` until the first response if it was not given."""
         self.head = 0
         """Last position of the log, as of the last request."""
 
     def _next(self, wait_s: float | None) -> Flow[LogRecord | None]:
         if not self._page:
             wait_s = self._wait_s if wait_s is None else wait_s
-            page = yield from self._service.log_page(self._store, self.offset, self._page_max, wait_s)
+            page = yield from self._service.log_page(
+                self._store, self.offset, self._page_max, wait_s, log=self.log_id
+            )
+            self.log_id = page.log
             self.head = number(page.head_lsn)
             self._page = _dense(page.records, self.offset)
         if not self._page:

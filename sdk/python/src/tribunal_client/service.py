@@ -256,9 +256,10 @@ class Service:
         """Return the state of all stores of the namespace."""
         return settled((yield from self._ask(list_stores._get_kwargs(), list_stores._parse_response))).stores
 
-    def log_page(self, store: str, after: int, limit: int, wait_s: float) -> Flow[LogPage]:
+    def log_page(self, store: str, after: int, limit: int, wait_s: float, *, log: str | None) -> Flow[LogPage]:
         """Read a page of a log, as soon as the service is available."""
-        request = log_pull._get_kwargs(store=store, after=str(after), limit=limit, wait_ms=_ms(wait_s))
+        of = UNSET if log is None else log
+        request = log_pull._get_kwargs(store=store, after=str(after), log=of, limit=limit, wait_ms=_ms(wait_s))
 
         def read() -> Flow[LogPage]:
             return settled((yield from self._ask(request, log_pull._parse_response, wait_s)))

@@ -47,6 +47,8 @@ class Conflict:
     """The row's key, or the range's start."""
     end: Key | None
     """The range's end."""
+    row: Key | None
+    """Of a range: the first row in it that the winner wrote, as far as the server remembers."""
     op: str
     """Which operation lost: `read`, `range` or `write`."""
     stage: str
@@ -56,7 +58,7 @@ class Conflict:
     current_version: int | None
     """Version that the row has now."""
     by_txn: str | None
-    """The transaction that won, if it is of the same epoch."""
+    """The transaction that won, as far as the server remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +155,12 @@ def verdict_of(outcome: TxnOutcome, *, replayed: bool, traceparent: str | None =
 
 def _conflict_of(conflict: WireConflict) -> Conflict:
     key, end = key_of(conflict.key, conflict.key_b64), key_of(conflict.end, conflict.end_b64)
+    row = key_of(conflict.row, conflict.row_b64)
     return Conflict(
         store=conflict.store,
         key=readable(key or b""),
         end=None if end is None else readable(end),
+        row=None if row is None else readable(row),
         op=conflict.op,
         stage=conflict.stage,
         read_version=maybe_number(conflict.read_version),

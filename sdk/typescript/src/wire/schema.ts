@@ -32,8 +32,10 @@ export interface paths {
         get: operations["getConsumer"];
         /**
          * Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
-         * @description It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
-         *     size.
+         * @description An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+         *
+         *     An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+         *     (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
          */
         put: operations["putConsumer"];
         post?: never;
@@ -55,7 +57,7 @@ export interface paths {
          * LogPull: reads a store's committed log, dense in `lsn`.
          * @description `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
          *     `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
-         *     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the reason of its end.
+         *     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the end with its reason.
          */
         get: operations["logPull"];
         put?: never;
@@ -73,7 +75,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tells how far a store is: committed, durable, applied. */
+        /** Returns the watermarks of a store: committed, durable, applied. */
         get: operations["getSnapshot"];
         put?: never;
         post?: never;
@@ -107,7 +109,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Shows a store and where it stands. */
+        /** Returns a store with its progress and its push. */
         get: operations["getStore"];
         /** Declares a store, or changes one of the same name. */
         put: operations["putStore"];
@@ -125,7 +127,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Shows the registered receiver and where its push stands. The secret is not shown. */
+        /** Returns the registered receiver and the state of its push, without the secret. */
         get: operations["logPushStatus"];
         /**
          * LogPush: registers a receiver of the store's log, or changes the one that is registered.
@@ -135,7 +137,7 @@ export interface paths {
          */
         put: operations["logPushRegister"];
         post?: never;
-        /** Ends a push and forgets its receiver. */
+        /** Ends a push and deletes its receiver. */
         delete: operations["logPushRemove"];
         options?: never;
         head?: never;
@@ -171,7 +173,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again. */
+        /** Retries a push that stopped or waits. Changes nothing else: it may stop again for the same reason. */
         post: operations["resumePush"];
         delete?: never;
         options?: never;
@@ -206,7 +208,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Lists the records of a store that its storages never got. */
+        /** Lists the records of a store that were skipped. */
         get: operations["listSkips"];
         put?: never;
         post?: never;
@@ -283,9 +285,9 @@ export interface paths {
         };
         /**
          * The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
-         * @description An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store with a storage of
-         *     its own says how far that is: read it there. Of a store that is only its log there is no other state: as long as
-         *     the log is whole, `lsn` is 0; after that, 410.
+         * @description The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an external storage returns
+         *     only the position of that storage: read the rows there. A store that is only its log has no other state: `lsn` is 0 as
+         *     long as the log is complete; afterwards the status is 410.
          */
         get: operations["getState"];
         put?: never;
@@ -306,8 +308,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows are never
-         *     overwritten. A pointer of a fault begins with the line's number, from 0.
+         * Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
+         *     pointer of an error begins with the number of the line, from 0.
          */
         post: operations["importVersions"];
         delete?: never;
@@ -325,7 +327,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself. */
+        /** Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself. */
         post: operations["begin"];
         delete?: never;
         options?: never;
@@ -342,7 +344,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered alike. */
+        /**
+         * Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON, with a response of
+         *     the same form.
+         */
         post: operations["batchCommit"];
         delete?: never;
         options?: never;
@@ -357,7 +362,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tells what became of a transaction. With `fence` an id that never arrived can never commit later. */
+        /** Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit later. */
         get: operations["txnStatus"];
         put?: never;
         post?: never;
@@ -376,7 +381,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided before. */
+        /** Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. */
         post: operations["txnAbort"];
         delete?: never;
         options?: never;
@@ -394,8 +399,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * TxnCommit: decides a transaction, durably. An abort is a decision, too: 200 with `status: aborted`.
-         * @description The id comes from Begin, or is a UUIDv7 minted by the client; it is the idempotency key. The same id with the same
+         * TxnCommit: decides a transaction, durably. An abort is a decision as well: 200 with `status: aborted`.
+         * @description The id comes from Begin, or is a UUIDv7 generated by the client; it is the idempotency key. The same id with the same
          *     body gets the stored answer.
          */
         post: operations["txnCommit"];
@@ -414,7 +419,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Dry run: tells whether the transaction would commit now, alone. Changes nothing. */
+        /** Dry run: returns whether the transaction would commit now, alone. Changes nothing. */
         post: operations["txnValidate"];
         delete?: never;
         options?: never;
@@ -602,10 +607,7 @@ export interface components {
         };
         /** @description One reason for an abort, with everything needed to act on it. */
         Conflict: {
-            /**
-             * @description The transaction that won: always if it is of the same epoch, else as long as its epoch is in the server's memory.
-             *     Never for a range that had changed before the epoch.
-             */
+            /** @description The transaction that won: always if it is of the same epoch, else as long as its epoch is in the server's memory. */
             by_txn?: string;
             /**
              * @description The row's version now; absent if there is no such row, or if the winner is in the same epoch.
@@ -627,6 +629,10 @@ export interface components {
              * @example 17
              */
             read_version?: string;
+            /** @description Of a range: the first row in it that the winner wrote, if its key is UTF-8 and the winner is known. */
+            row?: string;
+            /** @description The same in base64, if it is not UTF-8. */
+            row_b64?: string;
             /** @description The stage that found the conflict. */
             stage: components["schemas"]["ConflictStage"];
             /**
@@ -647,6 +653,11 @@ export interface components {
         ConflictStage: "admission" | "identity" | "join" | "validate" | "merge";
         /** @description A consumer and its offsets. */
         ConsumerInfo: {
+            /**
+             * @description The log of this node.
+             * @example 8f14e45fceea167a5a36dedd4bea2543
+             */
+            log: string;
             /**
              * @description Its name.
              * @example search-index
@@ -677,6 +688,11 @@ export interface components {
              * @example 30
              */
             lag_records: string;
+            /**
+             * @description The log that `lsn` is a position of. If it is not the `log` of the consumer, `lsn` no longer names the same record.
+             * @example 8f14e45fceea167a5a36dedd4bea2543
+             */
+            log: string;
             /**
              * @description Last record that the consumer has processed; pull the log after it.
              * @example 120
@@ -718,6 +734,11 @@ export interface components {
              * @example 120
              */
             head_lsn: string;
+            /**
+             * @description The log that all positions are of. A salvage or a restored backup may replace it; pass it as `log` to notice that.
+             * @example 8f14e45fceea167a5a36dedd4bea2543
+             */
+            log: string;
             /**
              * @description What to pass as `after` for the following page.
              * @example 120
@@ -797,6 +818,11 @@ export interface components {
         };
         /** @description A consumer's new offset in one store's log. */
         OffsetRequest: {
+            /**
+             * @description The log that `lsn` is a position of, as in the page it came with; if absent, it is taken for one of this log.
+             * @example 8f14e45fceea167a5a36dedd4bea2543
+             */
+            log?: string;
             /**
              * @description Last record that the consumer has processed; 0 if none.
              * @example 120
@@ -1372,7 +1398,7 @@ export interface components {
             plugin_code?: number;
             /** @description Batches only: why no decision was made. */
             problem?: components["schemas"]["Problem"];
-            /** @description It wrote nothing, and nothing was stored: asked for by id later, it is `unknown`. */
+            /** @description It wrote nothing, and nothing was stored: its status by id is `unknown` later. */
             read_only?: boolean;
             /** @description Why it aborted. */
             reason?: components["schemas"]["AbortReason"];
@@ -1468,12 +1494,14 @@ export interface operations {
                      * @example {
                      *       "consumers": [
                      *         {
+                     *           "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *           "name": "search-index",
                      *           "offsets": [
                      *             {
                      *               "head_lsn": "150",
                      *               "lag_ms": "250",
                      *               "lag_records": "30",
+                     *               "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *               "lsn": "120",
                      *               "store": "kv",
                      *               "updated_at_ms": "1795268000000"
@@ -1486,7 +1514,7 @@ export interface operations {
                     "application/json": components["schemas"]["ConsumerList"];
                 };
             };
-            /** @description Not known now */
+            /** @description The request failed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -1528,12 +1556,14 @@ export interface operations {
                 content: {
                     /**
                      * @example {
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "name": "search-index",
                      *       "offsets": [
                      *         {
                      *           "head_lsn": "150",
                      *           "lag_ms": "250",
                      *           "lag_records": "30",
+                     *           "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *           "lsn": "120",
                      *           "store": "kv",
                      *           "updated_at_ms": "1795268000000"
@@ -1563,7 +1593,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not known now */
+            /** @description The request failed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -1608,7 +1638,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Its offsets are these now */
+            /** @description The consumer with its new offset */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1616,12 +1646,14 @@ export interface operations {
                 content: {
                     /**
                      * @example {
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "name": "search-index",
                      *       "offsets": [
                      *         {
                      *           "head_lsn": "150",
                      *           "lag_ms": "250",
                      *           "lag_records": "30",
+                     *           "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *           "lsn": "120",
                      *           "store": "kv",
                      *           "updated_at_ms": "1795268000000"
@@ -1632,7 +1664,7 @@ export interface operations {
                     "application/json": components["schemas"]["ConsumerInfo"];
                 };
             };
-            /** @description The request cannot be read */
+            /** @description Malformed request */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -1677,7 +1709,28 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The position lies behind the end of the log, or there are too many consumers */
+            /** @description `log` is not the log of this node; start over from `state_url` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "log_truncated",
+                     *       "detail": "the log starts at 100",
+                     *       "oldest": "100",
+                     *       "retryable": false,
+                     *       "state_url": "/v1/stores/kv/state",
+                     *       "status": 410,
+                     *       "title": "Gone",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The position is past the end of the log, or there are too many consumers */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -1696,7 +1749,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Nothing was changed for sure */
+            /** @description The request failed; nothing was changed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -1733,7 +1786,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is forgotten */
+            /** @description Deleted */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -1759,7 +1812,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Nothing was changed for sure */
+            /** @description The request failed; nothing was changed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -1786,13 +1839,15 @@ export interface operations {
             query: {
                 /** @description Whose log */
                 store: string;
-                /** @description Position behind which to start; 0 if absent */
+                /** @description Position after which to start; 0 if absent */
                 after?: string;
+                /** @description Log that `after` is a position of, as in an earlier page. If it is not this one, the answer is 410 rather than records that do not follow */
+                log?: string;
                 /** @description Most records to return: of a page, 1000 if absent; of a stream, no limit if absent */
                 limit?: number;
-                /** @description How long to wait for the first record of a page; a stream ends when none came for so long, and goes on if it is absent */
+                /** @description How long to wait for the first record of a page. A stream ends when no record has arrived for that long, and stays open if it is absent */
                 wait_ms?: number;
-                /** @description Streams only: how often a quiet one shows that it lives; as long as the server's idle time-out allows if absent */
+                /** @description Streams only: interval of heartbeats while there are no records; if absent, as long as the server's idle timeout allows */
                 heartbeat_ms?: number;
             };
             header?: {
@@ -1814,6 +1869,7 @@ export interface operations {
                      * @example {
                      *       "durable_upto": "120",
                      *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "next": "120",
                      *       "oldest": "1",
                      *       "records": [
@@ -1846,7 +1902,7 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description The request cannot be read */
+            /** @description Malformed request */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -1910,7 +1966,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The log no longer reaches back that far; `state_url` says where to start over */
+            /** @description The position has been truncated, or `log` is not the log of this node; restart from the state at `state_url` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -1931,7 +1987,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The position lies behind the end of the log */
+            /** @description The position is past the end of the log */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -1950,7 +2006,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description No page */
+            /** @description The request failed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2020,7 +2076,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not known now */
+            /** @description The request failed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2085,7 +2141,7 @@ export interface operations {
                     "application/json": components["schemas"]["StoreList"];
                 };
             };
-            /** @description Not known now */
+            /** @description The request failed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2168,7 +2224,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not known now */
+            /** @description The request failed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2200,7 +2256,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        /** @description What it is */
+        /** @description The declaration */
         requestBody: {
             content: {
                 /**
@@ -2216,7 +2272,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description It existed and is like this now */
+            /** @description The store, changed */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2246,7 +2302,7 @@ export interface operations {
                     "application/json": components["schemas"]["StoreInfo"];
                 };
             };
-            /** @description It exists now */
+            /** @description The store, created */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -2276,7 +2332,7 @@ export interface operations {
                     "application/json": components["schemas"]["StoreInfo"];
                 };
             };
-            /** @description The request cannot be read */
+            /** @description Malformed request */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2302,7 +2358,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description No such adaptor, or this cannot be changed */
+            /** @description Unknown adaptor, or the change is not possible */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -2321,7 +2377,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Nothing was changed */
+            /** @description The request failed; nothing was changed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2399,7 +2455,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not known now */
+            /** @description The request failed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2445,7 +2501,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description It is registered like this now */
+            /** @description The receiver, registered */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2470,7 +2526,7 @@ export interface operations {
                     "application/json": components["schemas"]["PushInfo"];
                 };
             };
-            /** @description The request cannot be read */
+            /** @description Malformed request */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2515,7 +2571,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The log no longer reaches back to `after`; `state_url` says where to start over */
+            /** @description The log after this position has been truncated, or the position is of another log; restart from the state at `state_url` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -2536,7 +2592,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The URL is not allowed, or the position lies behind the end of the log */
+            /** @description The URL is not allowed, or the position is past the end of the log */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -2555,7 +2611,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Nothing was changed for sure */
+            /** @description The request failed; nothing was changed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2589,7 +2645,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Nothing is pushed any more */
+            /** @description Deleted; nothing is pushed any more */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -2615,7 +2671,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Nothing was changed for sure */
+            /** @description The request failed; nothing was changed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2647,7 +2703,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        /** @description What the storage holds */
+        /** @description Position of the storage */
         requestBody: {
             content: {
                 /**
@@ -2659,7 +2715,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description It is attached; where it stands now */
+            /** @description The store, attached */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2689,7 +2745,7 @@ export interface operations {
                     "application/json": components["schemas"]["StoreInfo"];
                 };
             };
-            /** @description The request cannot be read */
+            /** @description Malformed request */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2734,7 +2790,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It is not detached, or the log does not go on from what the storage holds */
+            /** @description The store is not detached, or the log does not continue from the position of its storage */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -2773,7 +2829,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It is detached as before */
+            /** @description The request failed; the store stays detached */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2807,7 +2863,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is tried again; where it stands now */
+            /** @description The store, whose push is retried */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2875,7 +2931,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It was not tried */
+            /** @description The request failed; nothing was retried */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2907,7 +2963,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        /** @description Which record */
+        /** @description The record to skip */
         requestBody: {
             content: {
                 /**
@@ -2919,7 +2975,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description It is skipped; where the push stands now */
+            /** @description The store, whose push skips the record */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2949,7 +3005,7 @@ export interface operations {
                     "application/json": components["schemas"]["StoreInfo"];
                 };
             };
-            /** @description The request cannot be read */
+            /** @description Malformed request */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3013,7 +3069,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Nothing was skipped */
+            /** @description The request failed; nothing was skipped */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3087,7 +3143,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not known now */
+            /** @description The request failed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3150,7 +3206,7 @@ export interface operations {
                     "application/json": components["schemas"]["RowPage"];
                 };
             };
-            /** @description The request cannot be read */
+            /** @description Malformed request */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3195,7 +3251,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not known now */
+            /** @description The request failed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3422,7 +3478,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not known now */
+            /** @description The request failed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3504,7 +3560,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store was only its log, and that is truncated */
+            /** @description The store is only its log, which has been truncated */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -3525,7 +3581,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many of these are under way */
+            /** @description Too many state images are being read */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3545,7 +3601,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not known now */
+            /** @description The request failed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3586,7 +3642,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description All of them are taken in, durably */
+            /** @description All of them are imported, durably */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3600,7 +3656,7 @@ export interface operations {
                     "application/json": components["schemas"]["ImportResult"];
                 };
             };
-            /** @description A line cannot be read */
+            /** @description Malformed line */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3645,7 +3701,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Nothing was taken in */
+            /** @description The request failed; nothing was imported */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3674,7 +3730,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description What the transaction will use */
+        /** @description The stores that the transaction will use */
         requestBody: {
             content: {
                 /**
@@ -3709,7 +3765,7 @@ export interface operations {
                     "application/json": components["schemas"]["BeginResponse"];
                 };
             };
-            /** @description The request cannot be read */
+            /** @description Malformed request */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3754,7 +3810,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description A store lags behind */
+            /** @description A store lags */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3774,7 +3830,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description No decision was made */
+            /** @description The request failed; no decision was made */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3831,7 +3887,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description One answer per commit, in order; as NDJSON one `TxnOutcome` a line */
+            /** @description One outcome per commit, in order; as NDJSON one `TxnOutcome` a line */
             200: {
                 headers: {
                     /** @description W3C trace context of the span that this request got, if it is traced */
@@ -3861,7 +3917,7 @@ export interface operations {
                     "application/x-ndjson": string;
                 };
             };
-            /** @description The request cannot be read */
+            /** @description Malformed request */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3906,7 +3962,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not taken in */
+            /** @description Overloaded or not ready; the transaction was not accepted */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3926,7 +3982,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description No decision was made */
+            /** @description The request failed; no decision was made */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3953,7 +4009,7 @@ export interface operations {
             query?: {
                 /** @description How long to wait for an outcome */
                 wait_ms?: number;
-                /** @description Make sure that an id that never arrived can never commit; it is then aborted with reason `fenced` */
+                /** @description Make sure that an id that has not arrived can never commit; it is aborted with reason `fenced` */
                 fence?: boolean;
             };
             header?: never;
@@ -3968,7 +4024,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What became of it; `unknown` if it never arrived */
+            /** @description The outcome; `unknown` if the transaction has not arrived */
             200: {
                 headers: {
                     /** @description Same as `status` */
@@ -3992,7 +4048,7 @@ export interface operations {
                     "application/json": components["schemas"]["TxnOutcome"];
                 };
             };
-            /** @description The request cannot be read */
+            /** @description Malformed request */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4018,7 +4074,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not known now */
+            /** @description The request failed */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4055,7 +4111,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The verdict that stands */
+            /** @description The verdict */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4091,7 +4147,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description No decision was made */
+            /** @description The request failed; no decision was made */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4119,7 +4175,7 @@ export interface operations {
             header?: {
                 /** @description Name of the client, for rules that are fair between clients */
                 "tribunal-client"?: string;
-                /** @description W3C trace context of the caller; kept in the log's records */
+                /** @description W3C trace context of the caller; stored in the log's records */
                 traceparent?: string;
             };
             path: {
@@ -4131,7 +4187,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        /** @description What it observed and what it wants to write */
+        /** @description What the transaction read and writes */
         requestBody: {
             content: {
                 /**
@@ -4168,7 +4224,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Committed or aborted: final */
+            /** @description Committed or aborted; final */
             200: {
                 headers: {
                     /** @description `true` if this answer had been stored before */
@@ -4198,7 +4254,7 @@ export interface operations {
                     "application/json": components["schemas"]["TxnOutcome"];
                 };
             };
-            /** @description The request cannot be read */
+            /** @description Malformed request */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4243,7 +4299,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The same id waits for its verdict */
+            /** @description The same id is being decided */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4281,7 +4337,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description It can never be decided like this */
+            /** @description The transaction cannot be decided in this form; see `code` */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4300,7 +4356,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description More in flight than the quota allows */
+            /** @description More requests in flight than the quota allows */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4320,7 +4376,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not taken in */
+            /** @description Overloaded or not ready; the transaction was not accepted */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4340,7 +4396,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Taken in, outcome unknown: ask by id */
+            /** @description Accepted, outcome unknown; get its status by id */
             504: {
                 headers: {
                     [name: string]: unknown;
@@ -4359,7 +4415,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description No decision was made */
+            /** @description The request failed; no decision was made */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4394,7 +4450,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        /** @description What it observed and what it wants to write */
+        /** @description What the transaction read and writes */
         requestBody: {
             content: {
                 /**
@@ -4431,7 +4487,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What would happen */
+            /** @description The verdict that it would get */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4446,7 +4502,7 @@ export interface operations {
                     "application/json": components["schemas"]["TxnOutcome"];
                 };
             };
-            /** @description The request cannot be read */
+            /** @description Malformed request */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4472,7 +4528,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description No judgement was made */
+            /** @description The request failed */
             default: {
                 headers: {
                     [name: string]: unknown;

@@ -48,7 +48,13 @@ impl Resolver {
         }
         let Some(Abort { stage, op, reason }) = fates[0].abort() else { return Verdict::ReadOnly { epoch: complete } };
         let op = op.or_else(|| first_op(&input.batches[0], 0, None));
-        let witness = op.map(|(op, index)| self.witness_against(txn, op, index, stage));
+        let witness = op.map(|(op, index)| {
+            let witness = self.witness_against(txn, op, index, stage);
+            if (op, stage) != (OpKind::Range, Stage::Validate) {
+                return witness;
+            }
+            Witness { current: self.range_changed_in(&input.batches[0], 0, index), ..witness }
+        });
         let conflicts = witness.and_then(|witness| conflict_of(&input, ONLY, &witness)).into_iter().collect();
         Verdict::Aborted { epoch: complete, reason, conflicts }
     }

@@ -49,7 +49,7 @@ pub(crate) fn join(place: ShardPlace, state: &ShardState, scratch: &mut ShardScr
                     let one = OneTxn { batch, base: *base, txn, t: base.txn + i, start };
                     one.join(state, scratch, view);
                 }
-                start = Starts::behind(txn);
+                start = Starts::after(txn);
             }
         }
         for (level, first) in scratch.levels.iter_mut().zip(described) {
@@ -68,7 +68,7 @@ fn name(
     txns: Option<&[Txn]>,
 ) -> Starts {
     let Some(last) = txns.and_then(<[Txn]>::last) else { return start };
-    let end = Starts::behind(last);
+    let end = Starts::after(last);
     let ShardScratch { rows, read_rows, write_rows, .. } = scratch;
     let reads = batch.reads[start.reads..end.reads].iter().map(|read| read.row);
     rows.name(place, reads, &mut read_rows[base.read + start.reads..]);
@@ -107,7 +107,7 @@ struct Starts {
 }
 
 impl Starts {
-    fn behind(txn: &Txn) -> Starts {
+    fn after(txn: &Txn) -> Starts {
         Starts {
             snapshots: txn.snapshots_end as usize,
             reads: txn.reads_end as usize,

@@ -8,8 +8,8 @@
 use alloc::vec::Vec;
 
 use tribunal_types::{
-    Bounds, Decision, Digest, Epoch, EpochInput, EpochOutcome, FenceResult, Isolation, Lsn, NamespaceId, OpKind,
-    RowKey, StoreId, StoreLsn, StoreSpec, TxnId, TxnIx, VerdictAt, Version, Witness, limits,
+    Batch, Bounds, Decision, Digest, Epoch, EpochInput, EpochOutcome, FenceResult, Isolation, Lsn, NamespaceId, OpKind,
+    RowKey, Stage, StoreId, StoreLsn, StoreSpec, TxnId, TxnIx, VerdictAt, Version, Witness, limits,
 };
 
 use crate::image::frozen::Frozen;
@@ -21,13 +21,14 @@ use crate::resolve::join;
 use crate::resolve::merge::{Loser, Merged};
 use crate::resolve::shard::Shard;
 use crate::resolve::shard_place::ShardPlace;
-use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op};
+use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op, snapshot_of};
 use crate::resolve::validate;
 use crate::resolve::vote;
 use crate::state::digest;
 use crate::state::floor::{EpochMark, Floor};
 use crate::state::id_table::{IdLimits, IdTable, Known, ScopedId};
 use crate::state::stores::Stores;
+use crate::state::window::KeyRange;
 
 /// Bounds of a resolver. All but `shards` are replicated settings: they decide verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -368,7 +369,10 @@ impl Resolver {
                 OpKind::Write => Some(batch.writes[batch.writes_of(txn)][index as usize].row),
                 OpKind::Range => None,
             };
-            let current = row.and_then(|row| self.version_of(row));
+            let current = match op {
+                OpKind::Range if stage == Stage::Validate => self.range_changed_in(batch, txn, index),
+                _ => row.and_then(|row| self.version_of(row)),
+            };
             outcome.witnesses.push(Witness { op, index, current, winner: None, stage });
         }
         let count = outcome.witnesses.len() as u32 - first;
@@ -459,6 +463,19 @@ impl Resolver {
             age_ms: self.config.status_age_ms,
             bytes_max: self.config.status_bytes_max as u64,
         }
+    }
+
+    /// Returns position 0 of the epoch in which the first changed row of a transaction's range was last written; `None` if
+    /// no row of it was written after the range's snapshot.
+    pub(crate) fn range_changed_in(&self, batch: &Batch, txn: usize, range: u32) -> Option<Version> {
+        let range = &batch.ranges[batch.ranges_of(txn)][range as usize];
+        let snapshot = snapshot_of(&batch.snapshots[batch.snapshots_of(txn)], range.store).unwrap_or(self.floor.at());
+        let (start, end) = (range.start.of(&batch.keys), range.end.of(&batch.keys));
+        let keys = KeyRange { store: range.store, start, end };
+        let changes = self.shards.iter().filter_map(|shard| shard.state.window.first_change(&keys, snapshot));
+        // A restored window spreads keys over the shards anyhow, so that several may have the same one.
+        let (_, epoch) = changes.min_by(|a, b| a.0.cmp(b.0).then(b.1.cmp(&a.1)))?;
+        Version::new(epoch, 0)
     }
 
     pub(crate) fn shard_of(&self, row: RowKey) -> &Shard {

@@ -199,6 +199,31 @@ impl RangeWindow {
         })
     }
 
+    /// Returns the first key of the range that was written after the snapshot, with the epoch of its last write: the same
+    /// however the runs are merged.
+    pub(crate) fn first_change(&self, range: &KeyRange<'_>, snapshot: Epoch) -> Option<(&[u8], Epoch)> {
+        let within = |item: &&Item| {
+            let (store, key) = self.arenas.key(item);
+            range.place(StoreId(store), key).is_eq()
+        };
+        let written = |item: &'_ Item| (self.arenas.key(item).1, Epoch(self.arenas.of(item).epoch));
+        let better = |a: &(&[u8], Epoch), b: &(&[u8], Epoch)| b.0.cmp(a.0).then(a.1.cmp(&b.1));
+        let first_of = |run: &'_ Run| {
+            let above = |item: &&Item| self.arenas.of(item).epoch > snapshot.0;
+            if !run.sorted {
+                return run.items.iter().filter(above).filter(within).map(written).max_by(better);
+            }
+            let from = run.items.partition_point(|item| {
+                let (store, key) = self.arenas.key(item);
+                range.place(StoreId(store), key).is_lt()
+            });
+            let mut own = run.items[from..].iter().take_while(within).filter(above);
+            let first = own.next().map(written)?;
+            own.map(written).take_while(|(key, _)| *key == first.0).chain([first]).max_by(better)
+        };
+        self.runs.iter().rev().take_while(|run| run.last > snapshot.0).filter_map(first_of).max_by(better)
+    }
+
     /// Drops the runs at or below the floor.
     pub(crate) fn drop_below(&mut self, floor: Epoch) {
         while let Some(run) = self.runs.front()
@@ -276,7 +301,31 @@ mod tests {
                 let (start, end) = (alloc::format!("k{n:03}"), alloc::format!("k{:03}", n + 2));
                 let expected = changed(&plain, &start, &end, snapshot);
                 assert_eq!(changed(&prepared, &start, &end, snapshot), expected, "{start} at {snapshot}");
+                let range = KeyRange { store: StoreId(1), start: start.as_bytes(), end: end.as_bytes() };
+                let first = plain.first_change(&range, Epoch(snapshot));
+                assert_eq!(first.is_some(), expected, "{start} at {snapshot}");
+                assert_eq!(prepared.first_change(&range, Epoch(snapshot)), first, "{start} at {snapshot}");
             }
+        }
+    }
+
+    #[test]
+    fn the_first_change_of_a_range_is_its_smallest_key_with_its_last_epoch() {
+        let mut window = RangeWindow::default();
+        write(&mut window, 3, &["c", "b"]);
+        write(&mut window, 4, &["d"]);
+        write(&mut window, 5, &["b", "e"]);
+        let first = |window: &RangeWindow, start: &str, snapshot: u64| {
+            let range = KeyRange { store: StoreId(1), start: start.as_bytes(), end: b"" };
+            window.first_change(&range, Epoch(snapshot)).map(|(key, epoch)| (key.to_vec(), epoch.0))
+        };
+        for _ in 0..2 {
+            assert_eq!(first(&window, "a", 2), Some((b"b".to_vec(), 5)));
+            assert_eq!(first(&window, "c", 2), Some((b"c".to_vec(), 3)));
+            assert_eq!(first(&window, "c", 3), Some((b"d".to_vec(), 4)));
+            assert_eq!(first(&window, "c", 4), Some((b"e".to_vec(), 5)));
+            assert_eq!(first(&window, "c", 5), None);
+            window.prepare(Epoch(0));
         }
     }
 

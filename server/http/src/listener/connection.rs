@@ -3,6 +3,10 @@
 //! hyper's own header timer runs while a kept-alive connection idles, and costs an allocation a request. This keeps
 //! the two apart: a head must be whole within `header_timeout` of its first byte (of the connection's first byte for
 //! the first one), an idle connection may stay for `idle_timeout`. While a request is being worked on, neither counts.
+//!
+//! A client may end its sending side after its request and still wait for the response. From here that looks like a client
+//! that hangs up, and hyper would drop the request at once. So the end is kept from hyper until the response has been
+//! written, for `header_timeout` at most.
 
 use std::io;
 use std::pin::Pin;
@@ -38,6 +42,8 @@ pub struct Activity {
     phase: AtomicU8,
     since_ms: AtomicU64,
     multiplexed: AtomicBool,
+    /// When the client ended its sending side while a request was in flight; 0 if it has not.
+    half_closed_ms: AtomicU64,
     /// Requests that began.
     requests: AtomicU64,
     /// The fault that ended the connection, and the index of the request that stands in for it.
@@ -57,6 +63,7 @@ impl Activity {
             phase: AtomicU8::new(HEAD),
             since_ms: AtomicU64::new(0),
             multiplexed: AtomicBool::new(false),
+            half_closed_ms: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             bad: OnceLock::new(),
             known: Arc::default(),
@@ -64,9 +71,18 @@ impl Activity {
         }
     }
 
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.base.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
     fn mark(&self) {
-        let ms = u64::try_from(self.base.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.since_ms.store(ms, Ordering::Relaxed);
+        self.since_ms.store(self.now_ms(), Ordering::Relaxed);
+    }
+
+    /// Notes that the client sends nothing more but may wait for a response.
+    fn half_closed(&self) {
+        let now = self.now_ms().max(1);
+        let _ = self.half_closed_ms.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Notes a whole head. `multiplexed` connections send frames between requests, which are no heads.
@@ -121,6 +137,11 @@ impl Activity {
     /// head may take.
     #[must_use]
     pub fn time_left(&self, header_timeout: Duration, idle_timeout: Duration) -> Option<Duration> {
+        let half_closed_ms = self.half_closed_ms.load(Ordering::Relaxed);
+        if half_closed_ms != 0 {
+            let until = Duration::from_millis(half_closed_ms) + header_timeout;
+            return Some(until.saturating_sub(self.base.elapsed()));
+        }
         if self.in_flight.load(Ordering::Relaxed) > 0 {
             return None;
         }
@@ -158,6 +179,8 @@ pub struct WatchedIo<T> {
     /// What may pass when there is room for it, and how much of that has passed.
     later: Vec<u8>,
     later_read: usize,
+    /// Bytes of a response may not have been sent.
+    unflushed: bool,
     /// While a refused client may still be sending.
     lingering: Option<Lingering>,
 }
@@ -174,7 +197,7 @@ impl<T> WatchedIo<T> {
     /// Watches a socket.
     pub fn new(inner: T, activity: Arc<Activity>) -> Self {
         let guard = HeadGuard::default();
-        WatchedIo { inner, activity, guard, later: Vec::new(), later_read: 0, lingering: None }
+        WatchedIo { inner, activity, guard, later: Vec::new(), later_read: 0, unflushed: false, lingering: None }
     }
 
     /// Takes in what was read; returns how much of it may stay where it is.
@@ -185,6 +208,16 @@ impl<T> WatchedIo<T> {
             let _ = self.activity.bad.set(bad);
         }
         pass
+    }
+
+    /// Tells what hyper is to see of the end of the client's bytes: nothing, until the response has been written.
+    fn end_of_input(&self) -> Poll<io::Result<()>> {
+        let answering = self.unflushed || self.activity.in_flight.load(Ordering::Relaxed) > 0;
+        if answering && self.guard.is_between_requests() {
+            self.activity.half_closed();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Hands over what waits; tells whether there was anything.
@@ -220,7 +253,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for WatchedIo<T> {
                 let mut read = ReadBuf::new(&mut bytes);
                 ready!(Pin::new(&mut this.inner).poll_read(cx, &mut read))?;
                 if read.filled().is_empty() {
-                    return Poll::Ready(Ok(()));
+                    return this.end_of_input();
                 }
                 let pass = this.arrived(read.filled());
                 // Before what waits already, of which there is something only if nothing passes.
@@ -230,7 +263,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for WatchedIo<T> {
             let before = buffer.filled().len();
             ready!(Pin::new(&mut this.inner).poll_read(cx, buffer))?;
             if buffer.filled().len() == before {
-                return Poll::Ready(Ok(()));
+                return this.end_of_input();
             }
             let pass = this.arrived(&buffer.filled()[before..]);
             buffer.set_filled(before + pass);
@@ -244,6 +277,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for WatchedIo<T> {
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WatchedIo<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        this.unflushed = true;
         let polled = Pin::new(&mut this.inner).poll_write(cx, bytes);
         if polled.is_ready() {
             this.activity.mark();
@@ -257,6 +291,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WatchedIo<T> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        this.unflushed = true;
         let polled = Pin::new(&mut this.inner).poll_write_vectored(cx, pieces);
         if polled.is_ready() {
             this.activity.mark();
@@ -269,7 +304,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WatchedIo<T> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.inner).poll_flush(cx);
+        this.unflushed &= polled.is_pending();
+        polled
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -317,6 +355,16 @@ mod tests {
         assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() > HEADER);
         activity.bytes_came();
         assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() <= HEADER);
+    }
+
+    #[test]
+    fn a_half_closed_connection_may_wait_for_its_response_but_not_for_long() {
+        let activity = Arc::new(Activity::new());
+        let working = activity.request_began(false);
+        activity.half_closed();
+        assert!(activity.time_left(HEADER, IDLE_FOR).is_some_and(|left| left > HEADER / 2 && left < HEADER * 2));
+        drop(working);
+        assert!(activity.time_left(HEADER, IDLE_FOR).is_some_and(|left| left < HEADER * 2));
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl FastPath {
         let _abort = AbortOnDrop(task.abort_handle());
         task.await.unwrap_or_else(|ended| {
             let problem = if ended.is_cancelled() {
-                let detail = "the node stopped meanwhile; look whether the request took effect, and ask again";
+                let detail = "the node stopped meanwhile; check whether the request took effect, and send it again";
                 ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail).retryable(None)
             } else {
                 let detail = "the request could not be carried out; please report this with the server's log";

@@ -86,6 +86,12 @@ impl HeadGuard {
         self.expected == Expected::Nothing
     }
 
+    /// Tells whether every request that began has come to its end. Half a head may follow.
+    #[must_use]
+    pub fn is_between_requests(&self) -> bool {
+        self.expected == Expected::Head
+    }
+
     /// Takes bytes in. Returns how many of them may pass at once; what may pass after them is appended to `later`.
     pub fn take(&mut self, fresh: &[u8], later: &mut Vec<u8>) -> usize {
         if self.is_over() {

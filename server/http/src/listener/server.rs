@@ -63,7 +63,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// Stations of a shutdown.
+/// States of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ShutdownState {
     Open,

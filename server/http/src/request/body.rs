@@ -106,7 +106,7 @@ where
         Ok(Err(error)) => Err(ProblemResponse::new(
             StatusCode::BAD_REQUEST,
             "body_incomplete",
-            format!("the body broke off: {error}"),
+            format!("the body is incomplete: {error}"),
         )),
         Err(_) => {
             let detail = format!("the body did not arrive within {} ms", timeout.as_millis());

@@ -142,7 +142,7 @@ impl<'de> Scalar<'de> {
             Scalar::Int(value) => match u32::try_from(value) {
                 Ok(value) if value <= max => Some(value),
                 _ => {
-                    errors.add(Code::BadNumber, at, format!("must lie between 0 and {max}"));
+                    errors.add(Code::BadNumber, at, format!("must be between 0 and {max}"));
                     None
                 }
             },
@@ -438,7 +438,7 @@ impl<'de, F: Fields<'de>> Visitor<'de> for ObjectSeed<'_, F> {
                 continue;
             };
             if seen & 1 << index != 0 {
-                self.fields.errors().add(Code::DuplicateField, at, "is there twice");
+                self.fields.errors().add(Code::DuplicateField, at, "occurs twice");
                 map.next_value::<IgnoredAny>()?;
                 continue;
             }

@@ -5,7 +5,7 @@ use std::str;
 
 use percent_encoding::percent_decode_str;
 use tribunal_types::limits::{KEY_BYTES_MAX, WAIT_MS_MAX};
-use tribunal_types::{StoreId, TxnId};
+use tribunal_types::{LogId, StoreId, TxnId};
 
 use crate::request::json::decimal;
 use crate::request::txn_body::{shown, txn_id};
@@ -30,7 +30,7 @@ impl<'a> Query<'a> {
             if !names.contains(&name) {
                 read.errors.add(Code::UnknownParameter, pointer, format!("parameters here are {}", names.join(", ")));
             } else if read.pairs.iter().any(|(known, _)| *known == name) {
-                read.errors.add(Code::BadParameter, pointer, "is there twice");
+                read.errors.add(Code::BadParameter, pointer, "occurs twice");
             } else {
                 read.pairs.push((name, decoded(value)));
             }
@@ -70,6 +70,16 @@ impl<'a> Query<'a> {
                 default
             }
         }
+    }
+
+    /// Returns the id of a log; `None` if it is not given.
+    pub fn log(&mut self) -> Option<LogId> {
+        let text = self.text("log")?;
+        let id = text.parse().ok();
+        if id.is_none() {
+            self.error(Code::BadParameter, "log", "must be the id of a log as served: 32 hexadecimal digits");
+        }
+        id
     }
 
     /// Returns how many items a page may have, at least one; `default` if it is not given.

@@ -547,7 +547,7 @@ impl<'de> Entries<'de> for Snapshots<'_, '_> {
         let epoch = self.draft.epoch(scalar(map)?, at);
         let Some(spec) = self.draft.store(name, at) else { return Ok(()) };
         if self.draft.txn.snapshots.iter().any(|snapshot| snapshot.store == spec.id) {
-            self.draft.errors.add(Code::DuplicateField, at, "is there twice");
+            self.draft.errors.add(Code::DuplicateField, at, "occurs twice");
         } else if self.draft.txn.snapshots.len() == STORES_PER_TXN_MAX {
             self.draft.errors.add(Code::TooMany, at, format!("{STORES_PER_TXN_MAX} stores is the limit"));
         } else {

@@ -18,9 +18,9 @@ pub enum Code {
     WrongType,
     /// A field that does not exist here.
     UnknownField,
-    /// A field that is there twice.
+    /// A field that occurs twice.
     DuplicateField,
-    /// A field that must be there.
+    /// A field that is required.
     MissingField,
     /// Two fields of which one must be chosen.
     ExclusiveFields,
@@ -60,7 +60,7 @@ pub enum Code {
     ValueTooLarge,
     /// A key without a byte.
     EmptyKey,
-    /// A row that is there twice.
+    /// A row that occurs twice.
     DuplicateRow,
     /// A value that must be an integer.
     NotAnInteger,

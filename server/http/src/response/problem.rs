@@ -122,27 +122,35 @@ impl ProblemResponse {
                 ProblemResponse::new(StatusCode::GATEWAY_TIMEOUT, "outcome_unknown", detail).retryable(None)
             }
             ServiceError::InFlight => {
-                let detail = "this id waits for its verdict; ask for its status with wait_ms";
+                let detail = "this id is being decided; get its status with `wait_ms`";
                 ProblemResponse::new(StatusCode::CONFLICT, "in_flight", detail).retryable(None)
             }
             ServiceError::BodyMismatch => {
-                let detail = "this id was used for another body; a new transaction needs a new id";
+                let detail = "this id was used with another body; use a new id for a new transaction";
                 ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, "body_mismatch", detail)
             }
             ServiceError::TxnIdExpired => {
-                let detail = "the time in this id lies outside the window; it is never executed under it";
+                let detail =
+                    "the time in this id is outside the window, so the transaction is never executed; use a new id";
                 ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, "txn_id_expired", detail)
             }
             ServiceError::LogTruncated { oldest } => {
-                let detail = format!("the log starts at {oldest}");
+                let detail = format!("records before {oldest} have been truncated");
                 let mut problem = ProblemResponse::new(StatusCode::GONE, "log_truncated", detail);
                 problem.body.oldest = Some(oldest.to_string());
                 problem
             }
+            ServiceError::LogReplaced { log } => {
+                let detail = format!(
+                    "the position is of another log; this one is {log}: it was salvaged or replaced since, so the same \
+                     number may be another record"
+                );
+                ProblemResponse::new(StatusCode::GONE, "log_replaced", detail)
+            }
             ServiceError::StateGone { oldest } => {
                 let detail = format!(
-                    "this store is only its log, which starts at {oldest} by now: the state before that is with those \
-                     who read it; a consumer's offset keeps the log from being truncated too early"
+                    "this store is only its log, which now starts at {oldest}: the state before that is known only to readers of the \
+                     log; store a consumer's offset so that the log is not truncated too early"
                 );
                 let mut problem = ProblemResponse::new(StatusCode::GONE, "state_gone", detail);
                 problem.body.oldest = Some(oldest.to_string());
@@ -150,7 +158,7 @@ impl ProblemResponse {
             }
             ServiceError::StoreLagging { store, retry_after_ms } => {
                 let name = catalog.by_id(store).map_or("a store", |spec| spec.name.as_str());
-                let detail = format!("{name} has not applied what this request must see");
+                let detail = format!("store {name} has not applied everything that this request must see; retry");
                 ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "store_lagging", detail)
                     .retryable(Some(retry_after_ms))
             }

@@ -327,6 +327,9 @@ fn conflict_object(json: &mut JsonWriter, conflict: &Conflict, catalog: &Catalog
     if let Some(end) = &conflict.end {
         json.key_field("end", "end_b64", end);
     }
+    if let Some(row) = &conflict.row {
+        json.key_field("row", "row_b64", row);
+    }
     let op = match conflict.op {
         OpKind::Read => "read",
         OpKind::Range => "range",
@@ -355,6 +358,7 @@ pub fn log_page(json: &mut JsonWriter, page: &LogPage, store: &str) {
         record(json, &page.records, index, store);
     }
     json.close(b']');
+    json.text_field("log", &page.log.to_string());
     json.decimal_field("next", page.next.0);
     json.decimal_field("head_lsn", page.head.0);
     json.decimal_field("durable_upto", page.durable_upto.0);

@@ -27,7 +27,8 @@ const ANSWER_BYTES: usize = 256;
 /// Bytes of text that an item of a JSON document is expected to have.
 const ITEM_BYTES: usize = 1024;
 
-/// Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered alike.
+/// Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON, with a response of
+/// the same form.
 #[utoipa::path(
     post, path = "/v1/txns/batch-commit", operation_id = "batchCommit", tag = "transactions",
     request_body(content(
@@ -35,16 +36,16 @@ const ITEM_BYTES: usize = 1024;
         (String = "application/x-ndjson"),
     ), description = "The commits; as NDJSON one `BatchTxn` a line"),
     responses(
-        (status = 200, description = "One answer per commit, in order; as NDJSON one `TxnOutcome` a line", content(
+        (status = 200, description = "One outcome per commit, in order; as NDJSON one `TxnOutcome` a line", content(
             (BatchCommitResponse = "application/json"),
             (String = "application/x-ndjson"),
         ), headers(
             ("traceparent" = String, description = "W3C trace context of the span that this request got, if it is traced"),
         )),
-        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 413, description = "Too large", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "Not taken in", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "No decision was made", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "Overloaded or not ready; the transaction was not accepted", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed; no decision was made", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn batch_commit(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {

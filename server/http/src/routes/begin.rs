@@ -26,16 +26,16 @@ use tribunal_service::{Begin, Catalog, PushState, ReadQuery, Session};
 /// How long a Begin with a session waits if it does not say, milliseconds.
 const SESSION_WAIT_MS: u64 = 5_000;
 
-/// Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
+/// Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 #[utoipa::path(
     post, path = "/v1/txns", operation_id = "begin", tag = "transactions",
-    request_body(content = BeginRequest, description = "What the transaction will use"),
+    request_body(content = BeginRequest, description = "The stores that the transaction will use"),
     responses(
         (status = 201, description = "The transaction has begun", body = BeginResponse),
-        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "A store lags behind", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "No decision was made", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "A store lags", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed; no decision was made", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn begin(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -166,7 +166,11 @@ impl<'de> Fields<'de> for Body<'_> {
             }
             _ => {
                 let max = u32::try_from(ID_WINDOW_MS).unwrap_or(u32::MAX);
-                self.asked.ttl_ms = found.small(max, at, errors).map(u64::from);
+                let ttl_ms = found.small(max, at, errors).map(u64::from);
+                if ttl_ms == Some(0) {
+                    errors.add(Code::BadNumber, at, format!("must be between 1 and {max}"));
+                }
+                self.asked.ttl_ms = ttl_ms;
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ use axum::response::Response;
 use serde::de::MapAccess;
 use tribunal_api::{ConsumerInfo, ConsumerList, ConsumerOffset, OffsetRequest, Problem};
 use tribunal_types::limits::NAME_BYTES_MAX;
-use tribunal_types::{Lsn, StoreId};
+use tribunal_types::{LogId, Lsn, StoreId};
 
 use crate::app::{App, refuse, wire_response};
 use crate::request::body::{MediaType, utf8};
@@ -19,23 +19,27 @@ use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::store_name;
+use crate::routes::log_pull::start_over_at;
 use tribunal_service::Catalog;
 use tribunal_service::ConsumerStatus;
 
 /// Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 ///
-/// It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its age, only for its
-/// size.
+/// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+///
+/// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+/// (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 #[utoipa::path(
     put, path = "/v1/consumers/{name}", operation_id = "putConsumer", tag = "log",
     params(("name" = String, Path, description = "Name: letters, digits, `.`, `_`, `-`; at most 64 bytes")),
     request_body(content = OffsetRequest, description = "The new offset"),
     responses(
-        (status = 200, description = "Its offsets are these now", body = ConsumerInfo),
-        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The consumer with its new offset", body = ConsumerInfo),
+        (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "The position lies behind the end of the log, or there are too many consumers", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Nothing was changed for sure", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "`log` is not the log of this node; start over from `state_url`", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The position is past the end of the log, or there are too many consumers", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed; nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn put_consumer(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -43,11 +47,13 @@ pub async fn put_consumer(State(app): State<App>, request: Request) -> Result<Re
     let name = consumer_name(&parts)?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let catalog = app.service.stores.catalog();
-    let mut body = OffsetBody { store: None, lsn: None, errors: FieldErrors::default() };
+    let mut body = OffsetBody { store: None, lsn: None, log: None, errors: FieldErrors::default() };
     document(utf8(&bytes)?, ObjectSeed { fields: &mut body, at: Path::Root })
         .map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
-    let (store, lsn) = body.checked(&catalog, tenant(&parts))?;
-    let status = app.service.log.set_checkpoint(tenant(&parts), name, store, lsn).await.map_err(refuse(&catalog))?;
+    let (store, lsn, log) = body.checked(&catalog, tenant(&parts))?;
+    let set = app.service.log.set_checkpoint(tenant(&parts), name, store, lsn, log).await;
+    let status =
+        set.map_err(|error| start_over_at(ProblemResponse::of_service(error, &catalog), store_name(&catalog, store)))?;
     Ok(wire_response(StatusCode::OK, &wire(status, &catalog)))
 }
 
@@ -58,7 +64,7 @@ pub async fn put_consumer(State(app): State<App>, request: Request) -> Result<Re
     responses(
         (status = 200, description = "The consumer", body = ConsumerInfo),
         (status = 404, description = "No such consumer", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn get_consumer(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -77,7 +83,7 @@ pub async fn get_consumer(State(app): State<App>, request: Request) -> Result<Re
     get, path = "/v1/consumers", operation_id = "listConsumers", tag = "log",
     responses(
         (status = 200, description = "All consumers, by name", body = ConsumerList),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn list_consumers(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -96,9 +102,9 @@ pub async fn list_consumers(State(app): State<App>, request: Request) -> Result<
         ("store" = Option<String>, Query, nullable = false, description = "Delete its offset in this store only"),
     ),
     responses(
-        (status = 204, description = "It is forgotten"),
+        (status = 204, description = "Deleted"),
         (status = 404, description = "No such consumer or store", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Nothing was changed for sure", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed; nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn delete_consumer(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -147,6 +153,7 @@ fn consumer_name(parts: &Parts) -> Result<String, ProblemResponse> {
 pub fn wire(status: ConsumerStatus, catalog: &Catalog) -> ConsumerInfo {
     let offset = |at: &tribunal_service::ConsumerPosition| ConsumerOffset {
         store: store_name(catalog, at.store).to_owned(),
+        log: at.log.to_string(),
         lsn: at.lsn.to_string(),
         head_lsn: at.head.to_string(),
         lag_records: at.head.0.saturating_sub(at.lsn.0).to_string(),
@@ -155,12 +162,13 @@ pub fn wire(status: ConsumerStatus, catalog: &Catalog) -> ConsumerInfo {
     };
     let mut offsets: Vec<_> = status.positions.iter().map(offset).collect();
     offsets.sort_by(|a, b| a.store.cmp(&b.store));
-    ConsumerInfo { name: status.name, offsets }
+    ConsumerInfo { name: status.name, log: status.log.to_string(), offsets }
 }
 
 struct OffsetBody {
     store: Option<String>,
     lsn: Option<String>,
+    log: Option<String>,
     errors: FieldErrors,
 }
 
@@ -169,10 +177,10 @@ impl OffsetBody {
         mut self,
         catalog: &Catalog,
         namespace: tribunal_types::NamespaceId,
-    ) -> Result<(StoreId, Lsn), ProblemResponse> {
+    ) -> Result<(StoreId, Lsn, Option<LogId>), ProblemResponse> {
         for (name, given) in [("store", &self.store), ("lsn", &self.lsn)] {
             if given.is_none() && self.errors.is_empty() {
-                self.errors.add(Code::MissingField, Path::Root.field(name), "must be there");
+                self.errors.add(Code::MissingField, Path::Root.field(name), "is required");
             }
         }
         let name = self.store.unwrap_or_default();
@@ -180,12 +188,17 @@ impl OffsetBody {
         if lsn == Some(None) {
             self.errors.add(Code::BadNumber, "/lsn", "must be a decimal string");
         }
+        let log = self.log.as_deref().map(str::parse);
+        if matches!(log, Some(Err(_))) {
+            let detail = "must be the id of a log as served: 32 hexadecimal digits";
+            self.errors.add(Code::BadParameter, "/log", detail);
+        }
         let spec = catalog.store(namespace, &name);
         if spec.is_none() && self.errors.is_empty() {
             self.errors.add(Code::UnknownStore, "/store", format!("there is no store \"{}\"", shown(&name)));
         }
         match (spec, lsn.flatten()) {
-            (Some(spec), Some(lsn)) if self.errors.is_empty() => Ok((spec.id, Lsn(lsn))),
+            (Some(spec), Some(lsn)) if self.errors.is_empty() => Ok((spec.id, Lsn(lsn), log.and_then(Result::ok))),
             _ => Err(ProblemResponse::of_errors(&self.errors)),
         }
     }
@@ -193,12 +206,12 @@ impl OffsetBody {
 
 impl<'de> Fields<'de> for OffsetBody {
     fn names(&self) -> &'static [&'static str] {
-        &["store", "lsn"]
+        &["store", "lsn", "log"]
     }
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
         let text = scalar(map)?.text(at, &mut self.errors).map(std::borrow::Cow::into_owned);
-        *(if index == 0 { &mut self.store } else { &mut self.lsn }) = text;
+        *[&mut self.store, &mut self.lsn, &mut self.log][index] = text;
         Ok(())
     }
 

@@ -38,15 +38,16 @@ const LAST_EVENT_ID: &str = "last-event-id";
 ///
 /// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 /// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
-/// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the reason of its end.
+/// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the end with its reason.
 #[utoipa::path(
     get, path = "/v1/log", operation_id = "logPull", tag = "log",
     params(
         ("store" = String, Query, description = "Whose log"),
-        ("after" = Option<String>, Query, nullable = false, description = "Position behind which to start; 0 if absent"),
+        ("after" = Option<String>, Query, nullable = false, description = "Position after which to start; 0 if absent"),
+        ("log" = Option<String>, Query, nullable = false, description = "Log that `after` is a position of, as in an earlier page. If it is not this one, the answer is 410 rather than records that do not follow"),
         ("limit" = Option<u32>, Query, nullable = false, minimum = 1, maximum = 10000, description = "Most records to return: of a page, 1000 if absent; of a stream, no limit if absent"),
-        ("wait_ms" = Option<u32>, Query, nullable = false, minimum = 0, maximum = 60000, description = "How long to wait for the first record of a page; a stream ends when none came for so long, and goes on if it is absent"),
-        ("heartbeat_ms" = Option<u32>, Query, nullable = false, minimum = 100, maximum = 60000, description = "Streams only: how often a quiet one shows that it lives; as long as the server's idle time-out allows if absent"),
+        ("wait_ms" = Option<u32>, Query, nullable = false, minimum = 0, maximum = 60000, description = "How long to wait for the first record of a page. A stream ends when no record has arrived for that long, and stays open if it is absent"),
+        ("heartbeat_ms" = Option<u32>, Query, nullable = false, minimum = 100, maximum = 60000, description = "Streams only: interval of heartbeats while there are no records; if absent, as long as the server's idle timeout allows"),
         ("last-event-id" = Option<String>, Header, nullable = false, description = "Server-sent events only: overrides `after`"),
     ),
     responses(
@@ -55,19 +56,19 @@ const LAST_EVENT_ID: &str = "last-event-id";
             (String = "application/x-ndjson"),
             (String = "text/event-stream"),
         )),
-        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
         (status = 406, description = "None of the forms is accepted", body = Problem, content_type = "application/problem+json"),
-        (status = 410, description = "The log no longer reaches back that far; `state_url` says where to start over", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "The position lies behind the end of the log", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "No page", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "The position has been truncated, or `log` is not the log of this node; restart from the state at `state_url`", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The position is past the end of the log", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn log_pull(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
     let catalog = app.service.stores.catalog();
     let form = accepted(&parts.headers, &[Form::Json, Form::NdJson, Form::Events])?;
-    let mut query = Query::new(parts.uri.query(), &["store", "after", "limit", "wait_ms", "heartbeat_ms"]);
+    let mut query = Query::new(parts.uri.query(), &["store", "after", "log", "limit", "wait_ms", "heartbeat_ms"]);
     let records_max = LOG_PAGE_RECORDS_MAX as u64;
     let limit = query.bytes("limit").is_some().then(|| query.number("limit", LIMIT_DEFAULT, records_max).max(1));
     let idle = query.bytes("wait_ms").is_some().then(|| query.wait_ms());
@@ -75,6 +76,7 @@ pub async fn log_pull(State(app): State<App>, request: Request) -> Result<Respon
     let asked = LogQuery {
         store: query.store(&catalog, tenant(&parts)),
         after: Lsn(query.number("after", 0, u64::MAX)),
+        log: query.log(),
         limit: usize::try_from(limit.unwrap_or(LIMIT_DEFAULT)).unwrap_or(usize::MAX),
         bytes_max: PAGE_BYTES_MAX,
         wait_ms: idle.unwrap_or(0),
@@ -118,15 +120,15 @@ fn last_event_id(parts: &Parts, query: &mut Query<'_>) -> Option<Lsn> {
 }
 
 fn refused(error: ServiceError, catalog: &Catalog, store: &str) -> ProblemResponse {
-    truncated_at(ProblemResponse::of_service(error, catalog), store)
+    start_over_at(ProblemResponse::of_service(error, catalog), store)
 }
 
-/// Adds to the problem of a truncated log where a reader can start over.
+/// Adds to the problem of a truncated or replaced log where a reader can start over.
 #[must_use]
-pub fn truncated_at(mut problem: ProblemResponse, store: &str) -> ProblemResponse {
-    if problem.body.code == "log_truncated" {
+pub fn start_over_at(mut problem: ProblemResponse, store: &str) -> ProblemResponse {
+    if matches!(&*problem.body.code, "log_truncated" | "log_replaced") {
         let url = format!("/v1/stores/{}/state", utf8_percent_encode(store, NON_ALPHANUMERIC));
-        problem.body.detail.push_str("; start over from the state at `state_url`");
+        problem.body.detail.push_str("; restart from the state at `state_url`");
         problem.body.state_url = Some(url);
     }
     problem

@@ -20,7 +20,7 @@ use crate::app::Streamed;
 use crate::request::content_negotiation::Form;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, record};
-use crate::routes::log_pull::truncated_at;
+use crate::routes::log_pull::start_over_at;
 use tribunal_service::{LogPage, LogQuery, Service, ServiceError};
 
 /// Bytes of keys and values that are read at once.
@@ -158,7 +158,7 @@ impl LogStream {
     fn fail(&mut self, out: &mut Out, error: ServiceError) {
         self.ended = true;
         let catalog = self.service.stores.catalog();
-        let problem = truncated_at(ProblemResponse::of_service(error, &catalog), &self.query.name);
+        let problem = start_over_at(ProblemResponse::of_service(error, &catalog), &self.query.name);
         out.failure(self.after, &problem);
     }
 }
@@ -181,6 +181,7 @@ impl Out {
     /// Writes what is no record. Without an id: it does not move a reader's position.
     fn event(&mut self, event: &str, page: &LogPage, reason: Option<&str>) {
         self.begin(event);
+        self.json.text_field("log", &page.log.to_string());
         self.json.decimal_field("next", page.next.0);
         self.json.decimal_field("head_lsn", page.head.0);
         self.json.decimal_field("durable_upto", page.durable_upto.0);

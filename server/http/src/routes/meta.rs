@@ -28,7 +28,7 @@ static DOCS: LazyLock<String> = LazyLock::new(|| {
         .replace("/*SCRIPT*/", include_str!("docs/script.js"))
 });
 
-/// Tells that the process is alive.
+/// Returns 200 as long as the process runs.
 #[utoipa::path(
     get, path = "/healthz", operation_id = "health", tag = "service",
     responses((status = 200, description = "Alive", body = Health))
@@ -37,7 +37,7 @@ pub async fn health() -> Response {
     wire_response(StatusCode::OK, &Health { status: "ok".to_owned() })
 }
 
-/// Tells whether new transactions are accepted. Reasons name stores only if the request carries the key of an operator of
+/// Returns whether new transactions are accepted. Reasons name stores only if the request carries the key of an operator of
 /// the service, or with the role `metrics` there; for others they have counts.
 #[utoipa::path(
     get, path = "/readyz", operation_id = "readiness", tag = "service",

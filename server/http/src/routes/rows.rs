@@ -31,7 +31,7 @@ use tribunal_service::{Catalog, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQ
         (status = 404, description = "No such row (then with `applied`), or no such store", body = Problem, content_type = "application/problem+json"),
         (status = 414, description = "The key is too long", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "The store is not embedded", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn get_row(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -67,9 +67,9 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
     ),
     responses(
         (status = 200, description = "The rows", body = RowPage),
-        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {

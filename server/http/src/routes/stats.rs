@@ -29,18 +29,18 @@ const INTERVAL_MS_MIN: u64 = 100;
 /// Longest time between two of them.
 const INTERVAL_MS_MAX: u64 = 60_000;
 
-/// What the service is doing: rates, percentiles by phase, aborts by reason, lag of stores and consumers. Callers who do
-/// not look after the service get the figures of their own namespace.
+/// Returns statistics: rates, percentiles by phase, aborts by reason, lag of stores and consumers. Callers that do not operate
+/// the service get the figures of their own namespace.
 ///
-/// With `Accept: text/event-stream`, again and again.
+/// With `Accept: text/event-stream` they are sent repeatedly.
 #[utoipa::path(
     get, path = "/v1/stats", operation_id = "stats", tag = "service",
     params(("interval_ms" = Option<u32>, Query, nullable = false, minimum = 100, maximum = 60000, description = "Events only: how often; 1000 if absent")),
     responses(
         (status = 200, description = "The figures", content((Stats = "application/json"), (String = "text/event-stream"))),
-        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 406, description = "None of the forms is accepted", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn stats(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {

@@ -18,15 +18,15 @@ use crate::response::problem::ProblemResponse;
 use crate::routes::stores::info;
 use tribunal_service::SkipRequest;
 
-/// Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
+/// Retries a push that stopped or waits. Changes nothing else: it may stop again for the same reason.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/push/resume", operation_id = "resumePush", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),
     responses(
-        (status = 200, description = "It is tried again; where it stands now", body = StoreInfo),
+        (status = 200, description = "The store, whose push is retried", body = StoreInfo),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "The store is detached", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "It was not tried", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed; nothing was retried", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn resume_push(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -42,13 +42,13 @@ pub async fn resume_push(State(app): State<App>, request: Request) -> Result<Res
 #[utoipa::path(
     post, path = "/v1/stores/{store}/push/skip", operation_id = "skipRecord", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),
-    request_body(content = WireSkip, description = "Which record"),
+    request_body(content = WireSkip, description = "The record to skip"),
     responses(
-        (status = 200, description = "It is skipped; where the push stands now", body = StoreInfo),
-        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The store, whose push skips the record", body = StoreInfo),
+        (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "The push did not stop at this record", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Nothing was skipped", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed; nothing was skipped", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn skip_record(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -64,14 +64,14 @@ pub async fn skip_record(State(app): State<App>, request: Request) -> Result<Res
     standing(&app, &spec)
 }
 
-/// Lists the records of a store that its storages never got.
+/// Lists the records of a store that were skipped.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/push/skips", operation_id = "listSkips", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),
     responses(
         (status = 200, description = "Oldest decision first", body = SkipList),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn list_skips(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -91,14 +91,14 @@ pub async fn list_skips(State(app): State<App>, request: Request) -> Result<Resp
 #[utoipa::path(
     post, path = "/v1/stores/{store}/push/attach", operation_id = "attachPush", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),
-    request_body(content = AttachRequest, description = "What the storage holds"),
+    request_body(content = AttachRequest, description = "Position of the storage"),
     responses(
-        (status = 200, description = "It is attached; where it stands now", body = StoreInfo),
-        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The store, attached", body = StoreInfo),
+        (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "It is not detached, or the log does not go on from what the storage holds", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The store is not detached, or the log does not continue from the position of its storage", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "The storage does not answer", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "It is detached as before", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed; the store stays detached", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn attach_push(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {

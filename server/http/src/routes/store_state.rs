@@ -1,4 +1,4 @@
-//! `GET /v1/stores/{store}/state`: where a reader starts over whose position the log no longer keeps.
+//! `GET /v1/stores/{store}/state`: where a reader restarts whose position has been truncated.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use tribunal_service::{StateRows, StoreState};
 
 /// The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 ///
-/// An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store with a storage of
-/// its own says how far that is: read it there. Of a store that is only its log there is no other state: as long as
-/// the log is whole, `lsn` is 0; after that, 410.
+/// The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an external storage returns
+/// only the position of that storage: read the rows there. A store that is only its log has no other state: `lsn` is 0 as
+/// long as the log is complete; afterwards the status is 410.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/state", operation_id = "getState", tag = "log",
     params(("store" = String, Path, description = "Name of the store")),
@@ -30,9 +30,9 @@ use tribunal_service::{StateRows, StoreState};
         (status = 200, description = "The state", body = String, content_type = "application/x-ndjson"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
         (status = 406, description = "NDJSON is not accepted", body = Problem, content_type = "application/problem+json"),
-        (status = 410, description = "The store was only its log, and that is truncated", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "Too many of these are under way", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "The store is only its log, which has been truncated", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "Too many state images are being read", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn get_state(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -42,14 +42,16 @@ pub async fn get_state(State(app): State<App>, request: Request) -> Result<Respo
     let spec = path_store(parts.uri.path(), &catalog, tenant(&parts))?;
     let image = app.service.log.state(spec.id).await.map_err(refuse(&catalog))?;
     let (kind, lsn, detail, rows) = match image {
-        StoreState::Rows { lsn, rows } => ("rows", lsn.0, "the rows follow; then pull the log behind lsn", Some(rows)),
+        StoreState::Rows { lsn, rows } => {
+            ("rows", lsn.0, "the rows follow; continue with the log after lsn", Some(rows))
+        }
         StoreState::Storage { lsn } => (
             "storage",
             lsn.0,
-            "read the store's own storage, which is here or further; then pull the log behind lsn",
+            "read the store's own storage, which is at lsn or later; continue with the log after lsn",
             None,
         ),
-        StoreState::Log => ("log", 0, "the log is whole: pull it from the start", None),
+        StoreState::Log => ("log", 0, "the log is complete: pull it from the start", None),
     };
     let mut head = JsonWriter::with_capacity(256);
     head.open(b'{');

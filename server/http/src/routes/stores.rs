@@ -30,13 +30,13 @@ const ADAPTOR_CONFIG_BYTES_MAX: usize = 64 * 1024;
 #[utoipa::path(
     put, path = "/v1/stores/{store}", operation_id = "putStore", tag = "stores",
     params(("store" = String, Path, description = "Name: letters, digits, `.`, `_`, `-`; at most 64 bytes")),
-    request_body(content = StoreDeclaration, description = "What it is"),
+    request_body(content = StoreDeclaration, description = "The declaration"),
     responses(
-        (status = 200, description = "It existed and is like this now", body = StoreInfo),
-        (status = 201, description = "It exists now", body = StoreInfo),
-        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "No such adaptor, or this cannot be changed", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The store, changed", body = StoreInfo),
+        (status = 201, description = "The store, created", body = StoreInfo),
+        (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "Unknown adaptor, or the change is not possible", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed; nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn put_store(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -53,14 +53,14 @@ pub async fn put_store(State(app): State<App>, request: Request) -> Result<Respo
     Ok(wire_response(status, &info))
 }
 
-/// Shows a store and where it stands.
+/// Returns a store with its progress and its push.
 #[utoipa::path(
     get, path = "/v1/stores/{store}", operation_id = "getStore", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),
     responses(
         (status = 200, description = "The store", body = StoreInfo),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn get_store(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -75,7 +75,7 @@ pub async fn get_store(State(app): State<App>, request: Request) -> Result<Respo
     get, path = "/v1/stores", operation_id = "listStores", tag = "stores",
     responses(
         (status = 200, description = "All stores, by name", body = StoreList),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn list_stores(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -85,14 +85,14 @@ pub async fn list_stores(State(app): State<App>, request: Request) -> Result<Res
     Ok(wire_response(StatusCode::OK, &StoreList { stores: stores.map_err(refuse(&catalog))? }))
 }
 
-/// Tells how far a store is: committed, durable, applied.
+/// Returns the watermarks of a store: committed, durable, applied.
 #[utoipa::path(
     get, path = "/v1/snapshot", operation_id = "getSnapshot", tag = "stores",
     params(("store" = String, Query, description = "Name of the store")),
     responses(
         (status = 200, description = "Its watermarks", body = Snapshot),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn get_snapshot(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {

@@ -13,20 +13,20 @@ use crate::response::response_json::{JsonWriter, status, status_word};
 use crate::routes::commit::TXN_STATUS;
 use tribunal_service::StatusQuery;
 
-/// Tells what became of a transaction. With `fence` an id that never arrived can never commit later.
+/// Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit later.
 #[utoipa::path(
     get, path = "/v1/txns/{txn_id}", operation_id = "txnStatus", tag = "transactions",
     params(
         ("txn_id" = String, Path, pattern = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$", description = "The transaction, a UUIDv7"),
         ("wait_ms" = Option<u32>, Query, nullable = false, minimum = 0, maximum = 60000, description = "How long to wait for an outcome"),
-        ("fence" = Option<bool>, Query, nullable = false, description = "Make sure that an id that never arrived can never commit; it is then aborted with reason `fenced`"),
+        ("fence" = Option<bool>, Query, nullable = false, description = "Make sure that an id that has not arrived can never commit; it is aborted with reason `fenced`"),
     ),
     responses(
-        (status = 200, description = "What became of it; `unknown` if it never arrived", body = TxnOutcome, headers(
+        (status = 200, description = "The outcome; `unknown` if the transaction has not arrived", body = TxnOutcome, headers(
             ("txn-status" = String, description = "Same as `status`"),
         )),
-        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn txn_status(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {

@@ -19,8 +19,8 @@ use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use tribunal_service::Catalog;
 
-/// Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows are never
-/// overwritten. A pointer of a fault begins with the line's number, from 0.
+/// Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
+/// pointer of an error begins with the number of the line, from 0.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/versions", operation_id = "importVersions", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),
@@ -29,10 +29,10 @@ use tribunal_service::Catalog;
         (inline(tribunal_api::ImportLines) = "application/octet-stream"),
     ), description = "One `ImportLine` a line"),
     responses(
-        (status = 200, description = "All of them are taken in, durably", body = ImportResult),
-        (status = 400, description = "A line cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "All of them are imported, durably", body = ImportResult),
+        (status = 400, description = "Malformed line", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Nothing was taken in", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed; nothing was imported", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn import_versions(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {

@@ -17,7 +17,7 @@ use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::{ProblemResponse, without_folders};
 use crate::response::response_json::{JsonWriter, record};
-use crate::routes::log_pull::truncated_at;
+use crate::routes::log_pull::start_over_at;
 use tribunal_service::{Registration, WebhookStatus};
 
 /// Bytes of a URL.
@@ -41,12 +41,12 @@ const TIMEOUT_MS: (std::ops::RangeInclusive<u32>, u32) = (100..=60_000, 10_000);
     params(("store" = String, Path, description = "Name of the store")),
     request_body(content = PushRequest, description = "The receiver"),
     responses(
-        (status = 200, description = "It is registered like this now", body = PushInfo),
-        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The receiver, registered", body = PushInfo),
+        (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = 410, description = "The log no longer reaches back to `after`; `state_url` says where to start over", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "The URL is not allowed, or the position lies behind the end of the log", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Nothing was changed for sure", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "The log after this position has been truncated, or the position is of another log; restart from the state at `state_url`", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The URL is not allowed, or the position is past the end of the log", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed; nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn put_push(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -56,18 +56,18 @@ pub async fn put_push(State(app): State<App>, request: Request) -> Result<Respon
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let registration = registration(utf8(&bytes)?)?;
     let answer = app.service.log.register_webhook(spec.id, registration).await;
-    let status = answer.map_err(|error| truncated_at(ProblemResponse::of_service(error, &catalog), &spec.name))?;
+    let status = answer.map_err(|error| start_over_at(ProblemResponse::of_service(error, &catalog), &spec.name))?;
     Ok(wire_response(StatusCode::OK, &wire(&spec, status)))
 }
 
-/// Shows the registered receiver and where its push stands. The secret is not shown.
+/// Returns the registered receiver and the state of its push, without the secret.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/push", operation_id = "logPushStatus", tag = "log",
     params(("store" = String, Path, description = "Name of the store")),
     responses(
         (status = 200, description = "The receiver", body = PushInfo),
         (status = 404, description = "No such store, or nothing is registered", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn get_push(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -78,14 +78,14 @@ pub async fn get_push(State(app): State<App>, request: Request) -> Result<Respon
     Ok(wire_response(StatusCode::OK, &wire(&spec, status)))
 }
 
-/// Ends a push and forgets its receiver.
+/// Ends a push and deletes its receiver.
 #[utoipa::path(
     delete, path = "/v1/stores/{store}/push", operation_id = "logPushRemove", tag = "log",
     params(("store" = String, Path, description = "Name of the store")),
     responses(
-        (status = 204, description = "Nothing is pushed any more"),
+        (status = 204, description = "Deleted; nothing is pushed any more"),
         (status = 404, description = "No such store, or nothing is registered", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Nothing was changed for sure", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed; nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn delete_push(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -155,7 +155,7 @@ fn registration(text: &str) -> Result<Registration, ProblemResponse> {
         .map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
     for (name, given) in [("kind", body.kind), ("url", body.url.is_some()), ("secret", body.secret.is_some())] {
         if !given && body.errors.is_empty() {
-            body.errors.add(Code::MissingField, Path::Root.field(name), "must be there");
+            body.errors.add(Code::MissingField, Path::Root.field(name), "is required");
         }
     }
     body.found.url = body.url.unwrap_or_default();
@@ -211,7 +211,7 @@ impl RegistrationBody {
         if range.contains(&number) {
             return Some(number);
         }
-        self.errors.add(Code::BadNumber, at, format!("must lie between {} and {}", range.start(), range.end()));
+        self.errors.add(Code::BadNumber, at, format!("must be between {} and {}", range.start(), range.end()));
         None
     }
 }

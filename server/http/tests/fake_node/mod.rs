@@ -20,6 +20,8 @@ use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
 use tribunal_service::*;
 use tribunal_types::*;
 
+/// The log that all positions are of.
+pub const LOG: LogId = LogId([0x5a; 16]);
 pub const KV: StoreId = StoreId(1);
 pub const ORDERS: StoreId = StoreId(2);
 pub const DECLARED: StoreId = StoreId(3);
@@ -111,6 +113,8 @@ impl FakeNode {
                 read_version: read.seen,
                 current_version: current,
                 by_txn: None,
+                row: None,
+                changed_in: None,
                 stage: Stage::Validate,
             })
         });
@@ -334,6 +338,9 @@ impl LogApi for FakeNode {
         if query.after.0 == 666 {
             return soon(Err(ServiceError::LogTruncated { oldest: Lsn(667) }));
         }
+        if query.log.is_some_and(|log| log != LOG) {
+            return soon(Err(ServiceError::LogReplaced { log: LOG }));
+        }
         let mut records = RecordBatch { store: query.store, ..RecordBatch::default() };
         let first = usize::try_from(query.after.0).unwrap().min(state.log.len());
         for (index, (id, epoch, csn, version, txn)) in state.log.iter().enumerate().skip(first).take(query.limit) {
@@ -359,7 +366,7 @@ impl LogApi for FakeNode {
             if records.records.is_empty() {
                 tokio::time::sleep(Duration::from_millis(query.wait_ms)).await;
             }
-            Ok(LogPage { records, next, head, durable_upto: head, oldest: Lsn(1), ending: false })
+            Ok(LogPage { log: LOG, records, next, head, durable_upto: head, oldest: Lsn(1), ending: false })
         })
     }
 
@@ -386,20 +393,28 @@ impl LogApi for FakeNode {
         name: String,
         store: StoreId,
         lsn: Lsn,
+        log: Option<LogId>,
     ) -> ServiceFuture<'_, ConsumerStatus> {
+        if log.is_some_and(|log| log != LOG) {
+            return soon(Err(ServiceError::LogReplaced { log: LOG }));
+        }
         let head = Lsn(self.state.lock().unwrap().log.len() as u64);
-        let position = ConsumerPosition { store, lsn, head, lag_ms: 7, updated_at_ms: 1 };
+        let position = ConsumerPosition { store, log: LOG, lsn, head, lag_ms: 7, updated_at_ms: 1 };
         let mut consumers = self.consumers.lock().unwrap();
         let positions = consumers.entry(name.clone()).or_default();
         positions.retain(|known| known.store != store);
         positions.push(position);
-        soon(Ok(ConsumerStatus { name, positions: positions.clone() }))
+        soon(Ok(ConsumerStatus { name, log: LOG, positions: positions.clone() }))
     }
 
     fn consumers(&self, _: NamespaceId, name: Option<String>) -> ServiceFuture<'_, Vec<ConsumerStatus>> {
         let consumers = self.consumers.lock().unwrap();
         let wanted = consumers.iter().filter(|(known, _)| name.as_ref().is_none_or(|name| name == *known));
-        let found = wanted.map(|(name, positions)| ConsumerStatus { name: name.clone(), positions: positions.clone() });
+        let found = wanted.map(|(name, positions)| ConsumerStatus {
+            name: name.clone(),
+            log: LOG,
+            positions: positions.clone(),
+        });
         soon(Ok(found.collect()))
     }
 

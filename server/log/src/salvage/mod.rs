@@ -1,4 +1,4 @@
-//! The way out of a damaged log: keep what can be proved, set the damaged files aside, tell what is lost.
+//! Repair of a damaged log: keep what can be proved, set the damaged files aside, report what is lost.
 //!
 //! Chunks are searched in the raw bytes of the files, chains are built from them, and a whole new log is written beside the
 //! damaged one; the two change places at the end. So a salvage that fails, for want of room or power, leaves everything as
@@ -73,7 +73,7 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     Ok(report)
 }
 
-/// What a salvage knows about the damaged log.
+/// What a salvage has found out about the damaged log.
 struct Known<'a> {
     dir: &'a Path,
     chunks: &'a Chunks,

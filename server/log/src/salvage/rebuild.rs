@@ -76,7 +76,7 @@ impl Known<'_> {
         Ok(report)
     }
 
-    /// Gives up the entries up to the last one below the image whose outcome cannot be read: nobody resolves it again, and
+    /// Gives up the entries up to the last one below the image whose outcome cannot be read: it is not resolved again, and
     /// a store's log has no holes.
     pub(super) fn drop_undecided_below_image(&mut self) -> Result<(), LogError> {
         let (Some(kept), Some(image)) = (self.kept, self.image) else { return Ok(()) };

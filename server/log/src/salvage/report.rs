@@ -1,4 +1,4 @@
-//! What a salvage kept, and what it knows and does not know about the rest.
+//! What a salvage kept, and what is known and unknown about the rest.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -45,7 +45,8 @@ pub struct SalvageReport {
     pub outcomes: u64,
     /// Outcomes of kept entries that are lost; the epochs are resolved again at the next start.
     pub outcomes_lost: u64,
-    /// Last position of the stores for which the kept outcomes tell it. What has applied more followed what is lost.
+    /// Last position of the stores, where the kept outcomes contain it. A storage that has applied more followed records that are
+    /// lost.
     pub heads: BTreeMap<StoreId, Lsn>,
     /// Epoch of the state image that the log starts from.
     pub image: Option<Epoch>,
@@ -54,7 +55,7 @@ pub struct SalvageReport {
 }
 
 impl SalvageReport {
-    /// Compares what was kept with what the damaged files tell about how far the log reached.
+    /// Compares what was kept with how far the log reached according to the damaged files.
     pub(super) fn judge_loss(&mut self, known: &Known<'_>, marked: Option<u64>) -> Result<(), LogError> {
         let last = known.kept.map(|chain| chain.last);
         let durable = marked.max(known.chunks.last_durable_entry());

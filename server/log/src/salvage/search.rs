@@ -1,6 +1,6 @@
 //! Every readable chunk in the raw bytes of a damaged log.
 //!
-//! No file is trusted in what it says about another: a chunk names its place and carries a checksum over its position, so
+//! No file is trusted about the content of another: a chunk names its place and carries a checksum over its position, so
 //! what is found is what was written there. Must never write.
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub(crate) struct Chunks {
     sources: Vec<Source>,
     group: GroupId,
     found: BTreeMap<(Place, u32), Vec<Located>>,
-    /// What chunks of the segments tell: everything below this position was durable.
+    /// According to the chunks of the segments, everything below this position was durable.
     durable: u64,
     /// Last position in the segments with a byte that is neither zero nor part of a chunk.
     stray: Option<u64>,

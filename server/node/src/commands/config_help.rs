@@ -122,7 +122,7 @@ pub fn commented(config: &Config) -> Result<String, String> {
                 if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") }
             }
         };
-        // An empty list of tables would stand in the way of the example that is uncommented.
+        // An empty list of tables would conflict with the example once that is uncommented.
         if line.ends_with(" = []") && ABSENT.iter().any(|(absent, _)| *absent == path) {
             continue;
         }

@@ -34,6 +34,9 @@ pub fn ls(target: &Target) -> Result<(), String> {
                 at.lag_records,
                 at.lag_ms
             );
+            if at.log != consumer.log {
+                out!("{:<24} is of another log: restart from the state of the store, and store a new offset", "");
+            }
         }
     }
     Ok(())

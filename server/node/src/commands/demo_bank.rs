@@ -128,7 +128,7 @@ async fn open_accounts(client: &Client, accounts: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Moves money between random accounts until told to stop; returns the latencies of commits, microseconds.
+/// Moves money between random accounts until it is stopped; returns the latencies of commits, microseconds.
 async fn teller(
     client: Client,
     accounts: u32,

@@ -22,13 +22,13 @@ pub struct Tail {
     pub store: String,
     /// Where to start.
     pub after: Option<u64>,
-    /// Whether to go on as records arrive.
+    /// Whether to print further records as they arrive.
     pub follow: bool,
-    /// Whose checkpoint to start behind and to move.
+    /// The consumer whose offset to start after and to move.
     pub consumer: Option<String>,
 }
 
-/// Prints a store's committed log, and with `follow` goes on as records arrive.
+/// Prints a store's committed log; with `follow`, records are printed as they arrive.
 ///
 /// # Errors
 /// If the service cannot be reached, has no such store, or no longer keeps that part of the log.
@@ -41,26 +41,33 @@ async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
     let client = target.client()?;
     let store = tail.store.as_str();
     let head: u64 = client.store(store).await?.head_lsn.parse().unwrap_or(0);
-    let checkpoint = match &tail.consumer {
-        // A consumer that is new starts at the beginning: it is there to miss nothing.
-        Some(name) => Some(client.offset(name, store).await?.unwrap_or_default()),
+    let offset = match &tail.consumer {
+        Some(name) => client.offset(name, store).await?,
         None => None,
     };
-    let after = checkpoint.unwrap_or(Lsn(tail.after.unwrap_or(head.saturating_sub(NEWEST))));
+    let after = match (offset, &tail.consumer) {
+        (Some(offset), _) => offset.lsn,
+        // A new consumer starts at the beginning, so that it misses nothing.
+        (None, Some(_)) => Lsn(0),
+        (None, None) => Lsn(tail.after.unwrap_or(head.saturating_sub(NEWEST))),
+    };
     let mut reader = client.log(store, after).wait_ms(if tail.follow { 30_000 } else { 0 });
+    if let Some(offset) = offset {
+        reader = reader.of_log(offset.log);
+    }
     let mut out = std::io::stdout().lock();
     let (mut printed, mut noted) = (after, after);
     loop {
-        // Once a page: what was printed of it is done with before the next one is asked for.
+        // Once a page: what was printed of it is noted before the next one is requested.
         if let Some(name) = tail.consumer.as_ref().filter(|_| printed > noted && reader.is_page_over()) {
-            client.set_offset(name, store, printed).await?;
+            client.set_offset(name, store, printed, reader.log_id()).await?;
             noted = printed;
         }
         match reader.next().await? {
             Some(record) => {
                 let line = if target.json { as_json(store, &record).to_string() } else { as_text(&record) };
                 if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-                    // The reader of the pipe has gone, as `head` does.
+                    // The reader of the pipe has ended, as `head` does.
                     return Ok(());
                 }
                 printed = record.lsn;
@@ -130,7 +137,7 @@ pub fn salvage(data: &Path, accept_loss: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes down what a salvage kept, and what it knows about the rest.
+/// Describes what a salvage kept, and what is known about the rest.
 fn as_report(report: &SalvageReport) -> String {
     let mut text = String::new();
     let mut line = |line: String| text.push_str(&(line + "\n"));

@@ -1,4 +1,4 @@
-//! Standard output of commands. Must never panic: the reader of a pipe may have gone, as `tribunal plugin ls | head` does.
+//! Standard output of commands. Must never panic: the reader of a pipe may have ended, as `tribunal plugin ls | head` does.
 
 use std::fmt;
 use std::io::{ErrorKind, Write};
@@ -19,7 +19,7 @@ pub(crate) fn write(text: fmt::Arguments<'_>) {
     if error.kind() == ErrorKind::BrokenPipe {
         std::process::exit(0);
     }
-    // Standard error may be gone as well.
+    // Standard error may be closed as well.
     let _ = writeln!(std::io::stderr(), "tribunal: cannot write to standard output: {error}");
     std::process::exit(1);
 }

@@ -42,7 +42,7 @@ impl Manifest {
         world(&self.world)
     }
 
-    /// Where the component lies.
+    /// Path of the component.
     fn component(&self, folder: &Path) -> PathBuf {
         folder.join(format!("{}.wasm", self.name))
     }

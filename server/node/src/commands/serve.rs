@@ -1,4 +1,4 @@
-//! `tribunal dev` and `tribunal serve`: run a node until it is told to stop.
+//! `tribunal dev` and `tribunal serve`: run a node until it is stopped.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -68,7 +68,7 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
         tracing::warn!("keys travel in the clear: configure `tls`, unless a proxy before this node does that");
     }
     let scheme = if config.tls.is_some() { "https" } else { "http" };
-    // A server whose output nobody reads goes on.
+    // A server keeps running if its output is not read.
     let _ = writeln!(std::io::stdout(), "tribunal listens on {scheme}://{}", node.address());
     node.run_until_signal().map_err(|error| error.to_string())
 }
@@ -103,7 +103,7 @@ mod tests {
             "{filter}"
         );
         assert_eq!(log_filter("warn").expect("a level").to_string(), "warn");
-        assert_eq!(log_filter("info,sled=debug").expect("a list").to_string().matches("sled=debug").count(), 1);
+        assert_eq!(log_filter("info,hyper=debug").expect("a list").to_string().matches("hyper=debug").count(), 1);
         let error = log_filter("tribunal=loud").expect_err("no level");
         assert!(error.contains("`tribunal=loud`") && error.contains("debug"), "{error}");
     }

@@ -72,7 +72,7 @@ pub fn get(target: &Target, store: &str, key: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Shows where a store's push stands after a change.
+/// Shows the state of a store's push after a change.
 fn show(target: &Target, store: &StoreInfo) -> Result<(), String> {
     if target.json {
         out!("{}", serde_json::to_string(store).map_err(|error| error.to_string())?);

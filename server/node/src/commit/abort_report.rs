@@ -58,7 +58,8 @@ impl NodeService {
         self.shared.metrics.count_abort(txn.namespace, &label);
         if tracing::enabled!(tracing::Level::DEBUG) {
             let AbortLabel { reason, stage, level, namespace, store } = &label;
-            let row = conflict.map(|conflict| conflict.key.escape_ascii().to_string());
+            let row = conflict.map(|conflict| conflict.row.as_ref().unwrap_or(&conflict.key));
+            let row = row.map(|key| key.escape_ascii().to_string());
             let by_txn = conflict.and_then(|conflict| conflict.by_txn).map(|winner| Uuid::from_bytes(winner.0));
             let current = conflict.and_then(|conflict| conflict.current_version).map(tribunal_types::Version::bits);
             let (txn, epoch) = (Uuid::from_bytes(txn.id.0), epoch.0);

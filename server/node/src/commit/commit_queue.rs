@@ -1,9 +1,9 @@
 //! Where single commits gather for the sequencer, so that it is woken once for many of them.
 //!
 //! A message for each commit would switch threads once a commit, and the disk takes none of them before it is free. So
-//! the sequencer says how many it wants to be woken for: one while nothing is on its way to the disk, else enough to be
+//! the sequencer sets for how many it is to be woken: one while nothing is on its way to the disk, else enough to be
 //! worth it; whatever is there when the disk is free goes into the next batch. Bounded by the admission of bytes in
-//! `service.rs`. Once the sequencer has ended nothing is taken in, and every sender that still waits is told.
+//! `service.rs`. Once the sequencer has ended nothing is taken in, and every sender that still waits gets an error.
 
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use crate::commit::replies::Commit;
 #[derive(Default)]
 struct State {
     commits: Vec<Commit>,
-    /// Wake the sequencer when so many are there; 0 while it has been woken, or knows.
+    /// Wake the sequencer when so many are there; 0 while it has been woken.
     wake_at: usize,
     closed: bool,
 }
@@ -72,7 +72,7 @@ impl CommitIntake {
         std::mem::swap(&mut state.commits, into);
     }
 
-    /// Asks to be woken once `count` commits are there; tells whether they are already, and then asks for nothing.
+    /// Requests to be woken once `count` commits are there; returns whether they are already, and then requests nothing.
     pub fn wake_at(&self, count: usize) -> bool {
         let mut state = self.0.lock();
         let there = state.commits.len() >= count;

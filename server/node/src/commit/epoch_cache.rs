@@ -13,7 +13,7 @@ use tribunal_types::{Decision, Epoch, EpochInput, EpochOutcome, Lsn, PluginSlot,
 
 use crate::plugins::plugin_health::CallTimes;
 
-/// When an epoch passed its stations, by the node's own clock; nothing is decided by it.
+/// When an epoch passed each stage, by the node's own clock; nothing is decided by it.
 #[derive(Clone, Debug)]
 pub struct Timing {
     /// Its batch was sealed.
@@ -27,7 +27,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Says that an epoch has been resolved by now.
+    /// Notes that an epoch has been resolved by now.
     #[must_use]
     pub fn resolved_now(sealed_at: Instant, durable_at: Instant, plugins: Vec<(PluginSlot, CallTimes)>) -> Timing {
         Timing { sealed_at, durable_at, resolved_at: Instant::now(), plugins }
@@ -41,7 +41,7 @@ pub struct ResolvedEpoch {
     pub input: EpochInput,
     /// What came out.
     pub outcome: EpochOutcome,
-    /// When it passed its stations.
+    /// When it passed each stage.
     pub timing: Timing,
     /// First and last LSN by store, ascending store.
     heads: Vec<(StoreId, Lsn, Lsn)>,
@@ -151,7 +151,7 @@ impl EpochCache {
     #[must_use]
     pub fn following(&self, store: StoreId, after: Lsn) -> Option<Arc<ResolvedEpoch>> {
         let window = self.window.read();
-        // Readers follow the head, so the search starts there and stops at the first epoch that is behind them.
+        // Readers follow the head, so the search starts there and stops at the first epoch before their position.
         let mut found = None;
         for epoch in window.epochs.iter().rev() {
             match epoch.span_of(store) {

@@ -9,7 +9,7 @@ use tribunal_core::frozen::Frozen;
 use tribunal_core::resolver::Resolver;
 use tribunal_types::{ControlIndex, Epoch, StateImage};
 
-/// Column of a state image with the last control entry that it includes; the resolver's own columns lie below.
+/// Column of a state image with the last control entry that it includes; the resolver's own columns are below.
 pub const CONTROL_COLUMN: u16 = 0xff00;
 
 /// Column of a state image with what fills the slots of plugins.

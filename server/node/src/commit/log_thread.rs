@@ -16,7 +16,7 @@ use crate::commit::image_capture::CapturedImage;
 use crate::commit::message::Message;
 use crate::telemetry::metrics::Metrics;
 
-/// What the log thread is asked to do.
+/// Requests to the log thread.
 pub enum Job {
     /// Append a sealed batch, make it durable, report it.
     Append(Arc<Batch>),
@@ -24,7 +24,7 @@ pub enum Job {
     Outcome(Arc<ResolvedEpoch>),
     /// Append a control entry, make it durable, report it.
     Control(ControlIndex, ControlChange),
-    /// Store a state image beside the log, then drop what nobody needs any more.
+    /// Store a state image beside the log, then drop what is no longer needed.
     Image {
         /// The state.
         image: Box<CapturedImage>,
@@ -78,7 +78,7 @@ impl Drop for ReportPanic<'_> {
 /// How long the log stays quiet before its mark is brought up to date.
 const IDLE_MARK_AFTER: Duration = Duration::from_millis(5);
 
-/// Runs the log thread until it is told to stop or durability is in doubt.
+/// Runs the log thread until it is stopped or durability is in doubt.
 pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, context: &LogThreadContext) {
     let LogThreadContext { events, cache, metrics, .. } = context;
     let _report = ReportPanic(events);

@@ -11,11 +11,11 @@ use tribunal_types::{
 use crate::commit::replies::{Commit, ReplyHandle};
 use crate::stores::catalog::PushReports;
 
-/// What the sequencer is asked to do, or told, beside the commits in its queue.
+/// Requests and notes for the sequencer, beside the commits in its queue.
 pub enum Message {
     /// Transactions to decide, in this order.
     Commit(Vec<Commit>),
-    /// As many commits are in the queue as the sequencer asked to be woken for.
+    /// As many commits are in the queue as the sequencer is to be woken for.
     CommitsQueued,
     /// A read-only commit or a dry run.
     Judge(Box<TxnRequest>, oneshot::Sender<Verdict>),
@@ -61,7 +61,7 @@ pub enum KnownNow {
 /// How the sequencer ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was told to.
+    /// It was requested.
     Stopped,
     /// Durability is in doubt, for this reason.
     LogFailed(String),

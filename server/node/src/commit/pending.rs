@@ -1,4 +1,4 @@
-//! The items of one batch that somebody waits for, and their replies once its epoch is decided.
+//! The items of one batch that clients wait for, and their replies once its epoch is decided.
 //!
 //! Invariant: every item is answered exactly once, with a decision or because there will be none.
 

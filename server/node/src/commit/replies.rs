@@ -52,7 +52,7 @@ pub enum Answer {
     Stored(VerdictAt),
     /// The id was known with another body.
     BodyMismatch,
-    /// The id lies outside the window.
+    /// The id is outside the window.
     Expired,
     /// A transaction with this id waits for its epoch right now.
     InFlight,
@@ -104,7 +104,7 @@ impl Many {
         if state.missing == 0 {
             let (answers, spent) = (std::mem::take(&mut state.answers), std::mem::take(&mut state.spent));
             if let Some(done) = state.done.take() {
-                // The client may have gone; its verdict is stored all the same.
+                // The client may have disconnected; its verdict is stored all the same.
                 let _ = done.send(AnsweredMany { answers, spent });
             }
         }
@@ -126,7 +126,7 @@ impl ReplySender {
     }
 
     fn answer(self, answered: Answered) {
-        // The client may have gone.
+        // The client may have disconnected.
         let _ = self.reply.send(answered);
     }
 }

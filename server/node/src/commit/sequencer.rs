@@ -3,7 +3,7 @@
 //! Everything reaches it as a [`Message`], in one queue, or gathers until it is free ([`CommitIntake`]); it performs no I/O
 //! itself and never waits for anything but that queue. Invariants:
 //! * an epoch is resolved only after its batch is durable, and in the order of epochs;
-//! * nobody is answered before the epoch's outcome is in the [`EpochCache`];
+//! * no request is answered before the epoch's outcome is in the [`EpochCache`];
 //! * at most one batch is on its way to the disk, so that every sync carries all that came while it was away.
 
 use std::collections::{HashMap, VecDeque};
@@ -68,7 +68,7 @@ const SPENT_BYTES_MAX: usize = 64 * 1024;
 const MESSAGES_AT_ONCE: usize = 1024;
 
 impl Sequencer {
-    /// Prepares the sequencer and publishes where it stands.
+    /// Prepares the sequencer and publishes its progress.
     #[must_use]
     pub fn new(state: SequencerState, shared: Shared, log: Sender<Job>) -> Sequencer {
         let mut watches = StoreWatches::default();
@@ -99,7 +99,7 @@ impl Sequencer {
         sequencer
     }
 
-    /// Runs until told to stop, or until the log fails.
+    /// Runs until it is stopped, or until the log fails.
     pub fn run(mut self, messages: &Receiver<Message>) -> Ended {
         loop {
             self.continue_image(image_capture::SLICE);
@@ -243,7 +243,7 @@ impl Sequencer {
         match self.state.resolver.known(namespace, id) {
             Known::Unknown => KnownNow::Unknown,
             Known::At(at, _) => KnownNow::At(at),
-            // `epoch_time` stands still while nothing is committed: an id ahead of it may well be of this minute.
+            // `epoch_time` does not advance while nothing is committed: an id ahead of it may well be of this minute.
             Known::OutsideWindow if id.unix_ms() > self.state.resolver.epoch_time_ms() => KnownNow::Unknown,
             Known::OutsideWindow => KnownNow::Expired,
         }
@@ -272,7 +272,7 @@ impl Sequencer {
             let fences = batch.fences.iter().map(|fence| (fence.namespace, fence.id));
             for (namespace, id) in txns.chain(early_aborts).chain(fences) {
                 for reply in self.watchers.take(namespace, id) {
-                    // The client may have gone.
+                    // The client may have disconnected.
                     let _ = reply.send(self.known(namespace, id));
                 }
             }
@@ -329,7 +329,7 @@ impl Sequencer {
     }
 
     fn abort(&mut self, namespace: NamespaceId, id: TxnId, handle: ReplyHandle) {
-        // What was asked before comes before.
+        // Earlier requests first.
         self.take_queued();
         match self.known(namespace, id) {
             KnownNow::InFlight => return handle.answer(Answer::InFlight, None),

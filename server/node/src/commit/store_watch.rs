@@ -1,4 +1,4 @@
-//! What the sequencer knows of each store's push since it was started, and when a store that holds the log back is
+//! What the sequencer has seen of each store's push since it was started, and when a store that holds the log back is
 //! detached.
 
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ impl StoreWatches {
         self.0.get(&store).is_some_and(|watch| watch.watermark || watch.empty)
     }
 
-    /// Tells whether a store that exceeds its quota may be detached. A storage that was only just asked for its
+    /// Returns whether a store that exceeds its quota may be detached. A storage that was only just queried for its
     /// watermark may well have applied everything.
     #[must_use]
     pub fn may_detach(&self, store: StoreId) -> bool {

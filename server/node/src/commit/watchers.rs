@@ -1,6 +1,6 @@
 //! Who waits for an id to get its verdict, without a transaction of their own in the batch.
 //!
-//! The sequencer tells them when an epoch has decided the id, so nobody asks it again and again. Bounded: who does not
+//! The sequencer notifies them when an epoch has decided the id, so none of them polls. Bounded: a question that does not
 //! fit is answered with what is known now.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use crate::commit::message::KnownNow;
 
 /// Waiting questions of a node.
 const WATCHERS_MAX: usize = 65_536;
-/// Waiting questions below which nobody looks for ones whose client has gone.
+/// Waiting questions below which those of disconnected clients are not looked for.
 const PURGE_MIN: usize = 1_024;
 
 /// The waiting questions.
@@ -42,7 +42,7 @@ impl Watchers {
         None
     }
 
-    /// Tells whether nobody waits.
+    /// Returns whether there is no waiting question.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -55,7 +55,7 @@ impl Watchers {
         taken
     }
 
-    /// Forgets those who have gone. The next look is taken when as many again have come.
+    /// Forgets questions of disconnected clients. The next look is taken when as many again have come.
     fn purge(&mut self) {
         self.waiting.retain(|_, replies| {
             replies.retain(|reply| !reply.is_closed());
@@ -80,7 +80,7 @@ mod tests {
     fn those_who_went_make_room_and_too_many_are_turned_away() {
         let mut watchers = Watchers::default();
         for n in 0..WATCHERS_MAX as u64 {
-            // The receiver is dropped at once: this client has gone.
+            // The receiver is dropped at once: this client has disconnected.
             assert!(watchers.add(NamespaceId(0), id(n), oneshot::channel().0).is_none());
         }
         assert!(watchers.count <= PURGE_MIN, "{}", watchers.count);

@@ -1,17 +1,16 @@
 //! Durable state of the readers of logs: offsets of consumers and registered webhooks.
 //!
 //! One small file beside the log, replaced as a whole: written aside, synced, renamed, its directory synced. It contains
-//! secrets, so only its owner may read it. A change that somebody waits for is written at once, together with all that
+//! secrets, so only its owner may read it. A change that a request waits for is written at once, together with all that
 //! came meanwhile; watermarks of webhooks follow within a second, since a receiver may see records again.
 //! Never on the commit path, and at most fifty times a second.
 //!
 //! Invariant: what is shown, and what lets the log be truncated, is durable. A write that fails takes back every change
 //! that was not durable before it, and each of these is refused; the next change is written as if nothing had happened.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -19,7 +18,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use tribunal_codec::{Checkpoint, Readers as Remembered, Webhook, decode_readers, encode_readers};
-use tribunal_types::{Lsn, NamespaceId, StoreId};
+use tribunal_disk::replace;
+use tribunal_types::{LogId, Lsn, NamespaceId, StoreId};
 
 /// Checkpoints that a node remembers.
 const CHECKPOINTS_MAX: usize = 4_096;
@@ -152,7 +152,7 @@ impl ConsumerState {
         }
     }
 
-    /// Forgets a consumer, or its checkpoint in one store; tells whether there was one.
+    /// Forgets a consumer, or its offset in one store; returns whether there was one.
     ///
     /// # Errors
     /// [`Unsaved::NotDurable`].
@@ -186,7 +186,7 @@ impl ConsumerState {
         registered.await
     }
 
-    /// Forgets a store's webhook; tells whether there was one.
+    /// Forgets a store's webhook; returns whether there was one.
     ///
     /// # Errors
     /// [`Unsaved::NotDurable`].
@@ -223,11 +223,12 @@ impl ConsumerState {
         });
     }
 
-    /// Returns how far the slowest reader of every store is that has one.
-    pub fn slowest(&self) -> Vec<(StoreId, Lsn)> {
+    /// Returns the lowest position of a reader in every store that has one, of those that are positions of `log`.
+    pub fn slowest(&self, log: LogId) -> Vec<(StoreId, Lsn)> {
         let state = self.state.lock();
-        let checkpoints = state.durable.checkpoints.iter().map(|known| (known.store, known.lsn));
-        let webhooks = state.durable.webhooks.iter().map(|known| (known.store, known.watermark));
+        let (checkpoints, webhooks) = (state.durable.checkpoints.iter(), state.durable.webhooks.iter());
+        let checkpoints = checkpoints.filter(|known| known.log == log).map(|known| (known.store, known.lsn));
+        let webhooks = webhooks.filter(|known| known.log == log).map(|known| (known.store, known.watermark));
         let mut all: Vec<_> = checkpoints.chain(webhooks).collect();
         all.sort_unstable();
         all.dedup_by_key(|(store, _)| *store);
@@ -249,7 +250,7 @@ impl ConsumerState {
                 state.due = None;
                 (state.remembered.clone(), state.change)
             };
-            match replace(path, &encode_readers(&written)) {
+            match replace(path, &with_checksum(&encode_readers(&written))) {
                 Ok(()) => {
                     let mut state = self.state.lock();
                     state.durable = written;
@@ -271,7 +272,7 @@ impl ConsumerState {
 }
 
 impl State {
-    /// Takes back what is not durable, but for watermarks of webhooks, which nobody waits for: they are written later.
+    /// Takes back what is not durable, except watermarks of webhooks, which no request waits for: they are written later.
     fn take_back(&mut self) {
         let refused = std::mem::replace(&mut self.remembered, self.durable.clone());
         for known in &mut self.remembered.webhooks {
@@ -287,7 +288,7 @@ impl State {
     /// Answers the requests whose changes are `upto` or below.
     fn answer(&mut self, upto: u64, result: &Result<(), String>) {
         for (_, reply) in self.waiting.extract_if(.., |(change, _)| *change <= upto) {
-            // The client may have gone.
+            // The client may have disconnected.
             let _ = reply.send(result.clone());
         }
     }
@@ -321,18 +322,9 @@ fn load(path: &Path) -> Result<Remembered, String> {
     })
 }
 
-/// Replaces the file as a whole, durably.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let aside: PathBuf = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-    file.write_all(&crc32c::crc32c(bytes).to_le_bytes())?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&aside, path)?;
-    match path.parent() {
-        Some(dir) => File::open(dir)?.sync_all(),
-        None => Ok(()),
-    }
+/// Returns the content of the file.
+fn with_checksum(bytes: &[u8]) -> Vec<u8> {
+    [&crc32c::crc32c(bytes).to_le_bytes(), bytes].concat()
 }
 
 /// Returns the number of checkpoints that leaves no room for another one of a tenant, if it is reached.
@@ -363,7 +355,8 @@ mod tests {
         readers.set(checkpoint("a", 1, 6)).await.unwrap();
         let hook = Webhook { store: StoreId(1), secret: "s".into(), watermark: Lsn(9), ..Webhook::default() };
         readers.register(hook.clone()).await.unwrap();
-        assert_eq!(readers.slowest(), [(StoreId(1), Lsn(3)), (StoreId(2), Lsn(7))]);
+        assert_eq!(readers.slowest(LogId::default()), [(StoreId(1), Lsn(3)), (StoreId(2), Lsn(7))]);
+        assert_eq!(readers.slowest(LogId([1; 16])), [], "positions of another log retain nothing");
         readers.acknowledged(StoreId(1), Lsn(11));
         drop(saver);
         let mode = fs::metadata(dir.path().join("readers")).unwrap().permissions().mode();
@@ -397,7 +390,7 @@ mod tests {
             assert_eq!(readers.checkpoints(), [checkpoint("a", 1, 1)], "what was refused is not shown");
         }
         assert!(readers.forget(NamespaceId(0), "a", None).await.is_err());
-        assert_eq!(readers.slowest(), [(StoreId(1), Lsn(1)), (StoreId(2), Lsn(3))]);
+        assert_eq!(readers.slowest(LogId::default()), [(StoreId(1), Lsn(1)), (StoreId(2), Lsn(3))]);
         readers.acknowledged(StoreId(2), Lsn(7));
         fs::rename(dir.path().join("away"), &inner).unwrap();
         // The first change after the disk is well is taken.

@@ -5,10 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use tribunal_codec::{Checkpoint, Webhook as Registered};
-use tribunal_push::TransportError;
+use tribunal_push::{PushState, TransportError};
 use tribunal_service::ServiceError;
 use tribunal_service::{ConsumerPosition, ConsumerStatus, Registration, WebhookStatus};
-use tribunal_types::{Epoch, Lsn, NamespaceId, StoreId};
+use tribunal_types::{Epoch, LogId, Lsn, NamespaceId, StoreId};
 
 use crate::readers::consumer_state::{ConsumerState, Unsaved};
 use crate::readers::feeds::beyond_head;
@@ -19,16 +19,21 @@ use crate::telemetry::metrics::{ConsumerLabel, StoreLabel};
 /// Times of records that are remembered, so that a lag does not read the log again and again.
 const TIMES_MAX: usize = 16_384;
 
+/// Why a webhook is not started.
+const OF_ANOTHER_LOG: &str = "its position is of another log: this node's log was salvaged or replaced since. Bring the \
+                              receiver to a state of the store (/v1/stores/{store}/state), and register it again with \
+                              `after`";
+
 /// When records were committed. What is known of a record never changes.
 #[derive(Default)]
 pub struct RecordTimes(Mutex<HashMap<(StoreId, Lsn), u64>>);
 
 impl RecordTimes {
     /// Returns how long ago the first record after `lsn` was committed, milliseconds; 0 if there is none.
-    fn age_behind(&self, records: &Records, store: StoreId, lsn: Lsn) -> u64 {
+    fn age_after(&self, records: &Records, store: StoreId, lsn: Lsn) -> u64 {
         let known = self.0.lock().get(&(store, lsn)).copied();
         let time = known.or_else(|| {
-            let time = tokio::task::block_in_place(|| records.time_behind(store, lsn))?;
+            let time = tokio::task::block_in_place(|| records.time_after(store, lsn))?;
             let mut times = self.0.lock();
             if times.len() >= TIMES_MAX {
                 times.clear();
@@ -42,15 +47,15 @@ impl RecordTimes {
 
 /// Returns the first epoch that a reader still needs, of all stores.
 pub fn needed(readers: &ConsumerState, records: &Records) -> Option<Epoch> {
-    readers.slowest().into_iter().filter_map(|(store, lsn)| records.epoch_behind(store, lsn)).min()
+    readers.slowest(records.log_id()).into_iter().filter_map(|(store, lsn)| records.epoch_after(store, lsn)).min()
 }
 
 impl NodeService {
     fn position(&self, checkpoint: &Checkpoint) -> ConsumerPosition {
         let (store, lsn) = (checkpoint.store, checkpoint.lsn);
         let head = self.head(store);
-        let lag_ms = if lsn < head { self.record_times.age_behind(&self.records, store, lsn) } else { 0 };
-        ConsumerPosition { store, lsn, head, lag_ms, updated_at_ms: checkpoint.at_ms }
+        let lag_ms = if lsn < head { self.record_times.age_after(&self.records, store, lsn) } else { 0 };
+        ConsumerPosition { store, log: checkpoint.log, lsn, head, lag_ms, updated_at_ms: checkpoint.at_ms }
     }
 
     pub(crate) fn consumers_of(&self, namespace: NamespaceId, name: Option<&str>) -> Vec<ConsumerStatus> {
@@ -62,7 +67,10 @@ impl NodeService {
             let position = self.position(&checkpoint);
             match found.last_mut().filter(|last| last.name == checkpoint.name) {
                 Some(last) => last.positions.push(position),
-                None => found.push(ConsumerStatus { name: checkpoint.name, positions: vec![position] }),
+                None => {
+                    let log = self.records.log_id();
+                    found.push(ConsumerStatus { name: checkpoint.name, log, positions: vec![position] });
+                }
             }
         }
         found
@@ -74,15 +82,18 @@ impl NodeService {
         name: String,
         store: StoreId,
         lsn: Lsn,
+        of: Option<LogId>,
     ) -> Result<ConsumerStatus, ServiceError> {
+        self.of_this_log(of)?;
         let head = self.head(store);
         if lsn > head {
             return Err(beyond_head("/lsn", lsn, head));
         }
-        let checkpoint = Checkpoint { namespace, name: name.clone(), store, lsn, at_ms: now_ms() };
+        let log = self.records.log_id();
+        let checkpoint = Checkpoint { namespace, name: name.clone(), store, log, lsn, at_ms: now_ms() };
         self.webhooks.readers.set(checkpoint).await.map_err(unsaved)?;
         let found = self.consumers_of(namespace, Some(&name));
-        Ok(found.into_iter().next().unwrap_or(ConsumerStatus { name, positions: Vec::new() }))
+        Ok(found.into_iter().next().unwrap_or(ConsumerStatus { name, log, positions: Vec::new() }))
     }
 
     pub(crate) async fn forget_consumer_of(
@@ -108,6 +119,7 @@ impl NodeService {
             records_max: asked.records_max,
             bytes_max: asked.bytes_max,
             timeout_ms: asked.timeout_ms,
+            log: self.records.log_id(),
             watermark: Lsn(0),
         };
         let receiver = self.webhooks.receiver(&registered, &spec).map_err(|text| refused_url("bad_url", text))?;
@@ -118,13 +130,16 @@ impl NodeService {
         if asked.after.is_some_and(|after| after > head) {
             return Err(beyond_head("/after", asked.after.unwrap_or_default(), head));
         }
-        // Only when the old push has ended does its watermark stand still.
         let before = self.webhooks.readers.webhook(store);
+        if asked.after.is_none() {
+            self.of_this_log(before.as_ref().map(|known| known.log))?;
+        }
         let old = before.map_or(Lsn(0), |known| known.watermark);
         let oldest = self.records.oldest(store);
         if asked.after.unwrap_or(old).next() < oldest {
             return Err(ServiceError::LogTruncated { oldest });
         }
+        // Only when the old push has ended does its watermark no longer move.
         self.webhooks.end(store).await;
         let old = self.webhooks.readers.webhook(store).map_or(Lsn(0), |known| known.watermark);
         registered.watermark = asked.after.unwrap_or(old);
@@ -137,8 +152,12 @@ impl NodeService {
     pub(crate) fn start_webhooks(&self) {
         let catalog = self.stores.catalog();
         for registered in self.webhooks.readers.webhooks() {
-            // A store that is not there any more, for example after a salvage of the log, has nothing to push.
+            // A store that no longer exists, for example after a salvage of the log, has nothing to push.
             let Some(spec) = catalog.by_id(registered.store) else { continue };
+            if registered.log != self.records.log_id() {
+                tracing::error!(store = spec.name, reason = OF_ANOTHER_LOG, "this webhook is not started");
+                continue;
+            }
             match self.webhooks.receiver(&registered, spec) {
                 Ok(receiver) => self.webhooks.start(&registered, spec, receiver),
                 Err(reason) => tracing::error!(store = spec.name, reason, "this webhook cannot be started"),
@@ -148,18 +167,19 @@ impl NodeService {
 
     pub(crate) fn webhook_of(&self, store: StoreId) -> Option<WebhookStatus> {
         let registered = self.webhooks.readers.webhook(store)?;
+        let replaced = registered.log != self.records.log_id();
         let status = self.webhooks.status(store).unwrap_or_default();
         Some(WebhookStatus {
             url: registered.url,
             records_max: registered.records_max,
             bytes_max: registered.bytes_max,
             timeout_ms: registered.timeout_ms,
-            state: status.state.name(),
+            state: if replaced { PushState::Stopped.name() } else { status.state.name() },
             acked: registered.watermark,
             head: self.head(store),
             lag_ms: u64::try_from(status.behind.as_millis()).unwrap_or(u64::MAX),
             attempts: status.attempts,
-            last_error: status.last_error,
+            last_error: if replaced { Some(OF_ANOTHER_LOG.into()) } else { status.last_error },
         })
     }
 
@@ -211,7 +231,7 @@ fn unsaved(error: Unsaved) -> ServiceError {
         Unsaved::TooMany(max) => ServiceError::ClientMistake {
             code: "too_many_consumers",
             pointer: String::new(),
-            detail: format!("{max} checkpoints are kept; delete consumers that are gone"),
+            detail: format!("at most {max} offsets are stored; delete consumers that are no longer used"),
         },
         Unsaved::NotDurable(detail) => ServiceError::Unavailable { detail },
     }

@@ -7,7 +7,7 @@ use tokio::time::timeout_at;
 use tribunal_push::{EmbeddedImage, EmbeddedStore};
 use tribunal_service::{ConsumerStatus, LogApi, Registration, StateRows, StoreState, WebhookStatus};
 use tribunal_service::{LogPage, LogQuery, ServiceError, ServiceFuture, StoredRow};
-use tribunal_types::{Lsn, NamespaceId, StoreId, limits};
+use tribunal_types::{LogId, Lsn, NamespaceId, StoreId, limits};
 
 use crate::readers::image_permits::ImagePermit;
 use crate::service::NodeService;
@@ -21,6 +21,7 @@ impl NodeService {
     /// Reads a page of a log, waiting for the first record of that store, until the deadline or the end of the node.
     pub(crate) async fn log_page_of(&self, query: LogQuery) -> Result<LogPage, ServiceError> {
         let unknown = || ServiceError::NotFound { what: "store of this name".into() };
+        self.of_this_log(query.log)?;
         let progress = &self.shared.progress;
         let deadline = Instant::now() + Duration::from_millis(query.wait_ms.min(limits::WAIT_MS_MAX));
         let limit = query.limit.clamp(1, limits::LOG_PAGE_RECORDS_MAX);
@@ -40,7 +41,8 @@ impl NodeService {
             if !records.records.is_empty() || ending || Instant::now() >= deadline {
                 let oldest = self.records.oldest(query.store);
                 let ending = ending && next >= head;
-                return Ok(LogPage { next, head, durable_upto: head, oldest, records, ending });
+                let log = self.records.log_id();
+                return Ok(LogPage { log, next, head, durable_upto: head, oldest, records, ending });
             }
             tokio::select! {
                 // Late or not: the loop looks once more.
@@ -50,9 +52,15 @@ impl NodeService {
         }
     }
 
+    /// Refuses positions of another log.
+    pub(crate) fn of_this_log(&self, of: Option<LogId>) -> Result<(), ServiceError> {
+        let log = self.records.log_id();
+        if of.is_none_or(|of| of == log) { Ok(()) } else { Err(ServiceError::LogReplaced { log }) }
+    }
+
     async fn image(&self, of: NamespaceId, store: Arc<EmbeddedStore>) -> Result<StoreState, ServiceError> {
         let place = self.images.take(of)?;
-        // Waits for the push under way, and goes on if the reader does not: its place is taken until it is done.
+        // Waits for the push under way, even if the reader disconnects: its permit is taken until it is done.
         let begin = move || {
             store.catch_up()?;
             Ok(PermittedImage { image: store.image(), _place: place })
@@ -90,8 +98,9 @@ impl LogApi for NodeService {
         name: String,
         store: StoreId,
         lsn: Lsn,
+        log: Option<LogId>,
     ) -> ServiceFuture<'_, ConsumerStatus> {
-        Box::pin(self.set_checkpoint_of(namespace, name, store, lsn))
+        Box::pin(self.set_checkpoint_of(namespace, name, store, lsn, log))
     }
 
     fn consumers(&self, namespace: NamespaceId, name: Option<String>) -> ServiceFuture<'_, Vec<ConsumerStatus>> {
@@ -115,13 +124,13 @@ impl LogApi for NodeService {
     }
 }
 
-/// An image and its place, which is free only when the image is gone, whichever thread has it.
+/// An image and its permit, which is released when the image is dropped, on whichever thread.
 struct PermittedImage {
     image: EmbeddedImage,
     _place: ImagePermit,
 }
 
-/// The image is away while a page is read, and gone if that failed.
+/// The image is taken out while a page is read, and not put back if that failed.
 struct Rows(Option<PermittedImage>);
 
 impl StateRows for Rows {
@@ -152,7 +161,8 @@ pub(crate) fn beyond_head(pointer: &str, after: Lsn, head: Lsn) -> ServiceError 
         code: "position_beyond_head",
         pointer: pointer.into(),
         detail: format!(
-            "the log ends at {head}, and {after} is past that: the position is of another log, or of another store"
+            "the log ends at {head}, and {after} is past that: the position is of another log, or of another store; \
+             start over from the store's state (`/v1/stores/{{store}}/state`)"
         ),
     }
 }

@@ -21,9 +21,9 @@ use crate::stores::catalog::Records;
 use crate::stores::tenant_egress::EgressByTenant;
 use crate::telemetry::{PostTraces, Tracing};
 
-/// First wait after trouble.
+/// First pause after a failed attempt.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// Longest wait after trouble.
+/// Longest pause after a failed attempt.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 struct Running {
@@ -136,7 +136,7 @@ impl Webhooks {
         self.running.lock().insert(registered.store, Running { handle, stop, task });
     }
 
-    /// Returns where the push to a store's receiver stands.
+    /// Returns the state of the push to a store's receiver.
     pub fn status(&self, store: StoreId) -> Option<PushStatus> {
         self.running.lock().get(&store).map(|running| running.handle.status())
     }

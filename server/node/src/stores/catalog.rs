@@ -142,9 +142,9 @@ impl Records {
         after >= head || self.cache.following(store, after).is_some()
     }
 
-    /// Returns the epoch of the first record after `after`; `None` if there is none, or it is gone. May read the disk.
+    /// Returns the epoch of the first record after `after`; `None` if there is none, or it is truncated. May read the disk.
     #[must_use]
-    pub fn epoch_behind(&self, store: StoreId, after: Lsn) -> Option<Epoch> {
+    pub fn epoch_after(&self, store: StoreId, after: Lsn) -> Option<Epoch> {
         if let Some(epoch) = self.cache.following(store, after) {
             return Some(epoch.outcome.epoch);
         }
@@ -157,12 +157,12 @@ impl Records {
     /// Returns when the first record after `after` that is kept was committed, milliseconds of replicated time. May read
     /// the disk.
     #[must_use]
-    pub fn time_behind(&self, store: StoreId, after: Lsn) -> Option<u64> {
+    pub fn time_after(&self, store: StoreId, after: Lsn) -> Option<u64> {
         let after = after.max(Lsn(self.oldest(store).0.saturating_sub(1)));
         if let Some(epoch) = self.cache.following(store, after) {
             return Some(epoch.input.epoch_time_ms);
         }
-        let epoch = self.epoch_behind(store, after)?;
+        let epoch = self.epoch_after(store, after)?;
         self.log.epoch(epoch).ok()?.map(|epoch| epoch.0.epoch_time_ms)
     }
 
@@ -176,6 +176,12 @@ impl Records {
             LogPoint::Unknown | LogPoint::PastHead => Digest::default(),
         };
         Ok(Watermark { lsn, log: self.log.id(), digest })
+    }
+
+    /// Returns which log this is.
+    #[must_use]
+    pub fn log_id(&self) -> LogId {
+        self.log.id()
     }
 
     /// Returns the oldest record that is still kept.
@@ -319,7 +325,7 @@ pub struct NewestReport {
 }
 
 impl PushReports {
-    /// Adds a report; tells whether the sequencer has to be told, because it does not know of an earlier one.
+    /// Adds a report; returns whether the sequencer has to be notified, because no earlier notification is under way.
     fn add(&self, add: impl FnOnce(&mut NewestReport)) -> bool {
         let mut newest = self.0.lock();
         let first = *newest == NewestReport::default();

@@ -1,6 +1,6 @@
 //! Secrets of storages: named in the operator's configuration, bound to one address, handed to transports only.
 //!
-//! Invariant: no text that leaves the process shows them: a configuration that is printed says that there is one.
+//! Invariant: no text that leaves the process shows them: a printed configuration only contains that there is one.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ impl Credentials {
     /// Reads the files.
     ///
     /// # Errors
-    /// Which file cannot be read, or which credential says too much.
+    /// Which file cannot be read, or which credential contains too much.
     pub fn read(configured: &[Credential]) -> Result<Credentials, String> {
         let read = configured.iter().cloned().map(|mut credential| {
             let Some(file) = &credential.password_file else { return Ok(credential) };

@@ -1,13 +1,14 @@
 //! Remembers that a storage was found ahead of its log, and where the log ended: it was restored from a backup, or is a
-//! copy. As soon as the log is past that position, nothing else tells the storage from one that is up to date, and the
+//! copy. As soon as the log is past that position, nothing else distinguishes the storage from one that is up to date, and the
 //! records in between would never be pushed to it.
 //!
 //! One line, `<generation> <LSN>`; another declaration or an attachment of the store makes it void.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use tribunal_disk::{replace, sync_directory};
 use tribunal_types::{ControlIndex, Lsn, StoreId};
 
 /// The file of one store.
@@ -39,16 +40,13 @@ impl ForkFile {
             match fork {
                 Some(fork) => {
                     fs::create_dir_all(dir)?;
-                    let mut file = File::create(&self.0)?;
-                    writeln!(file, "{} {fork}", generation.0)?;
-                    file.sync_all()?;
+                    replace(&self.0, format!("{} {fork}\n", generation.0).as_bytes())
                 }
                 None => match fs::remove_file(&self.0) {
-                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                    _ => {}
+                    Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+                    _ => sync_directory(dir),
                 },
             }
-            File::open(dir)?.sync_all()
         };
         if let Err(error) = write() {
             tracing::error!(path = %self.0.display(), %error, "a storage ahead of its log is not remembered");

@@ -1,4 +1,4 @@
-//! What an operator does with a store's push: look where it stands, resume it, skip a record, attach it again.
+//! What an operator does with a store's push: look at its state, resume it, skip a record, attach it again.
 //!
 //! Whatever changes what a storage will hold goes through the control log first, so that it survives a restart and can
 //! be read afterwards; resuming changes nothing and does not.
@@ -14,7 +14,7 @@ use crate::service::NodeService;
 use crate::stores::store_registry::SKIPS_PER_STORE_MAX;
 
 impl NodeService {
-    /// Returns where a store stands.
+    /// Returns the state of a store.
     pub(crate) fn standing(&self, store: StoreId) -> Result<StoreStatus, ServiceError> {
         let watermarks = self.watermarks_of(store)?;
         let push = self.pushes.status(store);
@@ -60,7 +60,7 @@ impl NodeService {
         let Detachment { store, at, acked, reason, .. } = detachment;
         let oldest = self.records.oldest(*store);
         let go_on = if acked.next() >= oldest {
-            "repair the storage and attach the store: nothing that it needs is gone from the log yet".to_owned()
+            "repair the storage and attach the store: the log still has every record that it needs".to_owned()
         } else {
             format!(
                 "load the storage from elsewhere with everything up to some LSN n >= {}, then attach the store with \

@@ -34,22 +34,22 @@ use crate::stores::tenant_egress::{EgressByTenant, TenantEgress};
 use crate::telemetry::{ApplyTraces, Tracing};
 
 /// How long to wait for readers of an embedded store that is to be opened again.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the configuration of an adaptor that speaks RESP says to the host; the adaptor reads the rest.
+/// What the host reads of the configuration of an adaptor that speaks RESP; the adaptor reads the rest.
 #[derive(Debug, Deserialize)]
 struct RespEndpoint {
     endpoint: String,
 }
 
-/// Where a store's push stands, in the words of the API.
+/// The state of a store's push, in the words of the API.
 #[derive(Clone, Debug, Default)]
 pub struct StorePush {
     /// What it is doing.
     pub state: PushState,
     /// Age of the oldest record that is not acknowledged, milliseconds.
     pub lag_ms: u64,
-    /// Last trouble.
+    /// Last error.
     pub last_error: Option<String>,
     /// The record that it stopped at.
     pub poison: Option<Lsn>,
@@ -81,7 +81,7 @@ enum State {
     Detached,
 }
 
-struct Slot {
+struct Entry {
     store: DeclaredStore,
     state: State,
 }
@@ -93,7 +93,7 @@ pub struct Pushes {
     records: Records,
     messages: Sender<Message>,
     runtime: Handle,
-    slots: Mutex<HashMap<StoreId, Slot>>,
+    entries: Mutex<HashMap<StoreId, Entry>>,
     /// Wakes the tasks that wait for a push to be made.
     settled: watch::Sender<()>,
     embedded: Mutex<HashMap<StoreId, Arc<EmbeddedStore>>>,
@@ -113,7 +113,7 @@ impl Pushes {
         loader: Arc<PluginLoader>,
         tracing: Option<Arc<Tracing>>,
     ) -> Pushes {
-        let (slots, embedded, settled) = (Mutex::default(), Mutex::default(), watch::Sender::new(()));
+        let (entries, embedded, settled) = (Mutex::default(), Mutex::default(), watch::Sender::new(()));
         let embedded_memory = Mutex::default();
         Pushes {
             data,
@@ -121,7 +121,7 @@ impl Pushes {
             records,
             messages,
             runtime,
-            slots,
+            entries,
             settled,
             embedded,
             embedded_memory,
@@ -151,8 +151,8 @@ impl Pushes {
     /// Begins the push of a store as it is declared now, in place of the one before.
     pub fn declare(self: &Arc<Self>, store: DeclaredStore) {
         let id = store.spec.id;
-        let mut slots = self.slots.lock();
-        if let Some(State::Running(old)) = slots.remove(&id).map(|slot| slot.state) {
+        let mut entries = self.entries.lock();
+        if let Some(State::Running(old)) = entries.remove(&id).map(|entry| entry.state) {
             let _ = old.stop.send(true);
         }
         let embedded = store.spec.is_embedded();
@@ -163,8 +163,8 @@ impl Pushes {
             self.embedded.lock().remove(&id);
             self.embedded_memory.lock().take_back(id);
         }
-        slots.insert(id, Slot { store: store.clone(), state });
-        drop(slots);
+        entries.insert(id, Entry { store: store.clone(), state });
+        drop(entries);
         if begin || embedded {
             self.start_aside(store);
         }
@@ -186,8 +186,8 @@ impl Pushes {
     /// Restarts the pushes whose adaptor has changed, but for those of detached stores.
     pub fn adaptor_changed(self: &Arc<Self>, name: &str) {
         let concerned: Vec<DeclaredStore> = {
-            let slots = self.slots.lock();
-            let stores = slots.values().map(|slot| &slot.store);
+            let entries = self.entries.lock();
+            let stores = entries.values().map(|entry| &entry.store);
             stores
                 .filter(|store| store.spec.adaptor.as_deref() == Some(name) && store.detached.is_none())
                 .cloned()
@@ -203,12 +203,12 @@ impl Pushes {
     }
 
     fn started(&self, store: &DeclaredStore, made: Result<Option<Outlet>, String>) {
-        let mut slots = self.slots.lock();
-        let current = slots.get_mut(&store.spec.id).filter(|slot| slot.store.generation == store.generation);
-        if let Some(slot) = current
-            && matches!(slot.state, State::Starting)
+        let mut entries = self.entries.lock();
+        let current = entries.get_mut(&store.spec.id).filter(|entry| entry.store.generation == store.generation);
+        if let Some(entry) = current
+            && matches!(entry.state, State::Starting)
         {
-            slot.state = match made {
+            entry.state = match made {
                 Ok(None) => State::LogOnly,
                 Ok(Some(outlet)) => State::Running(self.run(store, outlet)),
                 Err(reason) => {
@@ -217,7 +217,7 @@ impl Pushes {
                 }
             };
         }
-        drop(slots);
+        drop(entries);
         self.settled.send_replace(());
     }
 
@@ -261,7 +261,7 @@ impl Pushes {
     /// Waits until the push of a store is made, or has proved impossible.
     pub async fn settled(&self, store: StoreId) {
         let mut settled = self.settled.subscribe();
-        while self.slots.lock().get(&store).is_some_and(|slot| matches!(slot.state, State::Starting)) {
+        while self.entries.lock().get(&store).is_some_and(|entry| matches!(entry.state, State::Starting)) {
             if settled.changed().await.is_err() {
                 return;
             }
@@ -319,7 +319,7 @@ impl Pushes {
                     }
                     return Ok(());
                 }
-                Err(shared) if begun.elapsed() < CLOSE_PATIENCE => open = shared,
+                Err(shared) if begun.elapsed() < CLOSE_TIMEOUT => open = shared,
                 Err(shared) => {
                     self.embedded.lock().insert(store, shared);
                     return Err("the embedded store is being read; try again".into());
@@ -345,12 +345,12 @@ impl Pushes {
         self.embedded.lock().get(&store).cloned()
     }
 
-    /// Returns where a store's push stands.
+    /// Returns the state of a store's push.
     pub fn status(&self, store: StoreId) -> StorePush {
-        let slots = self.slots.lock();
-        let Some(slot) = slots.get(&store) else { return StorePush::default() };
+        let entries = self.entries.lock();
+        let Some(entry) = entries.get(&store) else { return StorePush::default() };
         let state = |state| StorePush { state, ..StorePush::default() };
-        match &slot.state {
+        match &entry.state {
             State::LogOnly => StorePush::default(),
             State::Starting => state(PushState::Running),
             State::Detached => state(PushState::Detached),
@@ -379,22 +379,22 @@ impl Pushes {
     /// If it cannot be tried now.
     pub async fn resume(self: &Arc<Self>, store: StoreId) -> Result<(), String> {
         let remake = {
-            let mut slots = self.slots.lock();
-            let Some(slot) = slots.get_mut(&store) else { return Ok(()) };
-            let embedded = slot.store.spec.is_embedded();
-            match std::mem::replace(&mut slot.state, State::Starting) {
-                State::Broken(_) => Some((slot.store.clone(), None)),
+            let mut entries = self.entries.lock();
+            let Some(entry) = entries.get_mut(&store) else { return Ok(()) };
+            let embedded = entry.store.spec.is_embedded();
+            match std::mem::replace(&mut entry.state, State::Starting) {
+                State::Broken(_) => Some((entry.store.clone(), None)),
                 State::Running(running)
                     if embedded && running.handle.status().state == tribunal_push::PushState::Stopped =>
                 {
                     let _ = running.stop.send(true);
-                    Some((slot.store.clone(), Some(running.task)))
+                    Some((entry.store.clone(), Some(running.task)))
                 }
                 other => {
                     if let State::Running(running) = &other {
                         running.handle.resume();
                     }
-                    slot.state = other;
+                    entry.state = other;
                     None
                 }
             }
@@ -411,12 +411,12 @@ impl Pushes {
 
     /// Stops the push of a store that is detached now.
     pub fn detach(&self, store: DeclaredStore) {
-        let mut slots = self.slots.lock();
-        let Some(slot) = slots.get_mut(&store.spec.id) else { return };
-        if let State::Running(running) = std::mem::replace(&mut slot.state, State::Detached) {
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(&store.spec.id) else { return };
+        if let State::Running(running) = std::mem::replace(&mut entry.state, State::Detached) {
             let _ = running.stop.send(true);
         }
-        slot.store = store;
+        entry.store = store;
     }
 
     /// Passes a record by in a running push.
@@ -424,7 +424,7 @@ impl Pushes {
         if let Some(embedded) = self.embedded(store) {
             embedded.skip(lsn);
         }
-        if let Some(Slot { state: State::Running(running), .. }) = self.slots.lock().get(&store) {
+        if let Some(Entry { state: State::Running(running), .. }) = self.entries.lock().get(&store) {
             running.handle.skip(lsn);
         }
     }
@@ -432,7 +432,7 @@ impl Pushes {
     /// Looks whether the storage of a detached store can be pushed to again, and moves its watermark to `loaded`.
     ///
     /// # Errors
-    /// In words: what stands in the way.
+    /// In words: what prevents it.
     pub async fn prepare(
         self: &Arc<Self>,
         declared: &DeclaredStore,
@@ -466,8 +466,8 @@ impl Pushes {
 
     /// Stops all pushes and waits for them. What was in flight is settled by the watermarks at the next start.
     pub async fn stop(&self) {
-        let slots: Vec<Slot> = self.slots.lock().drain().map(|(_, slot)| slot).collect();
-        let running = slots.into_iter().filter_map(|slot| match slot.state {
+        let entries: Vec<Entry> = self.entries.lock().drain().map(|(_, entry)| entry).collect();
+        let running = entries.into_iter().filter_map(|entry| match entry.state {
             State::Running(running) => Some(running),
             _ => None,
         });

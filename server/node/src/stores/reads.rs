@@ -167,7 +167,7 @@ fn within(bytes: usize) -> Result<(), ServiceError> {
 /// Tells why an embedded store cannot be read, without its paths.
 pub(crate) fn unreadable(error: EmbeddedError) -> ServiceError {
     let detail = match &error {
-        EmbeddedError::InUse { .. } | EmbeddedError::Disk(_) | EmbeddedError::Io { .. } => {
+        EmbeddedError::InUse { .. } | EmbeddedError::Io { .. } => {
             tracing::error!(%error, "an embedded store cannot be read");
             "the store's files cannot be read; the server's log has the reason".into()
         }

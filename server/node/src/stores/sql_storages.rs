@@ -11,7 +11,7 @@ use crate::stores::credentials::{Credential, Credentials};
 /// Built-in adaptors that keep the log's name beside their watermark.
 const NAMING_LOGS: [&str; 2] = ["postgres", "redis"];
 
-/// What the adaptor's configuration says to the host; the adaptor reads the rest.
+/// What the host reads of the adaptor's configuration; the adaptor reads the rest.
 #[derive(Debug, Deserialize)]
 struct Endpoint {
     endpoint: String,
@@ -21,7 +21,7 @@ struct Endpoint {
 pub struct SqlStorages {
     credentials: Credentials,
     egress: EgressPolicy,
-    /// Names the log, so that a storage that another one fills is told apart.
+    /// Names the log, so that a storage that another one fills is recognized.
     log: String,
 }
 
@@ -51,7 +51,7 @@ impl SqlStorages {
     /// Returns where a store's database is and how to log in there.
     ///
     /// # Errors
-    /// If the declaration does not say so, or says too much.
+    /// If the declaration lacks it, or contains more.
     pub fn options(&self, spec: &StoreSpec) -> Result<SqlOptions, String> {
         let needs = |e: String| format!("needs \"endpoint\": \"postgres://role@host:port/database\": {e}");
         let config: Endpoint = serde_json::from_str(&spec.adaptor_config).map_err(|e| needs(e.to_string()))?;

@@ -1,4 +1,4 @@
-//! What the control log says of stores: their declarations, which of them are detached, which records they skip.
+//! What the control log contains about stores: their declarations, which of them are detached, which records they skip.
 //!
 //! Changed by control entries only, in their order, so that a restart and another node come to the same. Knows nothing
 //! of how a push is doing.
@@ -15,11 +15,11 @@ pub const SKIPS_PER_STORE_MAX: usize = 10_000;
 pub struct DeclaredStore {
     /// Its declaration.
     pub spec: StoreSpec,
-    /// The control entry that declared or attached it last. Acknowledgements from before it say nothing.
+    /// The control entry that declared or attached it last. Acknowledgements from before it are void.
     pub generation: ControlIndex,
     /// Why the log does not wait for it, if it does not.
     pub detached: Option<Detachment>,
-    /// Records that its storages never got, with the control entries that say so, oldest first.
+    /// Records that its storages never got, with the control entries that skip them, oldest first.
     pub skips: Vec<(ControlIndex, Skip)>,
     /// The control entry of the declaration alone: skips from before it were of another storage.
     declared: ControlIndex,
@@ -90,7 +90,7 @@ impl StoreRegistry {
         self.stores.values()
     }
 
-    /// Returns the resolver's memory bounds, if the control log says any.
+    /// Returns the resolver's memory bounds, if the control log contains any.
     #[must_use]
     pub fn bounds(&self) -> Option<Bounds> {
         self.bounds

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// Instruments of one collection ask one after the other; what they are told is no older than this.
+/// Instruments of one collection are read one after the other; their figures are no older than this.
 const FRESH: Duration = Duration::from_millis(100);
 
 type Figures = Arc<dyn Fn() -> String + Send + Sync>;
@@ -90,7 +90,7 @@ impl Meters {
     pub fn stop(self, patience: Duration) {
         self.announcing.abort();
         let (done, end) = mpsc::channel();
-        // The reader knows no patience: a thread of its own waits for it, and the process does not wait for the thread.
+        // The reader has no timeout: a thread of its own waits for it, and the process does not wait for the thread.
         let waiting = std::thread::Builder::new().name("telemetry".into()).spawn(move || {
             let _ = done.send(self.provider.shutdown());
         });

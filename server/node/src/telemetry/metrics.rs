@@ -116,7 +116,7 @@ pub struct PhaseLabel {
 /// Label of answers to commits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct AckLabel {
-    /// `durable` or `applied`, as the commit asked.
+    /// `durable` or `applied`, as requested by the commit.
     pub ack: String,
 }
 
@@ -128,11 +128,11 @@ pub struct Phases {
     pub sync: QuantileHistogram,
     /// Resolving its epoch, of every transaction of an epoch.
     pub resolve: QuantileHistogram,
-    /// Push and storage, of those that asked for `ack: applied`.
+    /// Push and storage, of commits with `ack: applied`.
     pub apply: QuantileHistogram,
-    /// From the request to the answer, of those that asked for `ack: durable`.
+    /// From the request to the answer, of commits with `ack: durable`.
     pub durable: QuantileHistogram,
-    /// From the request to the answer, of those that asked for `ack: applied`.
+    /// From the request to the answer, of commits with `ack: applied`.
     pub applied: QuantileHistogram,
 }
 
@@ -201,7 +201,7 @@ pub struct Metrics {
     pub plugin_fuel: Family<SlotLabel, Counter>,
     /// Time that they took, nanoseconds.
     pub plugin_nanos: Family<SlotLabel, Counter>,
-    /// Epochs that the stand-in of a slot's plugin decided.
+    /// Epochs that the native fallback of a slot decided.
     pub plugin_fallbacks: Family<SlotLabel, Counter>,
     /// Slots that went back by themselves, because their plugin failed too often in a row.
     pub plugin_rollbacks: Family<SlotLabel, Counter>,
@@ -249,7 +249,7 @@ pub struct Metrics {
     pub store_push_lag_seconds: Family<StoreLabel, Gauge<f64, AtomicU64>>,
     /// Free bytes of the data directory's disk.
     pub data_free_bytes: Level,
-    /// Whether the log goes on without a store's storage.
+    /// Whether the log is truncated without waiting for a store's storage.
     pub store_detached: Family<StoreLabel, Level>,
     /// What became of spans.
     pub spans: Family<FateLabel, Counter>,
@@ -354,7 +354,7 @@ impl Metrics {
         let free = metrics.data_free_bytes.clone();
         registry.register("data_free_bytes", "Free space of the data directory's disk", free);
         let detached = metrics.store_detached.clone();
-        registry.register("store_detached", "1 if the log goes on without a store's storage", detached);
+        registry.register("store_detached", "1 if the log no longer waits for a store's storage", detached);
         registry.register("store_acked_lsn", "Newest acknowledged record of a store", metrics.store_acked.clone());
         let lag = metrics.consumer_lag_records.clone();
         registry.register("consumer_lag_records", "Records that a consumer is not done with", lag);

@@ -40,8 +40,8 @@ use self::transport::Transport;
 use crate::commit::epoch_cache::EpochCache;
 
 /// How long the last spans, and then the last figures, may take when the node stops.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
-/// What the resource is called unless `OTEL_SERVICE_NAME` says otherwise.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Name of the resource, unless `OTEL_SERVICE_NAME` is set.
 const SERVICE_NAME: &str = "tribunal";
 
 /// What is switched on.
@@ -52,10 +52,10 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Starts traces, if the variables ask for them. `cache` tells when an epoch's plugins were called.
+    /// Starts traces, if the variables enable them. `cache` contains when an epoch's plugins were called.
     ///
     /// # Errors
-    /// If a variable asks for what is not there; says what would be right.
+    /// If a variable has a value that is not supported, with the values that are.
     pub fn start(runtime: &Handle, cache: &Arc<EpochCache>) -> Result<Telemetry, String> {
         let mut telemetry = Telemetry::default();
         if let Some(settings) = Signal::Traces.settings()? {
@@ -72,7 +72,7 @@ impl Telemetry {
         Ok(telemetry)
     }
 
-    /// Starts to send metrics, if the variables ask for it. `figures` renders all of them as text.
+    /// Starts to send metrics, if the variables enable it. `figures` renders all of them as text.
     ///
     /// # Errors
     /// As [`Telemetry::start`].
@@ -99,10 +99,10 @@ impl Telemetry {
     /// Sends what is left, as far as that is quick. Must not be called on the runtime.
     pub fn stop(self) {
         if let Some(tracing) = self.tracing {
-            tracing.stop(FLUSH_PATIENCE);
+            tracing.stop(FLUSH_TIMEOUT);
         }
         if let Some(meters) = self.meters {
-            meters.stop(FLUSH_PATIENCE);
+            meters.stop(FLUSH_TIMEOUT);
         }
     }
 }

@@ -11,7 +11,7 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use super::spans::Parent;
 
 /// Length of a slice of time, as a power of two of milliseconds. Budgets are given by the slice and not by the second, or
-/// all traces of a busy node would lie in the first moments of every second.
+/// all traces of a busy node would be from the first moments of every second.
 const SLICE_MS_LOG2: u32 = 6;
 /// Traces that begin in one slice without anybody asking for them: 125 a second.
 const ROOTS_PER_SLICE_MAX: u64 = 8;
@@ -21,9 +21,9 @@ const ROOTS_PER_SLICE_MAX: u64 = 8;
 pub struct Sampling {
     /// Whether a caller's own decision counts.
     parent_based: bool,
-    /// Traces whose id lies below this are taken.
+    /// Traces whose id is below this are taken.
     below: u64,
-    /// What bounds traces that nobody asked for.
+    /// What bounds traces that no caller has requested.
     roots: Option<Budget>,
 }
 
@@ -42,7 +42,7 @@ impl Budget {
         Budget { most, taken: AtomicU64::new(0) }
     }
 
-    /// Takes one, unless this slice's are gone.
+    /// Takes one, unless this slice's are used up.
     pub fn take(&self) -> bool {
         static BASE: OnceLock<Instant> = OnceLock::new();
         self.take_in(BASE.get_or_init(Instant::now).elapsed().as_millis() as u64 >> SLICE_MS_LOG2)

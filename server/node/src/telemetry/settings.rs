@@ -1,16 +1,16 @@
-//! What the `OTEL_*` variables ask for. What cannot be granted is refused at the start, by name, rather than left out.
+//! The settings in the `OTEL_*` variables. What is not supported is refused at the start, by name, rather than ignored.
 
 use std::time::Duration;
 
-/// How long one request to the collector may take, unless a variable says otherwise.
+/// Default timeout of one request to the collector.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How often figures are sent, unless a variable says otherwise.
+/// Default interval of figures.
 const METRIC_INTERVAL: Duration = Duration::from_secs(60);
-/// Spans that may wait to be sent, unless a variable says otherwise.
+/// Default number of spans that may wait to be sent.
 const QUEUE_SIZE: usize = 2048;
-/// The most that the variable may ask for: some hundred megabytes.
+/// Maximum of that variable: some hundred megabytes.
 const QUEUE_SIZE_MAX: usize = 1 << 18;
-/// The longest time that a variable may ask for, milliseconds.
+/// Maximum of times in variables, milliseconds.
 const MILLIS_MAX: usize = 3_600_000;
 
 /// What is sent.
@@ -44,7 +44,7 @@ impl Signal {
     /// Reads the environment; `None` if this signal is not sent.
     ///
     /// # Errors
-    /// If a variable asks for what is not there, or is no number; says what would be right.
+    /// If a variable has a value that is not supported, or is no number, with the values that are.
     pub fn settings(self) -> Result<Option<Settings>, String> {
         self.settings_of(|name| std::env::var(name).ok().filter(|value| !value.trim().is_empty()))
     }
@@ -67,7 +67,7 @@ impl Signal {
             of(format!("OTEL_EXPORTER_OTLP_{word}_{name}")).or_else(|| of(format!("OTEL_EXPORTER_OTLP_{name}")))
         };
         match own("ENDPOINT") {
-            // Asked for by the other variable: the exporter goes to where the standard says.
+            // Enabled by the other variable: the endpoint is the default of the standard.
             None if exporter.is_some() => {}
             None => return Ok(None),
             Some((_, endpoint)) if endpoint.starts_with("http://") => {}

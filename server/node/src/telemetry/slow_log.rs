@@ -1,4 +1,4 @@
-//! Log lines about transactions that somebody may want to look into, each with its trace.
+//! Log lines about transactions that are worth a look, each with its trace.
 
 use std::time::{Duration, Instant};
 

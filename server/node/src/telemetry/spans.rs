@@ -37,7 +37,7 @@ pub struct Tracing {
     cache: Arc<EpochCache>,
 }
 
-/// Who is above a request: what a `traceparent` says.
+/// The parent of a request: the content of a `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
     /// The trace.
@@ -75,7 +75,7 @@ pub(super) struct Piece {
     pub links: Vec<Parent>,
 }
 
-/// Where a span is whose id was made before it ended, because others hear of it.
+/// A span whose id was made before it ended, because it is sent to others.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub trace: TraceId,
@@ -379,7 +379,7 @@ fn verdict_word(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// Tells whether an operator should hear of it; the rest is between the client and its request.
+/// Returns whether it is an error of the service; the rest concerns only the client and its request.
 fn is_our_blame(error: &ServiceError) -> bool {
     use ServiceError as E;
     matches!(error, E::Unavailable { .. } | E::OutcomeUnknown { .. } | E::Overloaded { .. })

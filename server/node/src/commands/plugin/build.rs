@@ -10,7 +10,7 @@ use crate::commands::output::out;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Builds the plugin in `folder`; its component lies beside `plugin.toml` then.
+/// Builds the plugin in `folder`; its component is beside `plugin.toml` then.
 ///
 /// # Errors
 /// If a tool is missing or fails, or the result imports anything or does not fit its world.

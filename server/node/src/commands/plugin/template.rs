@@ -1,4 +1,4 @@
-//! `tribunal plugin new`: sources that stand alone. The interfaces and the guest SDK lie inside, so that a build needs
+//! `tribunal plugin new`: self-contained sources. The interfaces and the guest SDK are inside, so that a build needs
 //! nothing but the registry's crates, at the versions that this program itself was built with.
 
 use std::fs;

@@ -5,8 +5,8 @@
 //! then per run, newest first: number u64, bytes u64, crc u32; at last crc32c u32
 //! ```
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use tribunal_types::{Digest, LogId, Lsn, Watermark};
@@ -16,8 +16,6 @@ use crate::embedded::EmbeddedError;
 
 const MAGIC: &[u8; 8] = b"tribmani";
 const NAME: &str = "manifest";
-/// What is written before it takes the manifest's name.
-const NEW_NAME: &str = "manifest.new";
 
 /// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,14 +43,9 @@ impl Manifest {
 
     /// Replaces the manifest of `dir`; durable on return. The runs that it names are durable already.
     pub(super) fn store(&self, dir: &Path) -> io::Result<()> {
-        let new = dir.join(NEW_NAME);
-        let mut file = File::create(&new)?;
-        file.write_all(&self.encode())?;
-        file.sync_all()?;
         // The runs' own directory entries, before a name that points at them.
-        File::open(dir)?.sync_all()?;
-        fs::rename(&new, dir.join(NAME))?;
-        File::open(dir)?.sync_all()
+        tribunal_disk::sync_directory(dir)?;
+        tribunal_disk::replace(&dir.join(NAME), &self.encode())
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -23,7 +23,6 @@ class Conflict:
         store (str): The store. Example: kv.
         by_txn (str | Unset): The transaction that won: always if it is of the same epoch, else as long as its epoch is
             in the server's memory.
-            Never for a range that had changed before the epoch.
         current_version (str | Unset): The row's version now; absent if there is no such row, or if the winner is in the
             same epoch. Example: 19.
         end (str | Unset): The range's end, if it is UTF-8.
@@ -32,6 +31,9 @@ class Conflict:
         key_b64 (str | Unset): The same in base64, if it is not UTF-8.
         read_version (str | Unset): Version that the transaction read; absent if the row was absent or not read.
             Example: 17.
+        row (str | Unset): Of a range: the first row in it that the winner wrote, if its key is UTF-8 and the winner is
+            known.
+        row_b64 (str | Unset): The same in base64, if it is not UTF-8.
     """
 
     op: ConflictOp
@@ -44,6 +46,8 @@ class Conflict:
     key: str | Unset = UNSET
     key_b64: str | Unset = UNSET
     read_version: str | Unset = UNSET
+    row: str | Unset = UNSET
+    row_b64: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,6 +70,10 @@ class Conflict:
         key_b64 = self.key_b64
 
         read_version = self.read_version
+
+        row = self.row
+
+        row_b64 = self.row_b64
 
         field_dict: dict[str, Any] = {}
         field_dict.update(self.additional_properties)
@@ -90,6 +98,10 @@ class Conflict:
             field_dict["key_b64"] = key_b64
         if read_version is not UNSET:
             field_dict["read_version"] = read_version
+        if row is not UNSET:
+            field_dict["row"] = row
+        if row_b64 is not UNSET:
+            field_dict["row_b64"] = row_b64
 
         return field_dict
 
@@ -116,6 +128,10 @@ class Conflict:
 
         read_version = d.pop("read_version", UNSET)
 
+        row = d.pop("row", UNSET)
+
+        row_b64 = d.pop("row_b64", UNSET)
+
         conflict = cls(
             op=op,
             stage=stage,
@@ -127,6 +143,8 @@ class Conflict:
             key=key,
             key_b64=key_b64,
             read_version=read_version,
+            row=row,
+            row_b64=row_b64,
         )
 
         conflict.additional_properties = d

@@ -18,15 +18,19 @@ class ConsumerInfo:
     """A consumer and its offsets.
 
     Attributes:
+        log (str): The log of this node. Example: 8f14e45fceea167a5a36dedd4bea2543.
         name (str): Its name. Example: search-index.
         offsets (list[ConsumerOffset]): One per store that it reads, in the order of the stores' names.
     """
 
+    log: str
     name: str
     offsets: list[ConsumerOffset]
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
+        log = self.log
+
         name = self.name
 
         offsets = []
@@ -38,6 +42,7 @@ class ConsumerInfo:
         field_dict.update(self.additional_properties)
         field_dict.update(
             {
+                "log": log,
                 "name": name,
                 "offsets": offsets,
             }
@@ -50,6 +55,8 @@ class ConsumerInfo:
         from ..models.consumer_offset import ConsumerOffset  # noqa: PLC0415
 
         d = dict(src_dict)
+        log = d.pop("log")
+
         name = d.pop("name")
 
         offsets = []
@@ -60,6 +67,7 @@ class ConsumerInfo:
             offsets.append(offsets_item)
 
         consumer_info = cls(
+            log=log,
             name=name,
             offsets=offsets,
         )

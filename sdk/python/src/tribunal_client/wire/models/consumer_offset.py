@@ -17,6 +17,8 @@ class ConsumerOffset:
         head_lsn (str): Last position of the log. Example: 150.
         lag_ms (str): Age of the oldest unprocessed record, milliseconds; 0 if there is none. Example: 250.
         lag_records (str): Records that the consumer has not processed. Example: 30.
+        log (str): The log that `lsn` is a position of. If it is not the `log` of the consumer, `lsn` no longer names
+            the same record. Example: 8f14e45fceea167a5a36dedd4bea2543.
         lsn (str): Last record that the consumer has processed; pull the log after it. Example: 120.
         store (str): The store. Example: kv.
         updated_at_ms (str): When the offset was stored, milliseconds since 1970. Example: 1795268000000.
@@ -25,6 +27,7 @@ class ConsumerOffset:
     head_lsn: str
     lag_ms: str
     lag_records: str
+    log: str
     lsn: str
     store: str
     updated_at_ms: str
@@ -36,6 +39,8 @@ class ConsumerOffset:
         lag_ms = self.lag_ms
 
         lag_records = self.lag_records
+
+        log = self.log
 
         lsn = self.lsn
 
@@ -50,6 +55,7 @@ class ConsumerOffset:
                 "head_lsn": head_lsn,
                 "lag_ms": lag_ms,
                 "lag_records": lag_records,
+                "log": log,
                 "lsn": lsn,
                 "store": store,
                 "updated_at_ms": updated_at_ms,
@@ -67,6 +73,8 @@ class ConsumerOffset:
 
         lag_records = d.pop("lag_records")
 
+        log = d.pop("log")
+
         lsn = d.pop("lsn")
 
         store = d.pop("store")
@@ -77,6 +85,7 @@ class ConsumerOffset:
             head_lsn=head_lsn,
             lag_ms=lag_ms,
             lag_records=lag_records,
+            log=log,
             lsn=lsn,
             store=store,
             updated_at_ms=updated_at_ms,

@@ -20,6 +20,8 @@ class LogPage:
     Attributes:
         durable_upto (str): Last position that is durable. Example: 120.
         head_lsn (str): Last position of the log. Example: 120.
+        log (str): The log that all positions are of. A salvage or a restored backup may replace it; pass it as `log` to
+            notice that. Example: 8f14e45fceea167a5a36dedd4bea2543.
         next_ (str): What to pass as `after` for the following page. Example: 120.
         oldest (str): Oldest position that is retained. Example: 1.
         records (list[LogRecord]): The records, dense in `lsn`; empty if there is none after `after` yet.
@@ -27,6 +29,7 @@ class LogPage:
 
     durable_upto: str
     head_lsn: str
+    log: str
     next_: str
     oldest: str
     records: list[LogRecord]
@@ -36,6 +39,8 @@ class LogPage:
         durable_upto = self.durable_upto
 
         head_lsn = self.head_lsn
+
+        log = self.log
 
         next_ = self.next_
 
@@ -52,6 +57,7 @@ class LogPage:
             {
                 "durable_upto": durable_upto,
                 "head_lsn": head_lsn,
+                "log": log,
                 "next": next_,
                 "oldest": oldest,
                 "records": records,
@@ -69,6 +75,8 @@ class LogPage:
 
         head_lsn = d.pop("head_lsn")
 
+        log = d.pop("log")
+
         next_ = d.pop("next")
 
         oldest = d.pop("oldest")
@@ -83,6 +91,7 @@ class LogPage:
         log_page = cls(
             durable_upto=durable_upto,
             head_lsn=head_lsn,
+            log=log,
             next_=next_,
             oldest=oldest,
             records=records,

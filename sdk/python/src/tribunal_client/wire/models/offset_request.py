@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 from attrs import define as _attrs_define
 
+from ..types import UNSET, Unset
+
 T = TypeVar("T", bound="OffsetRequest")
 
 
@@ -15,15 +17,20 @@ class OffsetRequest:
     Attributes:
         lsn (str): Last record that the consumer has processed; 0 if none. Example: 120.
         store (str): The store. Example: kv.
+        log (str | Unset): The log that `lsn` is a position of, as in the page it came with; if absent, it is taken for
+            one of this log. Example: 8f14e45fceea167a5a36dedd4bea2543.
     """
 
     lsn: str
     store: str
+    log: str | Unset = UNSET
 
     def to_dict(self) -> dict[str, Any]:
         lsn = self.lsn
 
         store = self.store
+
+        log = self.log
 
         field_dict: dict[str, Any] = {}
 
@@ -33,6 +40,8 @@ class OffsetRequest:
                 "store": store,
             }
         )
+        if log is not UNSET:
+            field_dict["log"] = log
 
         return field_dict
 
@@ -43,9 +52,12 @@ class OffsetRequest:
 
         store = d.pop("store")
 
+        log = d.pop("log", UNSET)
+
         offset_request = cls(
             lsn=lsn,
             store=store,
+            log=log,
         )
 
         return offset_request

@@ -34,7 +34,7 @@ class TxnOutcome:
             '120'}.
         plugin_code (int | Unset): With reason `plugin`: the code that the isolation validator returned.
         problem (Problem | Unset): Why there is no decision (RFC 9457, `application/problem+json`).
-        read_only (bool | Unset): It wrote nothing, and nothing was stored: asked for by id later, it is `unknown`.
+        read_only (bool | Unset): It wrote nothing, and nothing was stored: its status by id is `unknown` later.
         reason (AbortReason | Unset): Why a transaction aborted.
         replayed (bool | Unset): Batches only: this outcome had been stored before. A single answer tells it by its
             header `idempotency-replayed`.

@@ -65,11 +65,11 @@ def sync_detailed(
 ) -> Response[Problem]:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
-     An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store
-    with a storage of
-    its own says how far that is: read it there. Of a store that is only its log there is no other
-    state: as long as
-    the log is whole, `lsn` is 0; after that, 410.
+     The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an
+    external storage returns
+    only the position of that storage: read the rows there. A store that is only its log has no other
+    state: `lsn` is 0 as
+    long as the log is complete; afterwards the status is 410.
 
     Args:
         store (str):
@@ -100,11 +100,11 @@ def sync(
 ) -> Problem | None:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
-     An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store
-    with a storage of
-    its own says how far that is: read it there. Of a store that is only its log there is no other
-    state: as long as
-    the log is whole, `lsn` is 0; after that, 410.
+     The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an
+    external storage returns
+    only the position of that storage: read the rows there. A store that is only its log has no other
+    state: `lsn` is 0 as
+    long as the log is complete; afterwards the status is 410.
 
     Args:
         store (str):
@@ -130,11 +130,11 @@ async def asyncio_detailed(
 ) -> Response[Problem]:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
-     An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store
-    with a storage of
-    its own says how far that is: read it there. Of a store that is only its log there is no other
-    state: as long as
-    the log is whole, `lsn` is 0; after that, 410.
+     The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an
+    external storage returns
+    only the position of that storage: read the rows there. A store that is only its log has no other
+    state: `lsn` is 0 as
+    long as the log is complete; afterwards the status is 410.
 
     Args:
         store (str):
@@ -163,11 +163,11 @@ async def asyncio(
 ) -> Problem | None:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
-     An embedded store sends its rows exactly as they were at `lsn`; pull the log behind that. A store
-    with a storage of
-    its own says how far that is: read it there. Of a store that is only its log there is no other
-    state: as long as
-    the log is whole, `lsn` is 0; after that, 410.
+     The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an
+    external storage returns
+    only the position of that storage: read the rows there. A store that is only its log has no other
+    state: `lsn` is 0 as
+    long as the log is complete; afterwards the status is 410.
 
     Args:
         store (str):

@@ -13,6 +13,7 @@ def _get_kwargs(
     *,
     store: str,
     after: str | Unset = UNSET,
+    log: str | Unset = UNSET,
     limit: int | Unset = UNSET,
     wait_ms: int | Unset = UNSET,
     heartbeat_ms: int | Unset = UNSET,
@@ -27,6 +28,8 @@ def _get_kwargs(
     params["store"] = store
 
     params["after"] = after
+
+    params["log"] = log
 
     params["limit"] = limit
 
@@ -96,6 +99,7 @@ def sync_detailed(
     client: AuthenticatedClient,
     store: str,
     after: str | Unset = UNSET,
+    log: str | Unset = UNSET,
     limit: int | Unset = UNSET,
     wait_ms: int | Unset = UNSET,
     heartbeat_ms: int | Unset = UNSET,
@@ -108,11 +112,12 @@ def sync_detailed(
     `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
     `Last-Event-ID`
     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the
-    reason of its end.
+    end with its reason.
 
     Args:
         store (str):
         after (str | Unset):
+        log (str | Unset):
         limit (int | Unset):
         wait_ms (int | Unset):
         heartbeat_ms (int | Unset):
@@ -129,6 +134,7 @@ def sync_detailed(
     kwargs = _get_kwargs(
         store=store,
         after=after,
+        log=log,
         limit=limit,
         wait_ms=wait_ms,
         heartbeat_ms=heartbeat_ms,
@@ -147,6 +153,7 @@ def sync(
     client: AuthenticatedClient,
     store: str,
     after: str | Unset = UNSET,
+    log: str | Unset = UNSET,
     limit: int | Unset = UNSET,
     wait_ms: int | Unset = UNSET,
     heartbeat_ms: int | Unset = UNSET,
@@ -159,11 +166,12 @@ def sync(
     `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
     `Last-Event-ID`
     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the
-    reason of its end.
+    end with its reason.
 
     Args:
         store (str):
         after (str | Unset):
+        log (str | Unset):
         limit (int | Unset):
         wait_ms (int | Unset):
         heartbeat_ms (int | Unset):
@@ -181,6 +189,7 @@ def sync(
         client=client,
         store=store,
         after=after,
+        log=log,
         limit=limit,
         wait_ms=wait_ms,
         heartbeat_ms=heartbeat_ms,
@@ -193,6 +202,7 @@ async def asyncio_detailed(
     client: AuthenticatedClient,
     store: str,
     after: str | Unset = UNSET,
+    log: str | Unset = UNSET,
     limit: int | Unset = UNSET,
     wait_ms: int | Unset = UNSET,
     heartbeat_ms: int | Unset = UNSET,
@@ -205,11 +215,12 @@ async def asyncio_detailed(
     `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
     `Last-Event-ID`
     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the
-    reason of its end.
+    end with its reason.
 
     Args:
         store (str):
         after (str | Unset):
+        log (str | Unset):
         limit (int | Unset):
         wait_ms (int | Unset):
         heartbeat_ms (int | Unset):
@@ -226,6 +237,7 @@ async def asyncio_detailed(
     kwargs = _get_kwargs(
         store=store,
         after=after,
+        log=log,
         limit=limit,
         wait_ms=wait_ms,
         heartbeat_ms=heartbeat_ms,
@@ -242,6 +254,7 @@ async def asyncio(
     client: AuthenticatedClient,
     store: str,
     after: str | Unset = UNSET,
+    log: str | Unset = UNSET,
     limit: int | Unset = UNSET,
     wait_ms: int | Unset = UNSET,
     heartbeat_ms: int | Unset = UNSET,
@@ -254,11 +267,12 @@ async def asyncio(
     `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
     `Last-Event-ID`
     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the
-    reason of its end.
+    end with its reason.
 
     Args:
         store (str):
         after (str | Unset):
+        log (str | Unset):
         limit (int | Unset):
         wait_ms (int | Unset):
         heartbeat_ms (int | Unset):
@@ -277,6 +291,7 @@ async def asyncio(
             client=client,
             store=store,
             after=after,
+            log=log,
             limit=limit,
             wait_ms=wait_ms,
             heartbeat_ms=heartbeat_ms,

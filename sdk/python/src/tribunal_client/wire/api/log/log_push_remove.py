@@ -52,7 +52,7 @@ def sync_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Any | Problem]:
-    """Ends a push and forgets its receiver.
+    """Ends a push and deletes its receiver.
 
     Args:
         store (str):
@@ -81,7 +81,7 @@ def sync(
     *,
     client: AuthenticatedClient,
 ) -> Any | Problem | None:
-    """Ends a push and forgets its receiver.
+    """Ends a push and deletes its receiver.
 
     Args:
         store (str):
@@ -105,7 +105,7 @@ async def asyncio_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Any | Problem]:
-    """Ends a push and forgets its receiver.
+    """Ends a push and deletes its receiver.
 
     Args:
         store (str):
@@ -132,7 +132,7 @@ async def asyncio(
     *,
     client: AuthenticatedClient,
 ) -> Any | Problem | None:
-    """Ends a push and forgets its receiver.
+    """Ends a push and deletes its receiver.
 
     Args:
         store (str):

@@ -54,7 +54,7 @@ def sync_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | PushInfo]:
-    """Shows the registered receiver and where its push stands. The secret is not shown.
+    """Returns the registered receiver and the state of its push, without the secret.
 
     Args:
         store (str):
@@ -83,7 +83,7 @@ def sync(
     *,
     client: AuthenticatedClient,
 ) -> Problem | PushInfo | None:
-    """Shows the registered receiver and where its push stands. The secret is not shown.
+    """Returns the registered receiver and the state of its push, without the secret.
 
     Args:
         store (str):
@@ -107,7 +107,7 @@ async def asyncio_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | PushInfo]:
-    """Shows the registered receiver and where its push stands. The secret is not shown.
+    """Returns the registered receiver and the state of its push, without the secret.
 
     Args:
         store (str):
@@ -134,7 +134,7 @@ async def asyncio(
     *,
     client: AuthenticatedClient,
 ) -> Problem | PushInfo | None:
-    """Shows the registered receiver and where its push stands. The secret is not shown.
+    """Returns the registered receiver and the state of its push, without the secret.
 
     Args:
         store (str):

@@ -49,6 +49,11 @@ def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 
         return response_404
 
+    if response.status_code == 410:
+        response_410 = Problem.from_dict(response.json())
+
+        return response_410
+
     if response.status_code == 422:
         response_422 = Problem.from_dict(response.json())
 
@@ -78,9 +83,13 @@ def sync_detailed(
 ) -> Response[ConsumerInfo | Problem]:
     """Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 
-     It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its
-    age, only for its
-    size.
+     An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age,
+    only for its size.
+
+    An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep
+    the id of the old one
+    (`log` of the offset differs from `log` of the consumer): start over from the state of the store,
+    and store a new offset.
 
     Args:
         name (str):
@@ -114,9 +123,13 @@ def sync(
 ) -> ConsumerInfo | Problem | None:
     """Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 
-     It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its
-    age, only for its
-    size.
+     An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age,
+    only for its size.
+
+    An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep
+    the id of the old one
+    (`log` of the offset differs from `log` of the consumer): start over from the state of the store,
+    and store a new offset.
 
     Args:
         name (str):
@@ -145,9 +158,13 @@ async def asyncio_detailed(
 ) -> Response[ConsumerInfo | Problem]:
     """Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 
-     It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its
-    age, only for its
-    size.
+     An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age,
+    only for its size.
+
+    An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep
+    the id of the old one
+    (`log` of the offset differs from `log` of the consumer): start over from the state of the store,
+    and store a new offset.
 
     Args:
         name (str):
@@ -179,9 +196,13 @@ async def asyncio(
 ) -> ConsumerInfo | Problem | None:
     """Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 
-     It may go back as well as forth. As long as a consumer is behind, the log is not truncated for its
-    age, only for its
-    size.
+     An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age,
+    only for its size.
+
+    An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep
+    the id of the old one
+    (`log` of the offset differs from `log` of the consumer): start over from the state of the store,
+    and store a new offset.
 
     Args:
         name (str):

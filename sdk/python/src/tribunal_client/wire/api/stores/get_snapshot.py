@@ -59,7 +59,7 @@ def sync_detailed(
     client: AuthenticatedClient,
     store: str,
 ) -> Response[Problem | Snapshot]:
-    """Tells how far a store is: committed, durable, applied.
+    """Returns the watermarks of a store: committed, durable, applied.
 
     Args:
         store (str):
@@ -88,7 +88,7 @@ def sync(
     client: AuthenticatedClient,
     store: str,
 ) -> Problem | Snapshot | None:
-    """Tells how far a store is: committed, durable, applied.
+    """Returns the watermarks of a store: committed, durable, applied.
 
     Args:
         store (str):
@@ -112,7 +112,7 @@ async def asyncio_detailed(
     client: AuthenticatedClient,
     store: str,
 ) -> Response[Problem | Snapshot]:
-    """Tells how far a store is: committed, durable, applied.
+    """Returns the watermarks of a store: committed, durable, applied.
 
     Args:
         store (str):
@@ -139,7 +139,7 @@ async def asyncio(
     client: AuthenticatedClient,
     store: str,
 ) -> Problem | Snapshot | None:
-    """Tells how far a store is: committed, durable, applied.
+    """Returns the watermarks of a store: committed, durable, applied.
 
     Args:
         store (str):

@@ -54,7 +54,7 @@ def sync_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | StoreInfo]:
-    """Shows a store and where it stands.
+    """Returns a store with its progress and its push.
 
     Args:
         store (str):
@@ -83,7 +83,7 @@ def sync(
     *,
     client: AuthenticatedClient,
 ) -> Problem | StoreInfo | None:
-    """Shows a store and where it stands.
+    """Returns a store with its progress and its push.
 
     Args:
         store (str):
@@ -107,7 +107,7 @@ async def asyncio_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | StoreInfo]:
-    """Shows a store and where it stands.
+    """Returns a store with its progress and its push.
 
     Args:
         store (str):
@@ -134,7 +134,7 @@ async def asyncio(
     *,
     client: AuthenticatedClient,
 ) -> Problem | StoreInfo | None:
-    """Shows a store and where it stands.
+    """Returns a store with its progress and its push.
 
     Args:
         store (str):

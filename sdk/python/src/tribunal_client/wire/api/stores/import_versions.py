@@ -69,9 +69,9 @@ def sync_detailed(
     client: AuthenticatedClient,
     body: File,
 ) -> Response[ImportResult | Problem]:
-    """Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows
-    are never
-    overwritten. A pointer of a fault begins with the line's number, from 0.
+    """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
+    overwritten. The JSON
+    pointer of an error begins with the number of the line, from 0.
 
     Args:
         store (str):
@@ -103,9 +103,9 @@ def sync(
     client: AuthenticatedClient,
     body: File,
 ) -> ImportResult | Problem | None:
-    """Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows
-    are never
-    overwritten. A pointer of a fault begins with the line's number, from 0.
+    """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
+    overwritten. The JSON
+    pointer of an error begins with the number of the line, from 0.
 
     Args:
         store (str):
@@ -132,9 +132,9 @@ async def asyncio_detailed(
     client: AuthenticatedClient,
     body: File,
 ) -> Response[ImportResult | Problem]:
-    """Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows
-    are never
-    overwritten. A pointer of a fault begins with the line's number, from 0.
+    """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
+    overwritten. The JSON
+    pointer of an error begins with the number of the line, from 0.
 
     Args:
         store (str):
@@ -164,9 +164,9 @@ async def asyncio(
     client: AuthenticatedClient,
     body: File,
 ) -> ImportResult | Problem | None:
-    """Imports versions of existing rows, one `ImportLine` a line. All are taken in, or none; known rows
-    are never
-    overwritten. A pointer of a fault begins with the line's number, from 0.
+    """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
+    overwritten. The JSON
+    pointer of an error begins with the number of the line, from 0.
 
     Args:
         store (str):

@@ -54,7 +54,7 @@ def sync_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | SkipList]:
-    """Lists the records of a store that its storages never got.
+    """Lists the records of a store that were skipped.
 
     Args:
         store (str):
@@ -83,7 +83,7 @@ def sync(
     *,
     client: AuthenticatedClient,
 ) -> Problem | SkipList | None:
-    """Lists the records of a store that its storages never got.
+    """Lists the records of a store that were skipped.
 
     Args:
         store (str):
@@ -107,7 +107,7 @@ async def asyncio_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | SkipList]:
-    """Lists the records of a store that its storages never got.
+    """Lists the records of a store that were skipped.
 
     Args:
         store (str):
@@ -134,7 +134,7 @@ async def asyncio(
     *,
     client: AuthenticatedClient,
 ) -> Problem | SkipList | None:
-    """Lists the records of a store that its storages never got.
+    """Lists the records of a store that were skipped.
 
     Args:
         store (str):

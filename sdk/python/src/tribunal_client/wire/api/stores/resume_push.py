@@ -59,7 +59,7 @@ def sync_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | StoreInfo]:
-    """Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
+    """Retries a push that stopped or waits. Changes nothing else: it may stop again for the same reason.
 
     Args:
         store (str):
@@ -88,7 +88,7 @@ def sync(
     *,
     client: AuthenticatedClient,
 ) -> Problem | StoreInfo | None:
-    """Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
+    """Retries a push that stopped or waits. Changes nothing else: it may stop again for the same reason.
 
     Args:
         store (str):
@@ -112,7 +112,7 @@ async def asyncio_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | StoreInfo]:
-    """Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
+    """Retries a push that stopped or waits. Changes nothing else: it may stop again for the same reason.
 
     Args:
         store (str):
@@ -139,7 +139,7 @@ async def asyncio(
     *,
     client: AuthenticatedClient,
 ) -> Problem | StoreInfo | None:
-    """Tries a push again that stopped or waits. Changes nothing: what made it stop may make it stop again.
+    """Retries a push that stopped or waits. Changes nothing else: it may stop again for the same reason.
 
     Args:
         store (str):

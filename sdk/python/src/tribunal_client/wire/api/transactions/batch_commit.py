@@ -71,8 +71,9 @@ def sync_detailed(
     client: AuthenticatedClient,
     body: BatchCommitRequest,
 ) -> Response[BatchCommitResponse | Problem]:
-    """Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered
-    alike.
+    """Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON,
+    with a response of
+    the same form.
 
     Args:
         body (BatchCommitRequest): Many commits in one request.
@@ -101,8 +102,9 @@ def sync(
     client: AuthenticatedClient,
     body: BatchCommitRequest,
 ) -> BatchCommitResponse | Problem | None:
-    """Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered
-    alike.
+    """Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON,
+    with a response of
+    the same form.
 
     Args:
         body (BatchCommitRequest): Many commits in one request.
@@ -126,8 +128,9 @@ async def asyncio_detailed(
     client: AuthenticatedClient,
     body: BatchCommitRequest,
 ) -> Response[BatchCommitResponse | Problem]:
-    """Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered
-    alike.
+    """Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON,
+    with a response of
+    the same form.
 
     Args:
         body (BatchCommitRequest): Many commits in one request.
@@ -154,8 +157,9 @@ async def asyncio(
     client: AuthenticatedClient,
     body: BatchCommitRequest,
 ) -> BatchCommitResponse | Problem | None:
-    """Many commits in one request, each with its `txn_id`; as `{"txns": [...]}` or as NDJSON, answered
-    alike.
+    """Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON,
+    with a response of
+    the same form.
 
     Args:
         body (BatchCommitRequest): Many commits in one request.

@@ -71,7 +71,8 @@ def sync_detailed(
     client: AuthenticatedClient,
     body: BeginRequest,
 ) -> Response[BeginResponse | Problem]:
-    """Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
+    """Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7)
+    itself.
 
     Args:
         body (BeginRequest): A Begin.
@@ -100,7 +101,8 @@ def sync(
     client: AuthenticatedClient,
     body: BeginRequest,
 ) -> BeginResponse | Problem | None:
-    """Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
+    """Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7)
+    itself.
 
     Args:
         body (BeginRequest): A Begin.
@@ -124,7 +126,8 @@ async def asyncio_detailed(
     client: AuthenticatedClient,
     body: BeginRequest,
 ) -> Response[BeginResponse | Problem]:
-    """Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
+    """Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7)
+    itself.
 
     Args:
         body (BeginRequest): A Begin.
@@ -151,7 +154,8 @@ async def asyncio(
     client: AuthenticatedClient,
     body: BeginRequest,
 ) -> BeginResponse | Problem | None:
-    """Begin: gives an id and snapshots to read at. Optional: a client may mint the id (UUIDv7) itself.
+    """Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7)
+    itself.
 
     Args:
         body (BeginRequest): A Begin.

@@ -56,8 +56,7 @@ def sync_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | TxnOutcome]:
-    """Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided
-    before.
+    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before.
 
     Args:
         txn_id (str):
@@ -86,8 +85,7 @@ def sync(
     *,
     client: AuthenticatedClient,
 ) -> Problem | TxnOutcome | None:
-    """Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided
-    before.
+    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before.
 
     Args:
         txn_id (str):
@@ -111,8 +109,7 @@ async def asyncio_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | TxnOutcome]:
-    """Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided
-    before.
+    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before.
 
     Args:
         txn_id (str):
@@ -139,8 +136,7 @@ async def asyncio(
     *,
     client: AuthenticatedClient,
 ) -> Problem | TxnOutcome | None:
-    """Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided
-    before.
+    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before.
 
     Args:
         txn_id (str):

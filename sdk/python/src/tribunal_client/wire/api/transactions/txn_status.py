@@ -70,7 +70,8 @@ def sync_detailed(
     wait_ms: int | Unset = UNSET,
     fence: bool | Unset = UNSET,
 ) -> Response[Problem | TxnOutcome]:
-    """Tells what became of a transaction. With `fence` an id that never arrived can never commit later.
+    """Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit
+    later.
 
     Args:
         txn_id (str):
@@ -105,7 +106,8 @@ def sync(
     wait_ms: int | Unset = UNSET,
     fence: bool | Unset = UNSET,
 ) -> Problem | TxnOutcome | None:
-    """Tells what became of a transaction. With `fence` an id that never arrived can never commit later.
+    """Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit
+    later.
 
     Args:
         txn_id (str):
@@ -135,7 +137,8 @@ async def asyncio_detailed(
     wait_ms: int | Unset = UNSET,
     fence: bool | Unset = UNSET,
 ) -> Response[Problem | TxnOutcome]:
-    """Tells what became of a transaction. With `fence` an id that never arrived can never commit later.
+    """Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit
+    later.
 
     Args:
         txn_id (str):
@@ -168,7 +171,8 @@ async def asyncio(
     wait_ms: int | Unset = UNSET,
     fence: bool | Unset = UNSET,
 ) -> Problem | TxnOutcome | None:
-    """Tells what became of a transaction. With `fence` an id that never arrived can never commit later.
+    """Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit
+    later.
 
     Args:
         txn_id (str):

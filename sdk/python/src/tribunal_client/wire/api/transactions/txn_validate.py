@@ -66,7 +66,7 @@ def sync_detailed(
     client: AuthenticatedClient,
     body: CommitRequest,
 ) -> Response[Problem | TxnOutcome]:
-    """Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+    """Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 
     Args:
         txn_id (str):
@@ -98,7 +98,7 @@ def sync(
     client: AuthenticatedClient,
     body: CommitRequest,
 ) -> Problem | TxnOutcome | None:
-    """Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+    """Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 
     Args:
         txn_id (str):
@@ -125,7 +125,7 @@ async def asyncio_detailed(
     client: AuthenticatedClient,
     body: CommitRequest,
 ) -> Response[Problem | TxnOutcome]:
-    """Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+    """Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 
     Args:
         txn_id (str):
@@ -155,7 +155,7 @@ async def asyncio(
     client: AuthenticatedClient,
     body: CommitRequest,
 ) -> Problem | TxnOutcome | None:
-    """Dry run: tells whether the transaction would commit now, alone. Changes nothing.
+    """Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 
     Args:
         txn_id (str):
