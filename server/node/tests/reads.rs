@@ -22,7 +22,7 @@ fn every_read_after_a_commit_sees_it_without_a_session() {
     let node = Node::start(dir.path());
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Somebody else keeps the store busy.
+        // Another client keeps the store busy.
         scope.spawn(|| {
             for n in 0.. {
                 if done.load(Ordering::Relaxed) {

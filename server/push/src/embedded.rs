@@ -52,7 +52,7 @@ pub struct EmbeddedStore {
     shared: Arc<Shared>,
     id: StoreId,
     source: Arc<dyn EpochSource>,
-    /// Held by whoever applies epochs or sets rows aside.
+    /// Held while epochs are applied or rows are set aside.
     applier: Mutex<Applier>,
     observer: Option<Arc<dyn ApplyObserver>>,
 }
@@ -91,8 +91,7 @@ pub struct Row {
     pub version: Version,
 }
 
-/// Where a read stands: it reflects the store's log up to `lsn`, and so every epoch up to the one after which nothing
-/// followed yet, at least `epoch`.
+/// What a read reflects: the store's log up to `lsn`, and so at least all epochs up to `epoch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAt {
     /// Last record that the read reflects.
@@ -299,7 +298,7 @@ impl EmbeddedStore {
         Ok(stores.iter().map(|store| store.sorted_view()).collect())
     }
 
-    /// Returns a row as of now, and where the answer stands.
+    /// Returns a row as of now, and what the answer reflects.
     ///
     /// # Errors
     /// See [`EmbeddedError`].
@@ -324,7 +323,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// Returns where reads of it stand.
+    /// Returns what reads of it reflect.
     #[must_use]
     pub fn at(&self) -> ReadAt {
         ReadAt { lsn: self.recent.applied.lsn, epoch: self.recent.epoch }

@@ -19,8 +19,8 @@ pub(super) struct Applier {
 }
 
 impl EmbeddedStore {
-    /// Applies every epoch that the log has by now. Whoever reads next sees all of them. May read the disk; costs a
-    /// look at two positions if there is nothing to apply.
+    /// Applies every epoch that the log has by now. Reads that follow see all of them. May read the disk; if
+    /// there is nothing to apply, it only compares two positions.
     ///
     /// # Errors
     /// See [`EmbeddedError`]: the store is then at an earlier epoch.

@@ -1,4 +1,4 @@
-//! Keeps an embedded store with its log while nobody reads it, and reports how far it is on the disk.
+//! Keeps an embedded store with its log while it is not read, and reports how far it is on the disk.
 //!
 //! Readers do not wait for this task: they apply what the log has before they read ([`EmbeddedStore::catch_up`]). It only
 //! sees to it that little is left for them, and that the log may be truncated. So it may be slow: it looks some times a
@@ -16,7 +16,7 @@ use super::{EmbeddedError, EmbeddedStore};
 use crate::status::{Progress, PushHandle, PushState};
 use crate::{AckSink, LogSource, StorageDurability};
 
-/// How long epochs gather before they are applied together, unless somebody reads.
+/// How long epochs gather before they are applied together, unless a read applies them.
 const PACE: Duration = Duration::from_millis(10);
 /// First wait after passing trouble; doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(50);

@@ -1,8 +1,8 @@
 //! Rows that are newer than the runs, in memory; the log holds them durably.
 //!
 //! Keys and values lie one after the other in large chunks, rows in one list, and a hash table finds a row by its key in
-//! one or two cache misses: a new row costs no allocation of its own. The order of keys is made only when somebody asks
-//! for it, a scan or a flush, and only for what came since; in an ordered tree every write paid for it.
+//! one or two cache misses: a new row costs no allocation of its own. The order of keys is made only when a scan or a flush
+//! needs it, and only for what came since; in an ordered tree every write paid for it.
 
 use std::hash::BuildHasher;
 use std::sync::{Arc, OnceLock};
@@ -130,8 +130,8 @@ impl Rows {
     }
 }
 
-/// Rows that are set aside for a flush. They do not change any more; their order is made by whoever needs it first, which is
-/// not the one who sets them aside.
+/// Rows that are set aside for a flush. They do not change any more; their order is made when it is first needed, which is after
+/// they were set aside.
 pub(super) struct Frozen {
     rows: Rows,
     order: OnceLock<KeyOrder>,

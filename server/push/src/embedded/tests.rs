@@ -65,7 +65,7 @@ fn every_kind_of_write_is_applied_before_and_after_a_flush() {
 }
 
 #[test]
-fn a_read_sees_what_was_committed_before_it_whoever_applied_it() {
+fn a_read_sees_all_commits_before_it_however_they_were_applied() {
     let (dir, log) = (TempDir::new("embedded-fresh"), MemoryLog::new());
     let store = open(dir.path(), &log);
     let done = AtomicBool::new(false);
