@@ -35,7 +35,7 @@ type waiting[Item, Reply any] struct {
 	id    string
 	item  Item
 	bytes int
-	// reply has room for the reply, so that a caller that has gone disturbs nobody.
+	// reply has room for the reply, so that a caller that was cancelled holds up no other.
 	reply chan Reply
 }
 

@@ -299,7 +299,7 @@ async fn a_caller_that_goes_away_disturbs_nobody() {
     flies.abort();
     held.commit();
     assert_eq!(ends(commits).await, ["committed"; 2]);
-    // A flight that carried a caller that has gone is free again.
+    // A flight whose caller was cancelled is free again.
     let again = crowd.commit(crowd.prepared());
     crowd.alone().await;
     assert_eq!(again.await.expect("no panic"), "committed");

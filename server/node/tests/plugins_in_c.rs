@@ -78,12 +78,10 @@ fn an_adaptor_in_c() {
     eventually("the watermark", || (redis.call(&["GET", "#watermark:p:"]) == "502").then_some(()));
     assert_eq!(redis.call(&["GET", "p:row/7"]), "499");
     assert_eq!(redis.call(&["GET", "p:row/3"]), "nil", "it was deleted");
-    // A row that it does not take stops this store's push, and says why.
+    // What it does not take is refused before it commits, so the push never meets it.
     let add = json!({"writes": [{"op": "add", "store": "rows", "key": "row/7", "value": 1}]});
-    assert_eq!(node.commit(&add).body["status"], "committed");
-    let stopped = eventually("the push to stop", || {
-        let push = node.get("/v1/stores/rows").body["push"].clone();
-        (push["state"] == "stopped").then_some(push)
-    });
-    assert!(stopped["last_error"].as_str().is_some_and(|why| why.contains("takes no `add`")), "{stopped}");
+    let refused = node.commit(&add);
+    assert_eq!((refused.status, &refused.body["code"]), (422, &json!("write_not_supported")), "{}", refused.body);
+    assert!(refused.body.to_string().contains("c-strings"), "it names the adaptor: {}", refused.body);
+    assert_eq!(node.get("/v1/stores/rows").body["push"]["state"], "running");
 }

@@ -4,7 +4,7 @@ import { lifecycle, validator } from './strict-reads/src/plugin.js';
 
 lifecycle.init('');
 lifecycle.init(' { } ');
-assert.throws(() => lifecycle.init('{"a": 1}'), (fault) => fault.includes('takes none'));
+assert.throws(() => lifecycle.init('{"a": 1}'), /takes none/);
 
 const reads = {
   ends: Uint32Array.of(2, 2, 3),

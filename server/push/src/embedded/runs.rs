@@ -41,7 +41,7 @@ pub(super) struct Runs {
     /// What is on disk.
     manifest: Mutex<Manifest>,
     /// Held as long as the runs are open: another opener would remove what it does not know.
-    lock: Mutex<Option<File>>,
+    lock: Mutex<Option<DirectoryLock>>,
 }
 
 /// How a job on the runs ended.
@@ -209,13 +209,23 @@ impl Runs {
     }
 }
 
-/// Takes the lock of a store's directory, which lasts as long as the file is open.
-pub(super) fn lock_directory(dir: &Path) -> Result<File, EmbeddedError> {
+/// The lock of a store's directory. A process that is being spawned has a copy of the descriptor for a moment, so closing
+/// it would not be enough: it is unlocked first.
+pub(super) struct DirectoryLock(File);
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+/// Takes the lock of a store's directory, which lasts as long as the value does.
+pub(super) fn lock_directory(dir: &Path) -> Result<DirectoryLock, EmbeddedError> {
     let path = dir.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = file.map_err(|error| EmbeddedError::io(&path, error))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(DirectoryLock(file)),
         Err(TryLockError::WouldBlock) => Err(EmbeddedError::InUse { dir: dir.to_owned() }),
         Err(TryLockError::Error(error)) => Err(EmbeddedError::io(&path, error)),
     }
