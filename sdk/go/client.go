@@ -276,9 +276,13 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 	if len(outcomes.Results) != len(commits) {
 		return nil, misbehaved("%d results for %d commits", len(outcomes.Results), len(commits))
 	}
-	for at := range outcomes.Results {
-		found, err := verdictOf(&outcomes.Results[at], given(outcomes.Results[at].Replayed), reply.header.Get("Traceparent"))
-		results[at].Verdict, results[at].Err = c.recorded(found, err)
+	for at, commit := range commits {
+		single := singleOf(&outcomes.Results[at], reply.header)
+		if lost := single.lost(); lost != nil {
+			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commit.TxnID, lost))
+		} else {
+			results[at].Verdict, results[at].Err = c.recorded(verdict(single))
+		}
 	}
 	return results, nil
 }
