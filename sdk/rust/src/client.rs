@@ -215,6 +215,13 @@ impl Client {
         let answer = self.ask(Method::POST, "/v1/txns", Some(&request), wait_ms).await?;
         let mut begun: BeginResponse = read(&answer)?;
         let rows = begun.rows.take().unwrap_or_default();
+        if rows.len() != options.read.len() {
+            return Err(Error::misbehaved(format!(
+                "{} rows for {} that were asked for",
+                rows.len(),
+                options.read.len()
+            )));
+        }
         let mut txn = Transaction::new(self.clone(), String::new(), options.isolation).begun(begun);
         for ((store, key), found) in options.read.iter().zip(rows) {
             txn.fetched(store, key, found)?;
