@@ -114,6 +114,9 @@ type BeginOptions struct {
 	Wait time.Duration
 	// Traceparent is the W3C trace context of the caller: sent with the commit, and kept in the log.
 	Traceparent string
+	// Read names rows of embedded stores, by store, that Begin reads in the same request: [Transaction.Get] returns them
+	// without another one. Only those that it does return belong to what the transaction has read.
+	Read map[string][]string
 }
 
 // Begin begins a transaction at the service, which chooses the snapshots. They include what this client has committed
@@ -135,6 +138,10 @@ func (c *Client) Begin(ctx context.Context, options BeginOptions) (*Transaction,
 		wait := milliseconds(options.Wait)
 		body.WaitMs = &wait
 	}
+	names, asked := rowsToRead(options.Read)
+	if len(asked) > 0 {
+		body.Read = &asked
+	}
 	begun, err := settled(ask[wire.BeginResponse](ctx, c, options.Wait, func(ctx context.Context) (*response, error) {
 		return c.wire.Begin(ctx, body)
 	}))
@@ -142,6 +149,9 @@ func (c *Client) Begin(ctx context.Context, options BeginOptions) (*Transaction,
 		return nil, err
 	}
 	txn.id, txn.epoch, txn.snapshots = begun.TxnID, &begun.Epoch, begun.Snapshots
+	if err := txn.keep(names, given(begun.Rows)); err != nil {
+		return nil, err
+	}
 	return txn, nil
 }
 
@@ -276,9 +286,13 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 	if len(outcomes.Results) != len(commits) {
 		return nil, misbehaved("%d results for %d commits", len(outcomes.Results), len(commits))
 	}
-	for at := range outcomes.Results {
-		found, err := verdictOf(&outcomes.Results[at], given(outcomes.Results[at].Replayed), reply.header.Get("Traceparent"))
-		results[at].Verdict, results[at].Err = c.recorded(found, err)
+	for at, commit := range commits {
+		single := singleOf(&outcomes.Results[at], reply.header)
+		if lost := single.lost(); lost != nil {
+			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commit.TxnID, lost))
+		} else {
+			results[at].Verdict, results[at].Err = c.recorded(verdict(single))
+		}
 	}
 	return results, nil
 }

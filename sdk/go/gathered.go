@@ -110,14 +110,17 @@ func apart(answer reply[[]wire.TxnOutcome], count int) []reply[wire.TxnOutcome] 
 			}
 			continue
 		}
-		outcome := &(*answer.data)[at]
-		if outcome.Problem != nil {
-			replies[at] = reply[wire.TxnOutcome]{status: int(outcome.Problem.Status), problem: outcome.Problem}
-		} else {
-			replies[at] = reply[wire.TxnOutcome]{data: outcome, header: answer.header}
-		}
+		replies[at] = singleOf(&(*answer.data)[at], answer.header)
 	}
 	return replies
+}
+
+// singleOf turns the result of one commit of a batch into the reply that it would have been on its own.
+func singleOf(outcome *wire.TxnOutcome, header http.Header) reply[wire.TxnOutcome] {
+	if outcome.Problem != nil {
+		return reply[wire.TxnOutcome]{status: int(outcome.Problem.Status), problem: outcome.Problem}
+	}
+	return reply[wire.TxnOutcome]{data: outcome, header: header}
 }
 
 // linesOf reads NDJSON.

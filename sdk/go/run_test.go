@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"tribunal.internal/client/wire"
 )
 
 // script returns the status and body of a response; before counts the earlier requests of the kind.
@@ -27,9 +29,21 @@ type scripted struct {
 }
 
 type arrived struct {
-	Session        string `json:"session"`
-	FirstAttemptMs string `json:"first_attempt_ms"`
+	Session        string         `json:"session"`
+	FirstAttemptMs string         `json:"first_attempt_ms"`
+	Read           []wire.RowRead `json:"read"`
 	traceparent    string
+}
+
+// requests counts the requests of all kinds.
+func (s *scripted) requests() int {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	count := 0
+	for _, kind := range s.arrived {
+		count += len(kind)
+	}
+	return count
 }
 
 func newScripted(t *testing.T, reply script, start func(http.Handler) *httptest.Server) *scripted {
@@ -40,8 +54,14 @@ func newScripted(t *testing.T, reply script, start func(http.Handler) *httptest.
 		switch {
 		case r.Method == http.MethodPost && r.URL.Path == "/v1/txns":
 			kind = "begin"
+		case strings.HasSuffix(r.URL.Path, "/batch-commit"):
+			kind = "batch"
 		case strings.HasSuffix(r.URL.Path, "/commit"):
 			kind = "commit"
+		case r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/v1/txns/"):
+			kind = "status"
+		case strings.HasSuffix(r.URL.Path, "/rows/read"):
+			kind = "rows"
 		case strings.Contains(r.URL.Path, "/rows/"):
 			kind = "row"
 		}

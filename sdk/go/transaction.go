@@ -85,8 +85,10 @@ type Transaction struct {
 	epoch     *string
 	snapshots map[string]string
 	// What was seen first; a second read answers the same. Kept in order of their arrival.
-	reads      map[rowName]seen
-	readOrder  []rowName
+	reads     map[rowName]seen
+	readOrder []rowName
+	// Rows that were read ahead, and are no reads until Get returns them.
+	fetched    map[rowName]seen
 	ranges     []wire.Range
 	rangeNames map[[3]string]bool
 	writes     map[rowName]pendingWrite
@@ -100,7 +102,7 @@ func newTransaction(client *Client, id string, isolation Isolation) *Transaction
 	}
 	return &Transaction{
 		client: client, id: id, isolation: isolation,
-		reads: map[rowName]seen{}, rangeNames: map[[3]string]bool{}, writes: map[rowName]pendingWrite{},
+		reads: map[rowName]seen{}, fetched: map[rowName]seen{}, rangeNames: map[[3]string]bool{}, writes: map[rowName]pendingWrite{},
 	}
 }
 
@@ -143,13 +145,16 @@ func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) 
 		return row(key, before.version, own.value), nil
 	}
 	if !read || before.version != 0 && before.value == nil {
-		found, err := t.client.Row(ctx, store, key)
-		if err != nil {
-			return nil, err
-		}
-		now := seen{}
-		if found != nil {
-			now = seen{found.Version, found.Value}
+		now, fetched := t.fetched[name]
+		delete(t.fetched, name)
+		if !fetched {
+			found, err := t.client.Row(ctx, store, key)
+			if err != nil {
+				return nil, err
+			}
+			if found != nil {
+				now = seen{found.Version, found.Value}
+			}
 		}
 		if read {
 			// An observed version is kept: if the row has changed since, the commit must detect it.

@@ -1047,7 +1047,7 @@ type ReadRow struct {
 	Unchanged *bool `json:"unchanged,omitempty"`
 
 	// Value The row's value; absent if there is no row, or it is `unchanged`.
-	Value interface{} `json:"value,omitempty"`
+	Value json.RawMessage `json:"value,omitempty"`
 
 	// ValueB64 The row's value in base64, if it was written so.
 	ValueB64 *string `json:"value_b64,omitempty"`

@@ -124,6 +124,10 @@ OVERLOADED: Scripted = (
 
 
 def _kind(method: str, path: str) -> str:
-    if method == "POST":
-        return "begin" if path == "/v1/txns" else "commit" if path.endswith("/commit") else "other"
-    return "row" if "/rows/" in path else "other"
+    if "/rows/" in path:
+        return "rows" if method == "POST" else "row"
+    if method == "GET":
+        return "status" if path.startswith("/v1/txns/") else "other"
+    if path.endswith("/batch-commit"):
+        return "batch"
+    return "begin" if path == "/v1/txns" else "commit" if path.endswith("/commit") else "other"

@@ -215,6 +215,13 @@ impl Client {
         let answer = self.ask(Method::POST, "/v1/txns", Some(&request), wait_ms).await?;
         let mut begun: BeginResponse = read(&answer)?;
         let rows = begun.rows.take().unwrap_or_default();
+        if rows.len() != options.read.len() {
+            return Err(Error::misbehaved(format!(
+                "{} rows for {} that were asked for",
+                rows.len(),
+                options.read.len()
+            )));
+        }
         let mut txn = Transaction::new(self.clone(), String::new(), options.isolation).begun(begun);
         for ((store, key), found) in options.read.iter().zip(rows) {
             txn.fetched(store, key, found)?;
@@ -280,11 +287,11 @@ impl Client {
                 if results.len() != commits.len() {
                     return Err(Error::misbehaved(format!("{} results for {} commits", results.len(), commits.len())));
                 }
-                let decided = |result: TxnOutcome| {
-                    let replayed = result.replayed.unwrap_or(false);
-                    self.recorded(decision(result, replayed, answer.traceparent.clone()))
-                };
-                return Ok(results.into_iter().map(decided).collect());
+                let mut outcomes = Vec::with_capacity(commits.len());
+                for (commit, result) in commits.iter().zip(results) {
+                    outcomes.push(self.outcome_in_batch(&commit.txn_id, result, answer.traceparent.clone()).await);
+                }
+                return Ok(outcomes);
             }
             Ok(answer) => answer.status.to_string(),
             Err(lost) if lost.never_sent => return Err(Error::of_no_answer(lost)),
@@ -295,6 +302,22 @@ impl Client {
             outcomes.push(self.resolve(&commit.txn_id, &lost).await);
         }
         Ok(outcomes)
+    }
+
+    /// Returns the outcome of one commit of a batch. If its result does not tell, the verdict is requested by the id.
+    async fn outcome_in_batch(
+        &self,
+        txn_id: &str,
+        result: TxnOutcome,
+        traceparent: Option<String>,
+    ) -> Result<Outcome, Error> {
+        match result.problem.as_ref().map(|problem| problem.status) {
+            Some(status) if !tells_outcome(status) => self.resolve(txn_id, &format!("status {status}")).await,
+            _ => {
+                let replayed = result.replayed.unwrap_or(false);
+                self.recorded(decision(result, replayed, traceparent))
+            }
+        }
     }
 
     /// Returns the state of a transaction, after waiting at most `wait_ms` for its verdict. With `fence`, a transaction
@@ -605,10 +628,13 @@ impl Client {
 
 /// Tells whether a response to a commit has its outcome, or that there is none.
 fn is_settled(answer: &Answer) -> bool {
-    let status = answer.status;
-    let in_flight = status == StatusCode::CONFLICT;
-    !in_flight
-        && !matches!(status, StatusCode::GATEWAY_TIMEOUT | StatusCode::BAD_GATEWAY | StatusCode::INTERNAL_SERVER_ERROR)
+    tells_outcome(answer.status.as_u16())
+}
+
+/// Tells whether a status is no reason to ask for the verdict. 409: the same id is waiting for it. The others do not tell
+/// whether the commit was accepted.
+fn tells_outcome(status: u16) -> bool {
+    !matches!(status, 409 | 500 | 502 | 504)
 }
 
 pub(crate) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {

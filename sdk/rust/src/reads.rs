@@ -1,6 +1,7 @@
 //! Reads of several rows of an embedded store in one request, as of one epoch.
 
 use hyper::Method;
+use serde_json::value::Value;
 use tribunal_api::{ReadRequest, ReadResponse, ReadRow};
 use tribunal_types::{Epoch, Version};
 
@@ -67,7 +68,8 @@ pub(crate) fn state_of(found: ReadRow, key: &[u8]) -> Result<RowState, Error> {
     if found.unchanged == Some(true) {
         return Ok(RowState::Unchanged(version));
     }
+    // The value `null` is read as an absent one.
     let value = wire::value_of(found.value, found.value_b64)?;
-    let value = value.ok_or_else(|| Error::misbehaved("a row without a value"))?;
-    Ok(RowState::Found(Row { key: key.to_vec(), value: wire::parsed(&value)?, version: Some(version) }))
+    let value = value.as_deref().map_or(Ok(Value::Null), wire::parsed)?;
+    Ok(RowState::Found(Row { key: key.to_vec(), value, version: Some(version) }))
 }

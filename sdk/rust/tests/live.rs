@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::json;
 use support::{Loss, Proxy, Server, profile_folder};
 use tribunal_client::{
-    Aborted, BeginOptions, Client, ClientOptions, Committed, Error, IsolationLevel, Lsn, Outcome, Transaction,
-    TxnStatus, Version, WriteOp,
+    Aborted, BeginOptions, Client, ClientOptions, Committed, Error, IsolationLevel, Lsn, Outcome, RowRead, RowState,
+    Transaction, TxnStatus, Version, WriteOp,
 };
 
 fn committed(outcome: Outcome) -> Committed {
@@ -156,6 +156,58 @@ async fn a_batch_returns_the_result_of_each_commit_in_order() {
     let answers = client.batch(&batch(&client, "b")[..2]).await.expect("resolved one by one");
     assert!(matches!(&answers[0], Ok(Outcome::Committed(committed)) if committed.replayed), "{answers:?}");
     assert!(matches!(&answers[1], Ok(Outcome::Aborted(aborted)) if aborted.reason == "row_missing"), "{answers:?}");
+}
+
+#[tokio::test]
+async fn rows_are_read_by_begin_by_get_many_and_with_cached_versions() {
+    let Some(server) = Server::start("reads") else { return };
+    let client = Client::new(&server.url).expect("a URL");
+    let first = put(&client, "a", 1).await;
+    let mut null = local(&client);
+    null.put("kv", b"\xff", &json!(null)).expect("JSON");
+    let null = committed(null.commit().await.expect("a verdict"));
+
+    let begin = BeginOptions::stores(["kv"]).read("kv", [&b"a"[..], b"\xff", b"none"]);
+    let mut txn = client.begin(begin.clone()).await.expect("begins");
+    let row = txn.get("kv", b"\xff").await.expect("known").expect("a row");
+    assert_eq!((row.value, row.version), (json!(null), null.version));
+    assert_eq!(txn.get("kv", "none").await.expect("known"), None);
+    // This row was read ahead, and `get` never returned it: its change is no conflict.
+    let second = put(&client, "a", 2).await;
+    txn.put("kv", "b", &1).expect("a number");
+    committed(txn.commit().await.expect("a verdict"));
+
+    let mut values = Vec::new();
+    let work = async |txn: &mut Transaction| {
+        let value = txn.get("kv", "a").await?.and_then(|row| row.value.as_i64());
+        values.push(value);
+        if values.len() == 1 {
+            put(&client, "a", 3).await;
+        }
+        txn.put("kv", "b", &2)
+    };
+    client.run(begin, work).await.expect("commits in the end");
+    assert_eq!(values, [Some(2), Some(3)], "each attempt gets fresh rows");
+
+    let mut txn = client.begin(BeginOptions::stores(["kv"])).await.expect("begins");
+    txn.insert("kv", "own", &5).expect("a number");
+    let rows = txn.get_many("kv", &["own", "none", "a"]).await.expect("rows");
+    let found: Vec<_> = rows.into_iter().map(|row| row.map(|row| row.value)).collect();
+    assert_eq!(found, [Some(json!(5)), None, Some(json!(3))]);
+    put(&client, "none", 1).await;
+    assert_eq!(
+        aborted(txn.commit().await.expect("a verdict")).reason,
+        "read_conflict",
+        "an absent row is read as well"
+    );
+
+    let latest = client.row("kv", "a").await.expect("an answer").expect("a row");
+    let ask = |known| [RowRead { key: b"a", known }, RowRead { key: b"nobody", known: None }];
+    let found = client.read_rows("kv", &ask(latest.version)).await.expect("rows");
+    assert!(found.applied >= second.epoch, "{found:?}");
+    assert_eq!(found.rows, [RowState::Unchanged(latest.version.expect("a version")), RowState::Absent]);
+    let found = client.read_rows("kv", &ask(first.version)).await.expect("rows");
+    assert_eq!(found.rows, [RowState::Found(latest), RowState::Absent]);
 }
 
 #[tokio::test]

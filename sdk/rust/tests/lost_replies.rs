@@ -308,6 +308,82 @@ async fn a_batch_returns_the_result_of_each_commit() {
     assert_eq!(sent[2]["writes"][0], json!({ "op": "add", "store": "kv", "key": "n", "value": 2 }));
 }
 
+#[tokio::test]
+async fn a_commit_of_a_batch_whose_outcome_is_not_known_is_resolved_by_its_id() {
+    let statuses = [504, 409, 500, 502, 503, 404];
+    let service = Service::start(move |kind, _| {
+        if kind == "status" {
+            return committed();
+        }
+        let results: Vec<Value> = statuses
+            .iter()
+            .map(|status| {
+                let Reply::Json(_, problem) = problem(*status, "code", *status != 404) else { unreachable!() };
+                json!({ "status": "problem", "txn_id": "1", "problem": problem })
+            })
+            .collect();
+        Reply::Json(200, json!({ "results": results }))
+    })
+    .await;
+    let client = service.client();
+    let commits: Vec<_> = statuses
+        .iter()
+        .map(|_| {
+            let mut txn = client.begin_local(IsolationLevel::Serializable);
+            txn.put("kv", "a", &1).expect("a number");
+            txn.prepare()
+        })
+        .collect();
+    let outcomes = client.batch(&commits).await.expect("an answer");
+    for outcome in &outcomes[..4] {
+        assert!(matches!(outcome, Ok(Outcome::Committed(committed)) if committed.replayed), "{outcome:?}");
+    }
+    assert!(matches!(&outcomes[4], Err(Error::Unavailable { .. })), "{:?}", outcomes[4]);
+    assert!(matches!(&outcomes[5], Err(Error::ClientMistake(_))), "{:?}", outcomes[5]);
+    let asked = service.asked("status");
+    assert_eq!(asked.len(), 4);
+    for ((_, path, _), commit) in asked.iter().zip(&commits) {
+        assert!(path.contains(&commit.txn_id) && path.contains("fence=true"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn rows_that_begin_read_need_no_further_request_and_count_once_get_returns_them() {
+    let service = Service::start(|kind, before| match (kind, begun(before)) {
+        ("begin", Reply::Json(status, mut body)) => {
+            body["rows"] = json!([
+                { "store": "kv", "key": "a", "value": null, "version": "8388608" },
+                { "store": "kv", "key": "b" },
+                { "store": "kv", "key": "c", "value": 3, "version": "8388608" },
+            ]);
+            Reply::Json(status, body)
+        }
+        _ => Reply::Json(200, json!({ "applied": "9", "rows": [{ "store": "kv", "key": "d" }] })),
+    })
+    .await;
+    let mut txn =
+        service.client().begin(BeginOptions::stores(["kv"]).read("kv", ["a", "b", "c"])).await.expect("begins");
+    assert!(txn.is_blind(), "rows that get has not returned are no reads");
+    for _ in 0..2 {
+        assert_eq!(txn.get("kv", "a").await.expect("known").expect("a row").value, Value::Null);
+        assert_eq!(txn.get("kv", "b").await.expect("known"), None);
+    }
+    let reads = txn.prepare().request.reads;
+    let reads: Vec<_> = reads.iter().map(|read| (read.key.as_deref(), read.version.as_deref())).collect();
+    assert_eq!(reads, [(Some("a"), Some("8388608")), (Some("b"), None)]);
+    assert_eq!(service.asked("begin")[0].2["read"][2], json!({ "store": "kv", "key": "c" }));
+    assert_eq!((service.asked("begin").len(), service.asked("row").len(), service.asked("other").len()), (1, 0, 0));
+
+    txn.put("kv", "own", &5).expect("a number");
+    for _ in 0..2 {
+        let rows = txn.get_many("kv", &["own", "d", "c", "d"]).await.expect("rows");
+        let values: Vec<_> = rows.into_iter().map(|row| row.map(|row| row.value)).collect();
+        assert_eq!(values, [Some(json!(5)), None, Some(json!(3)), None]);
+    }
+    let others = service.asked("other");
+    assert_eq!((others.len(), &others[0].2), (1, &json!({ "read": [{ "key": "d" }] })));
+}
+
 async fn read_and_insert(txn: &mut Transaction) -> Result<(), Error> {
     txn.get("kv", "b").await?;
     txn.insert("kv", "a", &1)

@@ -7,10 +7,11 @@ import { caFetch } from "./ca_fetch.js";
 import { Coalescer } from "./coalescer.js";
 import { ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, Unavailable } from "./errors.js";
 import { exchange, lostBy, settled, type Exchanged, type Reply } from "./exchange.js";
-import { apart, commitBounds, gather, isFree, isRefusedAsBatch, lengthOf, linesOf, type Gathered } from "./gathered.js";
+import { apart, commitBounds, gather, isFree, isRefusedAsBatch, lengthOf, linesOf, singleOf, type Gathered } from "./gathered.js";
 import type { JsonValue } from "./json.js";
 import { keyOf, normal, percentEncoded, successor, type Key } from "./keys.js";
 import { LogReader, valueOf, type LogOptions } from "./log.js";
+import { asked, askedOf, states, type RowRead, type RowReads, type RowsToRead } from "./reads.js";
 import { defaultRetry, sleep, waitMs, type RetryPolicy } from "./retry.js";
 import { Session } from "./session.js";
 import { Transaction, type IsolationLevel, type PreparedCommit } from "./transaction.js";
@@ -58,6 +59,11 @@ export interface BeginOptions {
   readonly waitMs?: number;
   /** W3C trace context of the caller: sent with the commit, and kept in the log. */
   readonly traceparent?: string | undefined;
+  /**
+   * Keys of rows of embedded stores, by store, that Begin reads in the same request: `Transaction.get` returns them without
+   * another one. Only those that it does return belong to what the transaction has read.
+   */
+  readonly read?: RowsToRead;
 }
 
 /** A row as it was read. */
@@ -131,10 +137,17 @@ export class Client {
     const session = options.session ?? this.#session?.token(options.stores);
     if (session !== undefined) body.session = session;
     if (options.waitMs !== undefined) body.wait_ms = options.waitMs;
+    const rows = askedOf(options.read ?? {});
+    if (rows.length > 0) body.read = rows.map((row) => asked(row, row.store));
     const begun = settled(
       await this.#ask((signal) => this.#wire.POST("/v1/txns", { body, signal }), options.waitMs),
     );
-    return new Transaction(this, begun.txn_id, isolation, begun, options.traceparent);
+    const txn = new Transaction(this, begun.txn_id, isolation, begun, options.traceparent);
+    const found = states(begun.rows ?? [], rows.map(({ key }) => key));
+    found.forEach((state, at) => {
+      txn.fetched(rows[at]?.store ?? "", rows[at]?.key ?? "", state);
+    });
+    return txn;
   }
 
   /**
@@ -180,8 +193,13 @@ export class Client {
       this.#commits !== undefined && isFree(item)
         ? await this.#commits.ask(prepared.txnId, item, lengthOf(item))
         : await this.#alone(item);
+    return this.#decided(prepared.txnId, reply);
+  }
+
+  /** Returns the verdict of a commit; if its reply does not tell, it is requested by the id. */
+  async #decided(txnId: string, reply: Reply<TxnOutcome>): Promise<Verdict> {
     const lost = lostBy(reply);
-    return this.#recorded(lost === undefined ? verdict(reply) : await this.#resolve(prepared.txnId, lost));
+    return this.#recorded(lost === undefined ? verdict(reply) : await this.#resolve(txnId, lost));
   }
 
   async #alone({ prepared, body }: Gathered): Promise<Reply<TxnOutcome>> {
@@ -231,8 +249,10 @@ export class Client {
     if (results.length !== commits.length) {
       throw new ServerMisbehaved(`${results.length} results for ${commits.length} commits`);
     }
-    const traceparent = traceparentOf(reply);
-    return Promise.all(results.map((result) => inPlace(() => this.#recorded(verdictOf(result, result.replayed ?? false, traceparent)))));
+    const replied = reply.kind === "ok" ? reply.headers : new Headers();
+    return Promise.all(
+      results.map((result, at) => inPlace(() => this.#decided(commits[at]?.txnId ?? "", singleOf(result, replied)))),
+    );
   }
 
   /**
@@ -311,6 +331,22 @@ export class Client {
       ),
     );
     return { applied: page.applied, rows: page.rows.map(rowOf), more: page.more };
+  }
+
+  /**
+   * Reads rows of an embedded store, at most 10,000 with values of at most 8 MiB, outside any transaction. They include
+   * every commit that was answered before.
+   */
+  async readRows<T = JsonValue>(store: string, rows: readonly RowRead[]): Promise<RowReads<T>> {
+    const path = { store: percentEncoded(store) };
+    const body = { read: rows.map((row) => asked(row)) };
+    const answer = await this.#retrying(async () =>
+      settled(
+        await this.#ask((signal) => this.#wire.POST("/v1/stores/{store}/rows/read", { params: { path }, body, signal })),
+      ),
+    );
+    const keys = rows.map(({ key }) => normal(key));
+    return { applied: answer.applied, rows: states<T>(answer.rows ?? [], keys) };
   }
 
   /** Returns a reader of a store's log. */

@@ -73,11 +73,13 @@ export function apart(reply: Reply<string>, count: number): Reply<TxnOutcome>[] 
     return unreadable(`a line of a batch is no JSON: ${String(cause)}`, count);
   }
   if (outcomes.length !== count) return unreadable(`${outcomes.length} results for ${count} commits`, count);
-  return outcomes.map((outcome) => {
-    const { problem } = outcome;
-    if (problem !== undefined) return { kind: "problem", status: problem.status, problem };
-    return { kind: "ok", data: outcome, headers: reply.headers };
-  });
+  return outcomes.map((outcome) => singleOf(outcome, reply.headers));
+}
+
+/** Turns the result of one commit of a batch into the reply that it would have been on its own. */
+export function singleOf(outcome: TxnOutcome, headers: Headers): Reply<TxnOutcome> {
+  const { problem } = outcome;
+  return problem === undefined ? { kind: "ok", data: outcome, headers } : { kind: "problem", status: problem.status, problem };
 }
 
 /** The commits may have arrived: each is to be resolved by its id. */

@@ -105,6 +105,8 @@ async function bodyOf(request: IncomingMessage): Promise<Record<string, unknown>
 }
 
 function kindOf({ method, url = "" }: IncomingMessage): string {
-  if (method === "POST") return url === "/v1/txns" ? "begin" : url.endsWith("/commit") ? "commit" : "other";
-  return url.includes("/rows/") ? "row" : "other";
+  if (url.startsWith("/v1/txns/") && method === "GET") return "status";
+  if (url.includes("/rows/")) return method === "POST" ? "rows" : "row";
+  if (method !== "POST") return "other";
+  return url === "/v1/txns" ? "begin" : url.endsWith("/batch-commit") ? "batch" : url.endsWith("/commit") ? "commit" : "other";
 }

@@ -18,6 +18,7 @@ from .errors import (
 from .ids import uuid7
 from .keys import Key
 from .log import LogRecord, LogWrite
+from .reads import RowReads, Unchanged
 from .retry import RetryPolicy
 from .service import Ran
 from .transaction import PreparedCommit, Row, RowPage
@@ -51,6 +52,7 @@ __all__ = [
     "RetryPolicy",
     "Row",
     "RowPage",
+    "RowReads",
     "ServerMisbehaved",
     "StoreDeclaration",
     "StoreInfo",
@@ -59,6 +61,7 @@ __all__ = [
     "TribunalError",
     "TxnOutcome",
     "Unavailable",
+    "Unchanged",
     "Undecided",
     "Verdict",
     "WriteOp",

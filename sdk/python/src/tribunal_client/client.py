@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
     from .attempts import Attempt
     from .keys import Key
+    from .reads import RowReads, RowsToRead
     from .retry import RetryPolicy
+    from .transaction import Begun
     from .verdict import Undecided, Verdict
-    from .wire.models import BeginResponse, StoreDeclaration, StoreInfo, TxnOutcome
+    from .wire.models import StoreDeclaration, StoreInfo, TxnOutcome
     from .wire.models.isolation_level import IsolationLevel
 
 T = TypeVar("T")
@@ -103,6 +105,7 @@ class Client:
         session: str | None = None,
         wait_s: float | None = None,
         traceparent: str | None = None,
+        read: RowsToRead | None = None,
     ) -> Transaction:
         """Begin a transaction at the service, which chooses the snapshots.
 
@@ -112,9 +115,11 @@ class Client:
             session: token of a commit that the snapshots must include, instead of this client's own latest one.
             wait_s: how long to wait until the snapshots include it, seconds; 5 by default.
             traceparent: W3C trace context of the caller: sent with the commit, and kept in the log.
+            read: keys of rows of embedded stores, by store, that Begin reads in the same request: `get` returns them
+                without another one. Only those that it does return belong to what the transaction has read.
 
         """
-        options = BeginOptions(stores, isolation, session, wait_s, traceparent)
+        options = BeginOptions(stores, isolation, session, wait_s, traceparent, read)
         return self._open(options, self._perform(self._service.begin(options)))
 
     def begin_local(self, isolation: IsolationLevel = "serializable") -> Transaction:
@@ -134,6 +139,7 @@ class Client:
         session: str | None = None,
         wait_s: float | None = None,
         traceparent: str | None = None,
+        read: RowsToRead | None = None,
     ) -> Ran[T]:
         """Run `work` in a transaction and commit it. The other arguments are those of `begin`.
 
@@ -145,7 +151,7 @@ class Client:
             TransactionAborted: after a final abort, or after the last attempt.
 
         """
-        options = BeginOptions(stores, isolation, session, wait_s, traceparent)
+        options = BeginOptions(stores, isolation, session, wait_s, traceparent, read)
         return self._perform(self._service.run(work, options, partial(self._open, options)))
 
     def commit(self, prepared: PreparedCommit) -> Verdict:
@@ -186,6 +192,19 @@ class Client:
         """Read at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction."""
         return self._perform(self._service.rows(store, start, end, limit))
 
+    def read_rows(self, store: str, keys: Sequence[Key], *, known: Mapping[Key, int] | None = None) -> RowReads:
+        """Read rows of an embedded store, at most 10,000 with values of at most 8 MiB, outside any transaction.
+
+        They are of one epoch, and include every commit that was answered before.
+
+        Arguments:
+            store: the store.
+            keys: keys of the rows.
+            known: versions that the caller has cached: for a row that still has it, the result is `Unchanged`.
+
+        """
+        return self._perform(self._service.read_rows(store, keys, known or {}))
+
     def log(
         self,
         store: str,
@@ -222,8 +241,8 @@ class Client:
         """Return the state of all stores of the namespace."""
         return self._perform(self._service.stores())
 
-    def _open(self, options: BeginOptions, begun: BeginResponse) -> Transaction:
-        return Transaction(self, begun.txn_id, options.isolation, begun, options.traceparent)
+    def _open(self, options: BeginOptions, begun: Begun) -> Transaction:
+        return Transaction(self, begun.response.txn_id, options.isolation, begun, options.traceparent)
 
     def _perform(self, flow: Flow[T]) -> T:
         """Perform the steps of a flow and return its result."""
@@ -261,7 +280,7 @@ class Transaction(Draft):
         client: Client,
         txn_id: str,
         isolation: IsolationLevel,
-        begun: BeginResponse | None,
+        begun: Begun | None,
         traceparent: str | None,
     ) -> None:
         super().__init__(client._service, txn_id, isolation, begun, traceparent)
@@ -270,6 +289,13 @@ class Transaction(Draft):
     def get(self, store: str, key: Key) -> Row | None:
         """Read a row of an embedded store, own writes included. Later reads of the row return the same."""
         return self._client._perform(self._get(store, key))
+
+    def get_many(self, store: str, keys: Sequence[Key]) -> list[Row | None]:
+        """Read rows of an embedded store as `get` does, in one request for all that are not known yet.
+
+        At most 10,000, with values of at most 8 MiB. The results have the order of the keys.
+        """
+        return self._client._perform(self._get_many(store, keys))
 
     def scan(self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000) -> list[Row]:
         """Read at most `limit` rows of `start..end` of an embedded store, own writes included.

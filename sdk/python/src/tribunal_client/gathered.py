@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,7 @@ def apart(reply: Reply[list[TxnOutcome]], count: int) -> list[Reply[TxnOutcome]]
         return [reply] * count
     if len(reply.data) != count:
         return lost(f"{len(reply.data)} results for {count} commits", count)
-    return [_single(outcome, reply) for outcome in reply.data]
+    return [single(outcome, reply.headers) for outcome in reply.data]
 
 
 def lost(text: str, count: int) -> list[Reply[TxnOutcome]]:
@@ -77,6 +78,7 @@ def lost(text: str, count: int) -> list[Reply[TxnOutcome]]:
     return [NoReply(text, never_sent=False)] * count
 
 
-def _single(outcome: TxnOutcome, reply: Answer[list[TxnOutcome]]) -> Reply[TxnOutcome]:
+def single(outcome: TxnOutcome, headers: Mapping[str, str]) -> Reply[TxnOutcome]:
+    """Turn the result of one commit of a batch into the reply that it would have been on its own."""
     problem = outcome.problem
-    return Answer(outcome, reply.headers) if isinstance(problem, Unset) else Refusal(problem.status, problem)
+    return Answer(outcome, headers) if isinstance(problem, Unset) else Refusal(problem.status, problem)

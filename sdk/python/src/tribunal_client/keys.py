@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from .errors import Misuse, ServerMisbehaved
@@ -21,6 +22,13 @@ def normal(key: Key) -> bytes:
         return key.encode()
     except UnicodeEncodeError as error:
         raise Misuse(f"a key cannot be written as UTF-8: {error}") from error
+
+
+def normals(keys: Sequence[Key]) -> list[bytes]:
+    """Normalize several keys."""
+    if isinstance(keys, str | bytes):
+        raise Misuse(f"`{keys!r}` is one key where a list of keys was expected")
+    return [normal(key) for key in keys]
 
 
 def readable(key: bytes) -> Key:

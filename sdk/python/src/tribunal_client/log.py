@@ -78,9 +78,7 @@ class Cursor:
     def _next(self, wait_s: float | None) -> Flow[LogRecord | None]:
         if not self._page:
             wait_s = self._wait_s if wait_s is None else wait_s
-            page = yield from self._service.log_page(
-                self._store, self.offset, self._page_max, wait_s, log=self.log_id
-            )
+            page = yield from self._service.log_page(self._store, self.offset, self._page_max, wait_s, log=self.log_id)
             self.log_id = page.log
             self.head = number(page.head_lsn)
             self._page = _dense(page.records, self.offset)

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from .attempts import Attempt, Attempts
 from .errors import ClientMistake, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
-from .exchange import Refusal, Reply, ask, lost_by, settled, traceparent, verdict
+from .exchange import Answer, Refusal, Reply, ask, lost_by, settled, verdict
 from .flow import Flow, Gather, Sleep
-from .gathered import Gathered, apart, gather, is_refused_as_batch, lost, outcomes
+from .gathered import Gathered, apart, gather, is_refused_as_batch, lost, outcomes, single
 from .ids import time_of
-from .keys import Key, key_of, normal, percent_encoded, readable
+from .keys import Key, key_of, normal, normals, percent_encoded, readable
 from .log import value_of
+from .reads import RowReads, RowsToRead, asked, names_of, states
 from .retry import RetryPolicy
 from .session import Session
-from .transaction import Draft, PreparedCommit, Row, RowPage
+from .transaction import Begun, Draft, PreparedCommit, Row, RowPage
 from .verdict import Aborted, Committed, Undecided, Verdict, maybe_number, number, verdict_of
 from .wire.api.log import log_pull
-from .wire.api.stores import get_row, get_store, list_rows, list_stores, put_store
+from .wire.api.stores import get_row, get_store, list_rows, list_stores, put_store, read_rows
 from .wire.api.transactions import batch_commit, begin, txn_abort, txn_commit, txn_status, txn_validate
 from .wire.models import (
     BatchCommitRequest,
     BatchTxn,
     BeginRequest,
-    BeginResponse,
     CommitRequest,
     LogPage,
+    ReadRequest,
     StoreDeclaration,
     StoreInfo,
 )
@@ -60,6 +61,7 @@ class BeginOptions:
     session: str | None = None
     wait_s: float | None = None
     traceparent: str | None = None
+    read: RowsToRead | None = None
 
 
 class Service:
@@ -84,22 +86,27 @@ class Service:
         self._coalesce = coalesce
         self._on_attempt = on_attempt or (lambda _: None)
 
-    def begin(self, options: BeginOptions) -> Flow[BeginResponse]:
+    def begin(self, options: BeginOptions) -> Flow[Begun]:
         """Begin a transaction at the service, which chooses the snapshots."""
         session = options.session
         if session is None and self._session is not None:
             session = self._session.token(options.stores)
+        names = names_of(options.read)
         body = BeginRequest(
             isolation=options.isolation,
             session=UNSET if session is None else session,
+            read=[asked(key, store=store) for store, key in names] or UNSET,
             stores=UNSET if options.stores is None else list(options.stores),
             wait_ms=UNSET if options.wait_s is None else _ms(options.wait_s),
         )
         request = begin._get_kwargs(body=body)
-        return settled((yield from self._ask(request, begin._parse_response, options.wait_s or 0)))
+        response = settled((yield from self._ask(request, begin._parse_response, options.wait_s or 0)))
+        rows = states(response.rows or [], [key for _, key in names])
+        found = (row if isinstance(row, Row) else None for row in rows)
+        return Begun(response, dict(zip(names, found, strict=True)))
 
     def run(
-        self, work: Callable[[Any], Any], options: BeginOptions, open_txn: Callable[[BeginResponse], Draft]
+        self, work: Callable[[Any], Any], options: BeginOptions, open_txn: Callable[[Begun], Draft]
     ) -> Flow[Ran[Any]]:
         """Run work until its transaction commits."""
         attempts = Attempts(self.retry, self._on_attempt)
@@ -127,8 +134,12 @@ class Service:
             reply = yield Gather(item)
         else:
             reply = yield from self._alone(item)
+        return (yield from self._decided(prepared.txn_id, reply))
+
+    def _decided(self, txn_id: str, reply: Reply[TxnOutcome]) -> Flow[Verdict]:
+        """Return the verdict of a commit; if its reply does not tell, it is requested by the id."""
         why = lost_by(reply)
-        return self._recorded(verdict(reply) if why is None else (yield from self._resolve(prepared.txn_id, why)))
+        return self._recorded(verdict(reply) if why is None else (yield from self._resolve(txn_id, why)))
 
     def _alone(self, item: Gathered) -> Flow[Reply[TxnOutcome]]:
         """Send a commit on its own."""
@@ -183,12 +194,11 @@ class Service:
         answers = settled(reply).results
         if len(answers) != len(commits):
             raise ServerMisbehaved(f"{len(answers)} results for {len(commits)} commits")
-        for answer in answers:
+        headers = reply.headers if isinstance(reply, Answer) else {}
+        for commit, answer in zip(commits, answers, strict=True):
             try:
-                results.append(
-                    self._recorded(verdict_of(answer, replayed=answer.replayed is True, traceparent=traceparent(reply)))
-                )
-            except (ClientMistake, Unavailable) as error:
+                results.append((yield from self._decided(commit.txn_id, single(answer, headers))))
+            except (ClientMistake, Unavailable, OutcomeUnknown) as error:
                 results.append(error)
         return results
 
@@ -240,6 +250,18 @@ class Service:
         def read() -> Flow[RowPage]:
             page = settled((yield from self._ask(request, list_rows._parse_response)))
             return RowPage(number(page.applied), [_row_of(row) for row in page.rows], page.more)
+
+        return (yield from self.retrying(read))
+
+    def read_rows(self, store: str, keys: Sequence[Key], known: Mapping[Key, int]) -> Flow[RowReads]:
+        """Read rows of an embedded store as of one epoch."""
+        names, versions = normals(keys), {normal(key): version for key, version in known.items()}
+        body = ReadRequest(read=[asked(name, known=versions.get(name)) for name in names])
+        request = read_rows._get_kwargs(store, body=body)
+
+        def read() -> Flow[RowReads]:
+            found = settled((yield from self._ask(request, read_rows._parse_response)))
+            return RowReads(number(found.applied), states(found.rows or [], names))
 
         return (yield from self.retrying(read))
 

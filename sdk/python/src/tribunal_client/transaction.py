@@ -5,11 +5,12 @@ To give up, drop it: it exists nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from .flow import Flow
-from .keys import Key, key_fields, normal, readable
+from .keys import Key, key_fields, normal, normals, readable
 from .verdict import number
 from .wire.models import CommitRequest, CommitRequestSnapshots, Range, Read, Write
 from .wire.types import UNSET, Unset
@@ -65,6 +66,14 @@ class _Seen:
     """Known only for rows that were read through this transaction."""
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What the service chose, and the rows that it read at once."""
+
+    response: BeginResponse
+    rows: dict[RowName, Row | None]
+
+
 class Draft:
     """The part of a transaction that needs no input and output of its own: reads are flows."""
 
@@ -73,7 +82,7 @@ class Draft:
         service: Service,
         txn_id: str,
         isolation: IsolationLevel,
-        begun: BeginResponse | None,
+        begun: Begun | None,
         traceparent: str | None,
     ) -> None:
         self._service = service
@@ -88,12 +97,16 @@ class Draft:
         """W3C trace context of the caller: sent with the commit, and kept in the log."""
         self.first_attempt_ms: int | None = None
         """When this work was first attempted, Unix milliseconds, for conflict rules that let the oldest work win."""
-        self._epoch = UNSET if begun is None else begun.epoch
-        self._snapshots: dict[str, str] = {} if begun is None else begun.snapshots.additional_properties
+        self._epoch = UNSET if begun is None else begun.response.epoch
+        self._snapshots: dict[str, str] = {} if begun is None else begun.response.snapshots.additional_properties
         # First reads; later reads of a row return the same.
         self._reads: dict[RowName, _Seen] = {}
+        # Rows that were read ahead, and are no reads until `get` returns them.
+        self._fetched: dict[RowName, _Seen] = {}
         self._ranges: dict[tuple[str, bytes, bytes], None] = {}
         self._writes: dict[RowName, PendingWrite] = {}
+        for name, row in ({} if begun is None else begun.rows).items():
+            self._fetched[name] = _seen_of(row)
 
     @property
     def snapshots(self) -> dict[str, int]:
@@ -116,18 +129,38 @@ class Draft:
         if own is not None and own.op != "add":
             return _row(name[1], None if seen is None else seen.version, own.value)
         if seen is None or (seen.version is not None and seen.value is NOTHING):
-            found = yield from self._service.row(store, key)
+            found = self._fetched.pop(name, None)
+            if found is None:
+                found = _seen_of((yield from self._service.row(store, key)))
             # A concurrent read of the row may have finished first, and an observed version is kept: if the row has
             # changed since, the commit must detect it.
             known = self._reads.get(name)
             if known is not None and known.value is not NOTHING:
                 seen = known
             else:
-                version = known.version if known is not None else None if found is None else found.version
-                seen = _Seen(version, NOTHING if found is None else found.value)
+                seen = found if known is None else _Seen(known.version, found.value)
                 self._reads[name] = seen
         value = seen.value if own is None else total(seen.value, own.value)
         return _row(name[1], seen.version, value)
+
+    def _get_many(self, store: str, keys: Sequence[Key]) -> Flow[list[Row | None]]:
+        names = [(store, key) for key in normals(keys)]
+        missing = [name for name in dict.fromkeys(names) if not self._knows(name)]
+        if missing:
+            reads = yield from self._service.read_rows(store, [key for _, key in missing], {})
+            for name, found in zip(missing, reads.rows, strict=True):
+                self._fetched[name] = _seen_of(found if isinstance(found, Row) else None)
+        rows = []
+        for _, key in names:
+            rows.append((yield from self._get(store, key)))
+        return rows
+
+    def _knows(self, name: RowName) -> bool:
+        """Tell whether `get` needs no request."""
+        own, seen = self._writes.get(name), self._reads.get(name)
+        if own is not None and own.op != "add":
+            return True
+        return name in self._fetched or (seen is not None and (seen.version is None or seen.value is not NOTHING))
 
     def _scan(self, store: str, start: Key, end: Key, limit: int) -> Flow[list[Row]]:
         page = yield from self._service.rows(store, start, end, limit)
@@ -211,6 +244,10 @@ class Draft:
             del self._writes[name]
         else:
             self._writes[name] = write
+
+
+def _seen_of(row: Row | None) -> _Seen:
+    return _Seen(None) if row is None else _Seen(row.version, row.value)
 
 
 def _row(key: bytes, version: int | None, value: JsonValue | Nothing) -> Row | None:

@@ -1,0 +1,237 @@
+"""Several rows in one request, and results of batches: against a scripted service, and against a live server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tribunal_client import (
+    Aborted,
+    AsyncClient,
+    AsyncTransaction,
+    Client,
+    ClientMistake,
+    Committed,
+    Key,
+    Misuse,
+    PreparedCommit,
+    Row,
+    ServerMisbehaved,
+    Transaction,
+    Unavailable,
+    Unchanged,
+)
+
+from .scripted import Script, Scripted, Service, begun, committed
+
+Start = Callable[[Script], Service]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    services: list[Service] = []
+
+    def started(script: Script) -> Service:
+        services.append(Service(script))
+        return services[-1]
+
+    yield started
+    for service in services:
+        service.stop()
+
+
+def row(key: str, value: object, version: int) -> dict[str, Any]:
+    return {"store": "kv", "key": key, "value": value, "version": str(version)}
+
+
+def begun_with(*rows: dict[str, Any]) -> Scripted:
+    status, body = begun(0)
+    return status, {**body, "rows": list(rows)}
+
+
+def reads_of(prepared: PreparedCommit) -> dict[str, str | None]:
+    reads = prepared.request.to_dict()["reads"]
+    return {read["key"]: read.get("version") for read in reads}
+
+
+AHEAD = (row("a", None, 5), {"store": "kv", "key": "b"}, row("c", 3, 6))
+
+
+def test_rows_that_begin_read_need_no_further_request_and_count_once_get_returns_them(start: Start) -> None:
+    service = start(lambda *_: begun_with(*AHEAD))
+    with Client(service.url) as client:
+        txn = client.begin(["kv"], read={"kv": ["a", "b", "c"]})
+        assert txn.blind, "rows that get has not returned are no reads"
+        for _ in range(2):
+            assert txn.get("kv", "a") == Row("a", None, 5)
+            assert txn.get("kv", "b") is None
+        assert reads_of(txn.prepare()) == {"a": "5", "b": None}
+    [request] = service.requests
+    assert request.body["read"] == [{"store": "kv", "key": key} for key in "abc"]
+
+
+def test_the_asyncio_client_needs_no_further_request_for_them_either(start: Start) -> None:
+    service = start(lambda *_: begun_with(*AHEAD))
+
+    async def main() -> None:
+        async with AsyncClient(service.url) as client:
+            txn = await client.begin(["kv"], read={"kv": ["a", "b", "c"]})
+            assert await txn.get("kv", "a") == Row("a", None, 5)
+            assert await txn.get_many("kv", ["b", "c"]) == [None, Row("c", 3, 6)]
+            assert reads_of(txn.prepare()) == {"a": "5", "b": None, "c": "6"}
+
+    asyncio.run(main())
+    assert len(service.requests) == 1
+
+
+def test_get_many_asks_once_for_the_rows_that_are_not_known(start: Start) -> None:
+    def script(kind: str, _: int) -> Scripted:
+        if kind == "begin":
+            return begun_with(row("ahead", 1, 5))
+        return 200, {"applied": "9", "rows": [row("seen", 2, 6), {"store": "kv", "key": "new"}, row("sum", 40, 8)]}
+
+    service = start(script)
+    with Client(service.url) as client:
+        txn = client.begin(read={"kv": ["ahead"]})
+        txn.observe("kv", "seen", 4)
+        txn.put("kv", "own", "mine")
+        txn.add("kv", "sum", 2)
+        for _ in range(2):
+            rows = txn.get_many("kv", ["ahead", "seen", "own", "new", "sum", "new"])
+            assert [None if row is None else row.value for row in rows] == [1, 2, "mine", None, 42, None]
+        # The version that was observed first counts, so that the commit detects the change.
+        assert reads_of(txn.prepare()) == {"ahead": "5", "seen": "4", "new": None, "sum": "8"}
+    assert [request.kind for request in service.requests] == ["begin", "rows"]
+    assert service.requests[1].body == {"read": [{"key": key} for key in ("seen", "new", "sum")]}
+
+
+def test_a_reply_with_another_number_of_rows_is_refused_and_one_key_is_no_list(start: Start) -> None:
+    service = start(lambda kind, _: begun_with() if kind == "begin" else (200, {"applied": "9", "rows": []}))
+    with Client(service.url) as client:
+        with pytest.raises(ServerMisbehaved):
+            client.begin(read={"kv": ["a"]})
+        with pytest.raises(ServerMisbehaved):
+            client.read_rows("kv", ["a"])
+        with pytest.raises(Misuse, match="one key"):
+            client.begin(read={"kv": "acct"})
+        with pytest.raises(Misuse, match="one key"):
+            client.begin_local().get_many("kv", "acct")
+
+
+def test_a_commit_of_a_batch_whose_outcome_is_not_known_is_resolved_by_its_id(start: Start) -> None:
+    statuses = [504, 409, 500, 502, 503, 404]
+    problem = {"type": "about:blank", "title": "x", "detail": "x", "errors": []}
+    results = [
+        {"status": "problem", "problem": {**problem, "status": at, "code": f"c{at}", "retryable": at != 404}}
+        for at in statuses
+    ]
+    service = start(lambda kind, before: committed(9 + before) if kind == "status" else (200, {"results": results}))
+    with Client(service.url) as client:
+        txns = [client.begin_local() for _ in statuses]
+        for txn in txns:
+            txn.put("kv", "a", 1)
+        found = client.batch([txn.prepare() for txn in txns])
+    for one in found[:4]:
+        assert isinstance(one, Committed), one
+        assert one.replayed
+    assert [type(one) for one in found[4:]] == [Unavailable, ClientMistake]
+    assert len(service.arrived("status")) == 4
+
+
+def put(client: Client, key: Key, value: object) -> Committed:
+    txn = client.begin_local()
+    txn.put("kv", key, value)
+    verdict = txn.commit()
+    assert isinstance(verdict, Committed), verdict
+    return verdict
+
+
+def reason_of(txn: Transaction) -> str:
+    verdict = txn.commit()
+    return verdict.reason if isinstance(verdict, Aborted) else verdict.status
+
+
+def test_begin_reads_rows_that_the_commit_then_checks(client: Client, prefix: str) -> None:
+    binary = b"\xff" + prefix.encode()
+    put(client, prefix + "a", 1)
+    won = put(client, binary, None)
+    read: dict[str, list[Key]] = {"kv": [prefix + "a", binary, prefix + "none"]}
+    txn = client.begin(["kv"], read=read)
+    assert txn.get("kv", binary) == Row(binary, None, won.version)
+    assert txn.get("kv", prefix + "none") is None
+    # This row was read ahead, and get never returned it: its change is no conflict.
+    put(client, prefix + "a", 2)
+    txn.put("kv", prefix + "b", 1)
+    assert reason_of(txn) == "committed"
+
+    txn = client.begin(["kv"], read=read)
+    found = txn.get("kv", prefix + "a")
+    assert found is not None
+    assert found.value == 2
+    put(client, prefix + "a", 3)
+    txn.put("kv", prefix + "b", 2)
+    assert reason_of(txn) == "read_conflict"
+
+    values: list[object] = []
+
+    def work(again: Transaction) -> None:
+        found = again.get("kv", prefix + "a")
+        values.append(None if found is None else found.value)
+        if len(values) == 1:
+            put(client, prefix + "a", 4)
+        again.put("kv", prefix + "b", 3)
+
+    client.run(work, ["kv"], read=read)
+    assert values == [3, 4], "each attempt gets fresh rows"
+
+
+def test_get_many_reads_rows_and_own_writes_and_each_counts_as_read(client: Client, prefix: str) -> None:
+    won = put(client, prefix + "a", 1)
+    txn = client.begin(["kv"])
+    txn.insert("kv", prefix + "own", "mine")
+    rows = txn.get_many("kv", [prefix + "own", prefix + "none", prefix + "a"])
+    assert rows == [Row(prefix + "own", "mine", None), None, Row(prefix + "a", 1, won.version)]
+    put(client, prefix + "none", 1)
+    assert reason_of(txn) == "read_conflict"
+
+
+def test_read_rows_revalidates_a_cached_row(client: Client, prefix: str) -> None:
+    key, none = prefix + "a", prefix + "none"
+    old = put(client, key, 1)
+    assert old.version is not None
+    found = client.read_rows("kv", [key, none], known={key: old.version})
+    assert found.applied >= old.epoch
+    assert found.rows == [Unchanged(old.version), None]
+    won = put(client, key, 2)
+    assert client.read_rows("kv", [key], known={key: old.version}).rows == [Row(key, 2, won.version)]
+
+
+def test_the_asyncio_client_reads_and_revalidates_rows_as_the_blocking_one(url: str, prefix: str) -> None:
+    key, none = prefix + "a", prefix + "none"
+
+    async def increment(txn: AsyncTransaction) -> int:
+        [row, missing] = await txn.get_many("kv", [key, none])
+        assert row is not None
+        assert missing is None
+        txn.update("kv", key, row.value + 1)
+        return int(row.value)
+
+    async def main() -> None:
+        async with AsyncClient(url) as client:
+            first = client.begin_local()
+            first.put("kv", key, 0)
+            await first.commit()
+            # Half of them read in Begin, the others in a request of their own.
+            reads = [{"kv": [key, none]} if n % 2 else None for n in range(10)]
+            await asyncio.gather(*(client.run(increment, ["kv"], read=read) for read in reads))
+            ran = await client.run(increment, ["kv"])
+            assert ran.value == 10
+            version = ran.committed.version
+            assert version is not None
+            found = await client.read_rows("kv", [key, none], known={key: version})
+            assert found.rows == [Unchanged(version), None]
+
+    asyncio.run(main())

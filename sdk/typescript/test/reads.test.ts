@@ -1,0 +1,99 @@
+/** Several rows in one request, and results of batches, against a scripted service: what is asked for, and how often. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Client, ClientMistake, ServerMisbehaved, Unavailable } from "../src/index.js";
+import { begun, committed, start, type Scripted, type Service } from "./scripted.js";
+
+async function withService(
+  script: (kind: string, before: number) => Scripted,
+  use: (client: Client, service: Service) => Promise<void>,
+): Promise<void> {
+  const service = await start(script);
+  try {
+    await use(new Client(service.url), service);
+  } finally {
+    service.stop();
+  }
+}
+
+function begunWith(rows: readonly unknown[]): Scripted {
+  const [status, body] = begun(0);
+  return [status, { ...(body as object), rows }];
+}
+
+test("rows that Begin read need no further request, and count once get returns them", async () => {
+  const rows = [{ store: "kv", key: "a", value: null, version: "5" }, { store: "kv", key: "b" }, { store: "kv", key: "c", value: 3, version: "6" }];
+  await withService(
+    () => begunWith(rows),
+    async (client, service) => {
+      const txn = await client.begin({ stores: ["kv"], read: { kv: ["a", "b", "c"] } });
+      assert.ok(txn.blind, "rows that get has not returned are no reads");
+      for (let n = 0; n < 2; n++) {
+        assert.deepEqual(await txn.get("kv", "a"), { key: "a", value: null, version: "5" });
+        assert.equal(await txn.get("kv", "b"), undefined);
+      }
+      assert.equal(service.arrived.length, 1);
+      assert.deepEqual(service.arrived[0]?.body["read"], ["a", "b", "c"].map((key) => ({ store: "kv", key })));
+      assert.deepEqual(txn.prepare().request.reads, [{ store: "kv", key: "a", version: "5" }, { store: "kv", key: "b" }]);
+    },
+  );
+});
+
+test("getMany asks once for the rows that are not known", async () => {
+  const found = [{ store: "kv", key: "seen", value: 2, version: "6" }, { store: "kv", key: "new" }, { store: "kv", key: "sum", value: 40, version: "8" }];
+  await withService(
+    (kind) => (kind === "begin" ? begunWith([{ store: "kv", key: "ahead", value: 1, version: "5" }]) : [200, { applied: "9", rows: found }]),
+    async (client, service) => {
+      const txn = await client.begin({ read: { kv: ["ahead"] } });
+      txn.observe("kv", "seen", "4");
+      txn.put("kv", "own", "mine");
+      txn.add("kv", "sum", 2);
+      for (let n = 0; n < 2; n++) {
+        const rows = await txn.getMany("kv", ["ahead", "seen", "own", "new", "sum", "new"]);
+        assert.deepEqual(rows.map((row) => row?.value), [1, 2, "mine", undefined, 42, undefined]);
+      }
+      assert.deepEqual(service.arrived.map(({ kind }) => kind), ["begin", "rows"]);
+      assert.deepEqual(service.arrived[1]?.body, { read: [{ key: "seen" }, { key: "new" }, { key: "sum" }] });
+      // The version that was observed first counts, so that the commit detects the change.
+      const reads = txn.prepare().request.reads ?? [];
+      assert.deepEqual(
+        Object.fromEntries(reads.map(({ key, version }) => [key, version])),
+        { seen: "4", ahead: "5", new: undefined, sum: "8" },
+      );
+    },
+  );
+});
+
+test("a reply with another number of rows is refused", async () => {
+  await withService(
+    (kind) => (kind === "begin" ? begunWith([]) : [200, { applied: "9", rows: [] }]),
+    async (client) => {
+      await assert.rejects(client.begin({ read: { kv: ["a"] } }), ServerMisbehaved);
+      await assert.rejects(client.readRows("kv", [{ key: "a" }]), ServerMisbehaved);
+    },
+  );
+});
+
+test("a commit of a batch whose outcome is not known is resolved by its id", async () => {
+  const statuses = [504, 409, 500, 502, 503, 404];
+  const results = statuses.map((status) => ({
+    status: "problem",
+    problem: { type: "about:blank", title: "x", status, detail: "x", code: `c${status}`, retryable: status !== 404, errors: [] },
+  }));
+  await withService(
+    (kind, before) => (kind === "status" ? committed(9 + before) : [200, { results }]),
+    async (client, service) => {
+      const commits = statuses.map(() => {
+        const txn = client.beginLocal();
+        txn.put("kv", "a", 1);
+        return txn.prepare();
+      });
+      const found = await client.batch(commits);
+      for (const one of found.slice(0, 4)) assert.ok("status" in one && one.status === "committed" && one.replayed, JSON.stringify(one));
+      assert.ok(found[4] instanceof Unavailable && found[5] instanceof ClientMistake);
+      assert.equal(service.arrived.filter(({ kind }) => kind === "status").length, 4);
+    },
+  );
+});
