@@ -23,7 +23,7 @@ public final class Scenario {
         TxnOutcome delete = commit(transactions, new Write().store("kv").key(arguments[1]).op(WriteOp.DELETE));
 
         long lsn = Long.parseLong(put.getLsn().get("kv"));
-        LogPage page = new LogApi(client).logPull("kv", String.valueOf(lsn - 1), null, null, null, null);
+        LogPage page = new LogApi(client).logPull("kv", String.valueOf(lsn - 1), null, null, null, null, null);
         LogRecord record = page.getRecords().get(0);
         check(record.getTxnId().equals(put.getTxnId()), record);
         check(record.getWrites().get(0).getKey().equals(arguments[1]), record);
