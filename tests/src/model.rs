@@ -233,7 +233,22 @@ impl Story<'_> {
             }
             doomed.push(resolver.find_early_abort(&request).is_some());
         }
-        Ok(doomed)
+        self.readers_do_not_meet(complete, plan, rule).map(|()| doomed)
+    }
+
+    /// Checks that transactions that only read get the same verdicts together as alone.
+    fn readers_do_not_meet(&self, complete: Epoch, plan: &EpochPlan, rule: &NativeRule) -> Checked {
+        let resolver = &self.cluster.resolver;
+        let mut readers: Vec<_> = plan.txns.iter().map(|txn| txn.request(&Keying::Hashed)).collect();
+        readers.iter_mut().for_each(|reader| reader.writes.clear());
+        let together = resolver.dry_runs(complete, &readers, &policies(rule));
+        for (t, (reader, together)) in readers.iter().zip(together).enumerate() {
+            let alone = resolver.dry_run(complete, reader, &policies(rule));
+            if together != alone {
+                return Err(format!("the reads of transaction {t} alone give {alone:?}, among others {together:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// Checks the serial order: its members, that the ends are the queue's, and that it can be executed.

@@ -258,15 +258,17 @@ impl NodeService {
     }
 
     async fn judge(&self, txn: TxnRequest) -> Result<Verdict, ServiceError> {
-        self.ask_judgement(txn)?.await.map(|verdict| self.with_winners(verdict)).map_err(|_| stopping())
+        let verdicts = self.judge_all(vec![txn]).await?;
+        verdicts.into_iter().next().ok_or_else(stopping)
     }
 
-    /// Asks for a judgement, which does not wait for an epoch; the answer is that of one moment.
-    fn ask_judgement(&self, txn: TxnRequest) -> Result<oneshot::Receiver<Verdict>, ServiceError> {
-        self.admit(bytes_of(&txn))?;
+    /// Judges one transaction, or several that only read, on the state of one moment. Does not wait for an epoch.
+    async fn judge_all(&self, txns: Vec<TxnRequest>) -> Result<Vec<Verdict>, ServiceError> {
+        self.admit(txns.iter().map(bytes_of).sum())?;
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Judge(Box::new(txn), reply))?;
-        Ok(answer)
+        self.send(Message::Judge(txns, reply))?;
+        let verdicts = answer.await.map_err(|_| stopping())?;
+        Ok(verdicts.into_iter().map(|verdict| self.with_winners(verdict)).collect())
     }
 
     async fn decide(&self, txn: TxnRequest, ack: AckMode, lane: Option<Lane>) -> Result<Decided, ServiceError> {
@@ -343,13 +345,16 @@ impl NodeService {
             }
             self.answered(ack, asked, places_count);
         }
-        // All are asked for before the first is waited for: one way to the sequencer and back, not one for each.
-        let reads: Vec<_> = reads.into_iter().map(|(place, txn)| (place, self.ask_judgement(txn))).collect();
-        for (place, asked) in reads {
-            results[place] = Some(match asked {
-                Ok(answer) => answer.await.map(|verdict| judged(self.with_winners(verdict))).map_err(|_| stopping()),
-                Err(error) => Err(error),
-            });
+        if !reads.is_empty() {
+            let (places, txns): (Vec<usize>, Vec<TxnRequest>) = reads.into_iter().unzip();
+            match self.judge_all(txns).await {
+                Ok(verdicts) => {
+                    for (place, verdict) in places.into_iter().zip(verdicts) {
+                        results[place] = Some(Ok(judged(verdict)));
+                    }
+                }
+                Err(error) => places.into_iter().for_each(|place| results[place] = Some(Err(error.clone()))),
+            }
         }
         let results: Vec<_> =
             results.into_iter().map(|result| result.unwrap_or_else(|| Err(outcome_unknown()))).collect();

@@ -300,3 +300,31 @@ fn whoever_waits_for_a_storage_is_answered_when_the_node_stops() {
     let node = serve(dir.path(), 1 << 30, 1 << 30);
     assert_eq!(node.get(&format!("/v1/txns/{id}")).body["status"], "committed");
 }
+
+#[test]
+fn an_embedded_store_is_flushed_when_the_log_is_to_be_shorter_and_never_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), 1 << 20, 1 << 20);
+    assert_eq!(node.put("/v1/stores/kv", &json!({"adaptor": "kv"})).status, 201);
+    let mut written = 0;
+    let oldest = loop {
+        let (key, value) = (format!("k{}", written % 20), json!([written, noise(written, 300_000)]));
+        put(&node, "kv", &key, value);
+        written += 1;
+        assert_eq!(store(&node, "kv")["push"]["state"], "running", "{}", store(&node, "kv"));
+        let page = node.get(&format!("/v1/log?store=kv&after={written}")).body;
+        if number(&page["oldest"]) > 30 {
+            break number(&page["oldest"]);
+        }
+        assert!(written < 400, "the log is never truncated: {page}");
+    };
+    let check = |node: &Node| {
+        for n in written - 20..written {
+            let row = node.get(&format!("/v1/stores/kv/rows/k{}", n % 20)).body;
+            assert_eq!(row["value"][0], n, "the log begins at LSN {oldest}");
+        }
+    };
+    check(&node);
+    node.kill();
+    check(&serve(dir.path(), 1 << 20, 1 << 20));
+}

@@ -23,11 +23,11 @@ use crate::verdicts::conflict_of;
 /// The only transaction of a pretended epoch.
 const ONLY: TxnIx = TxnIx(0);
 
-/// Pretends that the epoch after `complete` holds one transaction.
-fn pretend(resolver: &Resolver, complete: Epoch, txn: &TxnRequest) -> EpochInput {
+/// Pretends that the epoch after `complete` holds these transactions and no others.
+fn pretend(resolver: &Resolver, complete: Epoch, txns: &[TxnRequest]) -> EpochInput {
     let epoch = complete.next();
     let mut batch = Batch { first: epoch, last: epoch, ..Batch::default() };
-    batch.push(txn, Csn::default());
+    txns.iter().for_each(|txn| batch.push(txn, Csn::default()));
     EpochInput { epoch, epoch_time_ms: resolver.epoch_time_ms, batches: alloc::vec![Arc::new(batch)] }
 }
 
@@ -37,25 +37,48 @@ impl Resolver {
     /// resolved one up to `complete` were sealed empty.
     #[must_use]
     pub fn dry_run(&self, complete: Epoch, txn: &TxnRequest, policies: &Policies<'_>) -> Verdict {
+        self.dry_runs(complete, core::slice::from_ref(txn), policies).pop().expect("one verdict for one transaction")
+    }
+
+    /// Judges several transactions, each as if it were alone, in one pretended epoch, which costs far less than one for
+    /// each. More than one must only read: writers would meet each other.
+    #[must_use]
+    pub fn dry_runs(&self, complete: Epoch, requests: &[TxnRequest], policies: &Policies<'_>) -> Vec<Verdict> {
+        debug_assert!(requests.len() == 1 || requests.iter().all(TxnRequest::is_read_only), "writers in one dry run");
         let complete = if planted(Bug::IdleEpochsForgotten) { self.last } else { complete.max(self.last) };
-        let input = pretend(self, complete, txn);
+        let input = pretend(self, complete, requests);
         let mut txns = TxnTable::default();
         txns.reset(&input);
         txns.judge_snapshots(&input, &self.stores, self.floor.at());
         let mut fates = txns.fates.clone();
-        if fates[0].is_live() {
+        if fates.iter().any(|fate| fate.is_live()) {
             self.judge_rows(&input, &mut txns, policies, &mut fates);
         }
-        let Some(Abort { stage, op, reason }) = fates[0].abort() else { return Verdict::ReadOnly { epoch: complete } };
-        let op = op.or_else(|| first_op(&input.batches[0], 0, None));
-        let witness = op.map(|(op, index)| {
-            let witness = self.witness_against(txn, op, index, stage);
+        let verdict = |(index, request)| self.dry_verdict(complete, &input, fates[index], index, request);
+        requests.iter().enumerate().map(verdict).collect()
+    }
+
+    /// Puts the fate of one transaction of a pretended epoch into words.
+    fn dry_verdict(
+        &self,
+        complete: Epoch,
+        input: &EpochInput,
+        fate: Fate,
+        index: usize,
+        request: &TxnRequest,
+    ) -> Verdict {
+        let Some(Abort { stage, op, reason }) = fate.abort() else { return Verdict::ReadOnly { epoch: complete } };
+        let batch = &input.batches[0];
+        let op = op.or_else(|| first_op(batch, index, None));
+        let witness = op.map(|(op, at)| {
+            let witness = self.witness_against(request, op, at, stage);
             if (op, stage) != (OpKind::Range, Stage::Validate) {
                 return witness;
             }
-            Witness { current: self.range_changed_in(&input.batches[0], 0, index), ..witness }
+            Witness { current: self.range_changed_in(batch, index, at), ..witness }
         });
-        let conflicts = witness.and_then(|witness| conflict_of(&input, ONLY, &witness)).into_iter().collect();
+        let txn = TxnIx(index as u32);
+        let conflicts = witness.and_then(|witness| conflict_of(input, txn, &witness)).into_iter().collect();
         Verdict::Aborted { epoch: complete, reason, conflicts }
     }
 
@@ -69,13 +92,14 @@ impl Resolver {
         }
         let mut all: Vec<&mut ShardScratch> = scratches.iter_mut().collect();
         validate::settle_reads(&mut all, txns, needs);
-        let level = input.batches[0].txns[0].isolation;
-        for scratch in &mut all {
-            validate::judge(scratch.level(level), level, policies.validator);
-        }
-        if all.iter().any(|s| matches!(s.levels[level as usize].answer, Some(Err(_)))) {
+        for level in Isolation::ALL {
             for scratch in &mut all {
-                validate::judge(scratch.level(level), level, &NativeValidator);
+                validate::judge(scratch.level(level), level, policies.validator);
+            }
+            if all.iter().any(|s| matches!(s.levels[level as usize].answer, Some(Err(_)))) {
+                for scratch in &mut all {
+                    validate::judge(scratch.level(level), level, &NativeValidator);
+                }
             }
         }
         let view = EpochView { input, txns, stores: &self.stores, floor, needs };
@@ -90,13 +114,14 @@ impl Resolver {
     pub fn find_early_abort(&self, txn: &TxnRequest) -> Option<(Reason, Vec<Conflict>)> {
         let (reason, (op, index)) = self.find_loss(txn)?;
         let witness = self.witness_against(txn, op, index, Stage::Admission);
-        let conflicts = conflict_of(&pretend(self, self.last, txn), ONLY, &witness).into_iter().collect();
+        let conflicts =
+            conflict_of(&pretend(self, self.last, core::slice::from_ref(txn)), ONLY, &witness).into_iter().collect();
         Some((reason, conflicts))
     }
 
     fn find_loss(&self, txn: &TxnRequest) -> Option<(Reason, (OpKind, u32))> {
         if let Some(stale) = txn.snapshots.iter().find(|s| s.at < self.floor.at()) {
-            let batch = &pretend(self, self.last, txn).batches[0];
+            let batch = &pretend(self, self.last, core::slice::from_ref(txn)).batches[0];
             let op = first_op(batch, 0, Some(stale.store)).or_else(|| first_op(batch, 0, None))?;
             return Some((Reason::SnapshotTooOld, op));
         }

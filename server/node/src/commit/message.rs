@@ -18,7 +18,7 @@ pub enum Message {
     /// As many commits are in the queue as the sequencer is to be woken for.
     CommitsQueued,
     /// A read-only commit or a dry run.
-    Judge(Box<TxnRequest>, oneshot::Sender<Verdict>),
+    Judge(Vec<TxnRequest>, oneshot::Sender<Vec<Verdict>>),
     /// A client gives up.
     Abort(NamespaceId, TxnId, ReplyHandle),
     /// Make sure that an id that never arrived never commits.

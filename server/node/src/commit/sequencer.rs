@@ -162,11 +162,11 @@ impl Sequencer {
             Message::Commit(mut commits) => self.commit(&mut commits),
             // `run` looks after every message.
             Message::CommitsQueued => {}
-            Message::Judge(txn, reply) => {
-                self.shared.waiting_bytes.fetch_sub(bytes_of(&txn), Ordering::Relaxed);
+            Message::Judge(txns, reply) => {
+                self.shared.waiting_bytes.fetch_sub(txns.iter().map(bytes_of).sum(), Ordering::Relaxed);
                 let complete = self.state.epochs.last_complete();
-                let verdict = self.state.resolver.dry_run(complete, &txn, &self.state.policies.policies());
-                let _ = reply.send(verdict);
+                let verdicts = self.state.resolver.dry_runs(complete, &txns, &self.state.policies.policies());
+                let _ = reply.send(verdicts);
             }
             Message::Abort(namespace, id, handle) => self.abort(namespace, id, handle),
             Message::Fence(namespace, id, handle) => self.fence(namespace, id, handle),
@@ -210,11 +210,16 @@ impl Sequencer {
         if rewound.is_some() || acked.is_some() {
             self.watches.reported(store);
         }
-        if stopped && declared.spec.is_embedded() {
+        let embedded = declared.spec.is_embedded();
+        if stopped && embedded {
             self.watches.stopped(store);
         }
         rewound.into_iter().for_each(|lsn| self.state.visibility.rewound(store, lsn));
         acked.into_iter().for_each(|lsn| self.state.visibility.acked(store, lsn));
+        if acked.is_some() && embedded {
+            // What waited for this flush can go now, instead of with the next image.
+            let _ = self.log.send(Job::Truncate { below: self.image_at, applied: self.applied() });
+        }
         self.publish_stores();
         self.shared.progress.wake();
     }
@@ -224,6 +229,10 @@ impl Sequencer {
         let Some(declared) = self.state.registry.store(store) else { return };
         let applied = self.state.visibility.applied(store);
         if declared.detached.is_some() || applied >= bound || !self.watches.may_detach(store) {
+            return;
+        }
+        // An embedded store writes to its disk when it is told to, which the same truncation does.
+        if declared.spec.is_embedded() && self.watches.is_known(store) {
             return;
         }
         self.watches.detaching(store);

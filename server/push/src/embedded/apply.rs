@@ -10,6 +10,7 @@ use tribunal_types::{EpochInput, EpochOutcome, LogId, Lsn, Watermark, WriteKind}
 
 use super::fold::{Change, fold};
 use super::{EmbeddedError, EmbeddedStore};
+use crate::SourceError;
 
 /// What only one thread at a time may do with a store: apply epochs, and set rows aside for a flush.
 #[derive(Default)]
@@ -49,7 +50,8 @@ impl EmbeddedStore {
             let found = self.source.epoch_after(self.id, at, &mut take)?;
             applied?;
             if !found || self.applied() == at {
-                return Err(EmbeddedError::Damaged(format!("the log ends at LSN {head} and has no record after {at}")));
+                let text = format!("it ends at LSN {head} and has no record after LSN {at}");
+                return Err(EmbeddedError::Log(SourceError::Unavailable(text)));
             }
         }
     }

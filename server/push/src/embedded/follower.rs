@@ -128,7 +128,6 @@ impl Follower {
             progress.poison = Some(*lsn);
         }
         drop(progress);
-        tracing::error!(store = %self.id, reason = %text, "an embedded store stopped");
         self.sink.failed(self.id, &text);
         None
     }
