@@ -49,6 +49,30 @@ pub struct Ran {
     pub server_cpu: Duration,
 }
 
+impl Ran {
+    /// Returns the figures before anything happened.
+    #[must_use]
+    pub fn nothing() -> Ran {
+        Ran {
+            elapsed: Duration::ZERO,
+            latency_us: latencies(),
+            committed: 0,
+            aborted: BTreeMap::new(),
+            client_cpu: Duration::ZERO,
+            server_cpu: Duration::ZERO,
+        }
+    }
+
+    /// Counts a transaction that has ended after so many microseconds.
+    pub fn count(&mut self, us: u64, outcome: Outcome) {
+        self.latency_us.saturating_record(us);
+        match outcome {
+            Outcome::Committed => self.committed += 1,
+            Outcome::Aborted(reason) => *self.aborted.entry(reason).or_default() += 1,
+        }
+    }
+}
+
 struct Connection {
     client: Client,
     out: Vec<u8>,
@@ -91,11 +115,11 @@ pub fn run(
         engine.send(index)?;
     }
     engine.until(begin + window.warmup, true)?;
-    engine.ran = Engine::nothing();
+    engine.ran = Ran::nothing();
     let (start, client, server) = (Instant::now(), own_cpu(), server_cpu());
     engine.until(start + window.measured, true)?;
     let (elapsed, client, server) = (start.elapsed(), own_cpu() - client, server_cpu().saturating_sub(server));
-    let mut measured = std::mem::replace(&mut engine.ran, Engine::nothing());
+    let mut measured = std::mem::replace(&mut engine.ran, Ran::nothing());
     (measured.elapsed, measured.client_cpu, measured.server_cpu) = (elapsed, client, server);
     engine.until(Instant::now() + DRAIN, false)?;
     if engine.under_way > 0 {
@@ -136,19 +160,8 @@ impl<'p> Engine<'p> {
             under_way: 0,
             done: Vec::new(),
             free: Vec::new(),
-            ran: Engine::nothing(),
+            ran: Ran::nothing(),
         })
-    }
-
-    fn nothing() -> Ran {
-        Ran {
-            elapsed: Duration::ZERO,
-            latency_us: latencies(),
-            committed: 0,
-            aborted: BTreeMap::new(),
-            client_cpu: Duration::ZERO,
-            server_cpu: Duration::ZERO,
-        }
     }
 
     /// Goes on until `end`, or until nothing is under way if no new transactions are to begin.
@@ -219,11 +232,7 @@ impl<'p> Engine<'p> {
         let began = began.ok_or(BenchError::Reply("an end of a transaction that was not under way"))?;
         self.under_way -= 1;
         let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.ran.latency_us.saturating_record(us);
-        match outcome {
-            Outcome::Committed => self.ran.committed += 1,
-            Outcome::Aborted(reason) => *self.ran.aborted.entry(reason).or_default() += 1,
-        }
+        self.ran.count(us, outcome);
         Ok(())
     }
 

@@ -19,6 +19,12 @@ pub fn hot(row: Row) -> [u8; KEY_BYTES] {
     numbered(*b"hot/0000000", row)
 }
 
+/// Returns the number of the row with this key.
+#[must_use]
+pub fn number(key: &[u8]) -> Option<usize> {
+    str::from_utf8(key.strip_prefix(b"row/")?).ok()?.parse().ok()
+}
+
 fn numbered(mut key: [u8; KEY_BYTES], mut rest: Row) -> [u8; KEY_BYTES] {
     for digit in key[4..].iter_mut().rev() {
         *digit = b'0' + (rest % 10) as u8;
@@ -39,5 +45,6 @@ mod tests {
     #[test]
     fn keys_are_those_of_the_bench_client() {
         assert_eq!((&row(1_234_567), &hot(42)), (b"row/1234567", b"hot/0000042"));
+        assert_eq!((number(&row(42)), number(&hot(42))), (Some(42), None));
     }
 }

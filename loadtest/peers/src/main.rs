@@ -11,6 +11,7 @@ mod omid;
 mod postgres;
 mod process;
 mod redis;
+mod sdk;
 mod session;
 mod talk;
 mod tribunal;
@@ -99,10 +100,12 @@ struct Run {
     out: PathBuf,
 }
 
-const ALL: [Name; 8] = [
+const ALL: [Name; 10] = [
     Name::Tribunal,
     Name::TribunalGathered,
     Name::TribunalReads,
+    Name::TribunalSdk,
+    Name::TribunalSdkReads,
     Name::Redis,
     Name::Postgres,
     Name::Etcd,

@@ -15,6 +15,14 @@ pub enum Outcome {
     Aborted(&'static str),
 }
 
+/// Returns a reason of Tribunal's as tables name it.
+#[must_use]
+pub fn reason_of(reason: &str) -> &'static str {
+    const KNOWN: [&str; 6] =
+        ["read_conflict", "write_conflict", "order_conflict", "snapshot_too_old", "row_exists", "row_missing"];
+    KNOWN.into_iter().find(|known| *known == reason).unwrap_or("other")
+}
+
 /// One connection's side of a protocol.
 pub trait Session {
     /// Begins a transaction for one of the connection's clients, and appends what is to be sent first.

@@ -5,7 +5,7 @@
 //! `Gathered`: as `OwnRows`, but the engine posts the commits of its sessions together, in one request at a time, as
 //! databases gather commits for one sync.
 //! `HttpReads`: the engine holds nothing and reads its rows from the embedded store, those of a transaction in one
-//! request.
+//! request, as of one epoch: a transaction that only reads ends with it.
 //! `Batches`: as `OwnRows`, many transactions a request, into a store that has a log and no storage.
 
 use std::cell::RefCell;
@@ -32,7 +32,7 @@ use tribunal_bench::workload::Plan;
 
 use crate::key;
 use crate::process::{Place, Process, command};
-use crate::session::{Client, Outcome, Session};
+use crate::session::{Client, Outcome, Session, reason_of};
 
 /// Store with the embedded storage, which the push keeps up to date.
 pub const PUSHED: &str = "kv";
@@ -133,6 +133,12 @@ impl Tribunal {
             }
         };
         Ok(Client { stream, session, slots })
+    }
+
+    /// Returns what an engine knows of the rows of the store with the embedded storage.
+    #[must_use]
+    pub fn known_rows(&self) -> &RefCell<RowModel> {
+        &self.pushed
     }
 
     /// Waits until the store has applied what is committed, and tells how long that took.
@@ -237,12 +243,6 @@ fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn reason_of(reason: &str) -> &'static str {
-    const KNOWN: [&str; 6] =
-        ["read_conflict", "write_conflict", "order_conflict", "snapshot_too_old", "row_exists", "row_missing"];
-    KNOWN.into_iter().find(|known| *known == reason).unwrap_or("other")
-}
-
 /// Versions that one transaction has read over HTTP.
 #[derive(Default)]
 struct Seen(Vec<(Row, Option<u64>)>);
@@ -328,6 +328,11 @@ impl Session for Single {
                 break;
             }
             self.read(head.status, body)?;
+            if self.plan.writes.is_empty() {
+                // The rows are as of one epoch: there is nothing left to decide.
+                done.push((0, Outcome::Committed));
+                break;
+            }
             self.commit(out);
         }
         Ok(used)

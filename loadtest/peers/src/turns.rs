@@ -11,6 +11,7 @@ use tribunal_bench::workload::Planner;
 
 use crate::engine::{self, Window};
 use crate::process::Process;
+use crate::sdk::{self, Sessions};
 use crate::session::Client;
 use crate::tribunal::{Kind, LOG_ONLY, PUSHED, Tribunal};
 use crate::{etcd, omid, postgres, redis};
@@ -28,6 +29,10 @@ pub enum Name {
     TribunalGathered,
     /// Tribunal, rows read over HTTP.
     TribunalReads,
+    /// Tribunal through its Rust client's defaults, rows in the engine.
+    TribunalSdk,
+    /// Tribunal through its Rust client's defaults, rows read over HTTP.
+    TribunalSdkReads,
     /// Redis, WATCH and MULTI, synced append-only file.
     Redis,
     /// PostgreSQL 15, SERIALIZABLE.
@@ -48,6 +53,8 @@ impl Name {
             Name::Tribunal => "Tribunal",
             Name::TribunalGathered => "Tribunal, commits gathered by the engine",
             Name::TribunalReads => "Tribunal, rows read over HTTP",
+            Name::TribunalSdk => "Tribunal, Rust client",
+            Name::TribunalSdkReads => "Tribunal, Rust client, rows read over HTTP",
             Name::Redis => "Redis WATCH/MULTI, AOF always",
             Name::Postgres => "PostgreSQL 15 SERIALIZABLE",
             Name::Etcd => "etcd 3.6 JSON gateway",
@@ -58,10 +65,19 @@ impl Name {
 
     fn kind(self) -> Option<Kind> {
         match self {
-            Name::Tribunal => Some(Kind::OwnRows),
+            Name::Tribunal | Name::TribunalSdk => Some(Kind::OwnRows),
             Name::TribunalGathered => Some(Kind::Gathered),
-            Name::TribunalReads => Some(Kind::HttpReads),
+            Name::TribunalReads | Name::TribunalSdkReads => Some(Kind::HttpReads),
             Name::TribunalBatch => Some(Kind::Batches),
+            _ => None,
+        }
+    }
+
+    /// Returns where its transactions read, if they go through the Rust client.
+    fn sdk_reads(self) -> Option<sdk::Reads> {
+        match self {
+            Name::TribunalSdk => Some(sdk::Reads::OwnRows),
+            Name::TribunalSdkReads => Some(sdk::Reads::Http),
             _ => None,
         }
     }
@@ -180,7 +196,7 @@ impl Arena {
         let data = &installed.data;
         let has = |name: Name| names.contains(&name);
         let mut stores = Vec::new();
-        if [Name::Tribunal, Name::TribunalGathered, Name::TribunalReads].into_iter().any(has) {
+        if names.iter().any(|name| name.kind().is_some_and(|kind| kind != Kind::Batches)) {
             stores.push(PUSHED);
         }
         if has(Name::TribunalBatch) {
@@ -224,7 +240,7 @@ impl Arena {
         // A counter is not read, so reading over HTTP is no other contender there.
         let who: Vec<_> = who
             .into_iter()
-            .filter(|name| *name != Name::TribunalReads || load.shape.workload != Workload::Hot)
+            .filter(|name| name.kind() != Some(Kind::HttpReads) || load.shape.workload != Workload::Hot)
             .collect();
         let mut turns = Vec::new();
         for round in 0..self.pace.rounds {
@@ -273,8 +289,17 @@ impl Arena {
         let peer = self.peer(name);
         let process = peer.process();
         process.thaw();
-        let clients = self.clients(peer, name, &shape)?;
-        let ran = engine::run(clients, &mut Planner::new(&shape), window, &|| process.cpu())?;
+        let mut planner = Planner::new(&shape);
+        let cpu = || process.cpu();
+        let ran = match (peer, name.sdk_reads()) {
+            (Peer::Tribunal(tribunal), Some(reads)) => {
+                let (count, seed) = (self.pace.clients, self.seed(0));
+                let (addr, rows) = (process.addr(), tribunal.known_rows());
+                let sessions = Sessions { addr, store: PUSHED, reads, shape: &shape, rows, count, seed };
+                sdk::run(&sessions, &mut planner, window, &cpu)?
+            }
+            _ => engine::run(self.clients(peer, name, &shape)?, &mut planner, window, &cpu)?,
+        };
         let lag = match (peer, name.kind()) {
             (Peer::Tribunal(tribunal), Some(kind)) => tribunal.lag(kind)?,
             _ => None,
@@ -299,6 +324,11 @@ impl Arena {
         })
     }
 
+    /// Returns a seed for values and ids: those of every turn are new.
+    fn seed(&self, index: usize) -> u64 {
+        self.turns * 1_000_003 + index as u64
+    }
+
     fn clients(&self, peer: &Peer, name: Name, shape: &Shape) -> Result<Vec<Client>, BenchError> {
         let (count, slots) = match name {
             Name::TribunalGathered => (1, self.pace.clients),
@@ -307,16 +337,14 @@ impl Arena {
             }
             _ => (self.pace.clients, 1),
         };
-        // Values and ids of every turn are new ones.
-        let seed = |index: usize| self.turns * 1_000_003 + index as u64;
         let connect = |index| match peer {
             Peer::Tribunal(tribunal) => {
                 let kind = name.kind().expect("a name of Tribunal's");
-                tribunal.client(kind, shape, slots, seed(index))
+                tribunal.client(kind, shape, slots, self.seed(index))
             }
-            Peer::Redis(process) => redis::client(process, shape, seed(index)),
-            Peer::Postgres(process) => postgres::client(process, shape, seed(index)),
-            Peer::Etcd(process) => etcd::client(process, shape, seed(index)),
+            Peer::Redis(process) => redis::client(process, shape, self.seed(index)),
+            Peer::Postgres(process) => postgres::client(process, shape, self.seed(index)),
+            Peer::Etcd(process) => etcd::client(process, shape, self.seed(index)),
             Peer::Omid(process) => omid::client(process, slots),
         };
         (0..count).map(connect).collect()

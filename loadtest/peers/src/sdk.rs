@@ -1,0 +1,191 @@
+//! Tribunal through its Rust client, as an engine's author would write it first: default options, one task per session,
+//! one transaction at a time in each, all on one thread.
+//!
+//! `OwnRows`: the engine knows the versions of its rows, from its own commits and from conflicts. `HttpReads`: it knows
+//! nothing; Begin reads the transaction's rows, and a transaction that only reads is one read of them all, as of one epoch.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use futures_util::future::try_join_all;
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use tribunal_bench::error::BenchError;
+use tribunal_bench::machine::own_cpu;
+use tribunal_bench::model::{Row, RowModel, Versions as _};
+use tribunal_bench::options::Shape;
+use tribunal_bench::workload::{Change, Plan, Planner};
+use tribunal_client::api::IsolationLevel;
+use tribunal_client::{BeginOptions, Client, Error, Outcome, RowRead, Transaction, Version};
+
+use crate::engine::{Ran, Window};
+use crate::key::{self, KEY_BYTES};
+use crate::session;
+
+/// Where the rows are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// In the engine.
+    OwnRows,
+    /// From the embedded store.
+    Http,
+}
+
+/// What all sessions of a turn share.
+struct Turn<'a> {
+    client: Client,
+    store: &'a str,
+    reads: Reads,
+    shape: &'a Shape,
+    rows: &'a RefCell<RowModel>,
+    planner: RefCell<&'a mut Planner>,
+    rng: RefCell<SmallRng>,
+    ran: RefCell<Ran>,
+    is_over: Cell<bool>,
+}
+
+/// A turn's sessions: how many, and what they work on.
+pub struct Sessions<'a> {
+    /// The service.
+    pub addr: SocketAddr,
+    /// Their store.
+    pub store: &'a str,
+    /// Where they read.
+    pub reads: Reads,
+    /// Their transactions.
+    pub shape: &'a Shape,
+    /// What the engine knows of the rows.
+    pub rows: &'a RefCell<RowModel>,
+    /// How many.
+    pub count: usize,
+    /// Seed of the values.
+    pub seed: u64,
+}
+
+/// Runs one turn; `server_cpu` tells the service's CPU time so far.
+///
+/// # Errors
+/// If a request fails.
+pub fn run(
+    sessions: &Sessions<'_>,
+    planner: &mut Planner,
+    window: Window,
+    server_cpu: &dyn Fn() -> Duration,
+) -> Result<Ran, BenchError> {
+    let client = Client::new(&format!("http://{}", sessions.addr)).map_err(refused)?;
+    let turn = Turn {
+        client,
+        store: sessions.store,
+        reads: sessions.reads,
+        shape: sessions.shape,
+        rows: sessions.rows,
+        planner: RefCell::new(planner),
+        rng: RefCell::new(SmallRng::seed_from_u64(sessions.seed)),
+        ran: RefCell::new(Ran::nothing()),
+        is_over: Cell::new(false),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(BenchError::io("start the client's runtime"))?;
+    runtime.block_on(async {
+        let timing = async {
+            tokio::time::sleep(window.warmup).await;
+            *turn.ran.borrow_mut() = Ran::nothing();
+            let (start, client, server) = (Instant::now(), own_cpu(), server_cpu());
+            tokio::time::sleep(window.measured).await;
+            let mut measured = turn.ran.replace(Ran::nothing());
+            (measured.elapsed, measured.client_cpu) = (start.elapsed(), own_cpu() - client);
+            measured.server_cpu = server_cpu().saturating_sub(server);
+            turn.is_over.set(true);
+            Ok(measured)
+        };
+        let all = try_join_all((0..sessions.count).map(|_| turn.session()));
+        let (measured, _) = tokio::try_join!(timing, all)?;
+        Ok(measured)
+    })
+}
+
+impl Turn<'_> {
+    /// One session: transactions, one after the other, until the turn is over.
+    async fn session(&self) -> Result<(), BenchError> {
+        while !self.is_over.get() {
+            let plan = self.planner.borrow_mut().next(&self.rows.borrow());
+            let began = Instant::now();
+            let outcome = self.transaction(&plan).await.map_err(refused)?;
+            let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.ran.borrow_mut().count(us, outcome);
+        }
+        Ok(())
+    }
+
+    async fn transaction(&self, plan: &Plan) -> Result<session::Outcome, Error> {
+        let keys: Vec<[u8; KEY_BYTES]> = plan.reads.iter().map(|row| key::row(*row)).collect();
+        if self.reads == Reads::Http && plan.writes.is_empty() {
+            let asked: Vec<RowRead<'_>> = keys.iter().map(|key| RowRead { key, known: None }).collect();
+            self.client.read_rows(self.store, &asked).await?;
+            return Ok(session::Outcome::Committed);
+        }
+        let mut txn = match self.reads {
+            Reads::OwnRows => self.client.begin_local(IsolationLevel::Serializable),
+            Reads::Http => {
+                let options = BeginOptions::stores([self.store]).read(self.store, &keys);
+                self.client.begin(options).await?
+            }
+        };
+        for (row, key) in plan.reads.iter().zip(&keys) {
+            match self.reads {
+                Reads::OwnRows => {
+                    txn.observe(self.store, key, self.rows.borrow().version(*row).and_then(Version::from_bits))
+                }
+                Reads::Http => {
+                    txn.get(self.store, key).await?;
+                }
+            }
+        }
+        self.write(&mut txn, plan)?;
+        let outcome = txn.commit().await?;
+        Ok(self.learn(plan, &outcome))
+    }
+
+    fn write(&self, txn: &mut Transaction, plan: &Plan) -> Result<(), Error> {
+        let mut value = Vec::with_capacity(self.shape.value_bytes);
+        for (row, change) in &plan.writes {
+            match change {
+                Change::AddOne => txn.add(self.store, key::hot(*row), 1)?,
+                Change::Text | Change::Balance(_) => {
+                    value.clear();
+                    key::text(&mut value, self.shape.value_bytes, &mut *self.rng.borrow_mut());
+                    txn.put(self.store, key::row(*row), &str::from_utf8(&value).expect("letters and digits"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what a verdict tells of the rows.
+    fn learn(&self, plan: &Plan, outcome: &Outcome) -> session::Outcome {
+        let mut rows = self.rows.borrow_mut();
+        match outcome {
+            Outcome::Committed(committed) => {
+                let written = plan.writes.iter().filter(|(_, change)| *change != Change::AddOne);
+                let written: Vec<(Row, i64)> = written.map(|(row, _)| (*row, 0)).collect();
+                rows.committed(committed.epoch.0, committed.version.map_or(0, Version::bits), &written);
+                session::Outcome::Committed
+            }
+            Outcome::Aborted(aborted) => {
+                for conflict in &aborted.conflicts {
+                    if let (Some(row), Some(version)) = (key::number(&conflict.key), conflict.current_version) {
+                        rows.conflicting(row, version.bits());
+                    }
+                }
+                session::Outcome::Aborted(session::reason_of(&aborted.reason))
+            }
+        }
+    }
+}
+
+fn refused(error: Error) -> BenchError {
+    BenchError::Refused { what: "a request of the Rust client".to_owned(), answer: error.to_string() }
+}
