@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestACommitOfABatchWhoseOutcomeIsNotKnownIsResolvedByItsID(t *testing.T) {
+func TestACommitOfABatchWithAnUnknownOutcomeIsResolvedByItsID(t *testing.T) {
 	statuses := []int{504, 409, 500, 502, 503, 404}
 	service := newScripted(t, func(kind string, before int) (int, string) {
 		if kind == "status" {

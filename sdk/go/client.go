@@ -27,14 +27,14 @@ type Options struct {
 	ClientName string
 	// Timeout bounds one request, in addition to the time that the request itself may wait; 0 means 30 s.
 	Timeout time.Duration
-	// ResolveTimeout bounds how long the outcome of a lost commit is asked for before *OutcomeUnknown; 0 means 30 s.
+	// ResolveTimeout bounds how long the outcome of a lost commit is requested before *OutcomeUnknown; 0 means 30 s.
 	ResolveTimeout time.Duration
 	// Retry bounds the retries of Run, of reads and of log readers.
 	Retry RetryPolicy
 	// IgnoreOwnWrites lets a transaction begin before what this client has committed to its stores is visible.
 	IgnoreOwnWrites bool
-	// NoCoalesce sends every commit as a request of its own. By default, commits that wait for a request in flight are
-	// sent together, as one batch.
+	// NoCoalesce sends every commit as a request of its own. By default, concurrent commits are sent as batches; see
+	// [Client.Commit].
 	NoCoalesce bool
 	// OnAttempt is called at the end of each attempt of Run.
 	OnAttempt func(Attempt)
@@ -47,7 +47,7 @@ type Client struct {
 	wire    *wire.Client
 	options Options
 	session session
-	commits coalescer[gathered, reply[wire.TxnOutcome]]
+	commits coalescer[commitItem, reply[wire.TxnOutcome]]
 }
 
 // New creates a client for http://host:port or https://host:port. It connects on first use.
@@ -86,7 +86,7 @@ func New(server string, options Options) (*Client, error) {
 		return nil, misuse("%q cannot be used: %v", server, err)
 	}
 	c := &Client{wire: client, options: options}
-	c.commits.bounds, c.commits.alone, c.commits.together = commitBounds, c.alone, c.together
+	c.commits.bounds, c.commits.sendOne, c.commits.sendBatch = commitBounds, c.sendCommit, c.sendBatch
 	return c, nil
 }
 
@@ -104,18 +104,18 @@ func authoritiesOf(file string) (*x509.CertPool, error) {
 
 // BeginOptions configures a transaction. The zero value is a serializable transaction on all stores.
 type BeginOptions struct {
-	// Stores that it will use; all of the namespace if empty.
+	// Stores that the transaction will use; empty means all stores of the namespace.
 	Stores []string
 	// Isolation level; Serializable if empty.
 	Isolation Isolation
 	// Session is the token of a commit that the snapshots must include, instead of this client's own latest one.
 	Session string
-	// Wait is how long to wait until the snapshots include it; 0 means 5 s.
+	// Wait is how long to wait until the snapshots include that commit; 0 means 5 s.
 	Wait time.Duration
 	// Traceparent is the W3C trace context of the caller: sent with the commit, and kept in the log.
 	Traceparent string
-	// Read names rows of embedded stores, by store, that Begin reads in the same request: [Transaction.Get] returns them
-	// without another one. Only those that it does return belong to what the transaction has read.
+	// Read lists rows of embedded stores, by store, to read in the same request: [Transaction.Get] returns them without
+	// another request. Rows that are never fetched with Get do not count as read.
 	Read map[string][]string
 }
 
@@ -202,17 +202,17 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 	}
 }
 
-// Commit asks for the verdict of a prepared commit. It may be repeated: the same id gets the same verdict. While requests
-// of other commits are in flight, it may be sent with others as one batch; see [Options.NoCoalesce].
+// Commit requests the verdict of a prepared commit. It may be repeated: the same id gets the same verdict. While requests
+// of other commits are in flight, the commit may be queued and sent in a batch; see [Options.NoCoalesce].
 func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict, error) {
-	item, err := gather(prepared)
+	item, err := newCommitItem(prepared)
 	if err != nil {
 		return nil, err
 	}
 	var answer reply[wire.TxnOutcome]
-	if c.options.NoCoalesce || !item.isFree() {
-		answer = c.alone(ctx, item)
-	} else if answer, err = c.commits.ask(ctx, prepared.TxnID, item, item.bytes()); err != nil {
+	if c.options.NoCoalesce || !item.isBatchable() {
+		answer = c.sendCommit(ctx, item)
+	} else if answer, err = c.commits.submit(ctx, prepared.TxnID, item, item.bytes()); err != nil {
 		answer = reply[wire.TxnOutcome]{err: err}
 	}
 	if lost := answer.lost(); lost != nil {
@@ -221,8 +221,8 @@ func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict,
 	return c.recorded(verdict(answer))
 }
 
-// alone sends a commit on its own.
-func (c *Client) alone(ctx context.Context, item gathered) reply[wire.TxnOutcome] {
+// sendCommit sends a commit as a request of its own.
+func (c *Client) sendCommit(ctx context.Context, item commitItem) reply[wire.TxnOutcome] {
 	parameters := wire.TxnCommitParams{}
 	if c.options.ClientName != "" {
 		parameters.TribunalClient = &c.options.ClientName

@@ -6,101 +6,101 @@ import (
 	"sync"
 )
 
-// bounds limit what is in flight.
+// bounds limit the requests in flight.
 type bounds struct {
-	// flights is how many requests are in flight at a time.
-	flights int
-	// items and bytes are those of one request.
+	// inFlight is the maximum number of requests in flight at the same time.
+	inFlight int
+	// items and bytes limit one request.
 	items, bytes int
 }
 
-// A coalescer gathers requests that wait for a free flight, and sends them together. It knows nothing of what they ask
-// for, and never repeats one.
+// A coalescer limits how many requests are in flight; items that exceed the limit are queued and sent as one batch. It
+// does not interpret items, and never retries one.
 //
-// A request that finds a free flight leaves at once and alone: there is no timer. Each caller awaits its own reply, so
-// the requests of one session keep their order.
+// There is no timer: below the limit an item is sent at once, by itself. Callers wait for their own replies, so the
+// requests of one session stay in order.
 type coalescer[Item, Reply any] struct {
 	bounds bounds
-	// alone sends an item on behalf of its caller; it ends with the caller's context.
-	alone func(context.Context, Item) Reply
-	// together sends what was gathered: one reply per item, in order.
-	together func([]Item) []Reply
+	// sendOne sends an item on behalf of its caller, within the caller's context.
+	sendOne func(context.Context, Item) Reply
+	// sendBatch returns one reply per item, in order.
+	sendBatch func([]Item) []Reply
 
-	mutex   sync.Mutex
-	flights int
-	queue   []*waiting[Item, Reply]
+	mutex    sync.Mutex
+	inFlight int
+	queue    []*entry[Item, Reply]
 }
 
-type waiting[Item, Reply any] struct {
+type entry[Item, Reply any] struct {
 	id    string
 	item  Item
 	bytes int
-	// reply has room for the reply, so that a caller that was cancelled holds up no other.
+	// reply is buffered, so that a cancelled caller does not block the batch.
 	reply chan Reply
 }
 
-// ask sends an item, alone or with others, and returns its reply. Two items with one id never leave together. The error
-// is that of the context; if the item had left, it arrives all the same.
-func (c *coalescer[Item, Reply]) ask(ctx context.Context, id string, item Item, bytes int) (Reply, error) {
+// submit sends an item, by itself or in a batch, and returns its reply. Two items with the same id are never put into the
+// same batch. The only error is the context's; an item that was already in a batch is still sent.
+func (c *coalescer[Item, Reply]) submit(ctx context.Context, id string, item Item, bytes int) (Reply, error) {
 	c.mutex.Lock()
-	if c.flights < c.bounds.flights {
-		c.flights++
+	if c.inFlight < c.bounds.inFlight {
+		c.inFlight++
 		c.mutex.Unlock()
-		defer c.land()
-		return c.alone(ctx, item), nil
+		defer c.release()
+		return c.sendOne(ctx, item), nil
 	}
-	one := &waiting[Item, Reply]{id, item, bytes, make(chan Reply, 1)}
+	one := &entry[Item, Reply]{id, item, bytes, make(chan Reply, 1)}
 	c.queue = append(c.queue, one)
 	c.mutex.Unlock()
 	select {
 	case reply := <-one.reply:
 		return reply, nil
 	case <-ctx.Done():
-		c.leave(one)
+		c.withdraw(one)
 		var none Reply
 		return none, ctx.Err()
 	}
 }
 
-// leave takes an item out of the queue, if it is still there.
-func (c *coalescer[Item, Reply]) leave(gone *waiting[Item, Reply]) {
+// withdraw removes an item from the queue, if it is still there.
+func (c *coalescer[Item, Reply]) withdraw(gone *entry[Item, Reply]) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.queue = slices.DeleteFunc(c.queue, func(one *waiting[Item, Reply]) bool { return one == gone })
+	c.queue = slices.DeleteFunc(c.queue, func(one *entry[Item, Reply]) bool { return one == gone })
 }
 
-// land ends a flight, and sends what has gathered with the next one.
-func (c *coalescer[Item, Reply]) land() {
+// release gives up a place among the requests in flight, or uses it for the next batch if items are queued.
+func (c *coalescer[Item, Reply]) release() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if len(c.queue) == 0 {
-		c.flights--
+		c.inFlight--
 		return
 	}
 	go func() {
-		defer c.land()
-		crew := c.next()
-		if len(crew) == 0 {
+		defer c.release()
+		batch := c.nextBatch()
+		if len(batch) == 0 {
 			return
 		}
-		items := make([]Item, len(crew))
-		for at, one := range crew {
+		items := make([]Item, len(batch))
+		for at, one := range batch {
 			items[at] = one.item
 		}
-		for at, reply := range c.together(items) {
-			crew[at].reply <- reply
+		for at, reply := range c.sendBatch(items) {
+			batch[at].reply <- reply
 		}
 	}()
 }
 
-// next takes what leaves next: the oldest, within the bounds, each id once.
-func (c *coalescer[Item, Reply]) next() []*waiting[Item, Reply] {
+// nextBatch takes the next batch off the queue: the oldest items, within the bounds, each id once.
+func (c *coalescer[Item, Reply]) nextBatch() []*entry[Item, Reply] {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	var crew, rest []*waiting[Item, Reply]
+	var batch, rest []*entry[Item, Reply]
 	ids, bytes := map[string]bool{}, 0
 	for at, one := range c.queue {
-		if len(crew) == c.bounds.items || len(crew) > 0 && bytes+one.bytes > c.bounds.bytes {
+		if len(batch) == c.bounds.items || len(batch) > 0 && bytes+one.bytes > c.bounds.bytes {
 			rest = append(rest, c.queue[at:]...)
 			break
 		}
@@ -109,9 +109,9 @@ func (c *coalescer[Item, Reply]) next() []*waiting[Item, Reply] {
 			continue
 		}
 		ids[one.id] = true
-		crew = append(crew, one)
+		batch = append(batch, one)
 		bytes += one.bytes
 	}
 	c.queue = rest
-	return crew
+	return batch
 }

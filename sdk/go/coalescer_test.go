@@ -20,7 +20,7 @@ import (
 	"tribunal.internal/client/wire"
 )
 
-// held is a request of commits that waits for its answer.
+// held is a commit request that waits for its answer.
 type held struct {
 	batch       bool
 	traceparent string
@@ -32,7 +32,7 @@ func (h held) with(status int, lines ...string) {
 	h.answer <- [2]any{status, strings.Join(lines, "\n")}
 }
 
-// holding is a service that holds requests of commits back until it is told to answer. A request for a status is
+// holding is a service that holds commit requests back until the test answers them. A request for a status is
 // answered at once: committed.
 func holding(t *testing.T) (url string, arrived chan held) {
 	t.Helper()
@@ -85,7 +85,7 @@ func problemLine(id string, status int, code string) string {
 	return fmt.Sprintf(`{"status":"problem","txn_id":"%s","problem":%s}`, id, problemText(status, code))
 }
 
-// A crowd commits on a client whose flights are all taken.
+// A crowd commits on a client that has as many requests in flight as it may.
 type crowd struct {
 	t       *testing.T
 	client  *Client
@@ -102,11 +102,11 @@ func newCrowd(t *testing.T, options Options) *crowd {
 		t.Fatal(err)
 	}
 	c := &crowd{t: t, client: client, arrived: arrived}
-	for range commitBounds.flights {
+	for range commitBounds.inFlight {
 		c.firsts = append(c.firsts, c.commit(t.Context(), c.prepared(nil)))
 		request := <-arrived
 		if request.batch {
-			t.Fatal("an idle client sends at once and alone")
+			t.Fatal("an idle client sends a commit at once, by itself")
 		}
 		c.first = append(c.first, request)
 	}
@@ -134,7 +134,7 @@ func (c *crowd) prepared(change func(*Transaction)) *PreparedCommit {
 	return prepared
 }
 
-// commit tells in the channel what became of the commit: its status, or the code of its error.
+// commit sends the outcome to the channel: the status of the commit, or the code of its error.
 func (c *crowd) commit(ctx context.Context, prepared *PreparedCommit) chan string {
 	end := make(chan string, 1)
 	go func() {
@@ -164,7 +164,7 @@ func (c *crowd) commit(ctx context.Context, prepared *PreparedCommit) chan strin
 	return end
 }
 
-// queued commits one after the other and waits until all of them wait.
+// queued commits one after the other, and returns once all of them are queued.
 func (c *crowd) queued(commits ...*PreparedCommit) []chan string {
 	var ends []chan string
 	for _, prepared := range commits {
@@ -200,7 +200,7 @@ func (c *crowd) alone(request held, id string) {
 	request.with(200, wonLine(id))
 }
 
-func TestCommitsThatWaitLeaveTogetherAndEachGetsWhatIsItsOwn(t *testing.T) {
+func TestQueuedCommitsAreSentAsOneBatchAndEachGetsItsOwnVerdict(t *testing.T) {
 	c := newCrowd(t, Options{})
 	var commits []*PreparedCommit
 	for range 6 {
@@ -215,7 +215,7 @@ func TestCommitsThatWaitLeaveTogetherAndEachGetsWhatIsItsOwn(t *testing.T) {
 		}
 	}
 	ids := request.ids
-	// The reply to the third is lost in the service: it is resolved by its id.
+	// The service loses the reply to the third, which is resolved by its id.
 	request.with(200, wonLine(ids[0]), lostLine(ids[1]), problemLine(ids[2], 504, "outcome_unknown"),
 		problemLine(ids[3], 404, "unknown_store"), problemLine(ids[4], 429, "quota"),
 		strings.Replace(wonLine(ids[5]), "{", `{"replayed":true,`, 1))
@@ -223,12 +223,12 @@ func TestCommitsThatWaitLeaveTogetherAndEachGetsWhatIsItsOwn(t *testing.T) {
 		"committed again")
 }
 
-func TestOneIDNeverLeavesTwiceInABatch(t *testing.T) {
+func TestABatchNeverContainsTheSameIDTwice(t *testing.T) {
 	c := newCrowd(t, Options{})
 	twice, other := c.prepared(nil), c.prepared(nil)
 	ends := c.queued(twice, twice, other)
 	c.release()
-	// The second one is on its way at the same time, as without batches, and may arrive first.
+	// The second one is in flight at the same time, as without batches, and may arrive first.
 	request, second := <-c.arrived, <-c.arrived
 	if second.batch {
 		request, second = second, request
@@ -269,7 +269,7 @@ func TestABatchHasAtMost512CommitsAnd4MiB(t *testing.T) {
 	c.ends(ends, "committed")
 }
 
-func TestCommitsWithATraceContextOrThatWaitForStoresLeaveAloneAndAtOnce(t *testing.T) {
+func TestCommitsWithATraceContextOrAckAppliedAreSentAtOnceByThemselves(t *testing.T) {
 	c := newCrowd(t, Options{})
 	traced := c.prepared(func(txn *Transaction) { txn.Traceparent = "00-mine" })
 	end := c.commit(t.Context(), traced)
@@ -286,7 +286,7 @@ func TestCommitsWithATraceContextOrThatWaitForStoresLeaveAloneAndAtOnce(t *testi
 	c.release()
 }
 
-func TestARefusalOfAWholeBatchReachesEach(t *testing.T) {
+func TestARejectedBatchFailsEachOfItsCommits(t *testing.T) {
 	c := newCrowd(t, Options{})
 	ends := c.queued(c.prepared(nil), c.prepared(nil))
 	c.release()
@@ -294,7 +294,7 @@ func TestARefusalOfAWholeBatchReachesEach(t *testing.T) {
 	c.ends(ends, "unavailable overloaded")
 }
 
-func TestARefusalOfTheFormOfABatchSendsEachAlone(t *testing.T) {
+func TestARejectedBatchFormatSendsEachCommitByItself(t *testing.T) {
 	c := newCrowd(t, Options{})
 	ends := c.queued(c.prepared(nil), c.prepared(nil))
 	c.release()
@@ -306,7 +306,7 @@ func TestARefusalOfTheFormOfABatchSendsEachAlone(t *testing.T) {
 	c.ends(ends, "committed")
 }
 
-func TestAReplyToABatchThatCannotBeReadIsResolvedForEach(t *testing.T) {
+func TestAnUnreadableReplyToABatchIsResolvedForEachCommit(t *testing.T) {
 	for _, lines := range [][]string{{wonLine("one")}, {"{"}} {
 		c := newCrowd(t, Options{})
 		ends := c.queued(c.prepared(nil), c.prepared(nil))
@@ -316,7 +316,7 @@ func TestAReplyToABatchThatCannotBeReadIsResolvedForEach(t *testing.T) {
 	}
 }
 
-func TestACallerThatGoesAwayDisturbsNobody(t *testing.T) {
+func TestACancelledCallerDoesNotAffectOthers(t *testing.T) {
 	c := newCrowd(t, Options{})
 	waits, cancelWaiting := context.WithCancel(t.Context())
 	flies, cancelFlying := context.WithCancel(t.Context())
@@ -354,8 +354,8 @@ func TestWithoutCoalescingEveryCommitIsARequestOfItsOwn(t *testing.T) {
 	c.release()
 }
 
-func TestAnItemOfABatchIsItsBodyWithTheID(t *testing.T) {
-	item, err := gather(&PreparedCommit{TxnID: "a\"" + uuid.NewString()})
+func TestALineOfABatchIsTheCommitsBodyWithItsID(t *testing.T) {
+	item, err := newCommitItem(&PreparedCommit{TxnID: "a\"" + uuid.NewString()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	tribunal "tribunal.internal/client"
 )
 
-func TestBeginReadsRowsThatTheCommitThenChecks(t *testing.T) {
+func TestRowsReadAtBeginAreCheckedAtCommit(t *testing.T) {
 	client, prefix, ctx := connected(t), freshPrefix(), t.Context()
 	binary := "\xff" + prefix
 	put(t, client, prefix+"a", 1)
@@ -20,7 +20,7 @@ func TestBeginReadsRowsThatTheCommitThenChecks(t *testing.T) {
 	if none := must[*tribunal.Row](t)(txn.Get(ctx, "kv", prefix+"none")); none != nil {
 		t.Error(none)
 	}
-	// This row was read ahead and never returned by Get: its change is no conflict.
+	// This row was prefetched and never returned by Get, so its change is no conflict.
 	put(t, client, prefix+"a", 2)
 	txn.Put("kv", prefix+"b", 1)
 	verdict, err := txn.Commit(ctx)
@@ -33,7 +33,7 @@ func TestBeginReadsRowsThatTheCommitThenChecks(t *testing.T) {
 	verdict, err = txn.Commit(ctx)
 	equal(t, "reason", aborted(t, verdict, err).Reason, "read_conflict")
 
-	// The work of Run gets fresh rows in each attempt.
+	// Each attempt of Run reads fresh rows.
 	var values []string
 	_, err = client.Run(ctx, begin, func(ctx context.Context, txn *tribunal.Transaction) error {
 		row, err := txn.Get(ctx, "kv", prefix+"a")
@@ -51,7 +51,7 @@ func TestBeginReadsRowsThatTheCommitThenChecks(t *testing.T) {
 	}
 }
 
-func TestGetManyReadsRowsOfOneEpochAndOwnWrites(t *testing.T) {
+func TestGetManyReadsRowsAtOneEpochAndIncludesOwnWrites(t *testing.T) {
 	client, prefix, ctx := connected(t), freshPrefix(), t.Context()
 	won := put(t, client, prefix+"a", 1)
 	txn := must[*tribunal.Transaction](t)(client.Begin(ctx, tribunal.BeginOptions{Stores: []string{"kv"}}))

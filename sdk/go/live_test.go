@@ -445,7 +445,7 @@ func sessions(t *testing.T, client *tribunal.Client, rounds int) int {
 				good, bad := client.BeginLocal(""), client.BeginLocal("")
 				good.Observe("kv", key, version)
 				good.Put("kv", key, round)
-				// The other has read a version that never was.
+				// The other one read a version that never existed.
 				bad.Observe("kv", key, 1)
 				bad.Put("kv", key, -1)
 				verdict, err := good.Commit(ctx)

@@ -12,15 +12,15 @@ import (
 	"tribunal.internal/client/wire"
 )
 
-// LogRecord is one committed transaction's rows in one store.
+// LogRecord holds the writes of one committed transaction in one store.
 type LogRecord struct {
-	// LSN is the dense position.
+	// LSN is the position in the log; positions have no gaps.
 	LSN LSN
-	// Epoch is the epoch that committed it.
+	// Epoch is the epoch that committed the transaction.
 	Epoch Epoch
 	// CSN is the arrival stamp.
 	CSN CSN
-	// Version of every row in it.
+	// Version is the version of every row that the transaction wrote.
 	Version Version
 	TxnID   string
 	Store   string
@@ -29,20 +29,20 @@ type LogRecord struct {
 	Writes      []LogWrite
 }
 
-// LogWrite is one row of a record.
+// LogWrite is the write of one row.
 type LogWrite struct {
 	Op  wire.WriteOp
 	Key string
-	// Value is any JSON; the delta of an add; nil for a delete.
+	// Value is the new value of the row as JSON; the delta of an add; nil for a delete.
 	Value json.RawMessage
 }
 
 // LogOptions configures a log reader.
 type LogOptions struct {
-	// After is the offset: the position of the last record that was processed. 0 is before the first.
+	// After is the offset: the position of the last record that was processed. 0 reads from the beginning.
 	After LSN
-	// Log is the log that After is a position of: [LogReader.LogID] of the reader that returned it. If the service's log
-	// was salvaged or replaced since, reading fails with the code log_replaced. Empty is any log.
+	// Log is the log that After belongs to: the [LogReader.LogID] of the reader that returned it. If the service's log has
+	// been salvaged or replaced since, reads fail with the code log_replaced. Empty accepts any log.
 	Log string
 	// Wait is how long one request waits for a record; 0 means 10 s, a negative value does not wait.
 	Wait time.Duration
@@ -50,8 +50,8 @@ type LogOptions struct {
 	PageMax int
 }
 
-// LogReader reads a store's log in order. Keep [LogReader.Offset] and [LogReader.LogID] together with the results of your
-// processing, and pass them as After and Log to resume.
+// LogReader reads a store's log in order. Store [LogReader.Offset] and [LogReader.LogID] together with the results of your
+// processing. To resume, pass them as After and Log.
 type LogReader struct {
 	client  *Client
 	store   string
@@ -76,14 +76,14 @@ func (c *Client) Log(store string, options LogOptions) *LogReader {
 // Offset is the position of the last record returned.
 func (r *LogReader) Offset() LSN { return r.offset }
 
-// LogID is the log that the offset is a position of; empty until the first response if it was not given.
+// LogID is the log that the offset belongs to; empty until the first response, unless it was set.
 func (r *LogReader) LogID() string { return r.log }
 
 // Head is the last position of the log, as of the last request.
 func (r *LogReader) Head() LSN { return r.head }
 
-// Next returns the next record; io.EOF if there is none in time, after which it may be called again. It retries while
-// the service is unavailable, within the client's RetryPolicy.
+// Next returns the next record, or io.EOF if none arrives in time; it may be called again after that. It retries while the
+// service is unavailable, within the client's RetryPolicy.
 func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 	if len(r.page) == 0 {
 		if err := r.fetch(ctx); err != nil {
@@ -144,7 +144,7 @@ func (r *LogReader) fetch(ctx context.Context) error {
 	return r.take(page)
 }
 
-// take converts records, which must follow each other without a gap.
+// take converts the records of a page and checks that they follow each other without a gap.
 func (r *LogReader) take(page *wire.LogPage) error {
 	fields := reader{}
 	r.head, r.log = LSN(fields.number(&page.HeadLsn)), page.Log
@@ -183,7 +183,7 @@ func (r *LogReader) take(page *wire.LogPage) error {
 	return fields.err
 }
 
-// valueOf joins the two wire fields of a value; a binary value keeps the form in which it is stored.
+// valueOf merges the two wire fields of a value. A binary value keeps the form in which it is stored.
 func valueOf(value json.RawMessage, inBase64 *string) json.RawMessage {
 	if inBase64 == nil {
 		return value

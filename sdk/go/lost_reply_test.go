@@ -129,7 +129,7 @@ func TestACancelledCommitHasAnUnknownOutcome(t *testing.T) {
 	}
 }
 
-func TestEachCommitOfAGatheredBatchWhoseReplyIsLostIsResolved(t *testing.T) {
+func TestEachCommitOfABatchWhoseReplyIsLostIsResolved(t *testing.T) {
 	proxy := startProxy(t)
 	proxy.lose(reply, "/batch-commit")
 	replayed := sessions(t, connectedTo(t, proxy.url(), tribunal.Options{}), 3)

@@ -10,28 +10,28 @@ import (
 // RowRead is a row to read.
 type RowRead struct {
 	Key string
-	// Known is the version that the caller has cached: if it is still the row's, the value is not sent again. 0 is none.
+	// Known is the version that the caller has cached, or 0. If it is still current, the value is not sent again.
 	Known Version
 }
 
-// RowState is a row as a read found it.
+// RowState is the result of reading a row.
 type RowState struct {
-	// Row is nil if there is no such row, or if it is unchanged.
+	// Row is nil if the row does not exist or is unchanged.
 	Row *Row
-	// Unchanged is set if the row still has the version that the caller has.
+	// Unchanged is set if the row still has the version that the caller has cached.
 	Unchanged bool
 }
 
-// RowReads are rows as of one epoch.
+// RowReads are the results of reading rows, all at the same epoch.
 type RowReads struct {
-	// Applied is the epoch that they reflect: all of it, and nothing of later ones.
+	// Applied is the epoch that the rows reflect: they include all of its commits, and none of later epochs.
 	Applied Epoch
-	// Rows has one element for each row, in the order of the request.
+	// Rows has one result per row, in the order of the request.
 	Rows []RowState
 }
 
-// ReadRows reads rows of an embedded store, at most 10,000 with values of at most 8 MiB, outside any transaction. They
-// include every commit that was answered before.
+// ReadRows reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in
+// total. They include every commit that was acknowledged before the call.
 func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*RowReads, error) {
 	asked := make([]wire.RowRead, len(rows))
 	for at, row := range rows {
@@ -51,7 +51,7 @@ func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*R
 	}
 	found := given(answer.Rows)
 	if len(found) != len(rows) {
-		return nil, misbehaved("%d rows for %d that were asked for", len(found), len(rows))
+		return nil, misbehaved("%d rows returned where %d were requested", len(found), len(rows))
 	}
 	fields := reader{}
 	reads := &RowReads{Applied: Epoch(fields.number(&answer.Applied)), Rows: make([]RowState, len(rows))}
@@ -68,7 +68,7 @@ func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*R
 	return reads, fields.err
 }
 
-// rowsToRead names the rows that Begin reads.
+// rowsToRead returns the rows that Begin reads, as names and in the form of a request.
 func rowsToRead(keys map[string][]string) (names []rowName, asked []wire.RowRead) {
 	for store := range keys {
 		for _, key := range keys[store] {
@@ -80,10 +80,10 @@ func rowsToRead(keys map[string][]string) (names []rowName, asked []wire.RowRead
 	return names, asked
 }
 
-// keep keeps the rows that Begin has read.
+// keep stores the rows that Begin has read.
 func (t *Transaction) keep(names []rowName, found []wire.ReadRow) error {
 	if len(found) != len(names) {
-		return misbehaved("%d rows for %d that were asked for", len(found), len(names))
+		return misbehaved("%d rows returned where %d were requested", len(found), len(names))
 	}
 	fields := reader{}
 	for at := range found {
@@ -93,8 +93,9 @@ func (t *Transaction) keep(names []rowName, found []wire.ReadRow) error {
 	return fields.err
 }
 
-// GetMany reads rows of an embedded store as [Transaction.Get] does, in one request for all that are not known yet; at
-// most 10,000 with values of at most 8 MiB. The results have the order of the keys; nil is an absent row.
+// GetMany reads rows of an embedded store as [Transaction.Get] does, with one request for all rows that the transaction
+// has not read yet: at most 10,000 rows, with at most 8 MiB of values in total. The results are in the order of the keys;
+// nil is an absent row.
 func (t *Transaction) GetMany(ctx context.Context, store string, keys []string) ([]*Row, error) {
 	asked, missing := map[string]bool{}, []RowRead{}
 	for _, key := range keys {
@@ -126,7 +127,7 @@ func (t *Transaction) GetMany(ctx context.Context, store string, keys []string) 
 	return rows, nil
 }
 
-// knows tells whether Get needs no request.
+// knows reports whether Get needs no request for the row.
 func (t *Transaction) knows(name rowName) bool {
 	own, written := t.writes[name]
 	before, read := t.reads[name]

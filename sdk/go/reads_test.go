@@ -15,7 +15,7 @@ func begunWith(rows string) (int, string) {
 	return status, strings.TrimSuffix(body, "}") + `,"rows":[` + rows + "]}"
 }
 
-func TestRowsThatBeginReadNeedNoFurtherRequestAndCountOnceGetReturnsThem(t *testing.T) {
+func TestRowsReadAtBeginNeedNoFurtherRequestAndCountAsReadOnceGetReturnsThem(t *testing.T) {
 	service := newScripted(t, func(string, int) (int, string) {
 		return begunWith(`{"store":"kv","key":"a","value":null,"version":"5"},{"store":"kv","key":"b"},{"store":"kv","key":"c","value":3,"version":"6"}`)
 	}, httptest.NewServer)
@@ -47,7 +47,7 @@ func TestRowsThatBeginReadNeedNoFurtherRequestAndCountOnceGetReturnsThem(t *test
 	}
 }
 
-func TestGetManyAsksOnceForTheRowsThatAreNotKnown(t *testing.T) {
+func TestGetManySendsOneRequestForTheRowsNotReadYet(t *testing.T) {
 	service := newScripted(t, func(kind string, _ int) (int, string) {
 		if kind == "begin" {
 			return begunWith(`{"store":"kv","key":"ahead","value":1,"version":"5"}`)
@@ -102,7 +102,7 @@ func TestGetManyAsksOnceForTheRowsThatAreNotKnown(t *testing.T) {
 	}
 }
 
-func TestAReplyWithAnotherNumberOfRowsIsRefused(t *testing.T) {
+func TestAReplyWithTheWrongNumberOfRowsIsRefused(t *testing.T) {
 	service := newScripted(t, func(kind string, _ int) (int, string) {
 		if kind == "begin" {
 			return begunWith("")

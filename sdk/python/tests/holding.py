@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass
 class Held:
-    """A request of commits that waits for its answer."""
+    """A commit request that waits for its answer."""
 
     batch: bool
     traceparent: str | None

@@ -1,4 +1,4 @@
-"""Commits that gather, by threads and by tasks: against a service that holds requests back, and against a live one."""
+"""Coalesced commits of threads and tasks, against a service that holds requests back and against a live one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tribunal_client import (
     Unavailable,
     Verdict,
 )
-from tribunal_client.gathered import BOUNDS
+from tribunal_client.commit_batch import BOUNDS
 
 from .holding import Held, HoldingService, aborted, committed, problem, refused
 from .proxy import Proxy
@@ -32,7 +32,7 @@ Kind = Literal["threads", "tasks"]
 
 
 class Crowd:
-    """Callers of one client whose flights are all taken; each caller is a thread or a task."""
+    """Callers of one client that has as many requests in flight as it may; each caller is a thread or a task."""
 
     def __init__(self, kind: Kind, *, coalesce: bool = True) -> None:
         self.service = HoldingService()
@@ -48,10 +48,10 @@ class Crowd:
 
         self._async = self._run(connect()).result()
         self._firsts: list[tuple[Held, Future[str]]] = []
-        for _ in range(BOUNDS.flights_max):
+        for _ in range(BOUNDS.in_flight_max):
             end = self.commit(self.prepared())
             held = self.service.request()
-            assert not held.batch, "an idle client sends at once and alone"
+            assert not held.batch, "an idle client sends a commit at once, by itself"
             self._firsts.append((held, end))
 
     def release(self) -> None:
@@ -68,7 +68,7 @@ class Crowd:
         return txn.prepare()
 
     def commit(self, prepared: PreparedCommit) -> Future[str]:
-        """Commit, and return what becomes of it."""
+        """Commit, and return the outcome."""
         if self.kind == "tasks":
 
             async def task() -> str:
@@ -88,7 +88,7 @@ class Crowd:
         return end
 
     def queued(self, *commits: PreparedCommit) -> list[Future[str]]:
-        """Commit one after the other, until all wait."""
+        """Commit one after the other, until all are queued."""
         ends = []
         for prepared in commits:
             before = self.waiting
@@ -146,24 +146,24 @@ def crowded(request: pytest.FixtureRequest) -> Iterator[Callable[..., Crowd]]:
         crowd.stop()
 
 
-def test_commits_that_wait_leave_together_and_each_gets_what_is_its_own(crowded: Callable[..., Crowd]) -> None:
+def test_queued_commits_are_sent_as_one_batch_and_each_gets_its_own_verdict(crowded: Callable[..., Crowd]) -> None:
     crowd = crowded()
     waiting = [crowd.prepared() for _ in range(6)]
     ends = crowd.queued(*waiting)
     crowd.release()
     held = crowd.service.request()
     assert held.batch
-    # Of threads, the one that sends is the oldest.
+    # The thread that has waited longest sends.
     assert held.ids == [prepared.txn_id for prepared in waiting]
     a, b, c, d, e, f = held.ids
-    # The reply to the third is lost in the service: it is resolved by its id.
+    # The service loses the reply to the third, which is resolved by its id.
     lost, mistake, busy = refused(c, 504, "outcome_unknown"), refused(d, 404, "unknown_store"), refused(e, 429, "quota")
     held.answer(200, committed(a), aborted(b), lost, mistake, busy, {**committed(f), "replayed": True})
     expected = ["committed", "aborted", "committed again", "ClientMistake unknown_store", "Unavailable quota"]
     assert _ends(ends) == [*expected, "committed again"]
 
 
-def test_one_id_never_leaves_twice_in_a_batch(crowded: Callable[..., Crowd]) -> None:
+def test_a_batch_never_contains_the_same_id_twice(crowded: Callable[..., Crowd]) -> None:
     crowd = crowded()
     twice, other = crowd.prepared(), crowd.prepared()
     ends = crowd.queued(twice, twice, other)
@@ -195,7 +195,7 @@ def test_a_batch_has_at_most_512_commits_and_4_mib(crowded: Callable[..., Crowd]
     assert set(_ends(ends)) == {"committed"}
 
 
-def test_commits_with_a_trace_context_or_that_wait_for_stores_leave_alone_and_at_once(
+def test_commits_with_a_trace_context_or_ack_applied_are_sent_at_once_by_themselves(
     crowded: Callable[..., Crowd],
 ) -> None:
     crowd = crowded()
@@ -208,7 +208,7 @@ def test_commits_with_a_trace_context_or_that_wait_for_stores_leave_alone_and_at
     crowd.release()
 
 
-def test_a_refusal_of_a_whole_batch_reaches_each(crowded: Callable[..., Crowd]) -> None:
+def test_a_rejected_batch_fails_each_of_its_commits(crowded: Callable[..., Crowd]) -> None:
     crowd = crowded()
     ends = crowd.queued(crowd.prepared(), crowd.prepared())
     crowd.release()
@@ -216,7 +216,7 @@ def test_a_refusal_of_a_whole_batch_reaches_each(crowded: Callable[..., Crowd]) 
     assert _ends(ends) == ["Unavailable overloaded"] * 2
 
 
-def test_a_refusal_of_the_form_of_a_batch_sends_each_alone(crowded: Callable[..., Crowd]) -> None:
+def test_a_rejected_batch_format_sends_each_commit_by_itself(crowded: Callable[..., Crowd]) -> None:
     crowd = crowded()
     ends = crowd.queued(crowd.prepared(), crowd.prepared())
     crowd.release()
@@ -229,7 +229,7 @@ def test_a_refusal_of_the_form_of_a_batch_sends_each_alone(crowded: Callable[...
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_a_reply_to_a_batch_that_cannot_be_read_is_resolved_for_each(
+def test_an_unreadable_reply_to_a_batch_is_resolved_for_each_commit(
     crowded: Callable[..., Crowd],
     readable: bool,
 ) -> None:
@@ -241,7 +241,7 @@ def test_a_reply_to_a_batch_that_cannot_be_read_is_resolved_for_each(
     assert _ends(ends) == ["committed again"] * 2
 
 
-def test_a_task_that_is_cancelled_disturbs_nobody() -> None:
+def test_a_cancelled_task_does_not_affect_others() -> None:
     crowd = Crowd("tasks")
     goes, flies = crowd.prepared(), crowd.prepared()
     [gone] = crowd.queued(goes)
@@ -277,7 +277,7 @@ def _pair(
     good, bad = begin(), begin()
     good.observe("kv", key, version)
     good.put("kv", key, round_)
-    # The other has read a version that never was.
+    # The other one read a version that never existed.
     bad.observe("kv", key, 1)
     bad.put("kv", key, -1)
     return [good.prepare(), bad.prepare()]
@@ -291,7 +291,7 @@ def _check(pair: list[PreparedCommit], won: Verdict, lost: Verdict) -> None:
 
 
 def _sessions(client: Client, prefix: str, rounds: int) -> int:
-    """Commit on rows of 64 sessions, each its own, check every verdict, and return how many were resolved."""
+    """Commit from 64 sessions to disjoint rows, check every verdict, and return how many were resolved."""
     passed: list[int] = []
 
     def session(number: int) -> None:
@@ -316,11 +316,11 @@ def _sessions(client: Client, prefix: str, rounds: int) -> int:
     return sum(passed)
 
 
-def test_64_threads_on_disjoint_rows_each_get_their_verdicts_in_their_order(client: Client, prefix: str) -> None:
+def test_64_threads_on_disjoint_rows_get_their_verdicts_in_order(client: Client, prefix: str) -> None:
     _sessions(client, prefix, 5)
 
 
-def test_64_tasks_on_disjoint_rows_each_get_their_verdicts_in_their_order(url: str, prefix: str) -> None:
+def test_64_tasks_on_disjoint_rows_get_their_verdicts_in_order(url: str, prefix: str) -> None:
     async def main() -> None:
         async with AsyncClient(url) as client:
 
@@ -340,7 +340,7 @@ def test_64_tasks_on_disjoint_rows_each_get_their_verdicts_in_their_order(url: s
     asyncio.run(main())
 
 
-def test_each_commit_of_a_gathered_batch_whose_reply_is_lost_is_resolved(proxy: Proxy, prefix: str) -> None:
+def test_each_commit_of_a_batch_whose_reply_is_lost_is_resolved(proxy: Proxy, prefix: str) -> None:
     proxy.lose("reply", "/batch-commit")
     with Client(proxy.url) as client:
         assert _sessions(client, prefix, 3) >= 1

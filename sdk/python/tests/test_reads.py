@@ -1,4 +1,4 @@
-"""Several rows in one request, and results of batches: against a scripted service, and against a live server."""
+"""Reads of several rows and results of batches, against a scripted service and a live server."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def reads_of(prepared: PreparedCommit) -> dict[str, str | None]:
 AHEAD = (row("a", None, 5), {"store": "kv", "key": "b"}, row("c", 3, 6))
 
 
-def test_rows_that_begin_read_need_no_further_request_and_count_once_get_returns_them(start: Start) -> None:
+def test_rows_read_at_begin_need_no_further_request_and_count_as_read_once_get_returns_them(start: Start) -> None:
     service = start(lambda *_: begun_with(*AHEAD))
     with Client(service.url) as client:
         txn = client.begin(["kv"], read={"kv": ["a", "b", "c"]})
@@ -73,7 +73,7 @@ def test_rows_that_begin_read_need_no_further_request_and_count_once_get_returns
     assert request.body["read"] == [{"store": "kv", "key": key} for key in "abc"]
 
 
-def test_the_asyncio_client_needs_no_further_request_for_them_either(start: Start) -> None:
+def test_the_asyncio_client_needs_no_further_request_for_rows_read_at_begin_either(start: Start) -> None:
     service = start(lambda *_: begun_with(*AHEAD))
 
     async def main() -> None:
@@ -87,7 +87,7 @@ def test_the_asyncio_client_needs_no_further_request_for_them_either(start: Star
     assert len(service.requests) == 1
 
 
-def test_get_many_asks_once_for_the_rows_that_are_not_known(start: Start) -> None:
+def test_get_many_sends_one_request_for_the_rows_not_read_yet(start: Start) -> None:
     def script(kind: str, _: int) -> Scripted:
         if kind == "begin":
             return begun_with(row("ahead", 1, 5))
@@ -108,7 +108,7 @@ def test_get_many_asks_once_for_the_rows_that_are_not_known(start: Start) -> Non
     assert service.requests[1].body == {"read": [{"key": key} for key in ("seen", "new", "sum")]}
 
 
-def test_a_reply_with_another_number_of_rows_is_refused_and_one_key_is_no_list(start: Start) -> None:
+def test_a_reply_with_the_wrong_number_of_rows_is_refused_and_one_key_is_no_list(start: Start) -> None:
     service = start(lambda kind, _: begun_with() if kind == "begin" else (200, {"applied": "9", "rows": []}))
     with Client(service.url) as client:
         with pytest.raises(ServerMisbehaved):
@@ -121,7 +121,7 @@ def test_a_reply_with_another_number_of_rows_is_refused_and_one_key_is_no_list(s
             client.begin_local().get_many("kv", "acct")
 
 
-def test_a_commit_of_a_batch_whose_outcome_is_not_known_is_resolved_by_its_id(start: Start) -> None:
+def test_a_commit_of_a_batch_with_an_unknown_outcome_is_resolved_by_its_id(start: Start) -> None:
     statuses = [504, 409, 500, 502, 503, 404]
     problem = {"type": "about:blank", "title": "x", "detail": "x", "errors": []}
     results = [
@@ -154,7 +154,7 @@ def reason_of(txn: Transaction) -> str:
     return verdict.reason if isinstance(verdict, Aborted) else verdict.status
 
 
-def test_begin_reads_rows_that_the_commit_then_checks(client: Client, prefix: str) -> None:
+def test_rows_read_at_begin_are_checked_at_commit(client: Client, prefix: str) -> None:
     binary = b"\xff" + prefix.encode()
     put(client, prefix + "a", 1)
     won = put(client, binary, None)
@@ -162,7 +162,7 @@ def test_begin_reads_rows_that_the_commit_then_checks(client: Client, prefix: st
     txn = client.begin(["kv"], read=read)
     assert txn.get("kv", binary) == Row(binary, None, won.version)
     assert txn.get("kv", prefix + "none") is None
-    # This row was read ahead, and get never returned it: its change is no conflict.
+    # This row was prefetched and never returned by get, so its change is no conflict.
     put(client, prefix + "a", 2)
     txn.put("kv", prefix + "b", 1)
     assert reason_of(txn) == "committed"
@@ -188,7 +188,7 @@ def test_begin_reads_rows_that_the_commit_then_checks(client: Client, prefix: st
     assert values == [3, 4], "each attempt gets fresh rows"
 
 
-def test_get_many_reads_rows_and_own_writes_and_each_counts_as_read(client: Client, prefix: str) -> None:
+def test_get_many_includes_own_writes_and_each_row_counts_as_read(client: Client, prefix: str) -> None:
     won = put(client, prefix + "a", 1)
     txn = client.begin(["kv"])
     txn.insert("kv", prefix + "own", "mine")
@@ -224,7 +224,7 @@ def test_the_asyncio_client_reads_and_revalidates_rows_as_the_blocking_one(url: 
             first = client.begin_local()
             first.put("kv", key, 0)
             await first.commit()
-            # Half of them read in Begin, the others in a request of their own.
+            # Half of them read at Begin, the others with requests of their own.
             reads = [{"kv": [key, none]} if n % 2 else None for n in range(10)]
             await asyncio.gather(*(client.run(increment, ["kv"], read=read) for read in reads))
             ran = await client.run(increment, ["kv"])

@@ -17,10 +17,10 @@ use tribunal_api::{
 use tribunal_types::{Epoch, LogId, Lsn, Version};
 
 use crate::coalescer::Coalescer;
+use crate::commit_batch::{CommitItem, Reply};
 use crate::connection::{Answer, Connection, NoAnswer, Sent};
-use crate::gathered::{Gathered, Reply};
 use crate::session::Session;
-use crate::{AttemptHook, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, Transaction, gathered, wire};
+use crate::{AttemptHook, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, Transaction, commit_batch, wire};
 
 /// Options of a client.
 #[derive(Clone, Debug)]
@@ -33,15 +33,15 @@ pub struct ClientOptions {
     pub client_name: Option<String>,
     /// Timeout of one request, in addition to the time that the request itself may wait.
     pub timeout: Duration,
-    /// How long to ask for the outcome of a lost commit before [`Error::OutcomeUnknown`].
+    /// How long to request the outcome of a lost commit before [`Error::OutcomeUnknown`].
     pub resolve_timeout: Duration,
     /// Maximum number of idle connections.
     pub connections_idle_max: usize,
     /// Bounds of the retries of [`Client::run`], of reads and of log readers.
     pub retry: RetryPolicy,
-    /// Whether a transaction sees what this client committed before to the stores that it names.
+    /// Whether a transaction sees what this client has committed to the stores that the transaction names.
     pub read_own_writes: bool,
-    /// Whether commits that wait for a request in flight are sent together, as one batch.
+    /// Whether concurrent commits are sent as batches; see [`Client::commit`].
     pub coalesce: bool,
     /// Called at the end of each attempt of [`Client::run`].
     pub on_attempt: Option<AttemptHook>,
@@ -78,18 +78,18 @@ impl ClientOptions {
 /// Options of a transaction.
 #[derive(Clone, Debug, Default)]
 pub struct BeginOptions {
-    /// Stores that it will use; all of the namespace if empty.
+    /// Stores that the transaction will use; empty means all stores of the namespace.
     pub stores: Vec<String>,
     /// Isolation level.
     pub isolation: IsolationLevel,
     /// Token of a commit that the snapshots must include, instead of this client's own latest one.
     pub session: Option<String>,
-    /// How long to wait until the snapshots include it, milliseconds; 5 s by default.
+    /// How long to wait until the snapshots include that commit, in milliseconds; 5 s by default.
     pub wait_ms: Option<u32>,
     /// W3C trace context of the caller: sent with the commit, and kept in the log.
     pub traceparent: Option<String>,
-    /// Rows of embedded stores, by store and key, that Begin reads in the same request: [`Transaction::get`] returns them
-    /// without another one. Only those that it does return belong to what the transaction has read.
+    /// Rows of embedded stores, by store and key, to read in the same request: [`Transaction::get`] returns them without
+    /// another request. Rows that are never fetched with `get` do not count as read.
     pub read: Vec<(String, Vec<u8>)>,
 }
 
@@ -166,7 +166,7 @@ struct Inner {
     connection: Connection,
     options: ClientOptions,
     session: Session,
-    commits: Arc<Coalescer<Gathered, Reply>>,
+    commits: Arc<Coalescer<CommitItem, Reply>>,
 }
 
 impl Client {
@@ -184,7 +184,7 @@ impl Client {
     /// [`Error::Misuse`] if the URL, the API key or the CA file cannot be used.
     pub fn with_options(url: &str, options: ClientOptions) -> Result<Self, Error> {
         let connection = Connection::new(url, &options)?;
-        let commits = Coalescer::new(gathered::BOUNDS);
+        let commits = Coalescer::new(commit_batch::BOUNDS);
         Ok(Client { inner: Arc::new(Inner { connection, options, session: Session::default(), commits }) })
     }
 
@@ -217,7 +217,7 @@ impl Client {
         let rows = begun.rows.take().unwrap_or_default();
         if rows.len() != options.read.len() {
             return Err(Error::misbehaved(format!(
-                "{} rows for {} that were asked for",
+                "{} rows returned where {} were requested",
                 rows.len(),
                 options.read.len()
             )));
@@ -237,18 +237,18 @@ impl Client {
         Transaction::new(self.clone(), uuid::Uuid::now_v7().to_string(), isolation)
     }
 
-    /// Asks for the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of
-    /// other commits are in flight, it may be sent with others as one batch; see [`ClientOptions::coalesce`]. If the
-    /// future is dropped, a commit that was sent arrives all the same.
+    /// Requests the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of
+    /// other commits are in flight, the commit may be queued and sent in a batch; see [`ClientOptions::coalesce`].
+    /// Dropping the future does not take back a commit that was already sent.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn commit(&self, prepared: &PreparedCommit) -> Result<Outcome, Error> {
-        let item = Gathered::of(prepared)?;
-        let reply = if self.inner.options.coalesce && item.is_free() {
+        let item = CommitItem::new(prepared)?;
+        let reply = if self.inner.options.coalesce && item.is_batchable() {
             self.coalesced(item).await
         } else {
-            self.alone(&item).await
+            self.send_commit(&item).await
         };
         match reply {
             Ok(answer) if is_settled(&answer) => {
@@ -260,13 +260,13 @@ impl Client {
         }
     }
 
-    async fn coalesced(&self, item: Gathered) -> Reply {
+    async fn coalesced(&self, item: CommitItem) -> Reply {
         let client = self.clone();
-        let send = move |items: Vec<Gathered>| {
+        let send = move |items: Vec<CommitItem>| {
             let client = client.clone();
-            async move { client.together(&items).await }
+            async move { client.send_batch(&items).await }
         };
-        let reply = self.inner.commits.ask(item, send).await;
+        let reply = self.inner.commits.submit(item, send).await;
         reply.unwrap_or_else(|| Err(NoAnswer::lost("the runtime that sent the commit has ended".to_owned())))
     }
 

@@ -1,57 +1,57 @@
-//! Gathers requests that wait for a free flight, and sends them together. Knows nothing of what they ask for, and never
-//! repeats one.
+//! Limits how many requests are in flight; items that exceed the limit are queued and sent as one batch. Does not
+//! interpret items, and never retries one.
 //!
-//! A request that finds a free flight leaves at once and alone: there is no timer. Each caller awaits its own reply, so
-//! the requests of one session keep their order. A flight is a task of its own: no caller can cancel it.
+//! There is no timer: below the limit an item is sent at once, by itself. Callers await their own replies, so the requests
+//! of one session stay in order. Requests are sent from tasks of their own, which no caller can cancel.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Bounds of what is in flight.
+/// Limits on requests in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Requests in flight at a time.
-    pub flights_max: usize,
-    /// Items of one request.
+    /// Requests in flight at the same time.
+    pub in_flight_max: usize,
+    /// Items in one request.
     pub items_max: usize,
-    /// Bytes of one request.
+    /// Bytes in one request.
     pub bytes_max: usize,
 }
 
-/// What can be sent together.
-pub(crate) trait Gathers: Send + 'static {
-    /// Two items with one id never leave together.
+/// An item that can share a request with others.
+pub(crate) trait Batchable: Send + 'static {
+    /// Two items with the same id are never put into the same batch.
     fn id(&self) -> &str;
-    /// Bytes that it needs in a request.
+    /// Bytes that the item takes up in a request.
     fn bytes(&self) -> usize;
 }
 
-/// Gathers items while all flights are taken.
+/// Queues items while the limit of requests in flight is reached.
 pub(crate) struct Coalescer<Item, Reply> {
     bounds: Bounds,
     state: Mutex<State<Item, Reply>>,
 }
 
 struct State<Item, Reply> {
-    flights: usize,
-    queue: VecDeque<Waiting<Item, Reply>>,
+    in_flight: usize,
+    queue: VecDeque<Entry<Item, Reply>>,
 }
 
-struct Waiting<Item, Reply> {
+struct Entry<Item, Reply> {
     item: Item,
     reply: oneshot::Sender<Reply>,
 }
 
-impl<Item: Gathers, Reply: Send + 'static> Coalescer<Item, Reply> {
+impl<Item: Batchable, Reply: Send + 'static> Coalescer<Item, Reply> {
     pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
-        Arc::new(Coalescer { bounds, state: Mutex::new(State { flights: 0, queue: VecDeque::new() }) })
+        Arc::new(Coalescer { bounds, state: Mutex::new(State { in_flight: 0, queue: VecDeque::new() }) })
     }
 
-    /// Sends an item, alone or with others, and returns its reply; `None` if the runtime ended before it came. `send`
-    /// returns one reply per item, in order.
-    pub(crate) async fn ask<Sent>(
+    /// Sends an item, by itself or in a batch, and returns its reply; `None` if the runtime shut down first. `send` returns
+    /// one reply per item, in order.
+    pub(crate) async fn submit<Sent>(
         self: &Arc<Self>,
         item: Item,
         send: impl Fn(Vec<Item>) -> Sent + Send + 'static,
@@ -59,19 +59,19 @@ impl<Item: Gathers, Reply: Send + 'static> Coalescer<Item, Reply> {
     where
         Sent: Future<Output = Vec<Reply>> + Send + 'static,
     {
-        let (reply, comes) = oneshot::channel();
-        let leaves = {
+        let (reply, receiver) = oneshot::channel();
+        let starts = {
             let mut state = self.state();
-            state.queue.push_back(Waiting { item, reply });
-            let leaves = state.flights < self.bounds.flights_max;
-            state.flights += usize::from(leaves);
-            leaves
+            state.queue.push_back(Entry { item, reply });
+            let starts = state.in_flight < self.bounds.in_flight_max;
+            state.in_flight += usize::from(starts);
+            starts
         };
-        if leaves {
-            let flight = Flight { coalescer: Arc::clone(self), is_over: false };
-            tokio::spawn(flight.fly(send));
+        if starts {
+            let worker = Worker { coalescer: Arc::clone(self), is_over: false };
+            tokio::spawn(worker.run(send));
         }
-        comes.await.ok()
+        receiver.await.ok()
     }
 
     fn state(&self) -> MutexGuard<'_, State<Item, Reply>> {
@@ -79,68 +79,70 @@ impl<Item: Gathers, Reply: Send + 'static> Coalescer<Item, Reply> {
     }
 }
 
-/// One of the requests in flight, until nothing waits.
-struct Flight<Item: Gathers, Reply: Send + 'static> {
+/// Sends one request after another until the queue is empty.
+struct Worker<Item: Batchable, Reply: Send + 'static> {
     coalescer: Arc<Coalescer<Item, Reply>>,
     is_over: bool,
 }
 
-impl<Item: Gathers, Reply: Send + 'static> Flight<Item, Reply> {
-    async fn fly<Sent>(mut self, send: impl Fn(Vec<Item>) -> Sent)
+impl<Item: Batchable, Reply: Send + 'static> Worker<Item, Reply> {
+    async fn run<Sent>(mut self, send: impl Fn(Vec<Item>) -> Sent)
     where
         Sent: Future<Output = Vec<Reply>>,
     {
-        while let Some((items, callers)) = self.next() {
+        while let Some((items, callers)) = self.next_batch() {
             for (caller, reply) in callers.into_iter().zip(send(items).await) {
-                // The caller may have gone.
+                // The caller may no longer be waiting.
                 let _ = caller.send(reply);
             }
-            // Those that have their replies may have something to send next.
+            // Let callers that just got their replies queue their next items.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Takes what leaves next: the oldest, within the bounds, each id once. Ends the flight if there is nothing.
-    fn next(&mut self) -> Option<(Vec<Item>, Vec<oneshot::Sender<Reply>>)> {
+    /// Takes the next batch off the queue: the oldest items, within the bounds, each id once. Ends the worker if the queue
+    /// is empty.
+    fn next_batch(&mut self) -> Option<(Vec<Item>, Vec<oneshot::Sender<Reply>>)> {
         let bounds = self.coalescer.bounds;
         let mut state = self.coalescer.state();
-        state.queue.retain(|waiting| !waiting.reply.is_closed());
+        state.queue.retain(|entry| !entry.reply.is_closed());
         let mut ids = HashSet::new();
-        let (mut crew, mut rest, mut bytes) = (Vec::new(), VecDeque::new(), 0);
-        while let Some(waiting) = state.queue.pop_front() {
-            let more = waiting.item.bytes();
-            if crew.len() == bounds.items_max || !crew.is_empty() && bytes + more > bounds.bytes_max {
-                state.queue.push_front(waiting);
+        let (mut batch, mut rest, mut bytes) = (Vec::new(), VecDeque::new(), 0);
+        while let Some(entry) = state.queue.pop_front() {
+            let more = entry.item.bytes();
+            if batch.len() == bounds.items_max || !batch.is_empty() && bytes + more > bounds.bytes_max {
+                state.queue.push_front(entry);
                 break;
             }
-            if ids.insert(waiting.item.id().to_owned()) {
+            if ids.insert(entry.item.id().to_owned()) {
                 bytes += more;
-                crew.push((waiting.item, waiting.reply));
+                batch.push((entry.item, entry.reply));
             } else {
-                rest.push_back(waiting);
+                rest.push_back(entry);
             }
         }
         rest.append(&mut state.queue);
         state.queue = rest;
-        if crew.is_empty() {
-            state.flights -= 1;
+        if batch.is_empty() {
+            state.in_flight -= 1;
             drop(state);
             self.is_over = true;
             return None;
         }
-        Some(crew.into_iter().unzip())
+        Some(batch.into_iter().unzip())
     }
 }
 
-impl<Item: Gathers, Reply: Send + 'static> Drop for Flight<Item, Reply> {
+impl<Item: Batchable, Reply: Send + 'static> Drop for Worker<Item, Reply> {
     fn drop(&mut self) {
         if self.is_over {
             return;
         }
-        // The task was cancelled, with its runtime. Without a flight nobody would send what waits.
+        // The runtime is shutting down and has dropped the task. Without a worker nothing would send the queued items, so
+        // their callers get no reply instead of waiting.
         let mut state = self.coalescer.state();
-        state.flights -= 1;
-        if state.flights == 0 {
+        state.in_flight -= 1;
+        if state.in_flight == 0 {
             state.queue.clear();
         }
     }

@@ -1,4 +1,4 @@
-//! Offsets that the service keeps for the consumers of logs.
+//! Offsets that the service stores for consumers of the log.
 
 use hyper::Method;
 use tribunal_api::{ConsumerInfo, ConsumerList, OffsetRequest};
@@ -7,17 +7,17 @@ use tribunal_types::{LogId, Lsn};
 use crate::client::read;
 use crate::{Client, Error, wire};
 
-/// How far a consumer is in a store's log.
+/// A consumer's position in a store's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offset {
-    /// Position of the last record that it has processed.
+    /// Position of the last record that the consumer has processed.
     pub lsn: Lsn,
-    /// The log that this is a position of: pass it to [`LogReader::of_log`](crate::LogReader::of_log).
+    /// The log that the position belongs to; pass it to [`LogReader::of_log`](crate::LogReader::of_log).
     pub log: LogId,
 }
 
 impl Client {
-    /// Returns all consumers with their offsets and lag.
+    /// Returns all consumers, with their offsets and lag.
     ///
     /// # Errors
     /// See [`Error`].
@@ -36,11 +36,12 @@ impl Client {
         at.map(|at| Ok(Offset { lsn: wire::lsn(&at.lsn)?, log: wire::log_id(&at.log)? })).transpose()
     }
 
-    /// Sets a consumer's offset: it has processed every record up to `lsn` of `log`, if that is known
-    /// ([`LogReader::log_id`](crate::LogReader::log_id)). Durable on return.
+    /// Sets a consumer's offset: it has processed every record up to and including `lsn`. `log` is the log that `lsn`
+    /// belongs to, if known ([`LogReader::log_id`](crate::LogReader::log_id)). Durable on return.
     ///
     /// # Errors
-    /// [`Error::ClientMistake`] if the log does not reach that far, or is another one (`log_replaced`); see [`Error`].
+    /// [`Error::ClientMistake`] if `lsn` is past the end of the log, or `log` is not the service's log (`log_replaced`);
+    /// see [`Error`].
     pub async fn set_offset(
         &self,
         consumer: &str,
@@ -53,7 +54,7 @@ impl Client {
         read(&self.ask(Method::PUT, &path(consumer), Some(&request), 0).await?)
     }
 
-    /// Removes a consumer: the log is no longer retained for it.
+    /// Removes a consumer, so that the log is no longer retained for it.
     ///
     /// # Errors
     /// [`Error::ClientMistake`] with code `unknown_consumer` if there is none; see [`Error`].

@@ -39,10 +39,10 @@
 mod call;
 mod client;
 mod coalescer;
+mod commit_batch;
 mod connection;
 mod consumers;
 mod error;
-mod gathered;
 mod log;
 mod outcome;
 mod reads;

@@ -1,4 +1,4 @@
-//! A store's committed log, record by record, from an offset that the reader keeps.
+//! Reads a store's committed log, record by record, from an offset that the caller keeps.
 
 use std::collections::VecDeque;
 
@@ -8,38 +8,38 @@ use tribunal_types::{Csn, Epoch, LogId, Lsn, Version};
 
 use crate::{Client, Error, wire};
 
-/// One committed transaction's rows in one store.
+/// The writes of one committed transaction in one store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogRecord {
-    /// Dense position.
+    /// Position in the log; positions have no gaps.
     pub lsn: Lsn,
-    /// Epoch that committed it.
+    /// Epoch that committed the transaction.
     pub epoch: Epoch,
     /// Arrival stamp.
     pub csn: Csn,
-    /// Version of every row in it.
+    /// Version of every row that the transaction wrote.
     pub version: Version,
-    /// The transaction.
+    /// Id of the transaction.
     pub txn_id: String,
     /// W3C trace context of the commit request.
     pub traceparent: Option<String>,
-    /// The rows.
+    /// One element per row.
     pub writes: Vec<LogWrite>,
 }
 
-/// One row of a record.
+/// The write of one row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogWrite {
-    /// The operation.
+    /// Operation.
     pub op: WriteOp,
-    /// The row's key.
+    /// Key of the row.
     pub key: Vec<u8>,
-    /// The value; the delta of an `add`; absent for a `delete`.
+    /// New value of the row; the delta of an `add`; `None` for a `delete`.
     pub value: Option<Value>,
 }
 
-/// Reads a store's log in order. Keep [`LogReader::offset`] and [`LogReader::log_id`] together with the results of your
-/// processing; to resume, pass the one to [`Client::log`] and the other to [`LogReader::of_log`].
+/// Reads a store's log in order. Store [`LogReader::offset`] and [`LogReader::log_id`] together with the results of your
+/// processing. To resume, pass the offset to [`Client::log`] and the id to [`LogReader::of_log`].
 pub struct LogReader {
     client: Client,
     store: String,
@@ -58,34 +58,34 @@ impl LogReader {
         LogReader { client, store, limit: 1_000, wait_ms: 10_000, after, log: None, head: Lsn(0), page }
     }
 
-    /// Sets the log that the offset is a position of. If the service's log was salvaged or replaced since, reading fails
-    /// with the code `log_replaced`.
+    /// Sets the log that the offset belongs to. If the service's log has been salvaged or replaced since, reads fail with
+    /// the code `log_replaced`.
     #[must_use]
     pub fn of_log(mut self, log: LogId) -> Self {
         self.log = Some(log);
         self
     }
 
-    /// Sets the maximum number of records of one response.
+    /// Sets the maximum number of records in one response.
     #[must_use]
     pub fn page_records_max(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Sets how long [`LogReader::next`] waits for a record, milliseconds; 0 does not wait.
+    /// Sets how long [`LogReader::next`] waits for a record, in milliseconds; 0 returns at once.
     #[must_use]
     pub fn wait_ms(mut self, wait_ms: u32) -> Self {
         self.wait_ms = wait_ms;
         self
     }
 
-    /// Returns the next record; `None` if there is none in time. Retries while the service is unavailable, within the
-    /// client's [`RetryPolicy`](crate::RetryPolicy). Cancelling it loses nothing.
+    /// Returns the next record; `None` if none arrives in time. Retries while the service is unavailable, within the
+    /// client's [`RetryPolicy`](crate::RetryPolicy). Cancel safe: dropping the future loses no record.
     ///
     /// # Errors
-    /// [`Error::ClientMistake`] with code `log_truncated` if the offset is too old, `log_replaced` if it is of another log;
-    /// see [`Error`].
+    /// [`Error::ClientMistake`] with code `log_truncated` if the offset is too old, or `log_replaced` if it belongs to
+    /// another log; see [`Error`].
     pub async fn next(&mut self) -> Result<Option<LogRecord>, Error> {
         if self.page.is_empty() {
             let page = self.client.log_page(&self.store, (self.after, self.log), self.limit, self.wait_ms).await?;
@@ -114,13 +114,13 @@ impl LogReader {
         self.after
     }
 
-    /// Returns the log that the offset is a position of; `None` until the first response if it was not given.
+    /// Returns the log that the offset belongs to; `None` until the first response, unless it was set.
     #[must_use]
     pub fn log_id(&self) -> Option<LogId> {
         self.log
     }
 
-    /// Tells whether every record of the last response was returned: a good moment to store the offset.
+    /// Returns whether every record of the last response has been returned: a good moment to store the offset.
     #[must_use]
     pub fn is_page_over(&self) -> bool {
         self.page.is_empty()

@@ -1,4 +1,4 @@
-//! Reads of several rows of an embedded store in one request, as of one epoch.
+//! Reads several rows of an embedded store in one request, all at the same epoch.
 
 use hyper::Method;
 use serde_json::value::Value;
@@ -13,33 +13,33 @@ use crate::{Error, wire};
 pub struct RowRead<'a> {
     /// Key.
     pub key: &'a [u8],
-    /// Version that the caller has cached: if it is still the row's, the value is not sent again.
+    /// Version that the caller has cached. If it is still current, the value is not sent again.
     pub known: Option<Version>,
 }
 
-/// A row as a read found it.
+/// The result of reading a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RowState {
-    /// There is no such row.
+    /// The row does not exist.
     Absent,
-    /// The row still has the version that the caller has.
+    /// The row still has the version that the caller has cached.
     Unchanged(Version),
-    /// The row.
+    /// The row exists.
     Found(Row),
 }
 
-/// Rows as of one epoch.
+/// The results of reading rows, all at the same epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowReads {
-    /// The epoch that they reflect: all of it, and nothing of later ones.
+    /// The epoch that the rows reflect: they include all of its commits, and none of later epochs.
     pub applied: Epoch,
-    /// One for each row, in the order of the request.
+    /// One result per row, in the order of the request.
     pub rows: Vec<RowState>,
 }
 
 impl Client {
-    /// Reads rows of an embedded store, at most 10,000 with values of at most 8 MiB, outside any transaction. They include
-    /// every commit that was answered before.
+    /// Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in total.
+    /// They include every commit that was acknowledged before the call.
     ///
     /// # Errors
     /// See [`Error`].
@@ -55,7 +55,11 @@ impl Client {
             self.retrying(|| async { read(&self.ask(Method::POST, &path, Some(&request), 0).await?) }).await?;
         let found = answer.rows.unwrap_or_default();
         if found.len() != rows.len() {
-            return Err(Error::misbehaved(format!("{} rows for {} that were asked for", found.len(), rows.len())));
+            return Err(Error::misbehaved(format!(
+                "{} rows returned where {} were requested",
+                found.len(),
+                rows.len()
+            )));
         }
         let states = found.into_iter().zip(rows).map(|(found, asked)| state_of(found, asked.key));
         Ok(RowReads { applied: wire::epoch(&answer.applied)?, rows: states.collect::<Result<_, _>>()? })
@@ -68,7 +72,7 @@ pub(crate) fn state_of(found: ReadRow, key: &[u8]) -> Result<RowState, Error> {
     if found.unchanged == Some(true) {
         return Ok(RowState::Unchanged(version));
     }
-    // The value `null` is read as an absent one.
+    // The wire type cannot tell the value `null` from an absent one.
     let value = wire::value_of(found.value, found.value_b64)?;
     let value = value.as_deref().map_or(Ok(Value::Null), wire::parsed)?;
     Ok(RowState::Found(Row { key: key.to_vec(), value, version: Some(version) }))

@@ -33,7 +33,7 @@ pub struct Transaction {
     stores: BTreeMap<String, Arc<str>>,
     /// First reads; later reads of a row return the same.
     reads: BTreeMap<RowName, Seen>,
-    /// Rows that were fetched ahead, and are no reads until somebody gets them.
+    /// Prefetched rows, which do not count as read until the caller gets them.
     fetched: BTreeMap<RowName, Seen>,
     ranges: Vec<Range>,
     writes: BTreeMap<RowName, PendingWrite>,
@@ -163,7 +163,8 @@ impl Transaction {
         value.map(|value| row(name.1, seen.version, &value)).transpose()
     }
 
-    /// Reads rows of an embedded store as [`Transaction::get`] does, in one request for all that are not known yet.
+    /// Reads rows of an embedded store as [`Transaction::get`] does, with one request for all rows that the transaction
+    /// has not read yet: at most 10,000 rows, with at most 8 MiB of values in total.
     ///
     /// # Errors
     /// See [`Error`].
@@ -190,7 +191,7 @@ impl Transaction {
         Ok(rows)
     }
 
-    /// Keeps a row that was read ahead.
+    /// Stores a prefetched row.
     pub(crate) fn fetched(&mut self, store: &str, key: &[u8], found: ReadRow) -> Result<(), Error> {
         let seen = seen_of(state_of(found, key)?)?;
         let name = self.name(store, key);

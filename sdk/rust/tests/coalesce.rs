@@ -1,4 +1,4 @@
-//! Commits that gather, against a service that holds requests back until it is told to answer.
+//! Coalesced commits, against a service that holds requests back until the test answers them.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, yield_now};
 use tribunal_client::{Ack, Client, ClientOptions, Error, IsolationLevel, Outcome, PreparedCommit};
 
-/// Requests that are in flight at a time.
-const FLIGHTS_MAX: usize = 2;
+/// Requests in flight at the same time.
+const IN_FLIGHT_MAX: usize = 2;
 
-/// A request of commits that waits for its answer.
+/// A commit request that waits for its answer.
 struct Held {
     batch: bool,
     traceparent: Option<String>,
@@ -92,7 +92,7 @@ fn refused(id: &str, status: u16, code: &str) -> Value {
     json!({ "status": "problem", "txn_id": id, "problem": problem(status, code) })
 }
 
-/// Callers of one client whose flights are all taken.
+/// Callers of one client that has as many requests in flight as it may.
 struct Crowd {
     client: Client,
     arrived: mpsc::UnboundedReceiver<Held>,
@@ -105,10 +105,10 @@ impl Crowd {
         let options = ClientOptions { coalesce, ..ClientOptions::default() };
         let client = Client::with_options(&url, options).expect("a URL");
         let mut crowd = Crowd { client, arrived, first: Vec::new() };
-        for _ in 0..FLIGHTS_MAX {
+        for _ in 0..IN_FLIGHT_MAX {
             let commit = crowd.commit(crowd.prepared());
             let held = crowd.request().await;
-            assert!(!held.batch, "an idle client sends at once and alone");
+            assert!(!held.batch, "an idle client sends a commit at once, by itself");
             crowd.first.push((held, commit));
         }
         crowd
@@ -137,7 +137,7 @@ impl Crowd {
         txn.prepare()
     }
 
-    /// Commits, and returns what becomes of it.
+    /// Commits, and returns the outcome.
     fn commit(&self, prepared: PreparedCommit) -> JoinHandle<String> {
         let client = self.client.clone();
         tokio::spawn(async move {
@@ -152,7 +152,7 @@ impl Crowd {
         })
     }
 
-    /// Commits one after the other, until all wait: tasks of a current-thread runtime run in the order of their start.
+    /// Commits one after the other, until all are queued: tasks of a current-thread runtime run in the order in which they start.
     async fn queued(&self, commits: &[PreparedCommit]) -> Vec<JoinHandle<String>> {
         let commits = commits.iter().map(|prepared| self.commit(prepared.clone())).collect();
         yield_now().await;
@@ -175,7 +175,7 @@ async fn ends(commits: Vec<JoinHandle<String>>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn commits_that_wait_leave_together_and_each_gets_what_is_its_own() {
+async fn queued_commits_are_sent_as_one_batch_and_each_gets_its_own_verdict() {
     let mut crowd = Crowd::new(true).await;
     let waiting: Vec<PreparedCommit> = (0..6).map(|_| crowd.prepared()).collect();
     let commits = crowd.queued(&waiting).await;
@@ -186,7 +186,7 @@ async fn commits_that_wait_leave_together_and_each_gets_what_is_its_own() {
     assert_eq!(ids, waiting.iter().map(|prepared| prepared.txn_id.clone()).collect::<Vec<_>>(), "in order");
     let mut repeated = committed(&ids[5]);
     repeated["replayed"] = json!(true);
-    // The reply to the third is lost in the service: it is resolved by its id.
+    // The service loses the reply to the third, which is resolved by its id.
     held.with(
         200,
         &[
@@ -210,12 +210,12 @@ async fn commits_that_wait_leave_together_and_each_gets_what_is_its_own() {
 }
 
 #[tokio::test]
-async fn one_id_never_leaves_twice_in_a_batch() {
+async fn a_batch_never_contains_the_same_id_twice() {
     let mut crowd = Crowd::new(true).await;
     let (twice, other) = (crowd.prepared(), crowd.prepared());
     let commits = crowd.queued(&[twice.clone(), twice.clone(), other.clone()]).await;
     crowd.release().await;
-    // Both are on their way at the same time, and may arrive in any order.
+    // Both are in flight at the same time, and may arrive in any order.
     let (mut first, mut second) = (crowd.request().await, crowd.request().await);
     if second.batch {
         std::mem::swap(&mut first, &mut second);
@@ -246,7 +246,7 @@ async fn a_batch_has_at_most_512_commits_and_4_mib() {
 }
 
 #[tokio::test]
-async fn commits_with_a_trace_context_or_that_wait_for_stores_leave_alone_and_at_once() {
+async fn commits_with_a_trace_context_or_ack_applied_are_sent_at_once_by_themselves() {
     let mut crowd = Crowd::new(true).await;
     let (mut traced, mut applied) = (crowd.prepared(), crowd.prepared());
     traced.traceparent = Some("00-mine".to_owned());
@@ -262,7 +262,7 @@ async fn commits_with_a_trace_context_or_that_wait_for_stores_leave_alone_and_at
 }
 
 #[tokio::test]
-async fn a_refusal_of_a_whole_batch_reaches_each_and_one_of_its_form_sends_each_alone() {
+async fn a_rejected_batch_fails_each_commit_and_a_rejected_format_sends_each_commit_by_itself() {
     let mut crowd = Crowd::new(true).await;
     let commits = crowd.queued(&[crowd.prepared(), crowd.prepared()]).await;
     crowd.release().await;
@@ -279,7 +279,7 @@ async fn a_refusal_of_a_whole_batch_reaches_each_and_one_of_its_form_sends_each_
 }
 
 #[tokio::test]
-async fn a_reply_to_a_batch_that_cannot_be_read_is_resolved_for_each() {
+async fn an_unreadable_reply_to_a_batch_is_resolved_for_each_commit() {
     for lines in [json!([committed("one")]), json!([]), json!([1, 2])] {
         let mut crowd = Crowd::new(true).await;
         let commits = crowd.queued(&[crowd.prepared(), crowd.prepared()]).await;
@@ -290,11 +290,11 @@ async fn a_reply_to_a_batch_that_cannot_be_read_is_resolved_for_each() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_disturbs_nobody() {
+async fn a_cancelled_caller_does_not_affect_others() {
     let mut crowd = Crowd::new(true).await;
     let waiting: Vec<PreparedCommit> = (0..4).map(|_| crowd.prepared()).collect();
     let mut commits = crowd.queued(&waiting).await;
-    // The first goes while it waits, the second while it is in flight.
+    // The first is cancelled while queued, the second while in flight.
     commits.remove(0).abort();
     let flies = commits.remove(0);
     crowd.release().await;
@@ -303,7 +303,7 @@ async fn a_caller_that_goes_away_disturbs_nobody() {
     flies.abort();
     held.commit();
     assert_eq!(ends(commits).await, ["committed"; 2]);
-    // A flight whose caller was cancelled is free again.
+    // A request whose caller was cancelled no longer counts as in flight.
     let again = crowd.commit(crowd.prepared());
     crowd.alone().await;
     assert_eq!(again.await.expect("no panic"), "committed");

@@ -309,7 +309,7 @@ async fn a_batch_returns_the_result_of_each_commit() {
 }
 
 #[tokio::test]
-async fn a_commit_of_a_batch_whose_outcome_is_not_known_is_resolved_by_its_id() {
+async fn a_commit_of_a_batch_with_an_unknown_outcome_is_resolved_by_its_id() {
     let statuses = [504, 409, 500, 502, 503, 404];
     let service = Service::start(move |kind, _| {
         if kind == "status" {
@@ -348,7 +348,7 @@ async fn a_commit_of_a_batch_whose_outcome_is_not_known_is_resolved_by_its_id() 
 }
 
 #[tokio::test]
-async fn rows_that_begin_read_need_no_further_request_and_count_once_get_returns_them() {
+async fn rows_read_at_begin_need_no_further_request_and_count_as_read_once_get_returns_them() {
     let service = Service::start(|kind, before| match (kind, begun(before)) {
         ("begin", Reply::Json(status, mut body)) => {
             body["rows"] = json!([

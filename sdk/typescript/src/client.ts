@@ -7,7 +7,7 @@ import { caFetch } from "./ca_fetch.js";
 import { Coalescer } from "./coalescer.js";
 import { ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, Unavailable } from "./errors.js";
 import { exchange, lostBy, settled, type Exchanged, type Reply } from "./exchange.js";
-import { apart, commitBounds, gather, isFree, isRefusedAsBatch, lengthOf, linesOf, singleOf, type Gathered } from "./gathered.js";
+import { commitBounds, commitItem, isBatchable, isRefusedAsBatch, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
 import type { JsonValue } from "./json.js";
 import { keyOf, normal, percentEncoded, successor, type Key } from "./keys.js";
 import { LogReader, valueOf, type LogOptions } from "./log.js";
@@ -31,15 +31,15 @@ export interface ClientOptions {
   readonly caFile?: string | undefined;
   /** Name of this client, for rules that are fair between clients. */
   readonly clientName?: string;
-  /** Timeout of one request, in addition to the time that the request itself may wait, milliseconds; 30 s by default. */
+  /** Timeout of one request, in addition to the time that the request itself may wait, in milliseconds; 30 s by default. */
   readonly timeoutMs?: number;
-  /** How long to ask for the outcome of a lost commit before `OutcomeUnknown`, milliseconds; 30 s by default. */
+  /** How long to request the outcome of a lost commit before `OutcomeUnknown`, in milliseconds; 30 s by default. */
   readonly resolveTimeoutMs?: number;
   /** Bounds of the retries of `run`, of reads and of log readers. */
   readonly retry?: Partial<RetryPolicy>;
-  /** Whether a transaction sees what this client committed before to the stores that it names; true by default. */
+  /** Whether a transaction sees what this client has committed to the stores that it names; true by default. */
   readonly readOwnWrites?: boolean;
-  /** Whether commits that wait for a request in flight are sent together, as one batch; true by default. */
+  /** Whether concurrent commits are sent as batches (see `Client.commit`); true by default. */
   readonly coalesce?: boolean;
   /** Called at the end of each attempt of `run`. Must not throw. */
   readonly onAttempt?: (attempt: Attempt) => void;
@@ -49,19 +49,19 @@ export interface ClientOptions {
 
 /** Options of a transaction. */
 export interface BeginOptions {
-  /** Stores that it will use; all of the namespace if absent. */
+  /** Stores that the transaction will use; if absent, all stores of the namespace. */
   readonly stores?: readonly string[];
   /** Isolation level; `serializable` by default. */
   readonly isolation?: IsolationLevel;
   /** Token of a commit that the snapshots must include, instead of this client's own latest one. */
   readonly session?: string | undefined;
-  /** How long to wait until the snapshots include it, milliseconds; 5 s by default. */
+  /** How long to wait until the snapshots include that commit, in milliseconds; 5 s by default. */
   readonly waitMs?: number;
   /** W3C trace context of the caller: sent with the commit, and kept in the log. */
   readonly traceparent?: string | undefined;
   /**
-   * Keys of rows of embedded stores, by store, that Begin reads in the same request: `Transaction.get` returns them without
-   * another one. Only those that it does return belong to what the transaction has read.
+   * Keys of rows of embedded stores, by store, to read in the same request: `Transaction.get` returns them without another
+   * request. Rows that are never fetched with `get` do not count as read.
    */
   readonly read?: RowsToRead;
 }
@@ -98,7 +98,7 @@ export class Client {
   readonly #resolveTimeoutMs: number;
   readonly #clientName: string | undefined;
   readonly #session: Session | undefined;
-  readonly #commits: Coalescer<Gathered, Reply<TxnOutcome>> | undefined;
+  readonly #commits: Coalescer<CommitItem, Reply<TxnOutcome>> | undefined;
   readonly #onAttempt: (attempt: Attempt) => void;
 
   /** Creates a client for `http://host:port` or `https://host:port`. Connects on first use. */
@@ -109,7 +109,7 @@ export class Client {
     this.#resolveTimeoutMs = options.resolveTimeoutMs ?? 30_000;
     this.#clientName = options.clientName;
     this.#session = options.readOwnWrites === false ? undefined : new Session();
-    this.#commits = options.coalesce === false ? undefined : new Coalescer(commitBounds, (items) => this.#together(items));
+    this.#commits = options.coalesce === false ? undefined : new Coalescer(commitBounds, (items) => this.#sendBatch(items));
     this.#onAttempt = options.onAttempt ?? (() => undefined);
     const fetch = options.fetch ?? (options.caFile === undefined ? undefined : caFetch(options.caFile));
     this.#wire = createClient<paths>({
@@ -184,15 +184,15 @@ export class Client {
   }
 
   /**
-   * Asks for the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of other
-   * commits are in flight, it may be sent with others as one batch; see `coalesce`.
+   * Requests the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of other
+   * commits are in flight, the commit may be queued and sent in a batch; see `coalesce`.
    */
   async commit(prepared: PreparedCommit): Promise<Verdict> {
-    const item = gather(prepared);
+    const item = commitItem(prepared);
     const reply =
-      this.#commits !== undefined && isFree(item)
-        ? await this.#commits.ask(prepared.txnId, item, lengthOf(item))
-        : await this.#alone(item);
+      this.#commits !== undefined && isBatchable(item)
+        ? await this.#commits.submit(prepared.txnId, item, lengthOf(item))
+        : await this.#sendCommit(item);
     return this.#decided(prepared.txnId, reply);
   }
 
@@ -202,7 +202,7 @@ export class Client {
     return this.#recorded(lost === undefined ? verdict(reply) : await this.#resolve(txnId, lost));
   }
 
-  async #alone({ prepared, body }: Gathered): Promise<Reply<TxnOutcome>> {
+  async #sendCommit({ prepared, body }: CommitItem): Promise<Reply<TxnOutcome>> {
     const header = this.#headers(prepared.traceparent);
     const bodySerializer = (): Uint8Array<ArrayBuffer> => body;
     return this.#ask((signal) =>
@@ -216,9 +216,9 @@ export class Client {
     );
   }
 
-  /** Sends gathered commits, and returns a reply to each. */
-  async #together(items: readonly Gathered[]): Promise<readonly Reply<TxnOutcome>[]> {
-    const each = async (): Promise<Reply<TxnOutcome>[]> => Promise.all(items.map((item) => this.#alone(item)));
+  /** Sends commits as one batch. Returns a reply to each, as if each had been a request of its own. */
+  async #sendBatch(items: readonly CommitItem[]): Promise<readonly Reply<TxnOutcome>[]> {
+    const each = async (): Promise<Reply<TxnOutcome>[]> => Promise.all(items.map((item) => this.#sendCommit(item)));
     if (items.length === 1) return each();
     const headers = { ...this.#headers(undefined), "content-type": "application/x-ndjson" };
     const body = linesOf(items);
@@ -226,7 +226,7 @@ export class Client {
     const reply = await this.#ask((signal) =>
       this.#wire.POST("/v1/txns/batch-commit", { body: "", bodySerializer, headers, parseAs: "text", signal }),
     );
-    return isRefusedAsBatch(reply) ? each() : apart(reply, items.length);
+    return isRefusedAsBatch(reply) ? each() : splitReply(reply, items.length);
   }
 
   /**

@@ -1,25 +1,25 @@
 /**
- * Gathers requests that wait for a free flight, and sends them together. Knows nothing of what they ask for, and never
- * repeats one.
+ * Limits how many requests are in flight; items that exceed the limit are queued and sent as one batch. Does not
+ * interpret items, and never retries one.
  *
- * A request that finds a free flight leaves at once and alone: there is no timer. Each caller awaits its own reply, so
- * the requests of one session keep their order.
+ * There is no timer: below the limit an item is sent at once, by itself. Callers await their own replies, so the requests
+ * of one session stay in order.
  */
 
-/** Bounds of what is in flight. */
+/** Limits on requests in flight. */
 export interface Bounds {
-  /** Requests in flight at a time. */
-  readonly flightsMax: number;
-  /** Items of one request. */
+  /** Requests in flight at the same time. */
+  readonly inFlightMax: number;
+  /** Items in one request. */
   readonly itemsMax: number;
-  /** Bytes of one request. */
+  /** Bytes in one request. */
   readonly bytesMax: number;
 }
 
-/** Sends what was gathered: one reply per item, in order. Must not reject. */
+/** Sends a batch. Returns one reply per item, in order. */
 export type Send<Item, Reply> = (items: readonly Item[]) => Promise<readonly Reply[]>;
 
-interface Waiting<Item, Reply> {
+interface Entry<Item, Reply> {
   readonly id: string;
   readonly item: Item;
   readonly bytes: number;
@@ -27,52 +27,52 @@ interface Waiting<Item, Reply> {
   readonly fail: (error: unknown) => void;
 }
 
-/** Gathers items while all flights are taken. */
+/** Queues items while the limit of requests in flight is reached. */
 export class Coalescer<Item, Reply> {
   readonly #bounds: Bounds;
   readonly #send: Send<Item, Reply>;
-  #queue: Waiting<Item, Reply>[] = [];
-  #flights = 0;
+  #queue: Entry<Item, Reply>[] = [];
+  #inFlight = 0;
 
   constructor(bounds: Bounds, send: Send<Item, Reply>) {
     this.#bounds = bounds;
     this.#send = send;
   }
 
-  /** Sends an item, alone or with others, and returns its reply. Two items with one id never leave together. */
-  async ask(id: string, item: Item, bytes: number): Promise<Reply> {
+  /** Sends an item, by itself or in a batch, and returns its reply. A batch never has two items with the same id. */
+  async submit(id: string, item: Item, bytes: number): Promise<Reply> {
     return new Promise((settle, fail) => {
       this.#queue.push({ id, item, bytes, settle, fail });
-      if (this.#flights < this.#bounds.flightsMax) void this.#fly();
+      if (this.#inFlight < this.#bounds.inFlightMax) void this.#drain();
     });
   }
 
-  /** Sends what waits until nothing does. */
-  async #fly(): Promise<void> {
-    this.#flights++;
-    for (let crew = this.#next(); crew.length > 0; crew = this.#next()) {
+  /** Sends batches until the queue is empty. */
+  async #drain(): Promise<void> {
+    this.#inFlight++;
+    for (let batch = this.#nextBatch(); batch.length > 0; batch = this.#nextBatch()) {
       try {
-        const replies = await this.#send(crew.map(({ item }) => item));
-        crew.forEach(({ settle, fail }, at) => {
+        const replies = await this.#send(batch.map(({ item }) => item));
+        batch.forEach(({ settle, fail }, at) => {
           const reply = replies[at];
           if (reply === undefined) fail(new Error("a reply is missing"));
           else settle(reply);
         });
       } catch (error) {
-        for (const { fail } of crew) fail(error);
+        for (const { fail } of batch) fail(error);
       }
     }
-    this.#flights--;
+    this.#inFlight--;
   }
 
-  /** Takes what leaves next: the oldest, within the bounds, each id once. */
-  #next(): Waiting<Item, Reply>[] {
+  /** Takes the next batch off the queue: the oldest items, within the bounds, each id once. */
+  #nextBatch(): Entry<Item, Reply>[] {
     const ids = new Set<string>();
-    const crew: Waiting<Item, Reply>[] = [];
-    const rest: Waiting<Item, Reply>[] = [];
+    const batch: Entry<Item, Reply>[] = [];
+    const rest: Entry<Item, Reply>[] = [];
     let bytes = 0;
     for (const [at, one] of this.#queue.entries()) {
-      const full = crew.length === this.#bounds.itemsMax || (crew.length > 0 && bytes + one.bytes > this.#bounds.bytesMax);
+      const full = batch.length === this.#bounds.itemsMax || (batch.length > 0 && bytes + one.bytes > this.#bounds.bytesMax);
       if (full) {
         rest.push(...this.#queue.slice(at));
         break;
@@ -82,10 +82,10 @@ export class Coalescer<Item, Reply> {
         continue;
       }
       ids.add(one.id);
-      crew.push(one);
+      batch.push(one);
       bytes += one.bytes;
     }
     this.#queue = rest;
-    return crew;
+    return batch;
   }
 }

@@ -1,4 +1,4 @@
-/** A store's committed log, record by record, from an offset that the reader keeps. */
+/** Reads a store's committed log, record by record, from an offset that the caller keeps. */
 
 import type { Client } from "./client.js";
 import { ServerMisbehaved, Unavailable } from "./errors.js";
@@ -8,15 +8,15 @@ import { keyOf, type Key } from "./keys.js";
 import { sleep, waitMs } from "./retry.js";
 import type { WriteOp } from "./writes.js";
 
-/** One committed transaction's rows in one store. */
+/** The writes of one committed transaction in one store. */
 export interface LogRecord {
-  /** Dense position. */
+  /** Position in the log; positions have no gaps. */
   readonly lsn: string;
-  /** Epoch that committed it. */
+  /** Epoch that committed the transaction. */
   readonly epoch: string;
   /** Arrival stamp. */
   readonly csn: string;
-  /** Version of every row in it. */
+  /** Version of every row that the transaction wrote. */
   readonly version: string;
   readonly txnId: string;
   readonly store: string;
@@ -25,36 +25,36 @@ export interface LogRecord {
   readonly writes: readonly LogWrite[];
 }
 
-/** One row of a record. */
+/** The write of one row. */
 export interface LogWrite {
   readonly op: WriteOp;
   readonly key: Key;
-  /** The value; the delta of an `add`; absent for a `delete`. */
+  /** New value of the row; the delta of an `add`; `undefined` for a `delete`. */
   readonly value: JsonValue | undefined;
 }
 
-/** How a log is read. */
+/** Options of a log reader. */
 export interface LogOptions {
-  /** Offset: the position of the last record that was processed. "0" is before the first. */
+  /** Offset: the position of the last record that was processed. "0" reads from the beginning. */
   readonly after?: string;
   /**
-   * The log that `after` is a position of: `logId` of the reader that returned it. If the service's log was salvaged or
-   * replaced since, reading fails with the code `log_replaced`.
+   * The log that `after` belongs to: the `logId` of the reader that returned it. If the service's log has been salvaged or
+   * replaced since, reads fail with the code `log_replaced`.
    */
   readonly log?: string;
-  /** Whether an iteration waits for further records (default), or stops at the end of the log. */
+  /** Whether an iteration waits for further records (default) or stops at the end of the log. */
   readonly follow?: boolean;
-  /** How long one request waits for a record, milliseconds. */
+  /** How long one request waits for a record, in milliseconds. */
   readonly waitMs?: number;
-  /** Maximum number of records of one response. */
+  /** Maximum number of records in one response. */
   readonly pageMax?: number;
-  /** Stops the iteration, with the signal's reason. */
+  /** Stops the iteration by throwing the signal's reason. */
   readonly signal?: AbortSignal;
 }
 
 /**
- * Reads a store's log in order, by `for await` or by `next`. Keep `offset` and `logId` together with the results of your
- * processing, and pass them as `after` and `log` to resume.
+ * Reads a store's log in order, with `for await` or `next`. Store `offset` and `logId` together with the results of your
+ * processing. To resume, pass them as `after` and `log`.
  */
 export class LogReader implements AsyncIterable<LogRecord> {
   readonly #client: Client;
@@ -79,7 +79,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
     return this.#offset;
   }
 
-  /** The log that `offset` is a position of; `undefined` until the first response if it was not given. */
+  /** The log that `offset` belongs to; `undefined` until the first response, unless it was set. */
   get logId(): string | undefined {
     return this.#log;
   }
@@ -89,7 +89,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
     return this.#head;
   }
 
-  /** Returns the next record; `undefined` if there is none in time. Retries while the service is unavailable. */
+  /** Returns the next record; `undefined` if none arrives in time. Retries while the service is unavailable. */
   async next(waitMs = this.#options.waitMs ?? 10_000): Promise<LogRecord | undefined> {
     if (this.#page.length === 0) await this.#fetch(waitMs);
     const record = this.#page.shift();
@@ -131,7 +131,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   }
 }
 
-/** Converts records, which must follow each other without a gap. */
+/** Converts the records of a page and checks that they follow each other without a gap. */
 function dense(records: readonly components["schemas"]["LogRecord"][], after: bigint): LogRecord[] {
   let due = after;
   return records.map((record) => {
@@ -156,7 +156,7 @@ function dense(records: readonly components["schemas"]["LogRecord"][], after: bi
   });
 }
 
-/** Joins the two wire fields of a value; a binary value keeps the form in which it is stored. */
+/** Merges the two wire fields of a value. A binary value keeps the form in which it is stored. */
 export function valueOf(wire: { value?: unknown; value_b64?: string }): JsonValue | undefined {
   return wire.value_b64 === undefined ? (wire.value as JsonValue | undefined) : { $b64: wire.value_b64 };
 }

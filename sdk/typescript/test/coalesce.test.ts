@@ -1,10 +1,10 @@
-/** Commits that gather: against a service that holds requests back, and against a live one. */
+/** Coalesced commits, against a service that holds requests back and against a live one. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Client, ClientMistake, Unavailable, uuidv7, type ClientOptions, type PreparedCommit, type Verdict } from "../src/index.js";
-import { commitBounds } from "../src/gathered.js";
+import { commitBounds } from "../src/commit_batch.js";
 import { aborted, committed, HoldingService, lines, refused, type Held } from "./holding.js";
 import { Proxy } from "./proxy.js";
 import { connected, freshPrefix, url } from "./service.js";
@@ -17,7 +17,7 @@ function prepared(client: Client, options: { id?: string; ack?: "applied"; trace
   return { ...txn.prepare(), txnId: options.id ?? uuidv7() };
 }
 
-/** What became of a commit: its status, the code of its error, and whether it was resolved. */
+/** The outcome of a commit: its status, the code of its error, and whether it was resolved. */
 async function end(commit: Promise<Verdict>): Promise<string> {
   try {
     const verdict = await commit;
@@ -28,7 +28,7 @@ async function end(commit: Promise<Verdict>): Promise<string> {
   }
 }
 
-/** Uses a client whose flights are all taken; `release` answers the requests in flight. */
+/** Uses a client that has as many requests in flight as it may; `release` answers the requests in flight. */
 async function withAllFlightsTaken(
   use: (client: Client, service: HoldingService, release: () => void) => Promise<void>,
   options: ClientOptions = {},
@@ -38,11 +38,11 @@ async function withAllFlightsTaken(
   try {
     const first: Promise<Verdict>[] = [];
     const held: Held[] = [];
-    for (let flight = 0; flight < commitBounds.flightsMax; flight++) {
+    for (let number = 0; number < commitBounds.inFlightMax; number++) {
       first.push(client.commit(prepared(client)));
-      held.push(await service.request(flight));
+      held.push(await service.request(number));
     }
-    assert.deepEqual(held.map(({ batch }) => batch), held.map(() => false), "an idle client sends at once and alone");
+    assert.deepEqual(held.map(({ batch }) => batch), held.map(() => false), "an idle client sends a commit at once, by itself");
     await use(client, service, () => {
       for (const { ids, answer } of held.splice(0)) answer(200, JSON.stringify(committed(ids[0] ?? "")));
     });
@@ -52,17 +52,17 @@ async function withAllFlightsTaken(
   }
 }
 
-test("commits that wait leave together, and each gets what is its own", async () => {
+test("queued commits are sent as one batch, and each gets its own verdict", async () => {
   await withAllFlightsTaken(async (client, service, release) => {
     const waiting = Array.from({ length: 6 }, () => prepared(client));
     const ends = waiting.map((one) => end(client.commit(one)));
     release();
-    const { batch, ids, answer } = await service.request(commitBounds.flightsMax);
+    const { batch, ids, answer } = await service.request(commitBounds.inFlightMax);
     assert.ok(batch);
     assert.deepEqual(ids, waiting.map(({ txnId }) => txnId), "in order");
     const [a, b, c, d, e, f] = ids as [string, string, string, string, string, string];
     const repeated = { ...committed(f), replayed: true };
-    // The reply to the third is lost in the service: it is resolved by its id.
+    // The service loses the reply to the third, which is resolved by its id.
     const mistakes = [refused(c, 504, "outcome_unknown"), refused(d, 404, "unknown_store"), refused(e, 429, "quota")];
     answer(200, lines([committed(a), aborted(b), ...mistakes, repeated]));
     const expected = ["committed", "aborted", "committed again", "ClientMistake unknown_store", "Unavailable quota", "committed again"];
@@ -70,15 +70,15 @@ test("commits that wait leave together, and each gets what is its own", async ()
   });
 });
 
-test("one id never leaves twice in a batch", async () => {
+test("a batch never contains the same id twice", async () => {
   await withAllFlightsTaken(async (client, service, release) => {
     const twice = prepared(client);
     const other = prepared(client);
     const ends = [twice, twice, other].map((one) => end(client.commit(one)));
     release();
-    // Both are on their way at the same time, and may arrive in any order.
-    let first = await service.request(commitBounds.flightsMax);
-    let second = await service.request(commitBounds.flightsMax + 1);
+    // Both are in flight at the same time, and may arrive in any order.
+    let first = await service.request(commitBounds.inFlightMax);
+    let second = await service.request(commitBounds.inFlightMax + 1);
     if (second.batch) [first, second] = [second, first];
     assert.deepEqual(first.ids, [twice.txnId, other.txnId]);
     first.answer(200, lines(first.ids.map(committed)));
@@ -96,7 +96,7 @@ test("a batch has at most 512 commits and 4 MiB", async () => {
     const ends = [...large, ...small].map((one) => end(client.commit(one)));
     release();
     const sizes: number[] = [];
-    for (let left = ends.length, at = commitBounds.flightsMax; left > 0; at++) {
+    for (let left = ends.length, at = commitBounds.inFlightMax; left > 0; at++) {
       const { ids, answer } = await service.request(at);
       sizes.push(ids.length);
       left -= ids.length;
@@ -107,11 +107,11 @@ test("a batch has at most 512 commits and 4 MiB", async () => {
   });
 });
 
-test("commits with a trace context or that wait for stores leave alone and at once", async () => {
+test("commits with a trace context or ack applied are sent at once by themselves", async () => {
   await withAllFlightsTaken(async (client, service, release) => {
     const ends = [prepared(client, { traceparent: "00-mine" }), prepared(client, { ack: "applied" })].map((one) => end(client.commit(one)));
     for (const at of [0, 1]) {
-      const { batch, ids, answer } = await service.request(commitBounds.flightsMax + at);
+      const { batch, ids, answer } = await service.request(commitBounds.inFlightMax + at);
       assert.equal(batch, false);
       answer(200, JSON.stringify(committed(ids[0] ?? "")));
     }
@@ -121,22 +121,22 @@ test("commits with a trace context or that wait for stores leave alone and at on
   });
 });
 
-test("a refusal of a whole batch reaches each, and one of its form sends each alone", async () => {
+test("a rejected batch fails each commit, and a rejected format sends each commit by itself", async () => {
   await withAllFlightsTaken(async (client, service, release) => {
     const waiting = [prepared(client), prepared(client)];
     const busy = waiting.map((one) => end(client.commit(one)));
     release();
-    const first = await service.request(commitBounds.flightsMax);
+    const first = await service.request(commitBounds.inFlightMax);
     first.answer(503, JSON.stringify(refused("", 503, "overloaded").problem));
     assert.deepEqual(await Promise.all(busy), ["Unavailable overloaded", "Unavailable overloaded"]);
   });
   await withAllFlightsTaken(async (client, service, release) => {
     const ends = [prepared(client), prepared(client)].map((one) => end(client.commit(one)));
     release();
-    const first = await service.request(commitBounds.flightsMax);
+    const first = await service.request(commitBounds.inFlightMax);
     first.answer(413, JSON.stringify(refused("", 413, "too_large").problem));
     for (const at of [1, 2]) {
-      const { batch, ids, answer } = await service.request(commitBounds.flightsMax + at);
+      const { batch, ids, answer } = await service.request(commitBounds.inFlightMax + at);
       assert.equal(batch, false);
       answer(200, JSON.stringify(committed(ids[0] ?? "")));
     }
@@ -144,11 +144,11 @@ test("a refusal of a whole batch reaches each, and one of its form sends each al
   });
 });
 
-test("a reply to a batch that cannot be read is resolved for each", async () => {
+test("an unreadable reply to a batch is resolved for each commit", async () => {
   await withAllFlightsTaken(async (client, service, release) => {
     const ends = [prepared(client), prepared(client)].map((one) => end(client.commit(one)));
     release();
-    const { ids, answer } = await service.request(commitBounds.flightsMax);
+    const { ids, answer } = await service.request(commitBounds.inFlightMax);
     answer(200, lines([committed(ids[0] ?? "")]));
     assert.deepEqual(await Promise.all(ends), ["committed again", "committed again"]);
   });
@@ -159,7 +159,7 @@ test("without `coalesce` every commit is a request of its own", async () => {
     async (client, service, release) => {
       const ends = [prepared(client), prepared(client), prepared(client)].map((one) => end(client.commit(one)));
       for (const at of [0, 1, 2]) {
-        const { batch, ids, answer } = await service.request(commitBounds.flightsMax + at);
+        const { batch, ids, answer } = await service.request(commitBounds.inFlightMax + at);
         assert.equal(batch, false);
         answer(200, JSON.stringify(committed(ids[0] ?? "")));
       }
@@ -170,7 +170,7 @@ test("without `coalesce` every commit is a request of its own", async () => {
   );
 });
 
-/** 64 sessions on rows of their own; each checks every verdict. */
+/** Commits from 64 sessions to disjoint rows; each checks every verdict. */
 async function sessions(client: Client, rounds: number): Promise<{ replayed: number }> {
   const prefix = freshPrefix();
   let replayed = 0;
@@ -181,7 +181,7 @@ async function sessions(client: Client, rounds: number): Promise<{ replayed: num
         const txn = client.beginLocal();
         txn.observe("kv", `${prefix}${session}`, version);
         txn.put("kv", `${prefix}${session}`, round);
-        // The other has read a version that never was.
+        // The other one read a version that never existed.
         const bad = client.beginLocal();
         bad.observe("kv", `${prefix}${session}`, "1");
         bad.put("kv", `${prefix}${session}`, -1);
@@ -200,11 +200,11 @@ async function sessions(client: Client, rounds: number): Promise<{ replayed: num
   return { replayed };
 }
 
-test("64 sessions on disjoint rows each get their verdicts, in their order", async () => {
+test("64 sessions on disjoint rows get their verdicts in order", async () => {
   await sessions(connected(), 10);
 });
 
-test("each commit of a gathered batch whose reply is lost is resolved", async () => {
+test("each commit of a batch whose reply is lost is resolved", async () => {
   const proxy = await Proxy.start(url);
   try {
     proxy.lose("reply", "/batch-commit");

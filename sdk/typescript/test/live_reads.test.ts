@@ -1,4 +1,4 @@
-/** Reads of several rows in one request, against a live server. */
+/** Reads several rows in one request, against a live server. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -19,7 +19,7 @@ async function reasonOf(txn: Transaction): Promise<string> {
   return verdict.status === "aborted" ? verdict.reason : verdict.status;
 }
 
-test("Begin reads rows that the commit then checks", async () => {
+test("rows read at Begin are checked at commit", async () => {
   const client = connected();
   const prefix = freshPrefix();
   const binary = new Uint8Array([0xff, ...new TextEncoder().encode(prefix)]);
@@ -29,7 +29,7 @@ test("Begin reads rows that the commit then checks", async () => {
   let txn = await client.begin(begin);
   assert.deepEqual(await txn.get("kv", binary), { key: binary, value: null, version: won.version });
   assert.equal(await txn.get("kv", `${prefix}none`), undefined);
-  // This row was read ahead, and get never returned it: its change is no conflict.
+  // This row was prefetched and never returned by get, so its change is no conflict.
   await put(client, `${prefix}a`, 2);
   txn.put("kv", `${prefix}b`, 1);
   assert.equal(await reasonOf(txn), "committed");
@@ -40,7 +40,7 @@ test("Begin reads rows that the commit then checks", async () => {
   txn.put("kv", `${prefix}b`, 2);
   assert.equal(await reasonOf(txn), "read_conflict");
 
-  // The work of run gets fresh rows in each attempt.
+  // Each attempt of run reads fresh rows.
   const values: unknown[] = [];
   await client.run(async (again) => {
     values.push((await again.get("kv", `${prefix}a`))?.value);
@@ -50,7 +50,7 @@ test("Begin reads rows that the commit then checks", async () => {
   assert.deepEqual(values, [3, 4]);
 });
 
-test("getMany reads rows and own writes, and each counts as read", async () => {
+test("getMany includes own writes, and each row counts as read", async () => {
   const client = connected();
   const prefix = freshPrefix();
   const won = await put(client, `${prefix}a`, 1);

@@ -1,4 +1,4 @@
-/** Several rows in one request, and results of batches, against a scripted service: what is asked for, and how often. */
+/** Reads of several rows and results of batches, against a scripted service: what is requested, and how often. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -23,7 +23,7 @@ function begunWith(rows: readonly unknown[]): Scripted {
   return [status, { ...(body as object), rows }];
 }
 
-test("rows that Begin read need no further request, and count once get returns them", async () => {
+test("rows read at Begin need no further request, and count as read once get returns them", async () => {
   const rows = [{ store: "kv", key: "a", value: null, version: "5" }, { store: "kv", key: "b" }, { store: "kv", key: "c", value: 3, version: "6" }];
   await withService(
     () => begunWith(rows),
@@ -41,7 +41,7 @@ test("rows that Begin read need no further request, and count once get returns t
   );
 });
 
-test("getMany asks once for the rows that are not known", async () => {
+test("getMany sends one request for the rows not read yet", async () => {
   const found = [{ store: "kv", key: "seen", value: 2, version: "6" }, { store: "kv", key: "new" }, { store: "kv", key: "sum", value: 40, version: "8" }];
   await withService(
     (kind) => (kind === "begin" ? begunWith([{ store: "kv", key: "ahead", value: 1, version: "5" }]) : [200, { applied: "9", rows: found }]),
@@ -66,7 +66,7 @@ test("getMany asks once for the rows that are not known", async () => {
   );
 });
 
-test("a reply with another number of rows is refused", async () => {
+test("a reply with the wrong number of rows is refused", async () => {
   await withService(
     (kind) => (kind === "begin" ? begunWith([]) : [200, { applied: "9", rows: [] }]),
     async (client) => {
@@ -76,7 +76,7 @@ test("a reply with another number of rows is refused", async () => {
   );
 });
 
-test("a commit of a batch whose outcome is not known is resolved by its id", async () => {
+test("a commit of a batch with an unknown outcome is resolved by its id", async () => {
   const statuses = [504, 409, 500, 502, 503, 404];
   const results = statuses.map((status) => ({
     status: "problem",

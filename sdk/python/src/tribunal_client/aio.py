@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import httpx
 
 from .coalescer import AsyncCoalescer
+from .commit_batch import BOUNDS, CommitItem
 from .exchange import Reply, http_options, no_reply
-from .flow import Flow, Gather, Send, Sleep
-from .gathered import BOUNDS, Gathered
+from .flow import Coalesce, Flow, Send, Sleep
 from .ids import uuid7
 from .log import Cursor, LogRecord
 from .service import BeginOptions, Ran, Result, Service
@@ -48,7 +48,7 @@ class AsyncClient:
         resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
         retry: bounds of the retries of `run`, of reads and of log readers.
         read_own_writes: whether a transaction sees what this client committed before to the stores that it names.
-        coalesce: whether commits that wait for a request in flight are sent together, as one batch.
+        coalesce: whether concurrent commits are sent as batches; see `commit`.
         on_attempt: called at the end of each attempt of `run`; must not raise.
         connections_max: maximum number of open connections.
 
@@ -79,8 +79,8 @@ class AsyncClient:
             coalesce=coalesce,
             on_attempt=on_attempt,
         )
-        self._commits: AsyncCoalescer[Gathered, Reply[TxnOutcome]] = AsyncCoalescer(
-            BOUNDS, lambda items: self._perform(self._service.together(items))
+        self._commits: AsyncCoalescer[CommitItem, Reply[TxnOutcome]] = AsyncCoalescer(
+            BOUNDS, lambda items: self._perform(self._service.send_batch(items))
         )
 
     async def close(self) -> None:
@@ -113,8 +113,8 @@ class AsyncClient:
             session: token of a commit that the snapshots must include, instead of this client's own latest one.
             wait_s: how long to wait until the snapshots include it, seconds; 5 by default.
             traceparent: W3C trace context of the caller: sent with the commit, and kept in the log.
-            read: keys of rows of embedded stores, by store, that Begin reads in the same request: `get` returns them
-                without another one. Only those that it does return belong to what the transaction has read.
+            read: keys of rows of embedded stores, by store, to read in the same request: `get` returns them without
+                another request. Rows that are never fetched with `get` do not count as read.
 
         """
         options = BeginOptions(stores, isolation, session, wait_s, traceparent, read)
@@ -155,7 +155,7 @@ class AsyncClient:
     async def commit(self, prepared: PreparedCommit) -> Verdict:
         """Ask for the verdict of a prepared commit. May be repeated: the same id gets the same verdict.
 
-        While requests of other commits are in flight, it may be sent with others as one batch; see `coalesce`.
+        While requests of other commits are in flight, it may be queued and sent in a batch; see `coalesce`.
         """
         return await self._perform(self._service.commit(prepared))
 
@@ -259,8 +259,8 @@ class AsyncClient:
                         result = await self._http.request(**request, timeout=timeout_s)
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
-                case Gather(commit):
-                    result = await self._commits.ask(commit.prepared.txn_id, commit, commit.size)
+                case Coalesce(commit):
+                    result = await self._commits.submit(commit.prepared.txn_id, commit, commit.size)
                 case Sleep(seconds):
                     await asyncio.sleep(seconds)
                 case _:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from .gathered import Gathered
+    from .commit_batch import CommitItem
 
 T = TypeVar("T")
 
@@ -25,10 +25,10 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Gather:
-    """Send a commit, alone or with others. The result is its `Reply`."""
+class Coalesce:
+    """Send a commit, by itself or in a batch. The result is its `Reply`."""
 
-    commit: Gathered
+    commit: CommitItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +46,5 @@ class Work:
     txn: Any
 
 
-Step = Send | Gather | Sleep | Work
+Step = Send | Coalesce | Sleep | Work
 Flow = Generator[Step, Any, T]

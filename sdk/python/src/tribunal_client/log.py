@@ -1,4 +1,4 @@
-"""A store's committed log, record by record, from an offset that the reader keeps."""
+"""Reads a store's committed log, record by record, from an offset that the caller keeps."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LogWrite:
-    """One row of a record."""
+    """The write of one row."""
 
     op: WriteOp
     key: Key
     value: Any
-    """The value; the delta of an `add`; `None` for a `delete`."""
+    """New value of the row; the delta of an `add`; `None` for a `delete`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One committed transaction's rows in one store."""
+    """The writes of one committed transaction in one store."""
 
     lsn: int
-    """Dense position."""
+    """Position in the log; positions have no gaps."""
     epoch: int
-    """Epoch that committed it."""
+    """Epoch that committed the transaction."""
     csn: int
     """Arrival stamp."""
     version: int
-    """Version of every row in it."""
+    """Version of every row that the transaction wrote."""
     txn_id: str
     store: str
     traceparent: str | None
@@ -49,7 +49,7 @@ class LogRecord:
 
 
 class Cursor:
-    """A position in a store's log, and the page after it."""
+    """A position in a store's log, and the records fetched from there."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Cursor:
         self.offset = after
         """Position of the last record returned."""
         self.log_id = log
-        """The log that `offset` is a position of; `None` until the first response if it was not given."""
+        """The log that `offset` belongs to; `None` until the first response, unless it was set."""
         self.head = 0
         """Last position of the log, as of the last request."""
 
@@ -90,7 +90,7 @@ class Cursor:
 
 
 def _dense(records: list[WireRecord], after: int) -> deque[LogRecord]:
-    """Convert records, which must follow each other without a gap."""
+    """Convert the records of a page and check that they follow each other without a gap."""
     page: deque[LogRecord] = deque()
     for due, record in enumerate(records, after + 1):
         if (number(record.prev_lsn), number(record.lsn)) != (due - 1, due):
@@ -118,5 +118,5 @@ def _write_of(write: WireWrite) -> LogWrite:
 
 
 def value_of(value: Any | Unset, in_base64: str | Unset) -> Any:  # noqa: ANN401
-    """Join the two wire fields of a value; a binary value keeps the form in which it is stored."""
+    """Merge the two wire fields of a value. A binary value keeps the form in which it is stored."""
     return given(value) if isinstance(in_base64, Unset) else {"$b64": in_base64}

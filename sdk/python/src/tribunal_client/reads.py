@@ -1,4 +1,4 @@
-"""Reads of several rows of an embedded store in one request, as of one epoch."""
+"""Reads several rows of an embedded store in one request, all at the same epoch."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Unchanged:
 
 @dataclass(frozen=True, slots=True)
 class RowReads:
-    """Rows as of one epoch."""
+    """The results of reading rows, all at the same epoch."""
 
     applied: int
-    """The epoch that they reflect: all of it, and nothing of later ones."""
+    """The epoch that the rows reflect: they include all of its commits, and none of later epochs."""
     rows: list[Row | Unchanged | None]
-    """One for each key, in the order of the request; `None` if there is no such row."""
+    """One result per key, in the order of the request; `None` if the row does not exist."""
 
 
 def names_of(rows: RowsToRead | None) -> list[RowName]:
@@ -48,7 +48,7 @@ def names_of(rows: RowsToRead | None) -> list[RowName]:
 
 
 def asked(key: bytes, *, store: str | None = None, known: int | None = None) -> RowRead:
-    """Name a row in a request."""
+    """Convert a row to read to its wire form."""
     text, in_base64 = key_fields(key)
     return RowRead(
         store=UNSET if store is None else store,
@@ -59,9 +59,9 @@ def asked(key: bytes, *, store: str | None = None, known: int | None = None) -> 
 
 
 def states(found: Sequence[ReadRow], keys: Sequence[bytes]) -> list[Row | Unchanged | None]:
-    """Read the rows of a response, one for each key that was asked for."""
+    """Convert the rows of a response, of which there must be one per requested key."""
     if len(found) != len(keys):
-        raise ServerMisbehaved(f"{len(found)} rows for {len(keys)} that were asked for")
+        raise ServerMisbehaved(f"{len(found)} rows returned where {len(keys)} were requested")
     return [_state(row, key) for row, key in zip(found, keys, strict=True)]
 
 

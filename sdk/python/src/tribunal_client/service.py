@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from .attempts import Attempt, Attempts
+from .commit_batch import CommitItem, commit_item, is_refused_as_batch, lost, outcomes, single, split_reply
 from .errors import ClientMistake, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
 from .exchange import Answer, Refusal, Reply, ask, lost_by, settled, verdict
-from .flow import Flow, Gather, Sleep
-from .gathered import Gathered, apart, gather, is_refused_as_batch, lost, outcomes, single
+from .flow import Coalesce, Flow, Sleep
 from .ids import time_of
 from .keys import Key, key_of, normal, normals, percent_encoded, readable
 from .log import value_of
@@ -128,12 +128,12 @@ class Service:
 
     def commit(self, prepared: PreparedCommit) -> Flow[Verdict]:
         """Ask for the verdict of a prepared commit."""
-        item = gather(prepared)
+        item = commit_item(prepared)
         reply: Reply[TxnOutcome]
-        if self._coalesce and item.is_free:
-            reply = yield Gather(item)
+        if self._coalesce and item.is_batchable:
+            reply = yield Coalesce(item)
         else:
-            reply = yield from self._alone(item)
+            reply = yield from self._send_commit(item)
         return (yield from self._decided(prepared.txn_id, reply))
 
     def _decided(self, txn_id: str, reply: Reply[TxnOutcome]) -> Flow[Verdict]:
@@ -141,8 +141,8 @@ class Service:
         why = lost_by(reply)
         return self._recorded(verdict(reply) if why is None else (yield from self._resolve(txn_id, why)))
 
-    def _alone(self, item: Gathered) -> Flow[Reply[TxnOutcome]]:
-        """Send a commit on its own."""
+    def _send_commit(self, item: CommitItem) -> Flow[Reply[TxnOutcome]]:
+        """Send a commit as a request of its own."""
         prepared = item.prepared
         request = txn_commit._get_kwargs(
             prepared.txn_id,
@@ -153,8 +153,8 @@ class Service:
         del request["json"]
         return self._ask({**request, "content": item.body}, txn_commit._parse_response)
 
-    def together(self, items: Sequence[Gathered]) -> Flow[list[Reply[TxnOutcome]]]:
-        """Send gathered commits, and return a reply to each."""
+    def send_batch(self, items: Sequence[CommitItem]) -> Flow[list[Reply[TxnOutcome]]]:
+        """Send commits as one batch. Return a reply to each, as if each had been a request of its own."""
         if len(items) > 1:
             headers: dict[str, Any] = {"Content-Type": "application/x-ndjson"}
             if not isinstance(self._client_name, type(UNSET)):
@@ -167,10 +167,10 @@ class Service:
             except ServerMisbehaved as error:
                 return lost(str(error), len(items))
             if not is_refused_as_batch(reply):
-                return apart(reply, len(items))
+                return split_reply(reply, len(items))
         replies = []
         for item in items:
-            replies.append((yield from self._alone(item)))
+            replies.append((yield from self._send_commit(item)))
         return replies
 
     def batch(self, commits: Sequence[PreparedCommit]) -> Flow[list[Result]]:

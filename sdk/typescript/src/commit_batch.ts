@@ -1,4 +1,4 @@
-/** Commits that leave together: their form in a batch, and its reply as one reply per commit. */
+/** Batches of commits: encodes commits as lines of a batch, and splits its response into one reply per commit. */
 
 import { Misuse } from "./errors.js";
 import type { Reply } from "./exchange.js";
@@ -7,21 +7,21 @@ import type { TxnOutcome } from "./verdict.js";
 import type { Bounds } from "./coalescer.js";
 
 /**
- * Bounds of gathered commits. A second flight commits as many per second as one (measured: 1 and 2 alike, 4 a third less),
- * fills the way to a distant service, and a request that hangs does not hold up the others.
+ * Bounds of coalesced commits. Two requests in flight have the throughput of one on loopback (four have a third less), hide
+ * the latency of a distant service, and keep one slow response from stalling every session.
  */
-export const commitBounds: Bounds = { flightsMax: 2, itemsMax: 512, bytesMax: 4 * 1024 * 1024 };
+export const commitBounds: Bounds = { inFlightMax: 2, itemsMax: 512, bytesMax: 4 * 1024 * 1024 };
 
-/** A commit, and the body of its request. */
-export interface Gathered {
+/** A commit and the body of its request. */
+export interface CommitItem {
   readonly prepared: PreparedCommit;
   readonly body: Uint8Array<ArrayBuffer>;
 }
 
 const encoder = new TextEncoder();
 
-/** Writes the body of a commit's request. */
-export function gather(prepared: PreparedCommit): Gathered {
+/** Encodes the body of a commit's request. */
+export function commitItem(prepared: PreparedCommit): CommitItem {
   try {
     return { prepared, body: encoder.encode(JSON.stringify(prepared.request)) };
   } catch (cause) {
@@ -29,19 +29,22 @@ export function gather(prepared: PreparedCommit): Gathered {
   }
 }
 
-/** Returns the length of a commit's line, or a little more. */
-export function lengthOf({ prepared, body }: Gathered): number {
+/** Returns an upper bound of the length of a commit's line. */
+export function lengthOf({ prepared, body }: CommitItem): number {
   return body.length + 3 * prepared.txnId.length + 16;
 }
 
-/** Tells whether a commit may leave with others. A batch has one trace context, and its reply waits for the slowest. */
-export function isFree(item: Gathered): boolean {
+/**
+ * Returns whether a commit may be sent in a batch. A batch has one trace context, and is answered only when the slowest of
+ * its commits is.
+ */
+export function isBatchable(item: CommitItem): boolean {
   const { traceparent, request } = item.prepared;
   return traceparent === undefined && request.ack !== "applied" && lengthOf(item) <= commitBounds.bytesMax;
 }
 
-/** Joins commits to the body of a batch: lines with the id before the other members. */
-export function linesOf(items: readonly Gathered[]): Uint8Array<ArrayBuffer> {
+/** Encodes the body of a batch: one line per commit, its body with the id as the first member. */
+export function linesOf(items: readonly CommitItem[]): Uint8Array<ArrayBuffer> {
   const parts = items.flatMap(({ prepared, body }) => {
     // The body is an object; `{}` has no other members.
     const comma = body.length > 2 ? "," : "";
@@ -58,31 +61,31 @@ export function linesOf(items: readonly Gathered[]): Uint8Array<ArrayBuffer> {
 
 const newline = encoder.encode("\n");
 
-/** Tells whether the service refused the form of a batch, so that each commit has to be sent on its own. */
+/** Returns whether the service rejected the batch as such, so that each commit has to be sent as a request of its own. */
 export function isRefusedAsBatch(reply: Reply<unknown>): boolean {
   return reply.kind === "problem" && [400, 413].includes(reply.status);
 }
 
-/** Turns the reply to a batch into one reply per commit, as if each had been sent on its own. */
-export function apart(reply: Reply<string>, count: number): Reply<TxnOutcome>[] {
+/** Splits the reply to a batch into one reply per commit, as if each had been a request of its own. */
+export function splitReply(reply: Reply<string>, count: number): Reply<TxnOutcome>[] {
   if (reply.kind !== "ok") return Array.from({ length: count }, () => reply);
   let outcomes: TxnOutcome[];
   try {
     outcomes = reply.data.split("\n").filter((line) => line.trim() !== "").map((line) => JSON.parse(line) as TxnOutcome);
   } catch (cause) {
-    return unreadable(`a line of a batch is no JSON: ${String(cause)}`, count);
+    return unreadable(`a line of the batch's response is not JSON: ${String(cause)}`, count);
   }
   if (outcomes.length !== count) return unreadable(`${outcomes.length} results for ${count} commits`, count);
   return outcomes.map((outcome) => singleOf(outcome, reply.headers));
 }
 
-/** Turns the result of one commit of a batch into the reply that it would have been on its own. */
+/** Turns the result of one commit of a batch into the reply that a request of its own would have got. */
 export function singleOf(outcome: TxnOutcome, headers: Headers): Reply<TxnOutcome> {
   const { problem } = outcome;
   return problem === undefined ? { kind: "ok", data: outcome, headers } : { kind: "problem", status: problem.status, problem };
 }
 
-/** The commits may have arrived: each is to be resolved by its id. */
+/** Makes replies to commits that may have taken effect: each must be resolved by its id. */
 function unreadable(text: string, count: number): Reply<TxnOutcome>[] {
   return Array.from({ length: count }, () => ({ kind: "none", text, neverSent: false, untrusted: false, cause: undefined }));
 }

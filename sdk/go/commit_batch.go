@@ -1,0 +1,140 @@
+package tribunal
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+
+	"tribunal.internal/client/wire"
+)
+
+// commitBounds are the bounds of coalesced commits. Two requests in flight have the throughput of one on loopback (four
+// have less), hide the latency of a distant service, and keep one slow response from stalling every session.
+var commitBounds = bounds{inFlight: 2, items: 512, bytes: 4 << 20}
+
+// commitItem is a commit and the body of its request.
+type commitItem struct {
+	prepared *PreparedCommit
+	body     []byte
+}
+
+// newCommitItem encodes the body of a commit's request.
+func newCommitItem(prepared *PreparedCommit) (commitItem, error) {
+	body, err := json.Marshal(prepared.Request)
+	if err != nil {
+		return commitItem{}, misuse("the commit cannot be represented in JSON: %v", err)
+	}
+	return commitItem{prepared, body}, nil
+}
+
+// isBatchable reports whether the commit may be sent in a batch. A batch has one trace context, and is answered only when
+// the slowest of its commits is.
+func (c commitItem) isBatchable() bool {
+	return c.prepared.Traceparent == "" && given(c.prepared.Request.Ack) != AckApplied && c.bytes() <= commitBounds.bytes
+}
+
+// bytes returns an upper bound of the length of the commit's line.
+func (c commitItem) bytes() int { return len(c.body) + len(c.prepared.TxnID) + 16 }
+
+// writeTo writes the commit's line of a batch: its body with the id as the first member.
+func (c commitItem) writeTo(lines *bytes.Buffer) {
+	id, _ := json.Marshal(c.prepared.TxnID)
+	lines.WriteString(`{"txn_id":`)
+	lines.Write(id)
+	if members := c.body[1:]; len(members) > 1 {
+		lines.WriteByte(',')
+		lines.Write(members)
+	} else {
+		lines.Write(members)
+	}
+	lines.WriteByte('\n')
+}
+
+// sendBatch sends commits as one batch. It returns a reply to each, as if each had been a request of its own.
+func (c *Client) sendBatch(items []commitItem) []reply[wire.TxnOutcome] {
+	if len(items) == 1 {
+		return []reply[wire.TxnOutcome]{c.sendCommit(context.Background(), items[0])}
+	}
+	var body bytes.Buffer
+	for _, item := range items {
+		item.writeTo(&body)
+	}
+	withName := func(_ context.Context, request *http.Request) error {
+		if c.options.ClientName != "" {
+			request.Header.Set("Tribunal-Client", c.options.ClientName)
+		}
+		return nil
+	}
+	// Not a caller's context: a caller that gives up must not affect the others.
+	answer := askFor(context.Background(), c, 0, linesOf[wire.TxnOutcome], func(ctx context.Context) (*response, error) {
+		return c.wire.BatchCommitWithBody(ctx, "application/x-ndjson", bytes.NewReader(body.Bytes()), withName)
+	})
+	// The service rejected the batch as such, so each commit has to be sent as a request of its own.
+	if slices.Contains([]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge}, answer.status) {
+		return c.sendEach(items)
+	}
+	return splitReply(answer, len(items))
+}
+
+// sendEach sends every commit as a request of its own.
+func (c *Client) sendEach(items []commitItem) []reply[wire.TxnOutcome] {
+	replies := make([]reply[wire.TxnOutcome], len(items))
+	var sent sync.WaitGroup
+	for at, item := range items {
+		sent.Add(1)
+		go func() {
+			defer sent.Done()
+			replies[at] = c.sendCommit(context.Background(), item)
+		}()
+	}
+	sent.Wait()
+	return replies
+}
+
+// splitReply splits the reply to a batch into one reply per commit.
+func splitReply(answer reply[[]wire.TxnOutcome], count int) []reply[wire.TxnOutcome] {
+	replies := make([]reply[wire.TxnOutcome], count)
+	err := answer.err
+	if answer.data != nil && len(*answer.data) != count {
+		err = misbehaved("%d results for %d commits", len(*answer.data), count)
+	}
+	for at := range replies {
+		if answer.data == nil || err != nil {
+			// If the response cannot be parsed, the commits may have taken effect: each is resolved by its id.
+			replies[at] = reply[wire.TxnOutcome]{
+				status: answer.status, problem: answer.problem, err: err, neverSent: answer.neverSent, untrusted: answer.untrusted,
+			}
+			continue
+		}
+		replies[at] = singleOf(&(*answer.data)[at], answer.header)
+	}
+	return replies
+}
+
+// singleOf turns the result of one commit of a batch into the reply that a request of its own would have got.
+func singleOf(outcome *wire.TxnOutcome, header http.Header) reply[wire.TxnOutcome] {
+	if outcome.Problem != nil {
+		return reply[wire.TxnOutcome]{status: int(outcome.Problem.Status), problem: outcome.Problem}
+	}
+	return reply[wire.TxnOutcome]{data: outcome, header: header}
+}
+
+// linesOf parses NDJSON.
+func linesOf[T any](body []byte) (*[]T, error) {
+	lines := []T{}
+	for decoder := json.NewDecoder(bytes.NewReader(body)); ; {
+		var line T
+		switch err := decoder.Decode(&line); err {
+		case nil:
+			lines = append(lines, line)
+		case io.EOF:
+			return &lines, nil
+		default:
+			return nil, err
+		}
+	}
+}
