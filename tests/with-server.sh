@@ -23,6 +23,7 @@ if [ -n "${TRIBUNAL_SERVER_KEYED:-}" ]; then
   command=(serve --config "$folder/tribunal.toml")
 fi
 unset TRIBUNAL_API_KEY
+: >"$folder/stdout" # The server may start later than the loop that reads it.
 "$TRIBUNAL" "${command[@]}" "${arguments[@]}" >"$folder/stdout" 2>"$folder/stderr" &
 server=$!
 stop() {
