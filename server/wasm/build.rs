@@ -1,8 +1,8 @@
 //! Compiles the built-in plugins to components and embeds them.
 //!
-//! One cargo invocation builds all plugin crates for `wasm32-unknown-unknown`, in a target folder of its own under
-//! `OUT_DIR`: sharing the outer one would deadlock on its lock. Nothing of the outer build's flags reaches it, so that
-//! the modules, whose digests are their identity, depend on the sources and the toolchain only.
+//! A single cargo invocation builds all plugin crates for `wasm32-unknown-unknown`, in a target folder of its own under
+//! `OUT_DIR`: sharing the outer one would deadlock on its lock. The outer build's flags are not passed on: modules are
+//! identified by their digests, which must depend on nothing but the sources and the toolchain.
 
 use std::env;
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ const BUILTINS: [(&str, &str, &str); 10] = [
     ("LogAdaptor", "redis", "tribunal-adaptor-redis"),
 ];
 
-/// What, seen from the workspace, the modules are made of.
+/// Paths, relative to the workspace, that the modules are built from.
 const SOURCES: [&str; 6] =
     ["plugins", "adaptors-wasm", "sdk/plugin/src", "sdk/plugin/Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
 
@@ -59,12 +59,12 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|e| panic!("cargo sets {name} for build scripts: {e}"))
 }
 
-/// Returns the exact version that the lockfile has for a package: wasmtime itself tells its major version only.
+/// Returns the exact version of a package in the lockfile: wasmtime itself only exposes its major version.
 fn locked_version(workspace: &Path, package: &str) -> String {
     let lock = fs::read_to_string(workspace.join("Cargo.lock")).expect("the lockfile is checked in");
     let mut lines = lock.lines().skip_while(|line| *line != format!("name = {package:?}"));
     let version = lines.nth(1).and_then(|line| line.strip_prefix("version = \""));
-    version.expect("the lockfile names a version behind each name").trim_end_matches('"').to_owned()
+    version.expect("the lockfile has a version after each name").trim_end_matches('"').to_owned()
 }
 
 /// Builds all plugin crates at once.
@@ -109,7 +109,7 @@ fn compile(workspace: &Path, folder: &Path) {
     panic!("the built-in plugins do not compile:\n{errors}");
 }
 
-/// Tells whether a variable was set by, or meant for, the build that runs this script.
+/// Returns whether a variable was set by the build that runs this script, or for it.
 fn is_of_outer_build(name: &str) -> bool {
     const EXACT: [&str; 17] = [
         "CARGO_ENCODED_RUSTFLAGS",
@@ -143,8 +143,8 @@ fn is_of_outer_build(name: &str) -> bool {
     EXACT.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Flags that make the module independent of where it is built, with a small stack, and with so much memory from the
-/// start that a usual batch grows none: untouched pages cost nothing, a growth costs system calls.
+/// Flags that make the module independent of where it is built, give it a small stack, and enough initial memory that most
+/// batches need no growth: untouched pages cost nothing, but every growth costs system calls.
 fn flags(workspace: &Path) -> Vec<String> {
     let mut flags = vec![
         "-Clink-arg=-zstack-size=65536".to_owned(),
@@ -158,13 +158,13 @@ fn flags(workspace: &Path) -> Vec<String> {
     flags
 }
 
-/// Turns a core module with WIT metadata into a component.
+/// Converts a core module with WIT metadata into a component.
 fn encode(module: &Path, component: &Path) {
     let bytes = fs::read(module).unwrap_or_else(|e| panic!("{}: {e}", module.display()));
     let encoded = wit_component::ComponentEncoder::default()
         .validate(true)
         .module(&bytes)
         .and_then(|encoder| encoder.encode())
-        .unwrap_or_else(|e| panic!("{} is no component: {e:#}", module.display()));
+        .unwrap_or_else(|e| panic!("{} cannot be converted into a component: {e:#}", module.display()));
     fs::write(component, encoded).expect("OUT_DIR is writable");
 }

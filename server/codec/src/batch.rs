@@ -1,13 +1,13 @@
-//! A batch: a head that recovery needs without unpacking, headers and operations in columns, so that lz4 finds what
-//! repeats, then the two arenas.
+//! Batches. A batch has a head that recovery reads without unpacking the rest, then transaction headers and operations in
+//! columns (so that lz4 finds repetition), then the arenas of keys and values.
 //!
-//! What can be computed is not stored: a row's hash comes from namespace, store and key, a span's start from the span
-//! before it, a stamp from the stamp before it; columns that no transaction uses are left out, and writes that differ in
-//! nothing but bytes are one run. 30 to 50 bytes a transaction of ten writes remain, 16 + 8 of which are its id and the
-//! hash of its body.
+//! Nothing is stored that can be computed: a row's hash follows from namespace, store and key, a span's start from the
+//! previous span, a stamp from the previous stamp. Columns that no transaction uses are omitted, and consecutive writes
+//! that differ only in their keys and values form one run. A transaction of ten writes takes 30 to 50 bytes besides its
+//! keys and values; 24 of these are its id and the hash of its body.
 //!
-//! Layout: kind, version, which columns there are, last epoch, [distance to the first], control index, clock, [distance
-//! from the clock to the last stamp]; section of columns, section of keys, last section of values.
+//! Layout: kind, version, bit set of columns, last epoch, [distance to the first epoch], control index, clock, [distance
+//! from the clock to the last stamp], section of columns, section of keys, last section: values.
 
 use std::sync::Arc;
 
@@ -25,15 +25,15 @@ use crate::section::{put_last_section, put_section, take_last_section, take_sect
 use crate::varint::{put_delta, put_varint};
 use crate::{Kind, put_head, take_head};
 
-/// Priority that costs no byte.
-const PRIORITY_USUAL: u8 = 100;
-/// Fewest bytes of a transaction's header: flags, id, hash, stamp.
+/// The default priority, which is not stored.
+const PRIORITY_DEFAULT: u8 = 100;
+/// Minimum size of a transaction's header: flags, id, hash, stamp.
 const TXN_BYTES_MIN: usize = 1 + 11 + 8 + 1;
-/// Writes that a batch can hold: runs of them may take less than a byte each.
+/// Maximum number of writes in a batch. Cannot be derived from the encoded size: in a run, a write may take no byte.
 const WRITES_MAX: u32 = (BATCH_BYTES_MAX / size_of::<Write>()) as u32;
-/// The store that costs no byte: a node's first.
-const STORE_USUAL: u32 = 1;
-/// Which columns there are.
+/// The store that the first distance is relative to: a node's first store.
+const STORE_DEFAULT: u32 = 1;
+/// Bits of the set of columns.
 const HAS_SNAPSHOTS: u8 = 1;
 const HAS_READS: u8 = 1 << 1;
 const HAS_RANGES: u8 = 1 << 2;
@@ -46,7 +46,7 @@ const SEALS_SEVERAL: u8 = 1 << 7;
 const HAS_START: u8 = 1 << 2;
 const SAME_NAMESPACE: u8 = 1 << 3;
 const SAME_ORIGIN: u8 = 1 << 4;
-const USUAL_PRIORITY: u8 = 1 << 5;
+const DEFAULT_PRIORITY: u8 = 1 << 5;
 const HAS_EXTRAS: u8 = 1 << 6;
 const OTHER_NODE: u8 = 1 << 7;
 /// Bits of a write's flags above its kind.
@@ -54,25 +54,25 @@ const INTEGER: u8 = 1 << 3;
 const SAME_STORE: u8 = 1 << 4;
 const KEY_FOLLOWS: u8 = 1 << 5;
 const VALUE_FOLLOWS: u8 = 1 << 6;
-/// Two or more writes follow one another that differ in their bytes only.
+/// The first of two or more consecutive writes that differ only in their keys and values.
 const RUN: u8 = 1 << 7;
 
-/// What a batch says without being unpacked.
+/// The part of a batch that can be read without unpacking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHead {
-    /// First epoch that it seals.
+    /// First epoch that the batch seals.
     pub first: Epoch,
-    /// Last epoch that it seals.
+    /// Last epoch that the batch seals.
     pub last: Epoch,
-    /// Control entries that the proposer had applied.
+    /// Index of the last control entry that the proposer had applied.
     pub control: ControlIndex,
     /// The proposer's clock, Unix milliseconds.
     pub clock_ms: u64,
-    /// Microseconds of the last stamp; 0 without transactions.
+    /// Microseconds of the last transaction's stamp; 0 if there are no transactions.
     pub last_micros: u64,
 }
 
-/// Appends the encoded batch, all but its group.
+/// Appends the encoded batch, without its group.
 pub fn encode_batch(batch: &Batch, out: &mut Vec<u8>) {
     put_head(Kind::Batch, out);
     let has = columns_of(batch);
@@ -88,7 +88,7 @@ pub fn encode_batch(batch: &Batch, out: &mut Vec<u8>) {
     put_last_section(&batch.values, out);
 }
 
-/// Reads what a batch says without being unpacked.
+/// Reads the head of a batch without unpacking the rest.
 ///
 /// # Errors
 /// If the bytes are not a batch.
@@ -98,7 +98,7 @@ pub fn batch_head(bytes: &[u8]) -> Result<BatchHead, Malformed> {
     take_frame(&mut reader).map(|(_, head)| head)
 }
 
-/// Decodes a batch of `group`. Row keys are computed again by `keyer`.
+/// Decodes a batch of `group`. Row keys are recomputed with `keyer`.
 ///
 /// # Errors
 /// If the bytes are not a batch.
@@ -169,7 +169,7 @@ fn take_frame(reader: &mut Reader<'_>) -> Result<(u8, BatchHead), Malformed> {
     Ok((has, BatchHead { first: Epoch(first), last: Epoch(last), control, clock_ms, last_micros }))
 }
 
-/// Splits an id into a part near the clock and the rest: 6 bytes of milliseconds become one or two.
+/// Appends an id, its milliseconds as the distance from the clock: one or two bytes instead of six.
 fn put_id(id: TxnId, clock_ms: u64, out: &mut Vec<u8>) {
     put_delta(clock_ms, id.unix_ms(), out);
     out.extend_from_slice(&id.0[6..]);
@@ -195,7 +195,7 @@ fn put_txns(batch: &Batch, has: u8, out: &mut Vec<u8>) {
         set(HAS_START, txn.start.is_some());
         set(SAME_NAMESPACE, txn.namespace.0 == namespace);
         set(SAME_ORIGIN, txn.origin == origin);
-        set(USUAL_PRIORITY, txn.priority == PRIORITY_USUAL);
+        set(DEFAULT_PRIORITY, txn.priority == PRIORITY_DEFAULT);
         set(HAS_EXTRAS, extras_of(txn) != 0);
         set(OTHER_NODE, node_of(txn.csn) != batch.group.node);
         out.push(flags);
@@ -220,7 +220,7 @@ fn put_txns(batch: &Batch, has: u8, out: &mut Vec<u8>) {
         if txn.origin != origin {
             out.extend_from_slice(&txn.origin.to_le_bytes());
         }
-        if txn.priority != PRIORITY_USUAL {
+        if txn.priority != PRIORITY_DEFAULT {
             out.push(txn.priority);
         }
         put_extras(txn, out);
@@ -231,7 +231,7 @@ fn put_txns(batch: &Batch, has: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// What few transactions have.
+/// Fields that few transactions have.
 struct Extras {
     traceparent: Span,
     first_attempt_ms: u64,
@@ -283,7 +283,7 @@ fn take_extras(reader: &mut Reader<'_>, id: TxnId, values: usize) -> Result<Extr
     Ok(extras)
 }
 
-/// Returns the node that gave a stamp.
+/// Returns the node that issued a stamp.
 fn node_of(csn: Csn) -> NodeId {
     NodeId((csn.0 & ((1 << Csn::NODE_BITS) - 1)) as u16)
 }
@@ -342,7 +342,7 @@ fn take_txns(reader: &mut Reader<'_>, has: u8, last_micros: u64, batch: &mut Bat
         if !is(SAME_ORIGIN) {
             origin = reader.u64_le("origin")?;
         }
-        let priority = if is(USUAL_PRIORITY) { PRIORITY_USUAL } else { reader.u8("priority")? };
+        let priority = if is(DEFAULT_PRIORITY) { PRIORITY_DEFAULT } else { reader.u8("priority")? };
         let Extras { traceparent, first_attempt_ms } =
             if is(HAS_EXTRAS) { take_extras(reader, id, batch.values.len())? } else { Extras::none(id) };
         let csn = if is(OTHER_NODE) {
@@ -394,7 +394,7 @@ impl Spans {
         span.at == self.next
     }
 
-    /// Appends the length, and the start if it is not where the last span ended.
+    /// Appends the length of a span, and its start unless it follows the previous span.
     fn put(&mut self, span: Span, out: &mut Vec<u8>) {
         put_varint(u64::from(span.len), out);
         if !self.follows(span) {
@@ -403,7 +403,7 @@ impl Spans {
         self.next = span.at + span.len;
     }
 
-    /// Passes on to a span that follows.
+    /// Returns the span of length `len` that follows the previous one.
     fn take_following(&mut self, reader: &Reader<'_>, len: u32, arena: usize) -> Result<Span, Malformed> {
         let span = check_span(reader, Span { at: self.next, len }, arena)?;
         self.next += len;
@@ -431,7 +431,7 @@ fn check_span(reader: &Reader<'_>, span: Span, arena: usize) -> Result<Span, Mal
     }
 }
 
-/// Returns how many of the first writes are one run; at least one.
+/// Returns the length of the run that the first write starts; at least one.
 fn run_of(writes: &[Write], keys: &Spans, values: &Spans) -> usize {
     let first = &writes[0];
     if !keys.follows(first.key) || !values.follows(first.value) {
@@ -467,7 +467,7 @@ fn put_writes(mut writes: &[Write], store: &mut u64, keys: &mut Spans, values: &
             values.put(first.value, out);
             continue;
         }
-        // How many follow the second, and whether all values are as long as the first one's.
+        // The number of writes after the second, and whether all values are of the same length.
         let equal = run.iter().all(|write| write.value.len == first.value.len);
         put_varint((run.len() as u64 - 2) << 1 | u64::from(equal), out);
         for write in &run[..if equal { 1 } else { run.len() }] {
@@ -480,7 +480,7 @@ fn put_writes(mut writes: &[Write], store: &mut u64, keys: &mut Spans, values: &
 }
 
 fn put_operations(batch: &Batch, out: &mut Vec<u8>) {
-    let mut store = u64::from(STORE_USUAL);
+    let mut store = u64::from(STORE_DEFAULT);
     for snapshot in &batch.snapshots {
         put_delta(store, u64::from(snapshot.store.0), out);
         put_delta(snapshot.at.0, batch.last.0, out);
@@ -489,7 +489,7 @@ fn put_operations(batch: &Batch, out: &mut Vec<u8>) {
     let (mut keys, mut values) = (Spans { next: 0 }, Spans { next: 0 });
     for txn in 0..batch.txns.len() {
         for read in &batch.reads[batch.reads_of(txn)] {
-            // Low bit: the key follows the last one. The rest: the store's distance, zigzagged.
+            // Low bit: whether the key follows the previous span. The rest: the store's distance, zigzagged.
             let distance = u64::from(read.store.0).wrapping_sub(store) as i64;
             let zigzag = ((distance << 1) ^ (distance >> 63)) as u64;
             put_varint(zigzag << 1 | u64::from(keys.follows(read.key)), out);
@@ -506,7 +506,7 @@ fn put_operations(batch: &Batch, out: &mut Vec<u8>) {
             store = u64::from(range.store.0);
         }
         put_writes(&batch.writes[batch.writes_of(txn)], &mut store, &mut keys, &mut values, out);
-        // A traceparent is after its transaction's values.
+        // A traceparent is stored after the values of its transaction.
         let traceparent = batch.txns[txn].traceparent;
         if traceparent.len > 0 && values.follows(traceparent) {
             values.next += traceparent.len;
@@ -524,7 +524,7 @@ fn take_operations(
     if bytes_min > reader.remaining() as u64 || ends.3 > WRITES_MAX {
         return Err(reader.malformed("operations"));
     }
-    let mut store = STORE_USUAL;
+    let mut store = STORE_DEFAULT;
     batch.snapshots.reserve_exact(ends.0 as usize);
     for _ in 0..ends.0 {
         store = take_store(reader, store)?;
@@ -628,7 +628,7 @@ fn take_store(reader: &mut Reader<'_>, near: u32) -> Result<u32, Malformed> {
     store_near(reader, near, distance)
 }
 
-/// Appends what is not a transaction: early aborts, fences, imported versions.
+/// Appends the items that are not transactions: early aborts, fences, imported versions.
 fn put_items(batch: &Batch, has: u8, out: &mut Vec<u8>) {
     let count = |bit: u8, len: usize, out: &mut Vec<u8>| {
         if has & bit != 0 {

@@ -1,16 +1,16 @@
-//! Pieces that several records share: versions, reasons, conflicts.
+//! Values that several kinds of records contain: versions, reasons, conflicts.
 
 use tribunal_types::{Conflict, Epoch, OpKind, Reason, Stage, StoreId, TxnId, Version};
 
 use crate::reader::{Malformed, Reader};
 use crate::varint::{put_bytes, put_delta, put_varint};
 
-/// Appends a version near epoch `near`; absent takes one byte, one of a recent epoch two to four.
+/// Appends a version relative to epoch `near`. `None` takes one byte, a version of a recent epoch two to four.
 pub(crate) fn put_version(version: Option<Version>, near: Epoch, out: &mut Vec<u8>) {
     match version {
         None => out.push(0),
         Some(version) => {
-            // The low bit says "present"; 43 bits of epoch leave room for it and for the sign.
+            // The low bit means "present". An epoch has 43 bits, so there is room for this bit and the sign.
             let distance = near.0.wrapping_sub(version.epoch().0) as i64;
             put_varint((((distance << 1) ^ (distance >> 63)) as u64) << 1 | 1, out);
             put_varint(u64::from(version.position()), out);
@@ -18,7 +18,7 @@ pub(crate) fn put_version(version: Option<Version>, near: Epoch, out: &mut Vec<u
     }
 }
 
-/// Reads a version near epoch `near`.
+/// Reads a version relative to epoch `near`.
 pub(crate) fn take_version(reader: &mut Reader<'_>, near: Epoch) -> Result<Option<Version>, Malformed> {
     let head = reader.varint("version")?;
     if head == 0 {
@@ -33,7 +33,7 @@ pub(crate) fn take_version(reader: &mut Reader<'_>, near: Epoch) -> Result<Optio
     Version::new(epoch, position).map(Some).ok_or_else(|| reader.malformed("version"))
 }
 
-/// Appends a reason. Plugins' codes are kept apart, so that any of the 256 comes back as it was.
+/// Appends a reason. Codes of plugins have a byte of their own, because they may have any of its 256 values.
 pub(crate) fn put_reason(reason: Reason, out: &mut Vec<u8>) {
     match reason {
         Reason::Plugin(code) => out.extend_from_slice(&[0, code]),
@@ -50,17 +50,18 @@ pub(crate) fn take_reason(reader: &mut Reader<'_>) -> Result<Reason, Malformed> 
     }
 }
 
-/// Restores the kind of an operation.
+/// Returns the kind of operation with number `n`.
 pub(crate) fn op_kind(n: u8) -> Option<OpKind> {
     [OpKind::Read, OpKind::Range, OpKind::Write].get(usize::from(n)).copied()
 }
 
-/// Restores a stage.
+/// Returns the stage with number `n`.
 pub(crate) fn stage(n: u8) -> Option<Stage> {
     Stage::ALL.get(usize::from(n)).copied()
 }
 
-/// Appends a conflict. Early aborts blame no change of a range, so `row` and `changed_in` are left out.
+/// Appends a conflict of an early abort, without `row` and `changed_in`: those belong to changes of ranges, which never
+/// cause early aborts.
 pub(crate) fn put_conflict(conflict: &Conflict, near: Epoch, out: &mut Vec<u8>) {
     out.push(
         conflict.op as u8
@@ -80,7 +81,7 @@ pub(crate) fn put_conflict(conflict: &Conflict, near: Epoch, out: &mut Vec<u8>) 
     }
 }
 
-/// Fewest bytes that a conflict takes.
+/// Minimum size of an encoded conflict.
 pub(crate) const CONFLICT_BYTES_MIN: usize = 5;
 
 /// Reads a conflict.

@@ -1,4 +1,4 @@
-//! Entries of the control log: stores and their pushes, plugins, bounds, keys.
+//! Entries of the control log: stores and their pushes, plugins, limits, keys.
 
 use tribunal_types::{
     ApiKey, Bounds, ControlChange, ControlIndex, Detachment, Epoch, Existence, Isolation, Lsn, NamespaceId,
@@ -108,7 +108,7 @@ fn put_choice(choice: &PluginChoice, out: &mut Vec<u8>) {
 /// Decodes a change.
 ///
 /// # Errors
-/// If the bytes are not one.
+/// If the bytes are not a change.
 pub fn decode_control(bytes: &[u8]) -> Result<ControlChange, Malformed> {
     let mut reader = Reader::new(bytes);
     take_head(Kind::Control, &mut reader)?;
@@ -135,7 +135,7 @@ pub fn decode_control(bytes: &[u8]) -> Result<ControlChange, Malformed> {
             store: StoreId(reader.number("store")?),
             lsn: Lsn(reader.varint("position")?),
             at_ms: reader.varint("time")?,
-            by: reader.text("who")?,
+            by: reader.text("actor")?,
             reason: reader.text("reason")?,
         }),
         5 => ControlChange::SetBounds(Bounds {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_come_back() {
+    fn changes_survive_a_round_trip() {
         check(&ControlChange::DeclareStore(StoreSpec::default()));
         check(&ControlChange::DeclareStore(StoreSpec {
             id: StoreId(7),

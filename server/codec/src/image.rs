@@ -1,5 +1,5 @@
-//! A state image in pieces: a plan first, then each column in slices that are unpacked one at a time, so that neither
-//! side holds the encoded image as a whole.
+//! State images, encoded as pieces: first a plan, then slices of each column. Pieces are encoded and decoded one at a time,
+//! so the encoded image is never in memory as a whole.
 
 use tribunal_types::image::{Blob, Column};
 use tribunal_types::{Epoch, StateImage};
@@ -9,11 +9,11 @@ use crate::section::{put_section, take_section};
 use crate::varint::{put_delta, put_varint};
 use crate::{Kind, put_head, take_head};
 
-/// Numbers of one piece.
+/// Maximum number of words in one piece.
 const WORDS_PER_PIECE: usize = 64 * 1024;
-/// Bytes of one piece of a column of bytes.
+/// Maximum number of bytes in one piece of a blob.
 const BYTES_PER_PIECE: usize = 512 * 1024;
-/// Columns an image may have.
+/// Maximum number of columns in an image.
 const COLUMNS_MAX: usize = 1024;
 
 const PLAN: u8 = 0;
@@ -46,7 +46,7 @@ fn plan_piece(image: &StateImage) -> Vec<u8> {
     out
 }
 
-/// Takes deltas where they are shorter; hashes stay as they are.
+/// Encodes words as deltas if that is shorter, which it is not for hashes.
 fn words_piece(words: &[u64]) -> Vec<u8> {
     let mut deltas = Vec::with_capacity(words.len() * 4);
     let mut before = 0;
@@ -75,11 +75,11 @@ fn bytes_piece(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Puts the pieces together again.
+/// Reassembles an image from its pieces.
 #[derive(Debug, Default)]
 pub struct ImageAssembler {
     image: Option<StateImage>,
-    /// Numbers and bytes that the plan promises, by column.
+    /// Lengths of columns and blobs according to the plan.
     words_planned: Vec<usize>,
     bytes_planned: Vec<usize>,
     column: usize,
@@ -87,7 +87,7 @@ pub struct ImageAssembler {
 }
 
 impl ImageAssembler {
-    /// Starts without a piece.
+    /// Creates an assembler that expects the first piece.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -96,7 +96,7 @@ impl ImageAssembler {
     /// Adds the next piece.
     ///
     /// # Errors
-    /// If it is none, or not the one that must follow.
+    /// If the bytes are not a piece, or not the next one.
     pub fn add(&mut self, piece: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader::new(piece);
         take_head(Kind::Image, &mut reader)?;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_comes_back_and_no_piece_may_be_missing_or_double() {
+    fn an_image_survives_a_round_trip_and_missing_or_duplicate_pieces_are_rejected() {
         for image in [StateImage::default(), image()] {
             let pieces: Vec<_> = image_pieces(&image).collect();
             assert_eq!(assemble(&pieces).as_ref(), Ok(&image));

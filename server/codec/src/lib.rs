@@ -1,10 +1,11 @@
-//! Bytes on disk and between nodes: one file per record kind, each with a kind byte and a version byte in front.
+//! The binary format of records, on disk and between nodes. One module per kind of record; each record starts with a kind
+//! byte and a version byte.
 //!
-//! Decoding never panics, whatever the bytes: every count is compared with the bytes that remain before anything is
-//! allocated (of what may repeat without a byte, with what a batch can hold), every span with its arena, every number
-//! with its type. What names a record (a batch's group, an outcome's epoch) is not in it: whoever stores it knows under
-//! which name, and says so again. Checksums belong to whoever stores the bytes;
-//! what is checked here is meaning. No I/O, no clock; the same value always gives the same bytes.
+//! Decoding never panics, whatever the input: before anything is allocated, every count is checked against the bytes that
+//! remain (items that may take no byte, against the size limit of a batch), every span against its arena, and every
+//! number against its type. A record does not contain its own identity (a batch's group, an outcome's epoch): the caller
+//! passes it to the decoder. Checksums are up to the caller too; this crate validates meaning. No I/O and no clock;
+//! encoding is deterministic.
 
 mod batch;
 mod conflict;
@@ -23,7 +24,7 @@ pub use image::{ImageAssembler, image_pieces};
 pub use mark::{GroupMark, MARK_BYTES_MAX, Mark, decode_mark, encode_mark};
 pub use outcome::{decode_outcome, encode_outcome};
 pub use reader::{Malformed, Reader};
-pub use readers::{Checkpoint, Readers, Webhook, decode_readers, encode_readers};
+pub use readers::{ConsumerOffset, Readers, Webhook, decode_readers, encode_readers};
 pub use varint::{put_bytes, put_signed, put_varint};
 
 /// First byte of every record.
@@ -45,7 +46,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Version of the format that is written.
+    /// Format version.
     fn version(self) -> u8 {
         match self {
             Kind::Batch => 3,
@@ -55,12 +56,12 @@ impl Kind {
     }
 }
 
-/// Starts a record.
+/// Appends the kind and version bytes.
 fn put_head(kind: Kind, out: &mut Vec<u8>) {
     out.extend_from_slice(&[kind as u8, kind.version()]);
 }
 
-/// Reads and checks the start of a record.
+/// Reads and checks the kind and version bytes.
 fn take_head(kind: Kind, reader: &mut Reader<'_>) -> Result<(), Malformed> {
     if reader.u8("record kind")? != kind as u8 {
         return Err(reader.malformed("record kind"));

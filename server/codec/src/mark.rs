@@ -1,5 +1,4 @@
-//! The mark: how far the log was durable when somebody last looked. A log that ends below its mark has lost entries
-//! that were acknowledged.
+//! The mark: a lower bound of how far the log is durable. A log that ends below its mark has lost acknowledged entries.
 
 use tribunal_types::{GroupId, Incarnation, NodeId};
 
@@ -7,43 +6,43 @@ use crate::reader::{Malformed, Reader};
 use crate::varint::put_varint;
 use crate::{Kind, put_head, take_head};
 
-/// Groups that one mark can hold.
+/// Maximum number of groups in a mark.
 const GROUPS_MAX: usize = 64;
-/// Bytes that an encoded mark never exceeds.
+/// Maximum size of an encoded mark.
 pub const MARK_BYTES_MAX: usize = 3 + 11 + 10 + 18 + GROUPS_MAX * 60;
 
-/// How far one group's log was durable.
+/// How far one group's log is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupMark {
     /// The group.
     pub group: GroupId,
-    /// Index of its last durable entry; 0 is none.
+    /// Index of the last durable entry; 0 if there is none.
     pub index: u64,
-    /// Chain hash behind that entry.
+    /// Chain hash up to and including that entry.
     pub chain: u64,
-    /// Raft term; 0 as long as a group has one member.
+    /// Raft term; 0 as long as the group has one member.
     pub term: u64,
-    /// Raft vote: node id + 1 of whom this replica voted for in `term`; 0 is none.
+    /// Raft vote of this replica in `term`: node id + 1; 0 if it has not voted.
     pub vote: u64,
 }
 
 /// The content of the mark file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// Rises with every write; the higher of two valid slots counts.
+    /// Increases with every write. Of two valid copies in the file, the one with the higher sequence counts.
     pub sequence: u64,
-    /// Last durable entry of the control log.
+    /// Index of the last durable entry of the control log.
     pub control_index: u64,
-    /// Chain hash behind that entry.
+    /// Chain hash up to and including that entry.
     pub control_chain: u64,
-    /// The groups, ascending.
+    /// One mark per group, ascending.
     pub groups: Vec<GroupMark>,
 }
 
 /// Encodes a mark.
 ///
 /// # Panics
-/// With more groups than a mark can hold.
+/// If there are more groups than a mark can hold.
 #[must_use]
 pub fn encode_mark(mark: &Mark) -> Vec<u8> {
     assert!(mark.groups.len() <= GROUPS_MAX, "a mark holds {GROUPS_MAX} groups");
@@ -67,7 +66,7 @@ pub fn encode_mark(mark: &Mark) -> Vec<u8> {
 /// Decodes a mark.
 ///
 /// # Errors
-/// If the bytes are not one.
+/// If the bytes are not a mark.
 pub fn decode_mark(bytes: &[u8]) -> Result<Mark, Malformed> {
     let mut reader = Reader::new(bytes);
     take_head(Kind::Mark, &mut reader)?;
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_mark_fits_its_bound_and_comes_back() {
+    fn the_largest_mark_fits_its_bound_and_survives_a_round_trip() {
         let group = GroupMark {
             group: GroupId { node: NodeId(u16::MAX), incarnation: Incarnation(u32::MAX) },
             index: u64::MAX,

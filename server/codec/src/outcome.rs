@@ -1,7 +1,7 @@
-//! What an epoch decided. Small beside its inputs: a committed transaction takes one to four bytes before lz4.
+//! Outcomes of epochs. Small compared with their inputs: a committed transaction takes one to four bytes before lz4.
 //!
-//! Layout: kind, version, last section of columns: what is usual or absent (a bit each), epoch time, floor, digest, then
-//! decisions, order, log positions and answers, each as far as it is not usual.
+//! Layout: kind, version, last section: bit set of defaults and columns, epoch time, floor, [imported], digest, then
+//! decisions, order, log positions and results, as far as they differ from the defaults.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use crate::section::{put_last_section, take_last_section};
 use crate::varint::{put_bytes, put_delta, put_varint};
 use crate::{Kind, put_head, take_head};
 
-/// All transactions committed, with versions of the epoch.
+/// All transactions committed, with versions of this epoch.
 const ALL_COMMITTED: u8 = 1;
-/// All transactions are in the order, as they came.
-const AS_THEY_CAME: u8 = 1 << 1;
-/// Each committed transaction has one log position, all in one store and one behind the other.
+/// The order contains all transactions as they arrived.
+const IN_ARRIVAL_ORDER: u8 = 1 << 1;
+/// Each transaction of the order has one log position; all are in the same store and consecutive.
 const ONE_STORE: u8 = 1 << 2;
 const HAS_WITNESSES: u8 = 1 << 3;
 const HAS_IMPORTED: u8 = 1 << 4;
@@ -33,10 +33,10 @@ const ABORTED: u8 = 1;
 const REPLAYED: u8 = 2;
 const BODY_MISMATCH: u8 = 3;
 const EXPIRED: u8 = 4;
-/// Committed with a version that is not of the outcome's own epoch.
+/// Committed with a version of another epoch.
 const COMMITTED_ELSEWHERE: u8 = 5;
 
-/// Appends the encoded outcome, all but its epoch.
+/// Appends the encoded outcome, without its epoch.
 pub fn encode_outcome(outcome: &EpochOutcome, out: &mut Vec<u8>) {
     put_head(Kind::Outcome, out);
     let mut columns = Vec::with_capacity(64 + 12 * outcome.decisions.len());
@@ -50,14 +50,14 @@ pub fn encode_outcome(outcome: &EpochOutcome, out: &mut Vec<u8>) {
     columns.extend_from_slice(&outcome.digest.0.to_le_bytes());
     put_decisions(outcome, has, &mut columns);
     put_order(outcome, has, &mut columns);
-    put_answers(outcome, has, &mut columns);
+    put_results(outcome, has, &mut columns);
     put_last_section(&columns, out);
 }
 
 /// Decodes the outcome of epoch `epoch`.
 ///
 /// # Errors
-/// If the bytes are not one.
+/// If the bytes are not an outcome.
 pub fn decode_outcome(bytes: &[u8], epoch: Epoch) -> Result<EpochOutcome, Malformed> {
     let mut reader = Reader::new(bytes);
     take_head(Kind::Outcome, &mut reader)?;
@@ -74,7 +74,7 @@ pub fn decode_outcome(bytes: &[u8], epoch: Epoch) -> Result<EpochOutcome, Malfor
     };
     take_decisions(&mut reader, has, &mut outcome)?;
     take_order(&mut reader, has, &mut outcome)?;
-    take_answers(&mut reader, has, &mut outcome)?;
+    take_results(&mut reader, has, &mut outcome)?;
     reader.finish("end of columns")?;
     Ok(outcome)
 }
@@ -84,7 +84,7 @@ fn columns_of(outcome: &EpochOutcome) -> u8 {
     let all = [
         (ALL_COMMITTED, outcome.decisions.iter().all(committed)),
         (
-            AS_THEY_CAME,
+            IN_ARRIVAL_ORDER,
             outcome.order.len() == outcome.decisions.len() && (0..).zip(&outcome.order).all(|(n, ix)| ix.0 == n),
         ),
         (ONE_STORE, in_one_store(outcome)),
@@ -194,7 +194,7 @@ fn take_decisions(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) 
     check_witness_spans(reader, outcome)
 }
 
-/// A reader of outcomes indexes `witnesses` without looking twice.
+/// Checks that decisions only refer to existing witnesses: users of an outcome index `witnesses` without a bounds check.
 fn check_witness_spans(reader: &Reader<'_>, outcome: &EpochOutcome) -> Result<(), Malformed> {
     for decision in &outcome.decisions {
         if let Decision::Aborted { first, count, .. } = *decision
@@ -207,7 +207,7 @@ fn check_witness_spans(reader: &Reader<'_>, outcome: &EpochOutcome) -> Result<()
 }
 
 fn put_order(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
-    if has & AS_THEY_CAME == 0 {
+    if has & IN_ARRIVAL_ORDER == 0 {
         put_varint(outcome.order.len() as u64, out);
         let mut expected = 0;
         for ix in &outcome.order {
@@ -239,7 +239,7 @@ fn put_order(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
 }
 
 fn take_order(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) -> Result<(), Malformed> {
-    if has & AS_THEY_CAME == 0 {
+    if has & IN_ARRIVAL_ORDER == 0 {
         let count = reader.count(1, "order")?;
         outcome.order.reserve_exact(count);
         let mut expected = 0;
@@ -289,8 +289,8 @@ fn take_verdict_at(reader: &mut Reader<'_>, near: Epoch) -> Result<VerdictAt, Ma
     Ok(VerdictAt { epoch, item: reader.number("item of verdict")? })
 }
 
-/// Appends the answers to early aborts and fences, and the plugins that failed.
-fn put_answers(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
+/// Appends the results of early aborts and fences, and the failures of plugins.
+fn put_results(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
     let count = |bit: u8, len: usize, out: &mut Vec<u8>| {
         if has & bit != 0 {
             put_varint(len as u64, out);
@@ -318,7 +318,7 @@ fn put_answers(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
     }
 }
 
-fn take_answers(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) -> Result<(), Malformed> {
+fn take_results(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) -> Result<(), Malformed> {
     let counted = |reader: &mut Reader<'_>, bit: u8, bytes_min: usize, what| {
         if has & bit == 0 { Ok(0) } else { reader.count(bytes_min, what) }
     };

@@ -1,18 +1,18 @@
-//! A cursor over untrusted bytes. Nothing here panics; whatever does not fit is [`Malformed`].
+//! A cursor over untrusted bytes. Never panics; unexpected input is [`Malformed`].
 
 use crate::varint::unzigzag;
 
-/// Bytes that are not a record of this kind.
+/// The bytes are not a valid record of the expected kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed record: {what} at byte {at}")]
 pub struct Malformed {
-    /// What was expected.
+    /// The field that was being read.
     pub what: &'static str,
-    /// Where, counted from the start of the record or of its unpacked section.
+    /// Offset in bytes from the start of the record, or of its unpacked section.
     pub at: usize,
 }
 
-/// A cursor over bytes that may say anything.
+/// A cursor over untrusted bytes.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -26,7 +26,7 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// Makes the error for what was read last.
+    /// Returns the error for field `what` at the current position.
     #[must_use]
     pub fn malformed(&self, what: &'static str) -> Malformed {
         Malformed { what, at: self.at }
@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
         Ok(self.array::<1>(what)?[0])
     }
 
-    /// Reads a little-endian number of eight bytes.
+    /// Reads a little-endian number of 8 bytes.
     ///
     /// # Errors
     /// If fewer remain.
@@ -124,11 +124,11 @@ impl<'a> Reader<'a> {
         Ok(from.wrapping_add(self.signed(what)? as u64))
     }
 
-    /// Reads a count of items of which each takes at least `bytes_min` of the remaining bytes, so that it is safe to
-    /// allocate for them.
+    /// Reads a count of items that take at least `bytes_min` bytes each. The count is bounded by the remaining bytes, so
+    /// allocating for it is safe.
     ///
     /// # Errors
-    /// If they cannot all be there.
+    /// If the remaining bytes cannot hold that many items.
     pub fn count(&mut self, bytes_min: usize, what: &'static str) -> Result<usize, Malformed> {
         let count: usize = self.number(what)?;
         match count.checked_mul(bytes_min) {
@@ -146,19 +146,19 @@ impl<'a> Reader<'a> {
         self.take(len, what)
     }
 
-    /// Reads a text.
+    /// Reads a length and that many bytes of UTF-8.
     ///
     /// # Errors
-    /// If it is not there or not UTF-8.
+    /// If fewer bytes remain, or they are not UTF-8.
     pub fn text(&mut self, what: &'static str) -> Result<String, Malformed> {
         let bytes = self.bytes(what)?;
         std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| self.malformed(what))
     }
 
-    /// Checks that everything was read.
+    /// Checks that no bytes remain.
     ///
     /// # Errors
-    /// If bytes remain: then they mean something that this decoder does not know.
+    /// If bytes remain: they would have a meaning that this decoder does not know.
     pub fn finish(&self, what: &'static str) -> Result<(), Malformed> {
         if self.remaining() == 0 { Ok(()) } else { Err(self.malformed(what)) }
     }
@@ -170,7 +170,7 @@ mod tests {
     use crate::varint::{put_signed, put_varint};
 
     #[test]
-    fn numbers_come_back() {
+    fn numbers_survive_a_round_trip() {
         for n in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
             let mut bytes = Vec::new();
             put_varint(n, &mut bytes);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_beyond_the_bytes_is_refused_before_anything_is_allocated() {
+    fn a_count_beyond_the_remaining_bytes_is_rejected_before_allocation() {
         let mut bytes = Vec::new();
         put_varint(u64::MAX / 2, &mut bytes);
         bytes.extend_from_slice(&[0; 30]);

@@ -1,7 +1,7 @@
-//! What a node remembers of those who read its logs: checkpoints of consumers, and webhooks with their watermarks.
+//! The state that a node stores for readers of its logs: offsets of consumers, and webhooks with their watermarks.
 //!
-//! Layout after the head: checkpoints as count, then namespace, store, log, LSN, time and name each; webhooks as count,
-//! then store, records, bytes and milliseconds of their batching, log, watermark, URL and secret each.
+//! Layout after the head: number of offsets, then namespace, store, log, LSN, time and name of each; number of webhooks,
+//! then store, records_max, bytes_max, timeout_ms, log, watermark, URL and secret of each.
 
 use tribunal_types::{LogId, Lsn, NamespaceId, StoreId};
 
@@ -9,20 +9,20 @@ use crate::reader::{Malformed, Reader};
 use crate::varint::{put_bytes, put_varint};
 use crate::{Kind, put_head, take_head};
 
-/// How far a consumer is in one store's log.
+/// A consumer's position in one store's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checkpoint {
-    /// Tenant.
+pub struct ConsumerOffset {
+    /// Namespace of the consumer.
     pub namespace: NamespaceId,
-    /// The consumer's name.
+    /// Name of the consumer.
     pub name: String,
     /// The store.
     pub store: StoreId,
-    /// The log that `lsn` is a position of.
+    /// The log that `lsn` belongs to.
     pub log: LogId,
-    /// Last record that it is done with.
+    /// Last record that the consumer has processed.
     pub lsn: Lsn,
-    /// When it said so, milliseconds since 1970 by the node's clock; nothing is decided by it.
+    /// When the offset was set, Unix milliseconds of the node's clock. Informational.
     pub at_ms: u64,
 }
 
@@ -31,17 +31,17 @@ pub struct Checkpoint {
 pub struct Webhook {
     /// The store.
     pub store: StoreId,
-    /// Where to post.
+    /// URL that records are posted to.
     pub url: String,
-    /// What bodies are signed with.
+    /// Key that signs the bodies.
     pub secret: String,
-    /// Most records of one request.
+    /// Maximum number of records in one request.
     pub records_max: u32,
-    /// Most bytes of keys and values of one request.
+    /// Maximum size of keys and values in one request.
     pub bytes_max: u32,
-    /// How long one request may take.
+    /// Timeout of one request.
     pub timeout_ms: u32,
-    /// The log that `watermark` is a position of.
+    /// The log that `watermark` belongs to.
     pub log: LogId,
     /// Last record that the receiver has acknowledged.
     pub watermark: Lsn,
@@ -58,28 +58,28 @@ impl std::fmt::Debug for Webhook {
     }
 }
 
-/// All of it.
+/// The state of all readers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readers {
-    /// Checkpoints.
-    pub checkpoints: Vec<Checkpoint>,
-    /// Webhooks.
+    /// Offsets of consumers.
+    pub offsets: Vec<ConsumerOffset>,
+    /// Registered webhooks.
     pub webhooks: Vec<Webhook>,
 }
 
-/// Encodes what is remembered.
+/// Encodes the state of all readers.
 #[must_use]
 pub fn encode_readers(readers: &Readers) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64 * (1 + readers.checkpoints.len() + 2 * readers.webhooks.len()));
+    let mut out = Vec::with_capacity(64 * (1 + readers.offsets.len() + 2 * readers.webhooks.len()));
     put_head(Kind::Readers, &mut out);
-    put_varint(readers.checkpoints.len() as u64, &mut out);
-    for checkpoint in &readers.checkpoints {
-        put_varint(u64::from(checkpoint.namespace.0), &mut out);
-        put_varint(u64::from(checkpoint.store.0), &mut out);
-        out.extend_from_slice(&checkpoint.log.0);
-        put_varint(checkpoint.lsn.0, &mut out);
-        put_varint(checkpoint.at_ms, &mut out);
-        put_bytes(checkpoint.name.as_bytes(), &mut out);
+    put_varint(readers.offsets.len() as u64, &mut out);
+    for offset in &readers.offsets {
+        put_varint(u64::from(offset.namespace.0), &mut out);
+        put_varint(u64::from(offset.store.0), &mut out);
+        out.extend_from_slice(&offset.log.0);
+        put_varint(offset.lsn.0, &mut out);
+        put_varint(offset.at_ms, &mut out);
+        put_bytes(offset.name.as_bytes(), &mut out);
     }
     put_varint(readers.webhooks.len() as u64, &mut out);
     for webhook in &readers.webhooks {
@@ -95,22 +95,22 @@ pub fn encode_readers(readers: &Readers) -> Vec<u8> {
     out
 }
 
-/// Decodes what is remembered.
+/// Decodes the state of all readers.
 ///
 /// # Errors
-/// If the bytes are not that.
+/// If the bytes are not such a record.
 pub fn decode_readers(bytes: &[u8]) -> Result<Readers, Malformed> {
     let mut reader = Reader::new(bytes);
     take_head(Kind::Readers, &mut reader)?;
-    let count = reader.count(21, "checkpoints")?;
+    let count = reader.count(21, "offsets")?;
     let mut readers = Readers::default();
     for _ in 0..count {
-        readers.checkpoints.push(Checkpoint {
+        readers.offsets.push(ConsumerOffset {
             namespace: NamespaceId(reader.number("namespace")?),
             store: StoreId(reader.number("store")?),
-            log: LogId(reader.array("log of a checkpoint")?),
-            lsn: Lsn(reader.varint("checkpoint")?),
-            at_ms: reader.varint("time of a checkpoint")?,
+            log: LogId(reader.array("log of an offset")?),
+            lsn: Lsn(reader.varint("offset")?),
+            at_ms: reader.varint("time of an offset")?,
             name: reader.text("name of a consumer")?,
         });
     }
@@ -120,7 +120,7 @@ pub fn decode_readers(bytes: &[u8]) -> Result<Readers, Malformed> {
             store: StoreId(reader.number("store")?),
             records_max: reader.number("records of a request")?,
             bytes_max: reader.number("bytes of a request")?,
-            timeout_ms: reader.number("time-out of a request")?,
+            timeout_ms: reader.number("timeout of a request")?,
             log: LogId(reader.array("log of a watermark")?),
             watermark: Lsn(reader.varint("watermark")?),
             url: reader.text("url")?,
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn sample() -> Readers {
-        let checkpoint = |name: &str, lsn| Checkpoint {
+        let offset = |name: &str, lsn| ConsumerOffset {
             namespace: NamespaceId(3),
             name: name.into(),
             store: StoreId(u32::MAX),
@@ -154,11 +154,11 @@ mod tests {
             log: LogId([9; 16]),
             watermark: Lsn(7),
         };
-        Readers { checkpoints: vec![checkpoint("a", 0), checkpoint("b", u64::MAX)], webhooks: vec![webhook] }
+        Readers { offsets: vec![offset("a", 0), offset("b", u64::MAX)], webhooks: vec![webhook] }
     }
 
     #[test]
-    fn what_is_remembered_comes_back_whole_or_not_at_all() {
+    fn readers_survive_a_round_trip_and_truncated_bytes_are_rejected() {
         for readers in [sample(), Readers::default()] {
             let bytes = encode_readers(&readers);
             assert_eq!(decode_readers(&bytes), Ok(readers));
@@ -168,9 +168,9 @@ mod tests {
         }
     }
 
-    /// Written by this version: later ones must read it.
+    /// The file was written by version 2 of the format. Later releases must read it.
     #[test]
-    fn the_second_version_stays_readable() {
+    fn version_2_stays_readable() {
         let bytes = include_bytes!("../tests/readers-v2.bin");
         assert_eq!(decode_readers(bytes), Ok(sample()));
     }

@@ -1,17 +1,17 @@
-//! A section of a record: bytes, lz4-packed where that makes them smaller.
+//! Sections of a record: bytes that are lz4-compressed if that makes them smaller.
 
 use std::borrow::Cow;
 
 use crate::reader::{Malformed, Reader};
 use crate::varint::put_varint;
 
-/// Sections below this are not worth the attempt.
+/// Smaller sections are never compressed.
 const PACK_BYTES_MIN: usize = 48;
-/// Bytes of a large section by which it is judged.
+/// Size of the sample that decides whether a large section is compressed.
 const SAMPLE_BYTES: usize = 8 * 1024;
-/// A section larger than this is not ours: four times the largest batch.
+/// Maximum unpacked size that a decoder accepts: four times the largest batch.
 const SECTION_BYTES_MAX: usize = 4 * tribunal_types::limits::BATCH_BYTES_MAX;
-/// lz4 cannot shrink by more than this factor; a claim above it is a lie.
+/// lz4 cannot compress by more than this factor, so a record that states a higher one is malformed.
 const LZ4_RATIO_MAX: usize = 256;
 
 /// Appends `raw` as a section.
@@ -26,7 +26,7 @@ pub(crate) fn put_section(raw: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(raw);
 }
 
-/// Appends `raw` as the section that ends a record: a zero and the bytes, or its length and the packed bytes.
+/// Appends `raw` as the last section of a record: a zero and the bytes, or the unpacked length and the packed bytes.
 pub(crate) fn put_last_section(raw: &[u8], out: &mut Vec<u8>) {
     if let Some(packed) = pack(raw) {
         put_varint(raw.len() as u64, out);
@@ -45,8 +45,8 @@ fn pack(raw: &[u8]) -> Option<Vec<u8>> {
     (packed.len() + raw.len() / 32 + 2 < raw.len()).then_some(packed)
 }
 
-/// Tries a piece from the middle of a large section: values that were compressed or random before are not worth a pass
-/// over all of them.
+/// Compresses a sample from the middle of a large section, to save a full pass over values that are random or already
+/// compressed.
 fn sample_packs(raw: &[u8]) -> bool {
     if raw.len() <= 4 * SAMPLE_BYTES {
         return true;
@@ -67,7 +67,7 @@ pub(crate) fn take_section<'a>(reader: &mut Reader<'a>, what: &'static str) -> R
     unpack(reader, packed, raw_len, what).map(Cow::Owned)
 }
 
-/// Reads the section that ends a record.
+/// Reads the last section of a record.
 pub(crate) fn take_last_section<'a>(reader: &mut Reader<'a>, what: &'static str) -> Result<Cow<'a, [u8]>, Malformed> {
     let raw_len: usize = reader.number(what)?;
     let rest = reader.take(reader.remaining(), what)?;

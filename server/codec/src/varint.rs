@@ -1,4 +1,4 @@
-//! LEB128 numbers: seven bits a byte, low bits first. Signed ones are zigzagged, so that small deltas stay small.
+//! LEB128 numbers: seven bits per byte, low bits first. Signed numbers are zigzag-encoded, so that small deltas stay short.
 
 /// Appends `n` in one to ten bytes.
 pub fn put_varint(mut n: u64, out: &mut Vec<u8>) {
@@ -9,12 +9,12 @@ pub fn put_varint(mut n: u64, out: &mut Vec<u8>) {
     out.push(n as u8);
 }
 
-/// Appends `n`, zigzagged.
+/// Appends `n`, zigzag-encoded.
 pub fn put_signed(n: i64, out: &mut Vec<u8>) {
     put_varint(((n << 1) ^ (n >> 63)) as u64, out);
 }
 
-/// Appends the distance `to - from`, wrapping, so that any two numbers have one.
+/// Appends the distance `to - from`; it wraps, so it is defined for any two numbers.
 pub(crate) fn put_delta(from: u64, to: u64, out: &mut Vec<u8>) {
     put_signed(to.wrapping_sub(from) as i64, out);
 }
@@ -25,7 +25,7 @@ pub fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Undoes the zigzag.
+/// Decodes a zigzag-encoded number.
 pub(crate) fn unzigzag(n: u64) -> i64 {
     (n >> 1) as i64 ^ -((n & 1) as i64)
 }

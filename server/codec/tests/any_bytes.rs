@@ -1,4 +1,4 @@
-//! Records come back as they were, and no bytes make a decoder panic or take memory that they do not pay for.
+//! Records survive a round trip, and no input makes a decoder panic or allocate more than its size justifies.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tribunal_types::{
     VerdictAt, Version, Witness, Write, WriteKind,
 };
 
-/// A keyer that can be told from a real one.
+/// A keyer whose results differ from those of a real one.
 fn keyer(namespace: NamespaceId, store: StoreId, key: &[u8]) -> RowKey {
     let sum = key.iter().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
     RowKey { hi: sum, lo: u64::from(namespace.0) << 32 | u64::from(store.0) }
@@ -90,7 +90,7 @@ prop_compose! {
             request.ranges.push(Range { store: StoreId(*store), start, end });
         }
         for (store, key, value, kind, integer) in &writes {
-            // Alike in all but their bytes, or in all but the lengths of values as well: runs.
+            // Writes that differ only in their keys and values, with values of equal or different lengths: runs.
             let (mut key, mut value) = (key.clone(), value.clone());
             let (store, kind, integer) = if alike > 0 { (&1, &2, &false) } else { (store, kind, integer) };
             if alike > 0 {
@@ -203,7 +203,7 @@ prop_compose! {
     }
 }
 
-/// Feeds bytes to every decoder; their answers do not matter here, that they answer does.
+/// Feeds bytes to every decoder. The results do not matter, only that each decoder returns.
 fn decode_all(bytes: &[u8]) {
     let _ = decode_batch(bytes, GroupId::default(), &keyer);
     let _ = batch_head(bytes);
@@ -232,7 +232,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn a_batch_comes_back(batch in batch()) {
+    fn a_batch_survives_a_round_trip(batch in batch()) {
         let mut bytes = Vec::new();
         encode_batch(&batch, &mut bytes);
         let mut again = Vec::new();
@@ -245,14 +245,15 @@ proptest! {
         let decoded = decode_batch(&bytes, group, &keyer);
         prop_assert_eq!(decoded.as_ref(), Ok(&batch));
         for cut in 0..bytes.len() {
-            // Values end the record: a cut in them that leaves every span whole is for the frame's length to notice.
+            // The record ends with the values. A cut that leaves every span intact is only detected by the length of the
+            // frame around the record.
             let decoded = decode_batch(&bytes[..cut], group, &keyer);
             prop_assert!(decoded.is_err() || decoded.is_ok_and(|d| d.values.len() < batch.values.len()));
         }
     }
 
     #[test]
-    fn an_outcome_comes_back(outcome in outcome()) {
+    fn an_outcome_survives_a_round_trip(outcome in outcome()) {
         let mut bytes = Vec::new();
         encode_outcome(&outcome, &mut bytes);
         prop_assert_eq!(decode_outcome(&bytes, Epoch(77)), Ok(outcome));
@@ -281,7 +282,7 @@ proptest! {
     fn random_bytes_never_panic(mut bytes in vec(any::<u8>(), 0..400), kind in 0xB0..0xB7_u8) {
         decode_all(&bytes);
         if bytes.len() > 2 {
-            // Past the first check.
+            // Get past the check of the first byte.
             for version in [1, 2, 3] {
                 (bytes[0], bytes[1]) = (kind, version);
                 decode_all(&bytes);
@@ -290,7 +291,7 @@ proptest! {
     }
 }
 
-/// A batch of transactions with ten writes of random keys and values: nothing that lz4 could shrink.
+/// A batch of transactions with ten writes of random keys and values, which lz4 cannot compress.
 fn ten_writes(txns: u64) -> (Batch, usize) {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut random = move || {

@@ -1,6 +1,6 @@
-//! Files of the format as it is written today, checked in: what this version wrote, later ones must read.
+//! Golden files of the current format, which later releases must read.
 //!
-//! A changed format gets a new version number, a file of its own here, and a decoder that still reads the old one.
+//! A changed format gets a new version number, a golden file of its own, and a decoder that still reads the old version.
 
 use std::fs;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ fn version(epoch: u64, position: u32) -> Version {
     Version::new(Epoch(epoch), position).unwrap()
 }
 
-/// Ten alike writes, as most transactions have them.
+/// Ten writes of the same kind, like those of most transactions.
 fn usual() -> TxnRequest {
     let mut txn = TxnRequest { id: id(1), body_hash: BodyHash(0x1234_5678), priority: 100, ..TxnRequest::default() };
     for n in 0..10_u8 {
@@ -41,7 +41,7 @@ fn usual() -> TxnRequest {
     txn
 }
 
-/// Everything that a transaction can say.
+/// A transaction with every optional field.
 fn unusual() -> TxnRequest {
     let mut txn = TxnRequest {
         id: id(2),
@@ -162,7 +162,7 @@ fn unusual_outcome() -> EpochOutcome {
     }
 }
 
-/// Returns the checked-in bytes; with `TRIBUNAL_WRITE_FORMAT=1` writes them first.
+/// Returns the bytes of a golden file; with `TRIBUNAL_WRITE_FORMAT=1` writes the file first.
 fn checked_in(name: &str, written_now: &[u8]) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/format").join(name);
     if std::env::var_os("TRIBUNAL_WRITE_FORMAT").is_some() {

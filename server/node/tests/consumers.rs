@@ -1,4 +1,4 @@
-//! Consumers with durable checkpoints on a real process: lag, bad input, restarts, what the log keeps for them.
+//! Consumers with durable offsets on a real process: lag, bad input, restarts, what the log keeps for them.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use support::{Node, eventually, new_id};
 
-fn checkpoint(node: &Node, name: &str, store: &str, lsn: &str) -> support::Response {
+fn set_offset(node: &Node, name: &str, store: &str, lsn: &str) -> support::Response {
     node.put(&format!("/v1/consumers/{name}"), &json!({"store": store, "lsn": lsn}))
 }
 
@@ -19,20 +19,20 @@ fn only(consumer: &Value) -> &Value {
 }
 
 #[test]
-fn a_checkpoint_is_durable_and_tells_the_lag() {
+fn an_offset_is_durable_and_shows_the_lag() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     for n in 0..10 {
         node.put_row(&format!("k{n}"), n);
     }
-    let set = checkpoint(&node, "index", "kv", "4");
+    let set = set_offset(&node, "index", "kv", "4");
     assert_eq!(set.status, 200, "{}", set.body);
     let at = only(&set.body);
     assert_eq!(
         (&at["store"], &at["lsn"], &at["head_lsn"], &at["lag_records"]),
         (&json!("kv"), &json!("4"), &json!("10"), &json!("6"))
     );
-    assert_eq!(checkpoint(&node, "other", "kv", "10").status, 200);
+    assert_eq!(set_offset(&node, "other", "kv", "10").status, 200);
     node.kill();
 
     let node = Node::start(dir.path());
@@ -50,13 +50,13 @@ fn a_checkpoint_is_durable_and_tells_the_lag() {
     let line = "tribunal_consumer_lag_records{namespace=\"default\",consumer=\"index\",store=\"kv\"} 6";
     assert!(metrics.contains(line), "{metrics}");
 
-    assert_eq!(checkpoint(&node, "index", "kv", "2").status, 200, "it may go back");
+    assert_eq!(set_offset(&node, "index", "kv", "2").status, 200, "it may go back");
     assert_eq!(only(&node.get("/v1/consumers/index").body)["lag_records"], "8");
     assert_eq!(node.delete("/v1/consumers/index").status, 204);
     assert_eq!(node.get("/v1/consumers/index").status, 404);
     assert_eq!(node.delete("/v1/consumers/index").body["code"], "unknown_consumer");
     let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
-    assert!(!metrics.contains("consumer=\"index\""), "a consumer that is forgotten has no figures");
+    assert!(!metrics.contains("consumer=\"index\""), "a deleted consumer has no metrics");
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn a_consumer_reads_several_stores() {
     let node = Node::start(dir.path());
     assert_eq!(node.put("/v1/stores/second", &json!({})).status, 201);
     node.put_row("k", 1);
-    assert_eq!(checkpoint(&node, "both", "second", "0").status, 200);
-    let shown = checkpoint(&node, "both", "kv", "1").body;
+    assert_eq!(set_offset(&node, "both", "second", "0").status, 200);
+    let shown = set_offset(&node, "both", "kv", "1").body;
     let stores: Vec<_> = shown["offsets"].as_array().expect("two").iter().map(|at| at["store"].clone()).collect();
     assert_eq!(stores, ["kv", "second"]);
     assert_eq!(node.delete("/v1/consumers/both?store=second").status, 204);
@@ -75,7 +75,7 @@ fn a_consumer_reads_several_stores() {
 }
 
 #[test]
-fn bad_checkpoints_are_told_and_change_nothing() {
+fn invalid_offsets_are_rejected_and_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     node.put_row("k", 1);
@@ -136,11 +136,11 @@ fn is_truncated(node: &Node) -> bool {
 }
 
 #[test]
-fn a_checkpoint_outweighs_the_age_of_the_log_but_not_its_size() {
+fn an_offset_retains_the_log_beyond_its_age_but_not_beyond_its_size() {
     let dir = tempfile::tempdir().unwrap();
     let node = keeping(dir.path(), 1 << 40);
     grow(&node, 1);
-    assert_eq!(checkpoint(&node, "slow", "kv", "1").status, 200);
+    assert_eq!(set_offset(&node, "slow", "kv", "1").status, 200);
     for _ in 0..6 {
         grow(&node, 10);
         assert!(!is_truncated(&node) || node.get("/v1/log?store=kv&after=1&limit=1").status == 200);
@@ -155,7 +155,7 @@ fn a_checkpoint_outweighs_the_age_of_the_log_but_not_its_size() {
 
     let dir = tempfile::tempdir().unwrap();
     let node = keeping(dir.path(), 4 << 20);
-    assert_eq!(checkpoint(&node, "dead", "kv", "0").status, 200);
+    assert_eq!(set_offset(&node, "dead", "kv", "0").status, 200);
     eventually("a log that a dead consumer does not fill the disk with", || {
         grow(&node, 10);
         is_truncated(&node).then_some(())
@@ -165,7 +165,7 @@ fn a_checkpoint_outweighs_the_age_of_the_log_but_not_its_size() {
 }
 
 #[test]
-fn the_command_line_follows_a_consumers_checkpoint() {
+fn the_cli_resumes_at_a_consumers_offset() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     for n in 0..5 {

@@ -23,7 +23,7 @@ fn components() -> Vec<(&'static str, Vec<u8>, &'static str)> {
                  (i32.const 512)";
     let component = |hostile: Hostile| hostile.component();
     vec![
-        ("?", b"not a module".to_vec(), "first bytes are not those of WebAssembly"),
+        ("?", b"not a module".to_vec(), "does not begin with a WebAssembly header"),
         ("?", b"\x7fELF\x02\x01\x01".to_vec(), "precompiled code"),
         ("?", parsed("(module)"), "core module"),
         ("?", parsed("(component)"), "exports none of"),
@@ -41,7 +41,7 @@ fn components() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "?",
             component(Hostile { rank: hungry, ..Hostile::default() }),
-            "golden vectors: it ran out of memory: it wanted",
+            "golden vectors: it ran out of memory: it requested",
         ),
         ("?", component(Hostile { rank: short, ..Hostile::default() }), "2 high and 1 low ranks"),
         (

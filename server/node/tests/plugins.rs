@@ -322,27 +322,27 @@ fn an_adaptor_writes_another_data_model(folder: &Path) {
     assert_eq!(put(&node, "fay", json!({}))["status"], "committed", "commits go on");
 }
 
-/// Plugins of the right types that break what types cannot say. That a rule or validator answers otherwise the second
-/// time is not among them: its instances are fresh and have nothing to tell the times by.
-fn broken_promises_are_found_before_an_upload(folder: &Path) {
+/// Plugins that have the right types but violate their contract. Rules and validators cannot give different results for
+/// the same batch, because every call gets a fresh instance; so there is no case for that.
+fn contract_violations_are_found_before_an_upload(folder: &Path) {
     let cases = [
-        ("validator", "init", "does not take its configuration: it ran out of fuel"),
-        ("validator", "length", "golden vectors: it gave 1 codes and 1 witnesses for 2 transactions"),
-        ("validator", "reasons", "it gave code 255, which no reason has"),
+        ("validator", "init", "rejects its configuration: it ran out of fuel"),
+        ("validator", "length", "golden vectors: it returned 1 codes and 1 witnesses for 2 transactions"),
+        ("validator", "reasons", "it returned code 255, which is not the code of a reason"),
         ("validator", "witnesses", "it blamed operation 1000 of a transaction that has"),
-        ("validator", "everybody", "golden vectors: it rejects a transaction that conflicts with nothing"),
+        ("validator", "everybody", "golden vectors: it rejects a transaction without conflicts"),
         ("validator", "shuffles", "shuffled batches: a transaction gets code"),
         ("validator", "subsets", "subsets of a batch: a transaction gets code"),
         ("validator", "splits", "operations spread over shards: a transaction is rejected as a whole and accepted"),
         ("adaptor", "trap", "golden vectors: it trapped"),
-        ("adaptor", "everything", "golden vectors: it takes no record of any kind"),
+        ("adaptor", "everything", "golden vectors: it accepts no record of any kind"),
         ("adaptor", "gap", "golden vectors: it left out the records from 3"),
-        ("adaptor", "overlap", "golden vectors: it encoded records 2..=3 where 3 comes next of 3"),
+        ("adaptor", "overlap", "golden vectors: it encoded records 2..=3 where 3 was next, of records up to 3"),
         ("adaptor", "columns", "golden vectors: its RESP columns do not fit together"),
         ("adaptor", "no key", "the same records again: a request has no idempotency key"),
         ("adaptor", "one key", "the same records again: two requests of one batch share an idempotency key"),
         ("adaptor", "key of a batch", "the same records again: different records share an idempotency key"),
-        ("adaptor", "used", "a used instance makes other requests of the same records than a fresh one"),
+        ("adaptor", "used", "a used instance encodes the same records differently than a fresh one"),
         ("adaptor", "success", "errors of the storage: it takes"),
         ("adaptor", "watermark", "errors of the storage: it reads the watermark 0 out of"),
     ];

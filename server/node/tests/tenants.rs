@@ -99,8 +99,8 @@ fn nothing_of_another_tenant_is_reached_by_name_id_or_position() {
         assert_eq!(put(&node, &shop, &new_id(), value).body["status"], "committed");
     }
     // Names, on every route that takes one.
-    let checkpoint = json!({"store": "own", "lsn": "0"});
-    assert_eq!(call(&node, &shop, "PUT", "/v1/consumers/reader", Some(&checkpoint)).status, 200);
+    let offset = json!({"store": "own", "lsn": "0"});
+    assert_eq!(call(&node, &shop, "PUT", "/v1/consumers/reader", Some(&offset)).status, 200);
     let hook = json!({"kind": "webhook", "url": "https://192.0.2.1/", "secret": "0123456789abcdef"});
     let write = json!({"writes": [{"op": "put", "store": "own", "key": "k", "value": 1}]});
     let mut in_batch = write.clone();
@@ -117,7 +117,7 @@ fn nothing_of_another_tenant_is_reached_by_name_id_or_position() {
         ("GET", "/v1/stores/own/push/skips".to_owned(), None),
         ("GET", "/v1/consumers/reader".to_owned(), None),
         ("DELETE", "/v1/consumers/reader".to_owned(), None),
-        ("PUT", "/v1/consumers/reader".to_owned(), Some(checkpoint)),
+        ("PUT", "/v1/consumers/reader".to_owned(), Some(offset)),
         ("POST", "/v1/txns".to_owned(), Some(json!({"stores": ["own"]}))),
         ("POST", format!("/v1/txns/{}/commit", new_id()), Some(write.clone())),
         ("POST", format!("/v1/txns/{}/validate", new_id()), Some(write)),
@@ -152,15 +152,15 @@ fn nothing_of_another_tenant_is_reached_by_name_id_or_position() {
     // Positions: LSN 5 is there in one log of that name, and lies beyond the end of the other.
     assert_eq!(put(&node, &bank, &new_id(), 7).body["lsn"]["kv"], "1");
     assert_eq!(call(&node, &shop, "GET", "/v1/log?store=kv&after=5", None).status, 200);
-    let checkpoint = json!({"store": "kv", "lsn": "5"});
+    let offset = json!({"store": "kv", "lsn": "5"});
     let beyond = [
         call(&node, &bank, "GET", "/v1/log?store=kv&after=5&wait_ms=0", None),
-        call(&node, &bank, "PUT", "/v1/consumers/reader", Some(&checkpoint)),
+        call(&node, &bank, "PUT", "/v1/consumers/reader", Some(&offset)),
     ];
     for answer in beyond {
         assert_eq!(answer.body["code"], "position_beyond_head", "{}", answer.body);
     }
-    assert_eq!(call(&node, &shop, "PUT", "/v1/consumers/reader", Some(&checkpoint)).status, 200);
+    assert_eq!(call(&node, &shop, "PUT", "/v1/consumers/reader", Some(&offset)).status, 200);
     let records = call(&node, &bank, "GET", "/v1/log?store=kv", None).body["records"].clone();
     assert_eq!(records.as_array().map(Vec::len), Some(1), "{records}");
     assert_eq!(records[0]["writes"][0]["value"], 7);
@@ -293,8 +293,8 @@ fn a_tenant_that_makes_consumers_without_end_leaves_room_for_others() {
     for key in [&shop, &bank] {
         assert_eq!(call(&node, key, "PUT", "/v1/stores/kv", Some(&json!({}))).status, 201);
     }
-    let checkpoint = json!({"store": "kv", "lsn": "0"});
-    let set = |key: &str, n: u32| call(&node, key, "PUT", &format!("/v1/consumers/c{n}"), Some(&checkpoint));
+    let offset = json!({"store": "kv", "lsn": "0"});
+    let set = |key: &str, n: u32| call(&node, key, "PUT", &format!("/v1/consumers/c{n}"), Some(&offset));
     let made = (0..1000).take_while(|n| set(&shop, *n).status == 200).count();
     assert_eq!(made, 256);
     let refused = set(&shop, 256);

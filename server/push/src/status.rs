@@ -120,13 +120,12 @@ impl PushHandle {
         }
     }
 
-    /// Tries again now: a stopped push starts over, one that backs off skips the rest of its wait.
+    /// Resumes the push at once: a stopped push restarts, and one that is backing off skips the rest of its delay.
     pub fn resume(&self) {
         self.resume.notify_one();
     }
 
-    /// Gives the storage record `lsn` without its rows from now on, whenever it comes to it. The operator loses the
-    /// record in this storage; it stays in the log.
+    /// Skips record `lsn`: from now on, the storage gets it without its rows. The record remains in the log.
     pub fn skip(&self, lsn: Lsn) {
         self.skips.lock().insert(lsn);
         self.resume();

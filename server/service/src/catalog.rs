@@ -1,15 +1,15 @@
-//! The declared stores at one moment, and how rows get their names.
+//! An immutable snapshot of the declared stores, and the function that hashes row keys.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use tribunal_types::{NamespaceId, RowKey, StoreId, StoreSpec};
 
-/// Names a row: the keyed 128-bit hash that the resolver uses. A closure over the cluster's secret, so that this
-/// crate never sees it.
+/// Computes the keyed 128-bit hash by which the resolver identifies a row. A closure over the cluster's secret, so that
+/// this crate never sees the secret.
 pub type RowNamer = Arc<dyn Fn(NamespaceId, StoreId, &[u8]) -> RowKey + Send + Sync>;
 
-/// The declared stores at one moment. Immutable: a change makes a new one.
+/// The declared stores. Immutable: every change creates a new catalog.
 #[derive(Clone)]
 pub struct Catalog {
     names: HashMap<NamespaceId, HashMap<String, Arc<StoreSpec>>>,
@@ -18,7 +18,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Builds a catalog. Of two specs with one name in one namespace the last one stands.
+    /// Builds a catalog. If two specs of a namespace have the same name, the last one wins.
     #[must_use]
     pub fn new(specs: impl IntoIterator<Item = StoreSpec>, rows: RowNamer) -> Self {
         let mut catalog = Catalog { names: HashMap::new(), ids: HashMap::new(), rows };
@@ -30,19 +30,19 @@ impl Catalog {
         catalog
     }
 
-    /// Finds a store by its name.
+    /// Returns the store with this name.
     #[must_use]
     pub fn store(&self, namespace: NamespaceId, name: &str) -> Option<&Arc<StoreSpec>> {
         self.names.get(&namespace)?.get(name)
     }
 
-    /// Finds a store by its number.
+    /// Returns the store with this id.
     #[must_use]
     pub fn by_id(&self, id: StoreId) -> Option<&Arc<StoreSpec>> {
         self.ids.get(&id)
     }
 
-    /// Returns the stores of a namespace by name.
+    /// Returns the stores of a namespace, sorted by name.
     #[must_use]
     pub fn list(&self, namespace: NamespaceId) -> Vec<Arc<StoreSpec>> {
         let mut specs: Vec<_> =
@@ -51,19 +51,19 @@ impl Catalog {
         specs
     }
 
-    /// Returns how many stores a namespace has.
+    /// Returns the number of stores in a namespace.
     #[must_use]
     pub fn count(&self, namespace: NamespaceId) -> usize {
         self.names.get(&namespace).map_or(0, HashMap::len)
     }
 
-    /// Returns how many stores there are.
+    /// Returns the number of stores in all namespaces.
     #[must_use]
     pub fn total(&self) -> usize {
         self.ids.len()
     }
 
-    /// Names a row.
+    /// Returns the hash that identifies a row.
     #[must_use]
     pub fn row(&self, namespace: NamespaceId, store: StoreId, key: &[u8]) -> RowKey {
         (self.rows)(namespace, store, key)

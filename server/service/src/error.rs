@@ -1,42 +1,42 @@
-//! Why there is no answer, and the future of one that there may be.
+//! The error and the future that all traits of this crate return.
 
 use std::future::Future;
 use std::pin::Pin;
 
 use tribunal_types::{LogId, Lsn, StoreId};
 
-/// A future of an answer. Boxed, so that the traits of this crate can be trait objects.
+/// A fallible future. Boxed, so that the traits of this crate can be trait objects.
 pub type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + Send + 'a>>;
 
-/// Why there is no decision, by blame.
+/// Why a request failed. Each variant maps to one status code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceError {
-    /// The request can never work like this: 422.
+    /// The request can never succeed as it is: 422.
     ClientMistake {
         /// Problem code, e.g. `adaptor_unknown`.
         code: &'static str,
-        /// JSON pointer into the body; empty for the whole.
+        /// JSON pointer into the body; empty for the whole body.
         pointer: String,
         /// For people.
         detail: String,
     },
-    /// Nothing was taken in; the queues are full: 503.
+    /// The request was not accepted because the queues are full: 503.
     Overloaded {
-        /// When to come back.
+        /// When to retry.
         retry_after_ms: u64,
     },
-    /// The tenant has used up what it may: 429.
+    /// The tenant has exhausted its quota: 429.
     QuotaExceeded {
-        /// When to come back.
+        /// When to retry.
         retry_after_ms: u64,
     },
-    /// The tenant has as many rows as it may: 429. Deletes are let in.
+    /// The tenant has reached its maximum number of rows: 429. Deletes are still accepted.
     TooManyRows {
-        /// Rows of its tracked stores.
+        /// Rows of the tenant's tracked stores.
         rows: u64,
         /// Rows that the request may add.
         new: u64,
-        /// The bound.
+        /// Maximum number of rows.
         max: u64,
     },
     /// No decision was made, and none will be: 503.
@@ -44,47 +44,47 @@ pub enum ServiceError {
         /// For people.
         detail: String,
     },
-    /// It was taken in, and its outcome is not known here: 504. The client asks again by id.
+    /// The request was accepted, but its outcome is unknown: 504. The client requests the outcome by the transaction's id.
     OutcomeUnknown {
         /// For people.
         detail: String,
     },
-    /// The same id waits for its verdict: 409.
+    /// A transaction with the same id is waiting for its verdict: 409.
     InFlight,
-    /// The id was used for another body: 422.
+    /// The id was used with another body: 422.
     BodyMismatch,
-    /// The id's time lies outside the window: 422. It is never executed.
+    /// The time in the id is outside the accepted window: 422. The transaction is never executed.
     TxnIdExpired,
-    /// The log no longer reaches back that far: 410.
+    /// The log has been truncated past the requested position: 410.
     LogTruncated {
-        /// Oldest record that is still kept.
+        /// Oldest record that is still available.
         oldest: Lsn,
     },
-    /// The position is of another log than the node's: 410.
+    /// The position belongs to another log than the node's: 410.
     LogReplaced {
         /// The node's log.
         log: LogId,
     },
-    /// Only the log had the store's state, and it is truncated: 410.
+    /// The store's state was only in the log, which has been truncated: 410.
     StateGone {
-        /// Oldest record that is still kept.
+        /// Oldest record that is still available.
         oldest: Lsn,
     },
-    /// The store has not applied what the request needs to see: 503.
+    /// The store has not yet applied what the request needs to see: 503.
     StoreLagging {
-        /// Which store.
+        /// The store.
         store: StoreId,
-        /// When to come back.
+        /// When to retry.
         retry_after_ms: u64,
     },
-    /// The store's storage was given up, so no snapshot of it can be had: 503.
+    /// The store is detached from its storage, so it has no snapshot: 503.
     StoreDetached {
-        /// Which store.
+        /// The store.
         store: StoreId,
     },
-    /// There is no such thing: 404.
+    /// Something that the request names does not exist: 404.
     NotFound {
-        /// What, for people.
+        /// What does not exist, for people.
         what: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Keys and tokens: who a caller is, and what it may do.
+//! Keys and tokens: authentication and roles.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use tribunal_types::{ApiKey, NamespaceId, Role, Roles};
 
 use crate::ServiceFuture;
 
-/// Who callers are, and which keys there are.
+/// Authentication, and administration of keys.
 pub trait KeyApi: Send + Sync {
-    /// Returns whom a bearer token belongs to. Called for every request: must not wait.
+    /// Returns the principal that a bearer token belongs to. Called for every request, so it must not block.
     ///
     /// # Errors
-    /// If it is not valid.
+    /// If the token is not valid.
     fn authenticate(&self, token: &str) -> Result<Arc<Principal>, Unauthenticated>;
 
-    /// Creates a key, durably; returns it and what its owner sends.
+    /// Creates a key, durably. Returns the key and the bearer token of its owner.
     ///
     /// # Errors
-    /// [`ServiceError::ClientMistake`](crate::ServiceError::ClientMistake) if there are too many.
+    /// [`ServiceError::ClientMistake`](crate::ServiceError::ClientMistake) if there are too many keys.
     fn create_key(&self, key: NewKey) -> ServiceFuture<'_, (ApiKey, String)>;
 
-    /// Returns all keys that are not revoked, by namespace and name.
+    /// Returns all keys that are not revoked, sorted by namespace and name.
     fn keys(&self) -> Vec<KeyStatus>;
 
     /// Revokes a key, durably, on behalf of `by`.
@@ -30,7 +30,7 @@ pub trait KeyApi: Send + Sync {
     fn revoke_key(&self, id: String, by: String) -> ServiceFuture<'_, ()>;
 }
 
-/// Why a credential is not accepted.
+/// Why a credential was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unauthenticated {
     /// Problem code: `unauthenticated` or `key_expired`.
@@ -40,12 +40,12 @@ pub struct Unauthenticated {
 }
 
 impl Unauthenticated {
-    /// Refuses a credential that is missing, unknown, malformed or revoked.
+    /// Returns the error for a credential that is missing, unknown, malformed or revoked.
     pub fn new(detail: impl Into<String>) -> Unauthenticated {
         Unauthenticated { code: "unauthenticated", detail: detail.into() }
     }
 
-    /// Refuses a key that has expired.
+    /// Returns the error for a key that has expired.
     #[must_use]
     pub fn expired() -> Unauthenticated {
         let detail = "this key has expired; an operator can create another one";
@@ -61,42 +61,42 @@ impl std::fmt::Display for Unauthenticated {
 
 impl std::error::Error for Unauthenticated {}
 
-/// A key and its use.
+/// A key, and when it was last used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyStatus {
     /// The key.
     pub key: ApiKey,
-    /// When it was last used, milliseconds since 1970; `None` if that is not known.
+    /// When the key was last used, Unix milliseconds; `None` if that is not known.
     pub last_used_ms: Option<u64>,
 }
 
-/// Somebody who has proved who it is.
+/// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// Its tenant.
+    /// Namespace of the caller.
     pub namespace: NamespaceId,
-    /// The tenant's name.
+    /// Name of that namespace.
     pub namespace_name: String,
-    /// What it may do.
+    /// What the caller may do.
     pub roles: Roles,
-    /// Who it is, for people: the key's public part and name, or the token's subject.
+    /// Name of the caller, for people: the key's public part and name, or the token's subject.
     pub name: String,
 }
 
 impl Principal {
-    /// Tells whether it may look after the whole service, all tenants included.
+    /// Returns whether the caller may administer the whole service, all tenants included.
     #[must_use]
     pub fn runs_the_service(&self) -> bool {
         self.namespace == NamespaceId(0) && self.roles.has(Role::Operator)
     }
 
-    /// Tells whether it may see figures of the whole service, all tenants included.
+    /// Returns whether the caller may see metrics of the whole service, all tenants included.
     #[must_use]
     pub fn sees_the_service(&self) -> bool {
         self.namespace == NamespaceId(0) && (self.roles.has(Role::Operator) || self.roles.has(Role::Metrics))
     }
 
-    /// Tells whether it may see what the node is and which epoch is open, as those who activate plugins must.
+    /// Returns whether the caller may see the node's identity and open epoch, which activating a plugin requires.
     #[must_use]
     pub fn sees_the_node(&self) -> bool {
         self.sees_the_service() || self.namespace == NamespaceId(0) && self.roles.has(Role::PluginAdmin)
@@ -106,14 +106,14 @@ impl Principal {
 /// A key to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewKey {
-    /// Its name, for people.
+    /// Name of the key, for people.
     pub name: String,
-    /// Name of its tenant, which exists from then on.
+    /// Namespace of the key; created if it does not exist.
     pub namespace: String,
-    /// What it may do.
+    /// What the key permits.
     pub roles: Roles,
-    /// How long it is valid, seconds; `None` until it is revoked.
+    /// Seconds until the key expires; `None` if it does not.
     pub expires_in_s: Option<u32>,
-    /// Who creates it.
+    /// Who creates the key.
     pub by: String,
 }

@@ -1,7 +1,7 @@
-//! The boundary between the HTTP surface and the node: one trait for each area, and the plain types that they exchange.
+//! The boundary between the HTTP API and the node: one trait per area, and the plain types that they exchange.
 //!
-//! Knows no protocol: no JSON, no HTTP, no WebAssembly. Owns no behaviour. The binary implements the traits; the tests of
-//! the HTTP surface implement them with a double that serves to check the mapping alone.
+//! Protocol-agnostic (no JSON, no HTTP, no WebAssembly) and without behaviour of its own. The binary implements the
+//! traits; the tests of the HTTP API implement them with a fake node, to test the mapping alone.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub use reads::{RangeRows, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery,
 pub use stores::{Declared, PushState, SkipRequest, StoreApi, StoreStatus, Watermarks};
 pub use txns::{AckMode, Begin, Begun, Decided, Lane, Phases, Session, StatusQuery, TxnApi, TxnStatus};
 
-/// Everything that a request can ask of a node, by area.
+/// The operations of a node, by area.
 #[derive(Clone)]
 pub struct Service {
     /// Transactions.
@@ -45,7 +45,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Builds a service of one thing that implements all areas.
+    /// Builds a service from one object that implements all areas.
     #[must_use]
     pub fn of<S>(one: &Arc<S>) -> Service
     where

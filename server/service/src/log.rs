@@ -1,33 +1,34 @@
-//! Logs: pages, states to start over from, consumers and webhooks.
+//! Logs: pages of records, store states for readers that start over, consumers and webhooks.
 
 use tribunal_types::{LogId, Lsn, NamespaceId, RecordBatch, StoreId};
 
 use crate::{ServiceFuture, StoredRow};
 
-/// Everything that a reader of logs can ask of a node.
+/// Operations for readers of logs.
 pub trait LogApi: Send + Sync {
-    /// Reads a page of a store's committed log, waiting at most `wait_ms` for the first record, or until the node stops.
+    /// Reads a page of a store's committed log. Waits at most `wait_ms` for the first record; stops waiting when the node
+    /// shuts down.
     ///
     /// # Errors
     /// [`crate::ServiceError::LogTruncated`]; [`crate::ServiceError::LogReplaced`] if the query names another log;
-    /// [`crate::ServiceError::ClientMistake`] if `after` is still past the head by then.
+    /// [`crate::ServiceError::ClientMistake`] if `after` is past the head even after waiting.
     fn log_page(&self, query: LogQuery) -> ServiceFuture<'_, LogPage>;
 
-    /// Returns the state from which a reader can start over whose position the log no longer retains.
+    /// Returns a store's state, from which a reader can start over if the log no longer retains its position.
     ///
     /// # Errors
     /// [`crate::ServiceError::NotFound`];
-    /// [`crate::ServiceError::StateGone`] if only the log had it;
-    /// [`crate::ServiceError::Overloaded`] if too many are under way.
+    /// [`crate::ServiceError::StateGone`] if the state was only in the log, which has been truncated;
+    /// [`crate::ServiceError::Overloaded`] if too many states are being read.
     fn state(&self, store: StoreId) -> ServiceFuture<'_, StoreState>;
 
-    /// Sets a consumer's offset, durably, and returns all of its offsets. `log` is the log that the offset is of, if the
-    /// consumer knows it.
+    /// Sets a consumer's offset, durably. Returns all of the consumer's offsets. `log` is the log that the offset belongs
+    /// to, if the consumer knows it.
     ///
     /// # Errors
     /// [`crate::ServiceError::ClientMistake`] if the position is past the head, or there are too many consumers;
-    /// [`crate::ServiceError::LogReplaced`] if `log` is another one.
-    fn set_checkpoint(
+    /// [`crate::ServiceError::LogReplaced`] if `log` is not the node's log.
+    fn set_offset(
         &self,
         namespace: NamespaceId,
         name: String,
@@ -36,19 +37,19 @@ pub trait LogApi: Send + Sync {
         log: Option<LogId>,
     ) -> ServiceFuture<'_, ConsumerStatus>;
 
-    /// Returns the consumers of a namespace by name; with a name that one, or none.
+    /// Returns the consumers of a namespace, sorted by name; with `name` only that one.
     ///
     /// # Errors
     /// [`crate::ServiceError::Unavailable`].
     fn consumers(&self, namespace: NamespaceId, name: Option<String>) -> ServiceFuture<'_, Vec<ConsumerStatus>>;
 
-    /// Forgets a consumer, or its checkpoint in one store; tells whether there was one.
+    /// Deletes a consumer, or its offset in one store. Returns whether there was one.
     ///
     /// # Errors
     /// [`crate::ServiceError::Unavailable`] if that did not become durable.
     fn forget_consumer(&self, namespace: NamespaceId, name: String, store: Option<StoreId>) -> ServiceFuture<'_, bool>;
 
-    /// Registers a receiver of a store's log, durably, and starts its push.
+    /// Registers a webhook for a store's log, durably, and starts its push.
     ///
     /// # Errors
     /// [`crate::ServiceError::ClientMistake`] if its address is not allowed or the position is past the head;
@@ -56,28 +57,28 @@ pub trait LogApi: Send + Sync {
     /// log.
     fn register_webhook(&self, store: StoreId, registration: Registration) -> ServiceFuture<'_, WebhookStatus>;
 
-    /// Returns the receiver of a store's log and where its push stands.
+    /// Returns the webhook of a store's log and the state of its push.
     fn webhook(&self, store: StoreId) -> Option<WebhookStatus>;
 
-    /// Ends a push and forgets its receiver; tells whether there was one.
+    /// Stops a store's webhook and deletes it. Returns whether there was one.
     ///
     /// # Errors
     /// [`crate::ServiceError::Unavailable`] if that did not become durable.
     fn remove_webhook(&self, store: StoreId) -> ServiceFuture<'_, bool>;
 }
 
-/// Question for log records.
+/// A query for log records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogQuery {
-    /// Whose log.
+    /// The store.
     pub store: StoreId,
-    /// Position after which to start.
+    /// Position of the last record that is not returned.
     pub after: Lsn,
-    /// The log that `after` is of, if the reader knows it.
+    /// The log that `after` belongs to, if the reader knows it.
     pub log: Option<LogId>,
-    /// Most records to return.
+    /// Maximum number of records to return.
     pub limit: usize,
-    /// Most bytes of keys and values to return; at least one record is returned all the same.
+    /// Maximum size of keys and values to return; the first record is returned whatever its size.
     pub bytes_max: usize,
     /// How long to wait for the first record, milliseconds.
     pub wait_ms: u64,
@@ -86,115 +87,115 @@ pub struct LogQuery {
 /// A page of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogPage {
-    /// The records, dense, from `after + 1`; none if there is nothing yet.
+    /// The records from `after + 1`, without gaps; empty if there are none yet.
     pub records: RecordBatch,
-    /// The log that all positions are of.
+    /// The log that all positions belong to.
     pub log: LogId,
-    /// What to pass as `after` for the following page.
+    /// Value of `after` for the next page.
     pub next: Lsn,
     /// Last record of the log.
     pub head: Lsn,
     /// Last record that is durable.
     pub durable_upto: Lsn,
-    /// Oldest record that is still kept.
+    /// Oldest record that is still available.
     pub oldest: Lsn,
-    /// The node stops: there are no records after these, and none will come from here.
+    /// Whether the node is shutting down and will return no further records.
     pub ending: bool,
 }
 
 /// A consumer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConsumerStatus {
-    /// Its name.
+    /// Name of the consumer.
     pub name: String,
-    /// The log of this node: positions of any other are void.
+    /// The node's log; positions in any other log are invalid.
     pub log: LogId,
-    /// One per store that it reads.
+    /// One position per store that the consumer reads.
     pub positions: Vec<ConsumerPosition>,
 }
 
-/// Where a consumer is in one store's log.
+/// A consumer's position in one store's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConsumerPosition {
     /// The store.
     pub store: StoreId,
-    /// The log that `lsn` is a position of.
+    /// The log that `lsn` belongs to.
     pub log: LogId,
-    /// Last record that it is done with.
+    /// Last record that the consumer has processed.
     pub lsn: Lsn,
     /// Last record of the log.
     pub head: Lsn,
-    /// Age of the oldest record that it is not done with, milliseconds.
+    /// Age of the oldest record that the consumer has not processed, milliseconds.
     pub lag_ms: u64,
-    /// When it said so, milliseconds since 1970.
+    /// When the position was set, Unix milliseconds.
     pub updated_at_ms: u64,
 }
 
-/// A receiver to register.
+/// A webhook to register.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Registration {
-    /// Where to post.
+    /// URL that records are posted to.
     pub url: String,
-    /// What bodies are signed with.
+    /// Key that signs the bodies.
     pub secret: String,
-    /// Where to start; `None` resumes at the position of an earlier registration.
+    /// Position to start after; `None` resumes at the position of an earlier registration.
     pub after: Option<Lsn>,
-    /// Most records of one request.
+    /// Maximum number of records in one request.
     pub records_max: u32,
-    /// Most bytes of keys and values of one request.
+    /// Maximum size of keys and values in one request.
     pub bytes_max: u32,
-    /// How long one request may take.
+    /// Timeout of one request.
     pub timeout_ms: u32,
 }
 
-/// A receiver and where its push stands.
+/// A webhook and the state of its push.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebhookStatus {
-    /// Where it is posted to.
+    /// URL that records are posted to.
     pub url: String,
-    /// Most records of one request.
+    /// Maximum number of records in one request.
     pub records_max: u32,
-    /// Most bytes of keys and values of one request.
+    /// Maximum size of keys and values in one request.
     pub bytes_max: u32,
-    /// How long one request may take.
+    /// Timeout of one request.
     pub timeout_ms: u32,
-    /// What the push is doing.
+    /// State of the push.
     pub state: &'static str,
     /// Last record that the receiver acknowledged.
     pub acked: Lsn,
     /// Last record of the log.
     pub head: Lsn,
-    /// How long there has been a lag, milliseconds.
+    /// Time since the receiver had acknowledged every record, milliseconds; 0 if it has.
     pub lag_ms: u64,
-    /// Attempts that failed since the last progress.
+    /// Failed attempts since the last progress.
     pub attempts: u32,
-    /// Last trouble.
+    /// Last error.
     pub last_error: Option<String>,
 }
 
 /// A store's state at a position of its log.
 pub enum StoreState {
-    /// Its rows at `lsn`, exactly.
+    /// The rows exactly as of `lsn`.
     Rows {
-        /// Position whose state this is.
+        /// Position in the log.
         lsn: Lsn,
         /// The rows.
         rows: Box<dyn StateRows>,
     },
-    /// Its own storage has it.
+    /// The state is in the store's own storage.
     Storage {
-        /// The storage is here at least.
+        /// Lower bound of the storage's position.
         lsn: Lsn,
     },
-    /// The log is whole: it begins with the first record.
+    /// The log itself: it has not been truncated and begins with the first record.
     Log,
 }
 
-/// Rows of a state image, in key order, a page at a time.
+/// Rows of a state, in key order, one page at a time.
 pub trait StateRows: Send {
-    /// Returns the next rows, none after the last one.
+    /// Returns the next page of rows; empty after the last one.
     ///
     /// # Errors
-    /// [`crate::ServiceError::Unavailable`] if the image cannot be finished.
+    /// [`crate::ServiceError::Unavailable`] if the state can no longer be read.
     fn next(&mut self) -> ServiceFuture<'_, Vec<StoredRow>>;
 }

@@ -1,41 +1,41 @@
-//! The node itself: how it does, and what it is.
+//! The node itself: identity, readiness, statistics and metrics.
 
 use std::future::Future;
 use std::pin::Pin;
 
 use tribunal_types::{Epoch, GroupId, NamespaceId};
 
-/// What operators ask about the node.
+/// Operations that inspect the node.
 pub trait NodeApi: Send + Sync {
-    /// Returns what happened in the last seconds.
+    /// Returns statistics of the last seconds.
     fn stats(&self) -> Stats;
 
-    /// Returns what a tenant's transactions came to in the last seconds.
+    /// Returns statistics of a tenant's transactions in the last seconds.
     fn tenant_stats(&self, namespace: NamespaceId) -> TenantStats;
 
-    /// Returns when the node stops.
+    /// Completes when the node begins to shut down.
     fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Returns all metrics in the Prometheus text format.
     fn metrics(&self) -> String;
 
-    /// Returns whether new transactions are accepted. Reasons name stores only if `names_stores`.
+    /// Returns whether the node accepts transactions. Reasons name stores only if `names_stores` is set.
     fn readiness(&self, names_stores: bool) -> Readiness;
 
-    /// Tells what runs here.
+    /// Returns the identity of the node.
     fn identity(&self) -> VersionInfo;
 }
 
-/// Whether new transactions are taken, and if not, why.
+/// Whether the node accepts transactions, and if not, why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// They are.
+    /// Whether the node accepts transactions.
     pub ready: bool,
-    /// Reasons why not, for people.
+    /// Why it does not, for people.
     pub reasons: Vec<String>,
 }
 
-/// What runs here.
+/// The identity of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionInfo {
     /// Version of the binary.
@@ -44,11 +44,11 @@ pub struct VersionInfo {
     pub group: GroupId,
     /// The epoch that is open now.
     pub epoch: Epoch,
-    /// How epochs are sealed: `adaptive` or the length, e.g. `5ms`.
+    /// When epochs are sealed: `adaptive`, or their length, e.g. `5ms`.
     pub epoch_mode: String,
 }
 
-/// What happened in the last seconds.
+/// Statistics of the last seconds.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
     /// Since the node started, milliseconds.
@@ -61,19 +61,19 @@ pub struct Stats {
     pub epochs: u64,
     /// Transactions committed in the window.
     pub committed: u64,
-    /// Retries answered from the id table in the window.
+    /// Retries that were answered from the id table in the window.
     pub replayed: u64,
     /// Aborts in the window, by reason.
     pub aborts: Vec<(String, u64)>,
-    /// Transactions of an epoch.
+    /// Number of transactions per epoch.
     pub epoch_txns: Summary,
-    /// Where a transaction's time goes.
+    /// Time that transactions spent in each phase.
     pub phases: Vec<Timed>,
-    /// Time from a commit to its answer, by what it asked for.
+    /// Latency of commits, by kind of acknowledgement.
     pub commits: Vec<Timed>,
 }
 
-/// What a tenant's transactions came to in the last seconds.
+/// Statistics of a tenant's transactions in the last seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantStats {
     /// Since the node started, milliseconds.
@@ -86,28 +86,28 @@ pub struct TenantStats {
     pub aborts: Vec<(String, u64)>,
 }
 
-/// Times of one kind, microseconds.
+/// A named distribution of durations, microseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Timed {
-    /// Which time.
+    /// Name of the duration.
     pub name: &'static str,
-    /// The times.
+    /// Distribution of its values.
     pub us: Summary,
 }
 
-/// Values of one kind.
+/// Summary of a distribution.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
-    /// How many.
+    /// Number of values.
     pub count: u64,
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
-    /// Half are not above.
+    /// Median.
     pub p50: u64,
-    /// Nine of ten are not above.
+    /// 90th percentile.
     pub p90: u64,
-    /// All but one of a hundred are not above.
+    /// 99th percentile.
     pub p99: u64,
-    /// None is above.
+    /// Maximum.
     pub max: u64,
 }

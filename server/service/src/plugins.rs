@@ -1,4 +1,4 @@
-//! What the HTTP surface needs from the node about plugins: questions and answers, in the domain's words.
+//! Plugins: upload, activation, rollback, deletion, and the state of slots.
 
 use tribunal_types::{ControlIndex, Epoch, Isolation, PluginSlot};
 
@@ -9,7 +9,7 @@ pub type PluginDigest = [u8; 32];
 /// An Ed25519 signature.
 pub type PluginSignature = [u8; 64];
 
-/// Reads a signature in hexadecimal.
+/// Parses a signature in hexadecimal.
 #[must_use]
 pub fn signature(text: &str) -> Option<PluginSignature> {
     let (halves, rest) = text.as_bytes().as_chunks::<64>();
@@ -22,7 +22,7 @@ pub fn signature(text: &str) -> Option<PluginSignature> {
     Some(signature)
 }
 
-/// Reads a digest in hexadecimal.
+/// Parses a digest in hexadecimal.
 #[must_use]
 pub fn digest(text: &str) -> Option<PluginDigest> {
     let mut digest = [0; 32];
@@ -37,12 +37,12 @@ pub fn digest(text: &str) -> Option<PluginDigest> {
     Some(digest)
 }
 
-/// Everything that a request can ask about plugins.
+/// Operations on plugins and slots.
 pub trait PluginApi: Send + Sync {
-    /// Checks a component and keeps it, durably, unless it is there already.
+    /// Checks a component and stores it, durably, unless it is already stored.
     ///
     /// # Errors
-    /// [`crate::ServiceError::ClientMistake`] with the reason if it is refused; nothing of it stays behind.
+    /// [`crate::ServiceError::ClientMistake`] with the reason if it is rejected; nothing is stored then.
     fn upload(&self, upload: Upload) -> ServiceFuture<'_, Uploaded>;
 
     /// Returns all plugins and slots.
@@ -51,119 +51,120 @@ pub trait PluginApi: Send + Sync {
     /// [`crate::ServiceError::Unavailable`].
     fn overview(&self) -> ServiceFuture<'_, Overview>;
 
-    /// Fills a slot from an epoch on. Answered when the control log's entry is durable and known to the node.
+    /// Activates a plugin in a slot from an epoch on. Returns once the entry in the control log is durable and the node has
+    /// applied it.
     ///
     /// # Errors
     /// [`crate::ServiceError::NotFound`], [`crate::ServiceError::ClientMistake`].
-    fn activate(&self, wish: Activate) -> ServiceFuture<'_, Activation>;
+    fn activate(&self, request: Activate) -> ServiceFuture<'_, Activation>;
 
-    /// Takes the last activation of a slot back, or one that waits for its epoch.
+    /// Reverts the last activation of a slot, or cancels one that is still pending.
     ///
     /// # Errors
-    /// As for [`PluginApi::activate`]; also if there is nothing to go back to.
+    /// As for [`PluginApi::activate`]; also if there is no earlier activation.
     fn roll_back(&self, name: String, slot: Option<PluginSlot>, who: String) -> ServiceFuture<'_, Activation>;
 
     /// Deletes one version of a plugin, or all of them. Returns what was deleted.
     ///
     /// # Errors
-    /// [`crate::ServiceError::NotFound`]; [`crate::ServiceError::ClientMistake`] if it is built in, or a
-    /// slot holds it or will. Nothing is deleted then.
+    /// [`crate::ServiceError::NotFound`]; [`crate::ServiceError::ClientMistake`] if it is built in, or is active or pending
+    /// in a slot. Nothing is deleted then.
     fn delete(&self, name: String, digest: Option<PluginDigest>) -> ServiceFuture<'_, Vec<PluginDigest>>;
 }
 
-/// A component as it was sent.
+/// A component to upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upload {
     /// Name of the plugin.
     pub name: String,
     /// The component.
     pub bytes: Vec<u8>,
-    /// The world that it is said to be of.
+    /// The world that the component claims to implement.
     pub world: Option<String>,
-    /// Configuration to check it with.
+    /// Configuration to check the component with.
     pub config: String,
-    /// Ed25519 signature of its name and digest.
+    /// Ed25519 signature of the name and digest.
     pub signature: Option<PluginSignature>,
 }
 
-/// What became of an upload.
+/// Result of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uploaded {
-    /// Its world.
+    /// World of the plugin.
     pub world: String,
     /// The version.
     pub version: Version,
-    /// Checks that it passed, and the number of their inputs.
+    /// Checks that the component passed, with the number of their inputs.
     pub checks: Vec<(String, u32)>,
-    /// It was not there before.
+    /// Whether the version is new.
     pub created: bool,
 }
 
 /// A version of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Identity.
+    /// SHA-256 of the component, its identity.
     pub digest: PluginDigest,
-    /// What it calls itself.
+    /// Version number according to the component.
     pub version: String,
-    /// What it says of itself.
+    /// Description according to the component.
     pub about: String,
-    /// Size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Unix milliseconds; `None` for a built-in one.
+    /// When it was uploaded, Unix milliseconds; `None` for a built-in one.
     pub uploaded_ms: Option<u64>,
-    /// Who signed it, and the signature in hexadecimal.
+    /// Name of the signer, and the signature in hexadecimal.
     pub signed: Option<(String, String)>,
-    /// What the conformance kit found; `None` for a built-in one.
+    /// Results of the conformance kit; `None` for a built-in one.
     pub measured: Option<Measured>,
 }
 
-/// What the conformance kit found.
+/// Results of the conformance kit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// Fuel of a call that does next to nothing.
+    /// Fuel of a call with the smallest input.
     pub fuel_per_call: u64,
     /// Fuel of each further item.
     pub fuel_per_item: u64,
-    /// Fuel that the limits grant for each.
+    /// Fuel that the limits allow per item.
     pub budget_per_item: u64,
-    /// Digest of the answers to the golden vectors.
+    /// Digest of the results on the golden vectors.
     pub behaviour: PluginDigest,
-    /// A validator's levels.
+    /// Isolation levels that a validator enforces.
     pub levels: Vec<Isolation>,
-    /// A validator's other levels, and what it accepts there.
+    /// The other levels, each with an anomaly that the validator accepts.
     pub misses: Vec<(Isolation, String)>,
 }
 
 /// A plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
-    /// Its name.
+    /// Name of the plugin.
     pub name: String,
-    /// Its world.
+    /// World of the plugin.
     pub world: String,
-    /// It came with the program.
+    /// Whether it is built into the server.
     pub builtin: bool,
     /// Versions, newest first.
     pub versions: Vec<Version>,
 }
 
-/// Who filled a slot.
+/// What caused an activation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FilledBy {
     /// The node's configuration.
     #[default]
     Configuration,
-    /// Somebody's request.
+    /// A request to activate a plugin.
     Request,
-    /// Somebody's request to go back.
+    /// A request to roll back.
     Rollback,
-    /// The service itself, because what filled the slot failed too often in a row.
+    /// An automatic rollback after too many consecutive faults.
     Faults,
 }
 
 impl FilledBy {
-    /// Returns the word of the API.
+    /// Returns the name in the API.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -175,10 +176,10 @@ impl FilledBy {
     }
 }
 
-/// An entry of the control log.
+/// An activation of a plugin: an entry of the control log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activation {
-    /// Its position.
+    /// Index of the entry.
     pub control: ControlIndex,
     /// The slot.
     pub slot: PluginSlot,
@@ -186,80 +187,80 @@ pub struct Activation {
     pub name: String,
     /// The version.
     pub digest: PluginDigest,
-    /// Its configuration, JSON text; may be empty.
+    /// Configuration as JSON text; may be empty.
     pub config: String,
-    /// SHA-256 of that text.
+    /// SHA-256 of the configuration.
     pub config_digest: PluginDigest,
-    /// What kind of change wrote it.
+    /// What caused the activation.
     pub by: FilledBy,
-    /// Who requested it; `None` for the node itself.
+    /// Who requested it; `None` if it was the node itself.
     pub who: Option<String>,
     /// When it was requested, Unix milliseconds.
     pub at_ms: Option<u64>,
-    /// First epoch that it decided.
+    /// First epoch that the plugin decided.
     pub since: Option<Epoch>,
-    /// Last epoch that it decided.
+    /// Last epoch that the plugin decided.
     pub until: Option<Epoch>,
-    /// Earliest epoch.
+    /// Earliest epoch that the activation may take effect in.
     pub from: Epoch,
 }
 
-/// A wish for an activation.
+/// A request to activate a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activate {
-    /// The plugin.
+    /// Name of the plugin.
     pub name: String,
-    /// Where.
+    /// The slot; required for a validator.
     pub slot: Option<PluginSlot>,
-    /// Which version.
+    /// The version; the newest one if absent.
     pub digest: Option<PluginDigest>,
-    /// From when on.
+    /// First epoch that the plugin decides; the next possible one if absent.
     pub from: Option<Epoch>,
-    /// With which configuration; empty for none.
+    /// Configuration; empty for none.
     pub config: String,
-    /// Who requests it.
+    /// Who requests the activation.
     pub who: String,
 }
 
-/// How the plugin in a slot does.
+/// Counters of the plugin in a slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// Calls.
     pub calls: u64,
-    /// Items in them.
+    /// Items in all calls.
     pub items: u64,
-    /// Fuel that they took.
+    /// Fuel used by all calls.
     pub fuel: u64,
-    /// Time that they took, nanoseconds.
+    /// Duration of all calls, nanoseconds.
     pub nanos: u64,
-    /// Epochs that its stand-in decided.
+    /// Epochs that the native fallback decided.
     pub fallbacks: u64,
     /// Faults by kind.
     pub faults: Vec<(&'static str, u64)>,
-    /// What the last one said.
+    /// Text of the last fault.
     pub last_fault: Option<String>,
 }
 
 /// A slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// What is in force.
+    /// The activation in force.
     pub active: Activation,
-    /// Since when.
+    /// First epoch that it decided.
     pub since: Option<Epoch>,
-    /// What will be.
+    /// An activation that has not taken effect yet.
     pub pending: Option<Activation>,
-    /// Newest first.
+    /// Earlier activations, newest first.
     pub history: Vec<Activation>,
-    /// How it does.
+    /// Counters of the active plugin.
     pub health: Health,
 }
 
 /// All plugins and slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overview {
-    /// By name.
+    /// All plugins, sorted by name.
     pub plugins: Vec<Plugin>,
-    /// By slot.
+    /// All slots.
     pub slots: Vec<Slot>,
 }

@@ -1,4 +1,4 @@
-//! Reads of embedded stores: several rows and ranges as of one moment.
+//! Reads of embedded stores: any number of rows and ranges, all at the same epoch.
 
 use tribunal_types::{Epoch, StoreId, Version};
 
@@ -12,13 +12,13 @@ pub struct ReadQuery {
 }
 
 impl ReadQuery {
-    /// Tells whether nothing is to be read.
+    /// Returns whether the query reads nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.ranges.is_empty()
     }
 
-    /// Returns the stores that are read, ascending.
+    /// Returns the stores that the query reads, ascending.
     #[must_use]
     pub fn stores(&self) -> Vec<StoreId> {
         let rows = self.rows.iter().map(|row| row.store);
@@ -36,20 +36,20 @@ pub struct RowQuery {
     pub store: StoreId,
     /// Key.
     pub key: Vec<u8>,
-    /// Version that the caller has: if it is still the row's, its value is left out.
+    /// Version that the caller has cached. If it is still current, the value is not returned.
     pub known: Option<Version>,
 }
 
-/// What range of rows to read.
+/// A range of rows to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowsQuery {
     /// Store.
     pub store: StoreId,
     /// First key.
     pub start: Vec<u8>,
-    /// First key that is out of the range; empty means to the last row.
+    /// First key after the range; empty for no end.
     pub end: Vec<u8>,
-    /// Most rows of the answer.
+    /// Maximum number of rows to return.
     pub limit: usize,
 }
 
@@ -64,14 +64,14 @@ pub struct StoredRow {
     pub version: Version,
 }
 
-/// What a row was at the moment of the read.
+/// The result of reading a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowState {
-    /// There was none.
+    /// The row does not exist.
     Absent,
-    /// The one that the caller has.
+    /// The row has the version that the caller has cached.
     Unchanged(Version),
-    /// Another one.
+    /// The row exists and differs from what the caller has cached.
     Found {
         /// JSON value.
         value: Vec<u8>,
@@ -85,17 +85,17 @@ pub enum RowState {
 pub struct RangeRows {
     /// The rows, in key order.
     pub rows: Vec<StoredRow>,
-    /// The range goes on after them.
+    /// Whether the range has more rows.
     pub more: bool,
 }
 
-/// Rows and ranges as of one epoch.
+/// The results of a query, all at the same epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadAnswer {
-    /// The last epoch that they reflect, all of it, and nothing of later ones.
+    /// The epoch that the results reflect: they include all of its commits, and none of later epochs.
     pub applied: Epoch,
-    /// One for each row, in the order of the query.
+    /// One result per row, in the order of the query.
     pub rows: Vec<RowState>,
-    /// One for each range, in the order of the query.
+    /// One result per range, in the order of the query.
     pub ranges: Vec<RangeRows>,
 }

@@ -1,4 +1,4 @@
-//! Stores: declarations, pushes to their storages, rows of embedded ones, versions of existing rows.
+//! Stores: declarations, pushes to their storages, reads of embedded stores, import of versions.
 
 use std::sync::Arc;
 
@@ -6,50 +6,50 @@ use tribunal_types::{Epoch, ImportedVersion, Lsn, NamespaceId, Skip, StoreId, St
 
 use crate::{Catalog, ReadAnswer, ReadQuery, ServiceError, ServiceFuture};
 
-/// What engines and operators ask about stores.
+/// Operations on stores.
 pub trait StoreApi: Send + Sync {
-    /// Returns the declared stores as of now. Called at least once per request: must be a pointer copy.
+    /// Returns the current catalog. Called at least once per request, so it must not cost more than copying a pointer.
     fn catalog(&self) -> Arc<Catalog>;
 
-    /// Creates a store, or changes one of the same name. The id of the given spec is ignored.
+    /// Creates a store, or changes the one of the same name. The id in `spec` is ignored.
     ///
     /// # Errors
-    /// [`ServiceError::ClientMistake`] if the adaptor is unknown, or a property that cannot change would.
+    /// [`ServiceError::ClientMistake`] if the adaptor is unknown, or `spec` changes a property that is fixed.
     fn declare_store(&self, spec: StoreSpec) -> ServiceFuture<'_, Declared>;
 
-    /// Returns where a store stands.
+    /// Returns the state of a store.
     ///
     /// # Errors
     /// [`ServiceError::NotFound`].
     fn store_status(&self, store: StoreId) -> Result<StoreStatus, ServiceError>;
 
-    /// Tries a store's push again now, if it stopped or waits.
+    /// Resumes a store's push at once if it has stopped or is backing off.
     ///
     /// # Errors
     /// [`ServiceError::ClientMistake`] if the store is detached.
     fn resume_push(&self, store: StoreId) -> ServiceFuture<'_, ()>;
 
-    /// Passes by the record that a store's push stopped at, and keeps a record of that.
+    /// Skips the record that a store's push stopped at, and records the skip in the control log.
     ///
     /// # Errors
     /// [`ServiceError::ClientMistake`] if the push did not stop at this record.
     fn skip_record(&self, request: SkipRequest) -> ServiceFuture<'_, ()>;
 
-    /// Returns the records of a store that were skipped, oldest decision first.
+    /// Returns the skipped records of a store, oldest skip first.
     fn skips(&self, store: StoreId) -> Vec<Skip>;
 
-    /// Pushes to a detached store again, whose storage was loaded with everything up to `loaded` if that is said.
+    /// Reattaches a detached store. `loaded` is the position up to which the storage has been loaded, if it has been.
     ///
     /// # Errors
-    /// [`ServiceError::ClientMistake`] if it is not detached or the log does not go on from there;
-    /// [`ServiceError::Unavailable`] if the storage does not answer.
+    /// [`ServiceError::ClientMistake`] if the store is not detached, or the log no longer has the records after `loaded`;
+    /// [`ServiceError::Unavailable`] if the storage does not respond.
     fn attach_push(&self, store: StoreId, loaded: Option<Lsn>) -> ServiceFuture<'_, ()>;
 
-    /// Reads rows and ranges of embedded stores, all of them as of one epoch, which no commit that was answered is later
-    /// than.
+    /// Reads rows and ranges of embedded stores, all at the same epoch. The results include every commit that was
+    /// acknowledged before the call.
     ///
     /// # Errors
-    /// [`ServiceError::ClientMistake`] if a store is not embedded, or the rows are more than fit an answer.
+    /// [`ServiceError::ClientMistake`] if a store is not embedded, or the rows do not fit into a response.
     fn read(&self, query: ReadQuery) -> ServiceFuture<'_, ReadAnswer>;
 
     /// Returns a store's watermarks.
@@ -58,35 +58,35 @@ pub trait StoreApi: Send + Sync {
     /// [`ServiceError::NotFound`].
     fn watermarks(&self, store: StoreId) -> Result<Watermarks, ServiceError>;
 
-    /// Takes versions of existing rows into the version map, durably. Known rows are never overwritten.
+    /// Imports versions of existing rows into the version map, durably. Rows that it already contains are not changed.
     ///
     /// # Errors
-    /// [`ServiceError::Overloaded`], [`ServiceError::ClientMistake`] if a version is not below the current epoch.
+    /// [`ServiceError::Overloaded`]; [`ServiceError::ClientMistake`] if a version is not below the current epoch.
     fn import(&self, namespace: NamespaceId, versions: Vec<ImportedVersion>) -> ServiceFuture<'_, u64>;
 }
 
-/// Answer to a declaration.
+/// Result of a declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
-    /// The store as it stands.
+    /// The store as it is now.
     pub spec: StoreSpec,
-    /// It did not exist before.
+    /// Whether the store is new.
     pub created: bool,
 }
 
-/// What a store's push is doing.
+/// State of a store's push.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PushState {
-    /// There is no adaptor: the log alone is the store.
+    /// The store has no adaptor: it consists of its log.
     #[default]
     LogOnly,
-    /// Everything is applied, or being sent.
+    /// All records are applied or being sent.
     Running,
-    /// The storage failed; it is being tried again, ever less often.
+    /// The storage failed temporarily; the push retries with increasing delays.
     BackingOff,
-    /// The storage said that this never works.
+    /// The storage rejected a record permanently.
     Stopped,
-    /// The log retained too much for the storage, and no longer waits for it.
+    /// The storage lagged too far, so the log no longer retains records for it.
     Detached,
 }
 
@@ -108,47 +108,47 @@ impl PushState {
     }
 }
 
-/// Where a store stands.
+/// State of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreStatus {
     /// Last record of its log.
     pub head: Lsn,
     /// Last record that the storage acknowledged as durable.
     pub acked: Lsn,
-    /// Rows of a tracked store; 0 for a declared one.
+    /// Number of rows of a tracked store; 0 for a declared one.
     pub rows: u64,
-    /// Its watermarks.
+    /// Watermarks of the store.
     pub watermarks: Watermarks,
     /// Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none.
     pub lag_ms: u64,
-    /// What the push is doing.
+    /// State of the push.
     pub push: PushState,
-    /// What the storage last complained about; why it is detached, and the way out.
+    /// Last error of the storage; for a detached store, why it is detached and how to reattach it.
     pub last_error: Option<String>,
-    /// The record that the storage can never take, if the push stopped at one.
+    /// The record that the push stopped at.
     pub stopped_at: Option<Lsn>,
-    /// What an acknowledgement of the storage is worth: `always`, `everysec`, `none` or `unknown`.
+    /// When the storage makes acknowledged records durable: `always`, `everysec`, `none` or `unknown`.
     pub durability: Option<&'static str>,
 }
 
-/// A record to pass by.
+/// A request to skip a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkipRequest {
-    /// Whose record.
+    /// The store.
     pub store: StoreId,
-    /// Which one.
+    /// Position of the record.
     pub lsn: Lsn,
-    /// Who asks, for the audit.
+    /// Who requests it, for the audit.
     pub by: String,
 }
 
-/// How far a store is (LeanXcale's decoupling of commit and visibility).
+/// Progress of a store (commit and visibility are decoupled, as in LeanXcale).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watermarks {
     /// Last epoch that is resolved.
     pub committed: Epoch,
     /// Last epoch that is durable.
     pub durable: Epoch,
-    /// Last epoch whose records in this store are all acknowledged.
+    /// Last epoch whose records have all been acknowledged by this store.
     pub applied: Epoch,
 }

@@ -4,98 +4,99 @@ use tribunal_types::{Csn, Epoch, NamespaceId, StoreId, StoreSnapshot, TxnId, Txn
 
 use crate::{ReadAnswer, ReadQuery, ServiceError, ServiceFuture};
 
-/// What clients ask about transactions.
+/// Operations on transactions.
 pub trait TxnApi: Send + Sync {
-    /// Returns one snapshot per named store, no newer than what that store has applied. With a session it first
-    /// waits, at most `wait_ms`, until the session's writes are visible.
+    /// Returns one snapshot per named store, no newer than what that store has applied. With a session, first waits at
+    /// most `wait_ms` until the session's writes are visible.
     ///
     /// # Errors
-    /// [`ServiceError::StoreLagging`] if a store lies below the floor or the session's writes are not visible in time.
+    /// [`ServiceError::StoreLagging`] if a store is below the floor, or the session's writes are not visible in time.
     fn begin(&self, begin: Begin) -> ServiceFuture<'_, Begun>;
 
-    /// Decides a transaction, durably. A read-only one is judged at once and not stored.
+    /// Decides a transaction, durably. A read-only transaction is decided at once, and its verdict is not stored.
     ///
     /// # Errors
-    /// No decision was made, or none is known: see [`ServiceError`].
+    /// If no decision was made, or it is unknown: see [`ServiceError`].
     fn commit(&self, txn: TxnRequest, ack: AckMode, lane: Option<Lane>) -> ServiceFuture<'_, Decided>;
 
-    /// Decides many transactions, answers in their order. One that cannot be decided does not stop the others.
+    /// Decides many transactions. The results are in the order of the transactions; a failure of one does not affect the
+    /// others.
     ///
     /// # Errors
-    /// Only if none was looked at, e.g. [`ServiceError::Overloaded`].
+    /// Only if no transaction was processed, e.g. [`ServiceError::Overloaded`].
     fn commit_many(&self, txns: Vec<TxnRequest>, ack: AckMode)
     -> ServiceFuture<'_, Vec<Result<Decided, ServiceError>>>;
 
-    /// Gives a transaction up. Answers the verdict that stands: `client_abort`, or what had been decided before.
+    /// Aborts a transaction unless it has a verdict already. Returns its verdict: `client_abort`, or the earlier one.
     ///
     /// # Errors
     /// [`ServiceError::TxnIdExpired`], [`ServiceError::Overloaded`], [`ServiceError::OutcomeUnknown`].
     fn abort(&self, namespace: NamespaceId, id: TxnId) -> ServiceFuture<'_, Decided>;
 
-    /// Judges a transaction as if it were committed alone, now; changes nothing.
+    /// Returns the verdict that a transaction would get if it were committed now, alone. Changes nothing.
     ///
     /// # Errors
     /// [`ServiceError::Unavailable`].
     fn validate(&self, txn: TxnRequest) -> ServiceFuture<'_, Verdict>;
 
-    /// Tells what became of a transaction.
+    /// Returns the status of a transaction.
     ///
     /// # Errors
     /// [`ServiceError::Unavailable`], [`ServiceError::OutcomeUnknown`] if a fence did not become durable in time.
     fn status(&self, query: StatusQuery) -> ServiceFuture<'_, TxnStatus>;
 
-    /// Tells when to come back if there is no room now, from how long epochs take and how much waits.
+    /// Returns when to retry if the queues are full, estimated from the duration of epochs and the length of the queues.
     fn retry_after_ms(&self) -> u64;
 }
 
-/// One of the threads that drive connections of their own. Where an answer is awaited, so that answers of one epoch that
-/// are awaited on one lane can reach it together.
+/// One of the threads that drive connections. A request says on which lane its reply is awaited, so that all replies of an
+/// epoch for the same lane are delivered at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane(pub usize);
 
-/// When a commit is answered.
+/// When a commit is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AckMode {
     /// As soon as it is durable and final.
     #[default]
     Durable,
-    /// When, beyond that, every store it wrote has applied it (bounded by the node's patience).
+    /// When every store that it wrote has also applied it, within the node's time limit.
     Applied,
 }
 
-/// What a client's later reads must see: everything up to this epoch. Travels as an opaque token.
+/// The epoch up to which a client's later reads must see everything. Clients receive it as an opaque token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Session(pub Epoch);
 
-/// A Begin.
+/// A request to begin a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Begin {
     /// Tenant.
     pub namespace: NamespaceId,
     /// Stores that the transaction will use; ascending, never empty.
     pub stores: Vec<StoreId>,
-    /// What must be visible first.
+    /// Commits that must be visible in the snapshots.
     pub session: Option<Session>,
     /// How long to wait for that, milliseconds.
     pub wait_ms: u64,
-    /// What to read at once, of embedded stores among `stores`.
+    /// Rows and ranges to read at the snapshots, of embedded stores among `stores`.
     pub read: ReadQuery,
 }
 
-/// Answer to a Begin.
+/// Result of beginning a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Begun {
-    /// What was to be read, as of the snapshots.
+    /// The rows and ranges, as of the snapshots.
     pub read: ReadAnswer,
-    /// One per named store.
+    /// One snapshot per named store.
     pub snapshots: Vec<StoreSnapshot>,
     /// The epoch that is open now.
     pub epoch: Epoch,
-    /// The node's time, of which the id is to be made: not the system's clock, which may be wrong. Unix milliseconds.
+    /// The time to put into the transaction's id, Unix milliseconds. Not the system clock, which may be wrong.
     pub time_ms: u64,
 }
 
-/// Where a decision's time went, microseconds. Shown as `Server-Timing`.
+/// Duration of each phase of a decision, microseconds. Reported as `Server-Timing`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phases {
     /// Waiting for the epoch to be sealed.
@@ -104,7 +105,7 @@ pub struct Phases {
     pub sync_us: u32,
     /// Resolving the epoch.
     pub resolve_us: u32,
-    /// Waiting for the stores to apply it; 0 unless that was asked for.
+    /// Waiting for the stores to apply it; 0 unless that was requested.
     pub apply_us: u32,
 }
 
@@ -113,40 +114,40 @@ pub struct Phases {
 pub struct Decided {
     /// The verdict.
     pub verdict: Verdict,
-    /// Arrival stamp, if it got one.
+    /// Arrival stamp, if the transaction got one.
     pub csn: Option<Csn>,
-    /// The verdict had been stored before: this was a retry.
+    /// Whether the request was a retry and the verdict was already stored.
     pub replayed: bool,
     /// Under [`AckMode::Applied`]: whether every store that it wrote had applied it in time. `None` otherwise.
     pub applied: Option<bool>,
-    /// Where the time went.
+    /// Duration of each phase.
     pub phases: Phases,
-    /// W3C `traceparent` of the span that this request got, if it is traced.
+    /// W3C `traceparent` of the span of this request, if it is traced.
     pub traceparent: Option<String>,
 }
 
-/// Question for a transaction's outcome.
+/// A query for the status of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusQuery {
     /// Tenant.
     pub namespace: NamespaceId,
-    /// Which transaction.
+    /// The transaction.
     pub id: TxnId,
-    /// How long to wait for an outcome, milliseconds.
+    /// How long to wait for its verdict, milliseconds.
     pub wait_ms: u64,
-    /// Make sure that an id that never arrived can never commit.
+    /// Whether to fence the transaction: if it has not arrived yet, it can no longer commit.
     pub fence: bool,
 }
 
-/// What became of a transaction.
+/// Status of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnStatus {
-    /// It has its verdict. A fenced id is `Aborted` with reason `Fenced`.
+    /// It has a verdict. A fenced transaction is `Aborted` with reason `Fenced`.
     Decided(Decided),
-    /// It waits for its verdict.
+    /// It is waiting for its verdict.
     InFlight,
-    /// It never arrived here, but still may.
+    /// It has not arrived, but still may.
     Unknown,
-    /// Nothing is known of it any more, and nothing can become of it.
+    /// It is no longer known, and can no longer commit.
     UnknownExpired,
 }

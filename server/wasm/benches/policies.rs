@@ -1,5 +1,5 @@
-//! What policies cost in Wasm and natively: `cargo bench -p tribunal-wasm`. Per transaction, divide by the batch; the
-//! batch of one transaction is the cost of a call.
+//! Cost of policies in Wasm and natively: `cargo bench -p tribunal-wasm`. Divide by the batch size for the cost per
+//! transaction; the batch of one transaction shows the cost of a call.
 
 use std::hint::black_box;
 
@@ -12,7 +12,7 @@ use tribunal_types::Isolation;
 use tribunal_wasm::{PluginEngine, PluginLimits, builtin};
 
 const BATCHES: [usize; 4] = [1, 100, 1_000, 4_096];
-/// Reads, and writes, of each transaction.
+/// Number of reads, and of writes, of each transaction.
 const OPS: u32 = 5;
 
 fn txns(n: usize) -> TxnColumns {
@@ -28,7 +28,7 @@ fn txns(n: usize) -> TxnColumns {
     }
 }
 
-/// Every read is current, so that each validator looks at everything.
+/// Returns columns in which every read is current, so that validators must examine everything.
 fn columns(n: usize) -> ValidatorColumns {
     let rows = n * OPS as usize;
     let ends: Vec<u32> = (1..=n as u32).map(|t| t * OPS).collect();
@@ -54,7 +54,7 @@ fn rules(criterion: &mut Criterion) {
     let engine = PluginEngine::new(PluginLimits::default()).expect("the engine starts");
     for (name, config, turns) in [("first-writer-wins", "", 0), ("fair-rotation", r#"{"turns": 7}"#, 7)] {
         let wasm = builtin::rule(&engine, name, config).expect("is built in").expect("loads");
-        let native = NativeRule::by_name(name, turns).expect("has a twin");
+        let native = NativeRule::by_name(name, turns).expect("has a native counterpart");
         let mut group = criterion.benchmark_group(format!("rank/{name}"));
         for n in BATCHES {
             let txns = txns(n);

@@ -1,6 +1,6 @@
-//! What resolving costs with the built-in Wasm policies, against their native twins on the same workload in the same
-//! run: `cargo bench -p tribunal-wasm --bench resolve`. Times are of the thread's processor; as in the core's bench, the
-//! rate that nine epochs in ten do not reach is the undisturbed one.
+//! Cost of resolving with the built-in Wasm policies, compared with their native counterparts on the same workload in the
+//! same run: `cargo bench -p tribunal-wasm --bench resolve`. Measures CPU time of the thread. As in the core's bench, the
+//! 90th percentile of the epochs' rates is the undisturbed rate.
 
 #[path = "../../core/benches/workload/mod.rs"]
 mod workload;
@@ -17,7 +17,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 use workload::{BASE, Bench, Workload, cpu_time, native_policies};
 
-/// The built-in modules. They live as long as the process.
+/// Returns the built-in modules, which are never dropped.
 fn wasm_policies() -> Policies<'static> {
     let engine = PluginEngine::new(PluginLimits::default()).expect("this machine runs the engine");
     let rule = builtin::rule(&engine, "first-writer-wins", "").expect("it is built in").expect("it loads");
@@ -29,7 +29,7 @@ fn wasm_policies() -> Policies<'static> {
     }
 }
 
-/// Alternates epochs of both, so that they see the same machine, and prints one line.
+/// Alternates epochs of both kinds, so that both run under the same conditions, and prints one line.
 fn report(workload: Workload, wasm: Policies<'static>, seconds: f64) {
     let mut benches = [Bench::new(workload, native_policies()), Bench::new(workload, wasm)];
     let mut spent = [Vec::new(), Vec::new()];
@@ -44,7 +44,7 @@ fn report(workload: Workload, wasm: Policies<'static>, seconds: f64) {
         for (bench, spent) in benches.iter_mut().zip(&mut spent) {
             spent.push(bench.resolve().0);
         }
-        // One of them is enough, but their states must stay the same.
+        // One would be enough, but their states must remain equal.
         benches.iter_mut().for_each(|bench| probing += bench.probe() / 2);
         epochs += 1;
     }

@@ -1,5 +1,5 @@
-//! The types of `plugins/wit` as wasmtime lowers and lifts them. On the way into an instance's memory nothing is copied
-//! but the columns themselves, each as one block.
+//! The types of `plugins/wit` in the form that wasmtime lowers and lifts. Columns are borrowed: each is copied into an
+//! instance's memory once, as one block.
 
 use wasmtime::component::{ComponentType, Lift, Lower, flags};
 

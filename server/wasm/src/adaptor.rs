@@ -1,4 +1,5 @@
-//! A LogAdaptor in Wasm, over the plain types of `tribunal_types::adaptor`. The binary wires it to the push side's trait.
+//! A LogAdaptor in Wasm, in terms of the plain types of `tribunal_types::adaptor`. The binary implements the push's trait
+//! with it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub struct WasmAdaptor {
     store: String,
     takes: WriteKinds,
     exports: Exports,
-    /// Keeps its instance between batches, if it is kept.
+    /// Holds the instance between batches; `None` if every batch gets a fresh instance.
     cache: Option<Arc<InstanceCache>>,
 }
 
@@ -34,12 +35,12 @@ struct Exports {
     read_watermark: Export<ReadWatermark>,
     encode: Export<Encode>,
     classify: Export<Classify>,
-    /// Of an adaptor that takes traces along.
+    /// Present if the adaptor receives trace contexts.
     begin: Option<Export<Begin>>,
 }
 
 impl WasmAdaptor {
-    /// Makes an adaptor for the store of this name, of a module that was loaded for the world `log-adaptor`.
+    /// Creates an adaptor for the store of this name from a module that was loaded for the world `log-adaptor`.
     ///
     /// # Errors
     /// If the module lacks a function.
@@ -55,8 +56,7 @@ impl WasmAdaptor {
         Ok(WasmAdaptor { module, store: store.to_owned(), takes, exports, cache: None })
     }
 
-    /// Caches an instance from batch to batch, which is much cheaper than a fresh one for each: for a store that is pushed
-    /// to all the time.
+    /// Reuses one instance from batch to batch, which is much cheaper than a fresh one for each batch of a busy store.
     #[must_use]
     pub fn kept(mut self) -> Self {
         self.cache = Some(Arc::default());
@@ -77,22 +77,22 @@ impl WasmAdaptor {
         &self.module
     }
 
-    /// Returns the kinds of writes that it declares to take.
+    /// Returns the kinds of writes that the adaptor declares to accept.
     #[must_use]
     pub fn takes(&self) -> WriteKinds {
         self.takes
     }
 
-    /// Tells whether it takes the `traceparent`s of records along.
+    /// Returns whether the adaptor receives the `traceparent`s of records.
     #[must_use]
     pub fn takes_traces(&self) -> bool {
         self.exports.begin.is_some()
     }
 
-    /// Makes the request that asks for the storage's watermark.
+    /// Builds the request that reads the storage's watermark.
     ///
     /// # Errors
-    /// The adaptor failed.
+    /// If the adaptor fails.
     pub fn watermark(&self) -> Result<PushRequest, Fault> {
         self.run(self.fuel_for(AdaptorLoad::default()), |call| {
             let (answer,) = call.call(&self.exports.watermark, ())?;
@@ -100,10 +100,10 @@ impl WasmAdaptor {
         })
     }
 
-    /// Reads the watermark out of the answer.
+    /// Extracts the watermark from the storage's reply.
     ///
     /// # Errors
-    /// The adaptor failed, or the answer holds none.
+    /// If the adaptor fails, or the reply contains no watermark.
     pub fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, Fault> {
         self.run(self.fuel_for(load_of(reply)), |call| {
             let (answer,) = call.call(&self.exports.read_watermark, (reply_of(reply),))?;
@@ -111,15 +111,15 @@ impl WasmAdaptor {
         })
     }
 
-    /// Makes the requests for consecutive records. They cover the records without a gap.
+    /// Builds the requests for consecutive records. They cover all records without a gap.
     ///
     /// # Errors
-    /// The adaptor failed, refused a record, or its requests do not cover the records.
+    /// If the adaptor fails or rejects a record, or its requests do not cover the records.
     pub fn encode(&self, records: &RecordBatch) -> Result<Vec<PushRequest>, Fault> {
         self.encode_metered(records).map(|(requests, _)| requests)
     }
 
-    /// Makes the requests, and tells the fuel that it took.
+    /// Builds the requests, and returns the fuel used.
     ///
     /// # Errors
     /// See [`WasmAdaptor::encode`].
@@ -144,7 +144,7 @@ impl WasmAdaptor {
         })
     }
 
-    /// Says what the answer to an encoded request means. An adaptor that fails here is fatal for the store's push.
+    /// Classifies the storage's reply to a request. A fault of the adaptor stops the store's push.
     #[must_use]
     pub fn classify(&self, reply: &StorageReply) -> Ack {
         let ack = self.run(self.fuel_for(load_of(reply)), |call| call.call(&self.exports.classify, (reply_of(reply),)));
@@ -163,7 +163,7 @@ impl WasmAdaptor {
     }
 }
 
-/// Reads the kinds of writes that a configured adaptor declares to take.
+/// Returns the kinds of writes that a configured adaptor declares to accept.
 ///
 /// # Errors
 /// If the module lacks the function, or it fails.
@@ -208,7 +208,7 @@ fn bytes_of(value: &RespValue) -> usize {
     }
 }
 
-/// The columns of a record batch, which keeps its heads and rows as structures.
+/// The columns of a record batch, whose heads and rows are structures.
 struct Columns {
     lsn: Vec<u64>,
     epoch: Vec<u64>,
@@ -271,7 +271,7 @@ impl TraceColumns {
         let mut columns = TraceColumns { ends: Vec::with_capacity(records.records.len()), bytes: Vec::new() };
         for head in &records.records {
             columns.bytes.extend_from_slice(head.traceparent.of(&records.bytes));
-            // Fits: they are parts of a batch's own bytes, whose places are 32 bits wide.
+            // Cannot truncate: traceparents are slices of the batch's bytes, whose offsets have 32 bits.
             columns.ends.push(columns.bytes.len() as u32);
         }
         columns
@@ -282,14 +282,14 @@ impl TraceColumns {
     }
 }
 
-/// Checks that the requests cover the records exactly, in order: otherwise records would be lost or sent twice.
+/// Checks that the requests cover the records exactly and in order. Otherwise, records would be lost or sent twice.
 fn check_cover(requests: &[PushRequest], records: &RecordBatch) -> Result<(), Fault> {
     let Some((first, last)) = records.bounds() else { return Ok(()) };
     let mut next = first;
     for request in requests {
         if request.first != next || request.last < request.first || request.last > last {
             let (from, to) = (request.first, request.last);
-            return Err(Fault::wrong(format!("it encoded records {from}..={to} where {next} comes next of {last}")));
+            return Err(Fault::wrong(format!("it encoded records {from}..={to} where {next} was next, of records up to {last}")));
         }
         next = request.last.next();
     }
@@ -311,7 +311,7 @@ fn request_of(request: abi::Request) -> Result<PushRequest, Fault> {
     Ok(PushRequest { first, last, idempotency_key: request.idempotency_key, command })
 }
 
-/// Checks that every end lies within its column and none goes back.
+/// Checks that every end is within its column, and that ends never decrease.
 fn pipeline_of(pipeline: abi::RespPipeline) -> Result<RespPipeline, Fault> {
     let abi::RespPipeline { args, arg_ends, command_ends } = pipeline;
     let ends_fit =

@@ -1,4 +1,4 @@
-//! The plugins that come with the program, embedded as components. They pass the same gate as any other.
+//! The built-in plugins, embedded as components. They pass the same checks as any other plugin.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::world::World;
 /// An embedded plugin.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
-    /// What it is for.
+    /// World of the plugin.
     pub world: World,
-    /// Its name; a validator's is its level's.
+    /// Name of the plugin; a validator has the name of its level.
     pub name: &'static str,
     /// The component.
     pub bytes: &'static [u8],
@@ -33,7 +33,7 @@ impl Builtin {
     /// Compiles the plugin.
     ///
     /// # Errors
-    /// If it does not take the configuration.
+    /// If the plugin rejects the configuration.
     pub fn load(&self, engine: &Arc<PluginEngine>, config: &str) -> Result<Module, LoadError> {
         Module::load(engine, self.world, self.bytes, config)
     }
@@ -42,7 +42,7 @@ impl Builtin {
 /// Loads the embedded rule of this name; `None` if there is none.
 ///
 /// # Errors
-/// If it does not take the configuration.
+/// If the rule rejects the configuration.
 pub fn rule(engine: &Arc<PluginEngine>, name: &str, config: &str) -> Option<Result<WasmRule, LoadError>> {
     Builtin::find(World::ConflictRule, name).map(|found| found.load(engine, config).and_then(WasmRule::new))
 }

@@ -1,7 +1,7 @@
-//! One instance of a plugin: its limits, its calls, and the classification of what can go wrong.
+//! One instance of a plugin: its limits, its calls, and the classification of failures.
 //!
-//! Invariants: an instance whose results replicas must agree on is never used for two batches, and none is used after a
-//! failure. A failure that could differ on another machine never leaves this file.
+//! Invariants: an instance whose results replicas must agree on serves one batch only, and no instance is used after a
+//! failure. A failure that could differ on another machine never leaves this module: it stops the process.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use crate::instance_permits::InstancePermit;
 use crate::limits::PluginLimits;
 use crate::world::World;
 
-/// What the host keeps beside an instance.
+/// The host's state of an instance.
 pub(crate) struct HostState {
     memory_bytes_max: usize,
-    /// Bytes of its memory.
+    /// Size of the instance's memory, bytes.
     memory_bytes: usize,
-    /// Whether the last requested growth was within every limit, so that its failure is the host's.
+    /// Whether the last requested growth was within every limit, so that a failure would be the host's.
     growth_permitted: bool,
-    /// Whether a limit refused anything, which is the plugin's doing.
+    /// Whether a limit refused something, which is the plugin's fault.
     refused: bool,
-    /// Bytes of memory that the last growth requested, if the limit refused them.
+    /// Memory size that the last growth requested, if the limit refused it.
     memory_refused: Option<usize>,
     host_failure: Option<String>,
 }
@@ -63,7 +63,7 @@ impl ResourceLimiter for HostState {
         if !self.growth_permitted {
             return Ok(());
         }
-        let text = format!("memory within the limit cannot be had: {error:#}");
+        let text = format!("memory within the limit cannot be allocated: {error:#}");
         self.host_failure = Some(text.clone());
         Err(wasmtime::Error::msg(text))
     }
@@ -86,12 +86,12 @@ pub(crate) struct Call {
     store: Store<HostState>,
     instance: Instance,
     fuel: u64,
-    // Declared last: returned once the store is gone.
+    // Declared last, so that the permit is returned after the store has been dropped.
     _permit: InstancePermit,
 }
 
 impl Call {
-    /// Instantiates with the memory of its world and `fuel` for everything this instance will do.
+    /// Creates an instance with the memory limit of its world, and `fuel` for all of its calls.
     pub(crate) fn start(
         engine: &Arc<PluginEngine>,
         world: World,
@@ -107,7 +107,8 @@ impl Call {
         }
         match plugin.instantiate(&mut store) {
             Ok(instance) => Ok(Call { engine: Arc::clone(engine), store, instance, fuel, _permit: permit }),
-            // A trap is the start function's, a refusal is a limit's; anything else is the pool's or the system's.
+            // A trap of the start function or a refusal by a limit is the plugin's fault. Anything else is a failure of the
+            // pool or the system.
             Err(e) if store.data().refused || e.downcast_ref::<Trap>().is_some() => {
                 Err(failure(&e, &store, &engine.limits))
             }
@@ -115,7 +116,7 @@ impl Call {
         }
     }
 
-    /// Finds a function by its index, and compares its types with those of its signature.
+    /// Returns a function by its index, after comparing its types with those of the signature.
     pub(crate) fn export<S: Signature>(&mut self, index: ComponentExportIndex) -> Result<Export<S>, Fault> {
         let found = self.instance.get_typed_func::<S::Params<'static>, S::Answer>(&mut self.store, index);
         found
@@ -127,14 +128,14 @@ impl Call {
     pub(crate) fn call<S: Signature>(&mut self, export: &Export<S>, params: S::Params<'_>) -> Result<S::Answer, Fault> {
         let found = self.instance.get_func(&mut self.store, export.index);
         let function = found.ok_or_else(|| Fault::new(FaultKind::Convention, format!("{} is missing", S::NAME)))?;
-        // SAFETY: an `Export` is made by `Call::export` only, which has compared the types of this very function: its index
-        // belongs to one component, so that `get_func` finds nothing in an instance of another one. How a type is lowered
-        // does not depend on the lifetimes in it.
+        // SAFETY: an `Export` is only created by `Call::export`, which has compared the types of this very function. Its
+        // index belongs to one component: `get_func` returns `None` for an instance of another one. How a type is lowered
+        // does not depend on its lifetimes.
         let function = unsafe { TypedFunc::<S::Params<'_>, S::Answer>::new_unchecked(function) };
         function.call(&mut self.store, params).map_err(|e| failure(&e, &self.store, &self.engine.limits))
     }
 
-    /// Gives the instance `fuel` for what it does from here on.
+    /// Sets the instance's fuel to `fuel`.
     pub(crate) fn refuel(&mut self, fuel: u64) {
         if let Err(e) = self.store.set_fuel(fuel) {
             unreachable!("fuel is on in the configuration: {e:#}");
@@ -142,12 +143,12 @@ impl Call {
         self.fuel = fuel;
     }
 
-    /// Returns what the instance's memory has grown to, bytes; it never shrinks.
+    /// Returns the size of the instance's memory, bytes. It never shrinks.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.store.data().memory_bytes
     }
 
-    /// Returns the fuel that was used so far, since the last refuelling.
+    /// Returns the fuel used since the last call of [`Call::refuel`].
     pub(crate) fn fuel_used(&self) -> u64 {
         self.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0))
     }
@@ -172,7 +173,7 @@ fn failure(error: &wasmtime::Error, store: &Store<HostState>, limits: &PluginLim
                 let max = store.data().memory_bytes_max;
                 (
                     FaultKind::OutOfMemory,
-                    format!("it ran out of memory: it wanted {bytes} bytes, and {max} are allowed"),
+                    format!("it ran out of memory: it requested {bytes} bytes, and {max} are allowed"),
                 )
             }
             None => (FaultKind::Trap, "it trapped: unreachable code, as after a panic".to_owned()),
@@ -183,7 +184,7 @@ fn failure(error: &wasmtime::Error, store: &Store<HostState>, limits: &PluginLim
     Fault::new(kind, shortened(text, limits.fault_bytes_max))
 }
 
-/// Cuts a text at a character's boundary.
+/// Truncates a text to at most `bytes_max` bytes, at a character boundary.
 pub(crate) fn shortened(mut text: String, bytes_max: usize) -> String {
     text.truncate(text.floor_char_boundary(bytes_max));
     text

@@ -1,22 +1,22 @@
-//! Cuts a batch into pieces that fit an instance's memory. Transparent to plugins that keep their contract: validators
-//! judge each transaction by itself, rules rank each by its own columns. A pure function of the columns, so every
-//! replica cuts alike.
+//! Splits a batch into pieces that fit into an instance's memory. Invisible to plugins that keep their contract: validators
+//! judge each transaction by itself, rules rank each by its own columns. A pure function of the columns, so all replicas
+//! split alike.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use tribunal_core::policy::ValidatorColumns;
 
-/// Bytes of a transaction's own columns, ends included.
+/// Size of a transaction's own columns, including its ends of rows.
 const TXN_BYTES: usize = 8 + 8 + 8 + 1 + 4 + 4 + 8 + (8 + 8 + 8 + 1) + 3 * 4;
-/// Bytes of a read's columns, epochs included.
+/// Size of a read's columns, including its epochs.
 const READ_BYTES: usize = 8 + 8 + 8 + 8;
-/// Bytes of a range's columns.
+/// Size of a range's columns.
 const RANGE_BYTES: usize = 1;
-/// Bytes of a write's columns, epochs included.
+/// Size of a write's columns, including its epochs.
 const WRITE_BYTES: usize = 1 + 1 + 8 + 8;
 
-/// A run of transactions with their rows.
+/// Consecutive transactions and their rows.
 #[derive(Debug)]
 pub(crate) struct Piece<'a> {
     pub txns: Range<usize>,
@@ -41,7 +41,8 @@ impl Piece<'_> {
     }
 }
 
-/// Cuts the columns into pieces of at most `bytes_max`, or of one transaction. Usually the whole is the only piece.
+/// Splits the columns into pieces of at most `bytes_max`; a transaction that is larger is a piece of its own. Most batches
+/// are one piece.
 pub(crate) fn pieces(columns: &ValidatorColumns, bytes_max: usize) -> Vec<Piece<'_>> {
     let n = columns.len();
     let ends = [&columns.reads.ends[..], &columns.ranges.ends[..], &columns.writes.ends[..]];
@@ -61,13 +62,13 @@ pub(crate) fn pieces(columns: &ValidatorColumns, bytes_max: usize) -> Vec<Piece<
     pieces
 }
 
-/// Returns how many transactions a rule takes in one call.
+/// Returns the maximum number of transactions that a rule gets in one call.
 pub(crate) fn rule_txns_max(bytes_max: usize) -> usize {
-    // The columns in, and the ranks out.
+    // The columns of the input and the ranks of the output.
     (bytes_max / (8 + 8 + 8 + 1 + 4 + 4 + 8 + 16)).max(1)
 }
 
-/// Where the rows of the first `txns` transactions end.
+/// Returns where the rows of the first `txns` transactions end.
 fn at(ends: [&[u32]; 3], txns: usize) -> [usize; 3] {
     ends.map(|ends| if txns == 0 { 0 } else { ends[txns - 1] as usize })
 }
@@ -84,7 +85,7 @@ fn piece(ends: [&[u32]; 3], txns: Range<usize>) -> Piece<'_> {
         if from[kind] == 0 {
             return Cow::Borrowed(own);
         }
-        // Fits: it was an end of the whole.
+        // Cannot truncate: it is not larger than an end of the whole batch.
         own.iter().map(|end| end - from[kind] as u32).collect()
     });
     Piece {

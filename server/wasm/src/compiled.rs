@@ -1,47 +1,49 @@
-//! Compiled code that outlives the process that made it. Compiling a component that brings a language's runtime along takes
-//! many seconds, which a node would otherwise spend at each of its starts.
+//! A cache of compiled code across restarts. Compiling a component with a language runtime takes many seconds, which a node
+//! would otherwise spend at every start.
 //!
-//! Invariants: code comes from nowhere but a store that gives back what it was given, under the component's digest and the
-//! engine's whole fingerprint. The process that checks an upload has no store: what touched hostile input keeps nothing.
+//! Invariants: code is only loaded from a store that returns exactly what was put into it, keyed by the component's digest
+//! and the engine's complete fingerprint. The process that checks uploads has no store: a process that has handled hostile
+//! input does not persist anything.
 
 use wasmtime::component::Component;
 
 use crate::engine::PluginEngine;
 use crate::fingerprint::Fingerprint;
 
-/// What code is kept under.
+/// Key of compiled code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeKey {
     /// SHA-256 of the component.
     pub component: [u8; 32],
-    /// What compiled it.
+    /// Fingerprint of the engine that compiled it.
     pub engine: Fingerprint,
 }
 
-/// Where a module's code came from.
+/// Where a module's code comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodeOrigin {
-    /// It was compiled just now.
+    /// It was compiled by this process.
     Compiled,
-    /// It was compiled before, and kept.
+    /// It was loaded from a store.
     Kept,
 }
 
-/// Keeps compiled code.
+/// Stores compiled code.
 ///
 /// # Safety
-/// What [`CodeStore::find`] returns is run as machine code. It must be, byte for byte, what this very program gave to
-/// [`CodeStore::keep`] under the same key; an implementation that cannot tell returns `None`.
+/// The bytes that [`CodeStore::find`] returns are executed as machine code. They must be exactly those that this same
+/// program passed to [`CodeStore::keep`] under the same key. An implementation that cannot guarantee this must return
+/// `None`.
 pub unsafe trait CodeStore: Send + Sync {
-    /// Returns what was kept under a key.
+    /// Returns the code stored under a key.
     fn find(&self, key: &CodeKey) -> Option<Vec<u8>>;
 
-    /// Keeps code in the place of what was there. A failure costs time at the next start, nothing else.
+    /// Stores code, replacing earlier code of the same key. A failure only costs time at the next start.
     fn keep(&self, key: &CodeKey, code: &[u8]);
 }
 
 impl PluginEngine {
-    /// Takes a component's code out of a store, or compiles it.
+    /// Loads a component's code from a store, or compiles it.
     pub(crate) fn obtain(
         &self,
         component: [u8; 32],
@@ -53,13 +55,13 @@ impl PluginEngine {
         };
         let key = CodeKey { component, engine: self.fingerprint() };
         if let Some(code) = store.find(&key) {
-            // SAFETY: by the store's contract this is what `Component::serialize` made, in an engine of this fingerprint.
+            // SAFETY: by the store's contract, this is the output of `Component::serialize` of an engine with this fingerprint.
             if let Ok(component) = unsafe { Component::deserialize(&self.wasmtime, code) } {
                 return Ok((component, CodeOrigin::Kept));
             }
         }
         let component = Component::from_binary(&self.wasmtime, bytes)?;
-        // Without a copy it is compiled again the next time, and nothing else.
+        // A failure only means that the component is compiled again next time.
         if let Ok(code) = component.serialize() {
             store.keep(&key, &code);
         }

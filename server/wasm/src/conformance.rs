@@ -1,19 +1,19 @@
-//! The conformance kit: what a plugin must keep beyond its types, checked with fixed and with random input.
+//! The conformance kit: checks the part of a plugin's contract that its types do not express, with fixed and random input.
 //!
-//! The same kit runs for an author (`tribunal plugin test`), at upload and before an activation. It finds broken promises
-//! and proves none kept: random input is the same each time, so a plugin that passes once passes again. It never touches
-//! anything but the plugin.
+//! The same kit runs for authors (`tribunal plugin test`), at upload and before an activation. It finds violations, but
+//! cannot prove that there are none. Random input is the same each time, so a plugin that passes once passes again. The
+//! kit has no effect on anything but the plugin.
 //!
 //! | check | rule | validator | adaptor |
 //! |---|---|---|---|
-//! | golden vectors: hand-made edges, answers digested | x | x | x |
-//! | shuffled batches change nothing | x | x | |
-//! | the rest of the batch changes nothing | x | x | |
-//! | operations spread over shards change nothing | | x | |
-//! | a fresh instance gives the same answer for the same fuel | x | x | x |
+//! | golden vectors: hand-written edge cases, digest of the results | x | x | x |
+//! | the order of a batch does not affect results | x | x | |
+//! | other transactions of a batch do not affect results | x | x | |
+//! | spreading operations over shards does not affect results | | x | |
+//! | a fresh instance gives the same result for the same fuel | x | x | x |
 //! | anomalies that each level forbids | | x | |
-//! | the same records make the same requests; an error is no success | | | x |
-//! | fuel of an item against the budget | x | x | x |
+//! | the same records give the same requests; an error is not classified as success | | | x |
+//! | fuel per item against the budget | x | x | x |
 
 mod adaptors;
 mod anomalies;
@@ -35,59 +35,59 @@ use crate::world::World;
 
 use vector::Vector;
 
-/// One check that was passed.
+/// A check that passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// What was checked.
     pub name: &'static str,
-    /// On how many inputs.
+    /// Number of inputs.
     pub cases: u32,
 }
 
-/// What a plugin uses of its budget.
+/// Fuel that a plugin uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Fuel of a call that does next to nothing, instantiation and `init` included.
+    /// Fuel of a call with the smallest input, including instantiation and `init`.
     pub fuel_per_call: u64,
     /// Fuel of each further transaction or record.
     pub fuel_per_item: u64,
-    /// What the limits grant for each.
+    /// Fuel that the limits allow per transaction or record.
     pub budget_per_item: u64,
 }
 
-/// What is known of a plugin that keeps its promises.
+/// The report on a plugin that passed all checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Its world.
+    /// World of the plugin.
     pub world: World,
-    /// SHA-256 of its bytes.
+    /// SHA-256 of the component.
     pub digest: [u8; 32],
-    /// Its own description.
+    /// The plugin's description of itself.
     pub description: Description,
-    /// What was checked.
+    /// The checks.
     pub checks: Vec<Check>,
-    /// What it uses.
+    /// Fuel that the plugin uses.
     pub cost: Cost,
-    /// SHA-256 over its answers to the golden vectors: equal for versions that behave alike on them.
+    /// SHA-256 of the results on the golden vectors: equal for versions that behave alike on them.
     pub behaviour: [u8; 32],
-    /// A validator's levels: those whose anomalies it all rejects.
+    /// Levels that a validator enforces: it rejects all of their anomalies.
     pub levels: Vec<Isolation>,
-    /// A validator's other levels, each with the first anomaly that it accepts.
+    /// The other levels, each with the first anomaly that the validator accepts.
     pub misses: Vec<(Isolation, &'static str)>,
 }
 
-/// Why a plugin is refused.
+/// Why a plugin is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// It exports the interface of no world.
     #[error("the component exports none of {}", World::ALL.map(World::interface).join(", "))]
     NoWorld,
-    /// The caller named one world, and it exports another one's interface.
+    /// It exports the interface of another world than the caller named.
     #[error("the component is of world {found}, not of {expected}")]
     AnotherWorld {
-        /// What the caller named.
+        /// World that the caller named.
         expected: &'static str,
-        /// What it exports.
+        /// World whose interface the component exports.
         found: &'static str,
     },
     /// It cannot be loaded.
@@ -103,12 +103,12 @@ pub enum Failure {
         /// On which input; empty if none is to blame.
         input: Box<Vector>,
     },
-    /// It broke a promise.
+    /// It violated its contract.
     #[error("{check}: {why}")]
     Broken {
         /// Which check.
         check: &'static str,
-        /// How.
+        /// What is wrong.
         why: String,
         /// On which input; empty if none is to blame.
         input: Box<Vector>,
@@ -136,7 +136,7 @@ impl Failure {
     }
 }
 
-/// Runs one check after the other and notes what was passed.
+/// The checks that passed so far, and the digest of the results.
 struct Kit {
     checks: Vec<Check>,
     answers: Sha256,
@@ -153,7 +153,7 @@ impl Kit {
     }
 }
 
-/// What the checks of one world find beside "passed".
+/// The findings of the checks of one world.
 #[derive(Default)]
 struct Findings {
     cost: Cost,
@@ -164,7 +164,7 @@ struct Findings {
 /// Loads a component with a configuration and checks it. `expected` is the world that the caller named.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first failure.
 pub fn check(
     engine: &Arc<PluginEngine>,
     bytes: &[u8],
@@ -185,7 +185,7 @@ pub fn check(
     Ok(Report { world, digest, description, checks: kit.checks, cost, behaviour, levels, misses })
 }
 
-/// Finds the world that a component claims; refusals that need no world come first.
+/// Returns the world that a component claims to implement, after the static checks that do not depend on it.
 fn world_of(engine: &PluginEngine, bytes: &[u8], expected: Option<World>) -> Result<World, Failure> {
     let found = World::claimed_by(bytes);
     match (found, expected) {

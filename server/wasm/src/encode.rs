@@ -1,21 +1,20 @@
-//! Makes a component of the core module that a compiler gives. For people who write plugins; the host itself takes
-//! components only.
+//! Converts a compiler's core module into a component. For authors of plugins; the host itself only accepts components.
 
 use wasmparser::{Parser, Payload};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 
 use crate::world::World;
 
-/// Why a module becomes no component.
+/// Why a module cannot be converted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// It is something else, or broken.
-    #[error("this is no core module of WebAssembly: {0}")]
+    /// It is not a module, or it is damaged.
+    #[error("this is not a WebAssembly core module: {0}")]
     NotAModule(String),
-    /// It wants something from outside.
-    #[error("it imports {}; plugins import nothing", .0.join(", "))]
+    /// It has imports.
+    #[error("it imports {}; plugins must not import anything", .0.join(", "))]
     Imports(Vec<String>),
-    /// It does not export what its world asks for.
+    /// It does not export what its world requires.
     #[error("it does not fit the world {world}: {why}")]
     OtherWorld {
         /// The world.
@@ -25,13 +24,13 @@ pub enum EncodeError {
     },
 }
 
-/// Names everything that a core module imports, as `module::name`.
+/// Returns the imports of a core module, as `module::name`.
 ///
 /// # Errors
 /// [`EncodeError::NotAModule`]
 pub fn imports(module: &[u8]) -> Result<Vec<String>, EncodeError> {
     if !Parser::is_core_wasm(module) {
-        return Err(EncodeError::NotAModule("its first bytes say otherwise".to_owned()));
+        return Err(EncodeError::NotAModule("it does not begin with the header of one".to_owned()));
     }
     let broken = |e: wasmparser::BinaryReaderError| EncodeError::NotAModule(e.to_string());
     let mut found = Vec::new();
@@ -49,7 +48,7 @@ pub fn imports(module: &[u8]) -> Result<Vec<String>, EncodeError> {
 /// Encodes a core module as a component of a world.
 ///
 /// # Errors
-/// If it imports anything, or does not export what the world asks for.
+/// If it imports anything, or does not export what the world requires.
 pub fn encode(module: &[u8], world: World) -> Result<Vec<u8>, EncodeError> {
     let imports = imports(module)?;
     if !imports.is_empty() {
@@ -58,7 +57,7 @@ pub fn encode(module: &[u8], world: World) -> Result<Vec<u8>, EncodeError> {
     let misfit = |why: String| EncodeError::OtherWorld { world: world.name(), why };
     let mut bytes = module.to_vec();
     if !has_metadata(module) {
-        // Bindings of C have their types in an object file; without it the world itself says them.
+        // C bindings have the type metadata in an object file. If that was not linked, add the metadata of the world.
         let (resolve, id) = world.resolve();
         embed_component_metadata(&mut bytes, resolve, id, StringEncoding::UTF8)
             .map_err(|e| misfit(format!("{e:#}")))?;

@@ -1,7 +1,8 @@
-//! One configuration of wasmtime for all plugins, chosen for equal results on every replica.
+//! The wasmtime configuration of all plugins, chosen to give equal results on every replica.
 //!
-//! Invariants: nothing is inferred from the host (a fixed baseline of its architecture, no detected CPU features), every
-//! instruction is metered by a table of our own, and nothing that could run concurrently or vary by platform is on.
+//! Invariants: nothing is inferred from the host (code is compiled for a fixed baseline of its architecture, without
+//! detected CPU features), every instruction is metered with our own cost table, and every feature that is concurrent or
+//! varies by platform is off.
 
 use std::sync::Arc;
 
@@ -11,15 +12,15 @@ use crate::fingerprint::Fingerprint;
 use crate::instance_permits::InstancePermits;
 use crate::limits::PluginLimits;
 
-/// Address space per memory: with this much, bounds need no checks in code.
+/// Address space per memory. With this much, compiled code needs no bounds checks.
 const RESERVATION_BYTES: u64 = 4 << 30;
-/// Unmapped space behind each memory.
+/// Size of the unmapped guard region after each memory.
 const GUARD_BYTES: u64 = 32 << 20;
-/// Memory of a finished instance that is wiped in place rather than handed back to the system.
+/// Memory of a finished instance that is zeroed in place instead of being returned to the system.
 const RESIDENT_BYTES: usize = 2 << 20;
-/// Elements of a table.
+/// Maximum number of elements of a table.
 pub(crate) const TABLE_ELEMENTS_MAX: usize = 20_000;
-/// Metadata of one instance, bytes.
+/// Maximum size of an instance's metadata, bytes.
 const INSTANCE_BYTES_MAX: usize = 1 << 20;
 
 /// Compiles and runs plugins. Cheap to share; one per process.
@@ -36,7 +37,7 @@ pub struct PluginEngine {
 pub struct EngineError(String);
 
 impl PluginEngine {
-    /// Starts an engine and reserves its pool's address space.
+    /// Creates an engine and reserves the address space of its pool.
     ///
     /// # Errors
     /// If the host's architecture is not supported or the pool cannot be reserved.
@@ -48,7 +49,7 @@ impl PluginEngine {
         Ok(Arc::new(PluginEngine { wasmtime, limits, permits, fingerprint }))
     }
 
-    /// Returns what replicas must have in common to be sure of equal results.
+    /// Returns the fingerprint, which replicas must share to guarantee equal results.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
@@ -61,12 +62,12 @@ impl PluginEngine {
     }
 }
 
-/// Adds what to do if the pool's address space cannot be had.
+/// Adds advice to the error if the pool's address space cannot be reserved.
 fn with_advice(mut text: String) -> String {
     if text.contains("mmap") {
         text.push_str(
-            "; about 130 GiB of address space are reserved for plugins, of which little is used: remove the limit of address \
-             space (`ulimit -v unlimited`), and bound the memory that is used by the container or `ulimit -d` instead",
+            "; about 130 GiB of address space are reserved for plugins, of which little is used: remove the limit on address \
+             space (`ulimit -v unlimited`), and limit the memory that is used with a container or `ulimit -d` instead",
         );
     }
     text
@@ -79,7 +80,7 @@ fn config(limits: &PluginLimits) -> wasmtime::Result<Config> {
     config.cranelift_nan_canonicalization(true).cranelift_opt_level(wasmtime::OptLevel::Speed);
     config.max_wasm_stack(limits.stack_bytes_max);
     config.concurrency_support(false).epoch_interruption(false);
-    // Backtraces cost time per trap and name addresses; a fault's text must be the same everywhere.
+    // Backtraces take time and contain addresses; the text of a fault must be the same on all replicas.
     config.wasm_backtrace_max_frames(None);
     features(&mut config);
     config.memory_reservation(RESERVATION_BYTES).memory_guard_size(GUARD_BYTES);
@@ -88,7 +89,7 @@ fn config(limits: &PluginLimits) -> wasmtime::Result<Config> {
     Ok(config)
 }
 
-/// Turns off whatever is not needed, or could vary.
+/// Turns off every feature that is not needed or could vary.
 fn features(config: &mut Config) {
     config.wasm_component_model(true);
     config.wasm_simd(true).wasm_relaxed_simd(false).relaxed_simd_deterministic(true);
@@ -119,8 +120,8 @@ fn pool(limits: &PluginLimits) -> PoolingAllocationConfig {
     pool
 }
 
-/// Prices of instructions. A unit is about the work of an addition; what takes the machine longer costs more, so that
-/// fuel bounds time within a small factor.
+/// Costs of instructions. A unit is about the work of an addition; slower instructions cost more, so that fuel bounds time
+/// within a small factor.
 pub(crate) fn operator_cost() -> OperatorCost {
     let mut cost = OperatorCost::new();
     for slow in [
@@ -144,8 +145,8 @@ pub(crate) fn operator_cost() -> OperatorCost {
     for bulk in [&mut cost.MemoryCopy, &mut cost.MemoryFill, &mut cost.MemoryInit, &mut cost.TableCopy] {
         *bulk = 20;
     }
-    // Growing is a system call. A page costs little here: how many there are is bounded by the limit on memory, and a
-    // plugin that asks for gigabytes must meet that limit, and not run out of fuel before.
+    // A system call. The cost per page is low because the memory limit bounds the number of pages: a plugin that requests
+    // gigabytes must hit that limit before it runs out of fuel.
     cost.MemoryGrow = 200;
     cost.TableGrow = 200;
     cost.variable.memory_grow_per_page = 8;
@@ -161,7 +162,7 @@ mod tests {
         let small = PluginLimits { instances_max: 2, ..PluginLimits::default() };
         let one = PluginEngine::new(small).expect("starts").fingerprint();
         let other = PluginEngine::new(PluginLimits { instances_max: 3, ..small }).expect("starts").fingerprint();
-        assert_eq!(one, other, "the number of instances is a node's own business");
+        assert_eq!(one, other, "the number of instances is a setting of each node");
         let richer = PluginLimits { fuel_per_txn: 20_001, ..small };
         assert_ne!(one, PluginEngine::new(richer).expect("starts").fingerprint());
     }

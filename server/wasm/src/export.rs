@@ -1,5 +1,5 @@
-//! Functions that a plugin exports, by parameters and results. Types are compared once, when the plugin is loaded:
-//! comparing them at each call takes longer than a small call itself.
+//! Signatures of the functions that plugins export. Types are compared once, when a plugin is loaded: comparing them at
+//! each call would take longer than a small call itself.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,26 +8,26 @@ use wasmtime::component::{ComponentExportIndex, ComponentNamedList, Lift, Lower}
 
 use crate::abi;
 
-/// A function of the plugin interfaces, in the host's types.
+/// A function of the plugin interfaces, in terms of the host's types.
 pub(crate) trait Signature {
-    /// What it takes.
+    /// Parameters.
     type Params<'a>: ComponentNamedList + Lower;
-    /// What it gives.
+    /// Results.
     type Answer: ComponentNamedList + Lift + 'static;
-    /// Its name.
+    /// Name of the function.
     const NAME: &'static str;
 }
 
 /// A function of one component that has the signature `S`.
 ///
-/// Made by [`crate::call::Call::export`] only, which has compared the types.
+/// Only created by [`crate::call::Call::export`], which has compared the types.
 pub(crate) struct Export<S> {
     pub(crate) index: ComponentExportIndex,
     signature: PhantomData<fn() -> S>,
 }
 
 impl<S> Export<S> {
-    /// Notes that the types were compared.
+    /// Creates the export of a function whose types have been compared.
     pub(crate) fn compared(index: ComponentExportIndex) -> Self {
         Export { index, signature: PhantomData }
     }
@@ -147,7 +147,7 @@ impl Signature for Classify {
     const NAME: &'static str = "classify";
 }
 
-/// `traces.begin`, which is optional
+/// `traces.begin` (optional)
 pub(crate) enum Begin {}
 
 impl Signature for Begin {

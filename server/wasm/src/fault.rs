@@ -1,4 +1,4 @@
-//! What a plugin did wrong: a kind for counting, a text for people. The same on every replica.
+//! Faults of plugins: a kind for metrics, a text for people. Both are the same on every replica.
 
 use std::fmt;
 
@@ -9,15 +9,15 @@ pub enum FaultKind {
     OutOfFuel,
     /// Its stack overflowed.
     StackOverflow,
-    /// It trapped after more memory was refused to it than it may have.
+    /// It trapped after the memory limit refused a growth.
     OutOfMemory,
     /// It trapped otherwise: a panic, an address outside its memory, a division by zero.
     Trap,
-    /// Its answer is not of the type that its world defines.
+    /// Its result is not of the type that its world defines.
     Convention,
     /// It returned a fault.
     Returned,
-    /// Its answer has the right type and makes no sense: a wrong length, a code that no reason has.
+    /// Its result has the right type but is invalid: a wrong length, or a code of no reason.
     WrongAnswer,
 }
 
@@ -48,7 +48,7 @@ impl FaultKind {
     }
 }
 
-/// A deterministic failure of a plugin. The same input fails again.
+/// A deterministic failure of a plugin: the same input fails again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Fault {
     /// What kind it is.

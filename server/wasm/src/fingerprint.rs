@@ -1,4 +1,4 @@
-//! What two replicas must share so that a plugin gives them equal results, faults included.
+//! The fingerprint of everything that replicas must share for a plugin to give equal results, faults included.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,14 +9,14 @@ use wasmtime::Engine;
 use crate::engine::operator_cost;
 use crate::limits::PluginLimits;
 
-/// Version of the host's own rules: how columns are cut, what counts as a fault. Raised whenever one changes.
+/// Version of the host's own rules: how columns are split, what is a fault. Must be raised when one of them changes.
 const HOST_RULES: u64 = 2;
 
-/// SHA-256 over wasmtime's exact version, instruction set and its flags, tunables, features, table of costs, and limits.
+/// SHA-256 of wasmtime's exact version, instruction set and flags, tunables, features, cost table, and limits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
-/// Lets anything that can be hashed be hashed by SHA-256.
+/// A `Hasher` that feeds SHA-256.
 struct Wide(Sha256);
 
 impl Hasher for Wide {

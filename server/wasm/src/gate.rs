@@ -1,4 +1,4 @@
-//! The static gate: what can be said against a component before any of it is compiled.
+//! Static checks of a component, before any of it is compiled.
 
 use wasmparser::{Parser, Payload, Validator, WasmFeatures};
 
@@ -8,13 +8,13 @@ use crate::world::World;
 /// Bytes of a page of linear memory.
 const PAGE_BYTES: u64 = 65_536;
 
-/// Why a component is refused.
+/// Why a component is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Too many bytes.
+    /// It is too large.
     #[error("the component has {bytes} bytes, {max} are allowed")]
     TooLarge {
-        /// Its size.
+        /// Size of the component.
         bytes: usize,
         /// The limit.
         max: usize,
@@ -22,13 +22,13 @@ pub enum Refusal {
     /// A core module, precompiled code, text, or anything else.
     #[error("not a Wasm component: {0}")]
     NotAComponent(&'static str),
-    /// Invalid, or it needs a feature that is off.
-    #[error("the component is not valid here: {0}")]
+    /// It is invalid, or needs a feature that is off.
+    #[error("the component is invalid, or needs a feature that is off: {0}")]
     Invalid(String),
-    /// It wants something from the host.
-    #[error("the component imports {0}; plugins import nothing")]
+    /// It has imports.
+    #[error("the component imports {0}; plugins must not import anything")]
     Imports(String),
-    /// It does not export what its world asks for.
+    /// It does not export what its world requires.
     #[error("the component is not of world {world}: {why}")]
     OtherWorld {
         /// The world.
@@ -36,13 +36,13 @@ pub enum Refusal {
         /// What differs.
         why: String,
     },
-    /// It starts with more memory than it may ever have, or with several memories.
-    #[error("the component wants {0}")]
+    /// It starts with more memory than it may have, or has several memories.
+    #[error("the component needs {0}")]
     Memory(String),
-    /// Too many core modules.
+    /// It has too many core modules.
     #[error("the component has {count} core modules, {max} are allowed")]
     TooManyModules {
-        /// Its number of core modules.
+        /// Number of core modules.
         count: u32,
         /// The limit.
         max: u32,
@@ -65,7 +65,7 @@ pub fn check(bytes: &[u8], world: World, limits: &PluginLimits) -> Result<(), Re
         .map_err(|e| Refusal::OtherWorld { world: world.name(), why: format!("{e:#}") })
 }
 
-/// What wasmtime is configured to take, as its own parser's flags.
+/// The features that wasmtime is configured to accept, as flags of its parser.
 fn features() -> WasmFeatures {
     WasmFeatures::WASM2 | WasmFeatures::EXTENDED_CONST | WasmFeatures::COMPONENT_MODEL | WasmFeatures::GC_TYPES
 }
@@ -79,11 +79,11 @@ fn check_kind(bytes: &[u8]) -> Result<(), Refusal> {
     } else if bytes.starts_with(b"\x7fELF") {
         "it is precompiled code, which is never accepted"
     } else {
-        "its first bytes are not those of WebAssembly"
+        "it does not begin with a WebAssembly header"
     }))
 }
 
-/// Looks through the component and everything nested in it.
+/// Checks the component and everything nested in it.
 fn check_parts(bytes: &[u8], memory_bytes_max: usize, modules_max: u32) -> Result<(), Refusal> {
     let invalid = |e: wasmparser::BinaryReaderError| Refusal::Invalid(e.to_string());
     let (mut depth, mut modules, mut memories) = (0u32, 0u32, 0u32);

@@ -1,15 +1,15 @@
-//! Host failures: this machine could not run a plugin, for reasons that prove nothing about the plugin.
+//! Host failures: this machine cannot run a plugin, for reasons that are not the plugin's.
 //!
-//! Any decision made then, even by the fallback, could differ from what the other replicas decide. So the process
-//! stops; after its restart it resolves the same epochs from the same inputs.
+//! Any decision made then, even by the native fallback, could differ from that of other replicas. So the process aborts.
+//! After a restart, it resolves the same epochs from the same inputs.
 
 use std::sync::OnceLock;
 
 static HOOK: OnceLock<fn(&str)> = OnceLock::new();
 
-/// Sets what is called, with a sentence for people, right before the process aborts. Only the first call counts.
+/// Sets the function that is called with a message for people right before the process aborts. Only the first call counts.
 pub fn set_hook(hook: fn(&str)) {
-    // A second hook is ignored on purpose: the binary sets one at start, and tests must not replace it.
+    // Ignoring a second hook is intended: the binary sets one at start, and tests must not replace it.
     let _ = HOOK.set(hook);
 }
 

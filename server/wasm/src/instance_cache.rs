@@ -1,9 +1,10 @@
-//! Keeps one instance of an adaptor from one batch of its store to the next.
+//! Caches one instance of an adaptor between batches of its store.
 //!
-//! Wiping and faulting in the memory of a batch costs more than encoding the batch, and adaptors, unlike policies, decide
-//! nothing that replicas must agree on. What an instance can retain from earlier batches is bounded all the same: it
-//! serves a limited number of calls, and a job that fails in a used instance is tried again in a fresh one, so that no
-//! record is refused because of an earlier record. The conformance kit compares used instances with fresh ones.
+//! Zeroing and faulting in the memory of an instance takes longer than encoding a batch, and unlike policies, adaptors
+//! decide nothing that replicas must agree on. Still, the effect of state that an instance retains from earlier batches is
+//! limited: an instance serves a bounded number of calls, and a job that fails in a used instance is retried in a fresh
+//! one, so that no record is rejected because of an earlier record. The conformance kit compares used instances with
+//! fresh ones.
 
 use parking_lot::Mutex;
 
@@ -12,9 +13,9 @@ use crate::fault::Fault;
 use crate::instance_permits::CachePermit;
 use crate::module::Module;
 
-/// Calls that one instance serves.
+/// Maximum number of calls that one instance serves.
 const CALLS_MAX: u32 = 256;
-/// An instance that has grown larger is not cached: its memory would be held while its store is idle.
+/// Larger instances are not cached: they would occupy memory while their store is idle.
 const MEMORY_BYTES_MAX: usize = 16 << 20;
 
 /// At most one idle instance.
@@ -24,7 +25,7 @@ pub(crate) struct InstanceCache(Mutex<Option<CachedInstance>>);
 struct CachedInstance {
     call: Call,
     calls_left: u32,
-    // Declared last: returned once the instance is gone.
+    // Declared last, so that the permit is returned after the instance has been dropped.
     permit: CachePermit,
 }
 

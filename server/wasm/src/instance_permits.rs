@@ -1,8 +1,8 @@
-//! Counts the live instances, so that the pool is never asked for more than it has: a call without a permit waits.
+//! Permits that bound the number of live instances to what the pool can hold. A call without a permit waits for one.
 //!
-//! A cached instance keeps its permit. At most half of the permits can belong to cached instances, so that a waiting
-//! call waits for other calls only, which are bounded by fuel. A quarter is reserved for rules and validators: an
-//! adaptor's call may take long, and an epoch must not wait for it.
+//! A cached instance keeps its permit. At most half of the permits can belong to cached instances, so that a waiting call
+//! only waits for other calls, which are bounded by fuel. A quarter is reserved for rules and validators: a call of an
+//! adaptor may take long, and an epoch must not wait for it.
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ pub(crate) struct InstancePermits {
 #[derive(Debug)]
 struct State {
     free: u32,
-    /// How many more instances may be cached.
+    /// Number of further instances that may be cached.
     cacheable: u32,
-    /// Permits that adaptors never take.
+    /// Number of permits that adaptors never take.
     reserved: u32,
 }
 
-/// Permission to have an instance; returned when dropped.
+/// Permission to create an instance; returned when dropped.
 #[derive(Debug)]
 pub(crate) struct InstancePermit(Arc<InstancePermits>);
 
-/// Permission to keep an instance between calls; returned when dropped.
+/// Permission to cache an instance between calls; returned when dropped.
 #[derive(Debug)]
 pub(crate) struct CachePermit(Arc<InstancePermits>);
 
@@ -40,7 +40,7 @@ impl InstancePermits {
         Arc::new(InstancePermits { state: Mutex::new(state), freed: Condvar::new() })
     }
 
-    /// Takes a permit for a plugin of this world; waits for one if necessary.
+    /// Takes a permit for a plugin of this world, waiting for one if necessary.
     pub(crate) fn acquire(self: &Arc<Self>, world: World) -> InstancePermit {
         let mut state = self.state.lock();
         let reserved = if world == World::LogAdaptor { state.reserved } else { 0 };
@@ -51,7 +51,7 @@ impl InstancePermits {
         InstancePermit(Arc::clone(self))
     }
 
-    /// Lets one more instance be cached; `None` if half of the pool already is.
+    /// Takes a permit to cache an instance; `None` if half of the pool is cached already.
     pub(crate) fn try_acquire_cache(self: &Arc<Self>) -> Option<CachePermit> {
         let mut state = self.state.lock();
         state.cacheable = state.cacheable.checked_sub(1)?;
@@ -62,7 +62,7 @@ impl InstancePermits {
 impl Drop for InstancePermit {
     fn drop(&mut self) {
         self.0.state.lock().free += 1;
-        // All of them: the thread that would be woken alone may be one that must leave this permit to a policy.
+        // Wake all threads: a single one might belong to an adaptor that must leave this permit to a policy.
         self.0.freed.notify_all();
     }
 }

@@ -1,10 +1,10 @@
 //! The Wasm host: turns untrusted components into deterministic policies and adaptors.
 //!
-//! A plugin imports nothing, and an instance of a policy serves one batch. A plugin can slow down or fail its own slot;
-//! it cannot crash the host, reach anything outside its memory, or make replicas that share a [`Fingerprint`] disagree.
-//! There are two kinds of failure, and they are never mixed: a *fault* follows from the module and its input, is the
-//! same on every replica and becomes a [`tribunal_core::policy::PolicyFault`]; a *host failure* proves nothing about the
-//! plugin and stops the process (see [`host_failure`]).
+//! A plugin has no imports, and an instance of a policy serves one batch. A plugin can slow down or fail its own slot; it
+//! cannot crash the host, access anything outside its memory, or make replicas that share a [`Fingerprint`] disagree.
+//! There are two kinds of failures, which are never confused: a *fault* is determined by the module and its input, is the
+//! same on every replica and becomes a [`tribunal_core::policy::PolicyFault`]; a *host failure* is not caused by the plugin
+//! and aborts the process (see [`host_failure`]).
 //!
 //! This is the only crate that knows wasmtime. It never touches a disk, a socket or a clock.
 

@@ -1,33 +1,33 @@
-//! What a plugin may use up. Every limit that a verdict can hang on is part of the engine's fingerprint, since reaching one
-//! is a fault that must happen on all replicas alike; the fuel of adaptors and the number of instances are a node's own
-//! business.
+//! Resource limits of plugins. Every limit that can affect a verdict is part of the engine's fingerprint, because exceeding
+//! it is a fault that must happen on all replicas alike. The fuel of adaptors and the number of instances are settings of
+//! each node.
 
 use crate::world::World;
 
-/// Fuel of a LogAdaptor's calls. No verdict hangs on it and no epoch waits for it, only the push of its store; so it is
-/// generous enough for a language that is interpreted, and bounds for how long an adaptor can keep a thread busy.
+/// Fuel of a LogAdaptor's calls. It affects no verdict, and only the push of its store waits for such a call. So it is
+/// enough for interpreted languages, and bounds how long an adaptor can occupy a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdaptorFuel {
-    /// Of every call.
+    /// Fuel per call.
     pub per_call: u64,
-    /// More for each record, or each value of a storage's answer.
+    /// Additional fuel per record, or per value of a storage's reply.
     pub per_record: u64,
-    /// More for each row.
+    /// Additional fuel per row.
     pub per_row: u64,
-    /// More for each byte of keys and values, or of an answer.
+    /// Additional fuel per byte of keys and values, or of a reply.
     pub per_byte: u64,
-    /// The most that one call gets. A batch that needs more is tried again one record at a time.
+    /// Maximum fuel of one call. A batch that needs more is retried one record at a time.
     pub max: u64,
 }
 
-/// What an adaptor's call is about.
+/// Size of the input of an adaptor's call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdaptorLoad {
-    /// Records, or values of an answer.
+    /// Number of records, or of values in a reply.
     pub records: usize,
-    /// Rows of the records.
+    /// Number of rows in the records.
     pub rows: usize,
-    /// Bytes of keys and values, or of an answer.
+    /// Bytes of keys and values, or of a reply.
     pub bytes: usize,
 }
 
@@ -46,32 +46,32 @@ impl AdaptorFuel {
 /// Limits of plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PluginLimits {
-    /// Fuel of every call.
+    /// Fuel per call.
     pub fuel_per_call: u64,
-    /// More fuel for each transaction of a batch.
+    /// Additional fuel per transaction of a batch.
     pub fuel_per_txn: u64,
-    /// More fuel for each operation of a batch.
+    /// Additional fuel per operation of a batch.
     pub fuel_per_op: u64,
     /// Fuel of adaptors.
     pub adaptor_fuel: AdaptorFuel,
-    /// Linear memory of a rule or validator, bytes; a multiple of 64 KiB. Larger batches are cut to fit.
+    /// Linear memory of a rule or validator, bytes; a multiple of 64 KiB. Larger batches are split to fit.
     pub memory_bytes_max: usize,
-    /// Linear memory of an adaptor, bytes; a multiple of 64 KiB. A record cannot be cut, so this must hold the largest
-    /// batch that the push reads, its columns and its requests.
+    /// Linear memory of an adaptor, bytes; a multiple of 64 KiB. A record cannot be split, so this must hold the largest
+    /// batch that the push reads, with its columns and requests.
     pub adaptor_memory_bytes_max: usize,
-    /// Stack of wasm frames, bytes. The thread's own stack must be far larger.
+    /// Stack of Wasm frames, bytes. The thread's own stack must be far larger.
     pub stack_bytes_max: usize,
     /// Size of an uploaded component, bytes.
     pub component_bytes_max: usize,
-    /// Core modules within one component.
+    /// Number of core modules in one component.
     pub core_modules_max: u32,
-    /// Bytes of columns that one call takes; larger batches are cut.
+    /// Size of the columns that one call gets, bytes; larger batches are split.
     pub columns_bytes_max: usize,
-    /// Bytes that the host copies out of an instance in one call.
+    /// Size of the result that the host copies out of an instance in one call, bytes.
     pub answer_bytes_max: usize,
-    /// Bytes of a fault's text; the rest is cut off.
+    /// Size of a fault's text, bytes; longer texts are truncated.
     pub fault_bytes_max: usize,
-    /// Instances alive at once; further calls wait. Not part of the fingerprint.
+    /// Number of live instances; further calls wait. Not part of the fingerprint.
     pub instances_max: u32,
 }
 
@@ -108,7 +108,7 @@ impl PluginLimits {
         self.fuel_per_call + self.fuel_per_txn * txns as u64 + self.fuel_per_op * ops as u64
     }
 
-    /// Returns the fuel of a call of this world that comes with no batch: describing itself, taking its configuration.
+    /// Returns the fuel of a call without a batch, such as `describe` or `init`, for this world.
     #[must_use]
     pub fn fuel_of_start(&self, world: World) -> u64 {
         match world {
@@ -117,7 +117,7 @@ impl PluginLimits {
         }
     }
 
-    /// Returns the memory that an instance of this world may have, bytes.
+    /// Returns the maximum memory of an instance of this world, bytes.
     #[must_use]
     pub fn memory_of(&self, world: World) -> usize {
         match world {
@@ -126,13 +126,13 @@ impl PluginLimits {
         }
     }
 
-    /// Returns the limits that belong to the fingerprint, in a fixed order.
+    /// Returns the limits that are part of the fingerprint, in a fixed order.
     pub(crate) fn fingerprinted(&self) -> [u64; 11] {
         let PluginLimits {
             fuel_per_call,
             fuel_per_txn,
             fuel_per_op,
-            // Adaptors decide no verdict.
+            // Adaptors do not affect verdicts.
             adaptor_fuel: _,
             memory_bytes_max,
             adaptor_memory_bytes_max,

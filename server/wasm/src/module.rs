@@ -1,4 +1,4 @@
-//! A plugin that passed the gate: compiled, identified by its bytes' SHA-256, and configured.
+//! A plugin that passed the static checks: compiled, configured, and identified by the SHA-256 of its bytes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use crate::world::World;
 
 const LIFECYCLE: &str = "tribunal:plugin/lifecycle@1.0.0";
 
-/// What a plugin says of itself.
+/// A plugin's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// Name.
     pub name: String,
-    /// Its own version.
+    /// Version number.
     pub version: String,
-    /// One sentence.
+    /// Description in one sentence.
     pub about: String,
 }
 
-/// Why a plugin cannot be loaded. Nothing of it stays behind.
+/// Why a plugin cannot be loaded. Nothing of the plugin is retained.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// The gate refused it.
+    /// A static check rejected it.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// It does not compile.
@@ -39,12 +39,12 @@ pub enum LoadError {
     /// `describe` or `needs` failed.
     #[error("the plugin does not start: {0}")]
     Start(String),
-    /// `init` refused the configuration, or failed.
-    #[error("the plugin does not take its configuration: {0}")]
+    /// `init` rejected the configuration, or failed.
+    #[error("the plugin rejects its configuration: {0}")]
     Config(String),
 }
 
-/// A compiled and configured plugin. Cheap to clone; holds no instance.
+/// A compiled and configured plugin. Cheap to clone; owns no instance.
 #[derive(Clone)]
 pub struct Module {
     pub(crate) engine: Arc<PluginEngine>,
@@ -59,7 +59,7 @@ pub struct Module {
 }
 
 impl Module {
-    /// Checks, compiles, starts and configures a component, which takes from milliseconds to seconds.
+    /// Checks, compiles, starts and configures a component, which takes milliseconds to seconds.
     ///
     /// # Errors
     /// See [`LoadError`].
@@ -67,7 +67,7 @@ impl Module {
         Module::load_with(engine, world, bytes, config, None)
     }
 
-    /// Loads a component whose code may have been kept; if it was not, it is compiled and kept.
+    /// Loads a component with the code from a store; if it is not there, compiles the component and stores the code.
     ///
     /// # Errors
     /// See [`LoadError`].
@@ -133,13 +133,13 @@ impl Module {
         self.digest
     }
 
-    /// Tells where its code came from.
+    /// Returns where the code comes from.
     #[must_use]
     pub fn origin(&self) -> CodeOrigin {
         self.origin
     }
 
-    /// Returns what the plugin says of itself.
+    /// Returns the plugin's description of itself.
     #[must_use]
     pub fn description(&self) -> &Description {
         &self.description
@@ -151,12 +151,12 @@ impl Module {
         &self.config
     }
 
-    /// Looks up a function of the world's own interface.
+    /// Returns a function of the world's own interface.
     pub(crate) fn function<S: Signature>(&self) -> Result<Export<S>, LoadError> {
         self.function_of(self.world.interface())
     }
 
-    /// Looks up a function of an interface that a plugin may leave out: `None` if it does.
+    /// Returns a function of an optional interface; `None` if the plugin does not export the interface.
     pub(crate) fn optional_function<S: Signature>(&self, interface: &str) -> Result<Option<Export<S>>, LoadError> {
         let exported = self.component.get_export_index(None, interface).is_some();
         exported.then(|| self.function_of(interface)).transpose()
@@ -167,7 +167,7 @@ impl Module {
         self.start_bare().and_then(|mut call| call.export(index)).map_err(|fault| LoadError::Start(fault.text))
     }
 
-    /// Makes a fresh, configured instance with `fuel` for its whole life.
+    /// Creates a configured instance with `fuel` for its whole lifetime.
     pub(crate) fn start(&self, fuel: u64) -> Result<Call, Fault> {
         let mut call = Call::start(&self.engine, self.world, &self.plugin, fuel)?;
         let (answer,) = call.call(&self.init, (&*self.config,))?;
@@ -175,7 +175,7 @@ impl Module {
         Ok(call)
     }
 
-    /// Makes a fresh instance that was not configured, for functions callable before `init`.
+    /// Creates an instance that is not configured, for functions that may be called before `init`.
     pub(crate) fn start_bare(&self) -> Result<Call, Fault> {
         Call::start(&self.engine, self.world, &self.plugin, self.engine.limits.fuel_of_start(self.world))
     }
@@ -197,7 +197,7 @@ impl fmt::Debug for Module {
     }
 }
 
-/// A fault that the plugin returned by itself.
+/// Returns the fault for an error that the plugin returned.
 pub(crate) fn returned(text: String, engine: &PluginEngine) -> Fault {
     let text = shortened(format!("it returned a fault: {text}"), engine.limits.fault_bytes_max);
     Fault::new(FaultKind::Returned, text)

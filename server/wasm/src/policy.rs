@@ -1,4 +1,4 @@
-//! Wasm modules as the resolver's policies: columns in, columns out.
+//! Wasm modules as policies of the resolver: columns in, columns out.
 
 use std::ops::Range;
 
@@ -28,10 +28,10 @@ pub struct WasmRule {
 }
 
 impl WasmRule {
-    /// Makes a rule of a module that was loaded for the world `conflict-rule`.
+    /// Creates a rule from a module that was loaded for the world `conflict-rule`.
     ///
     /// # Errors
-    /// If the module does not say which columns it looks at.
+    /// If the module does not return the columns that it needs.
     pub fn new(module: Module) -> Result<Self, LoadError> {
         let (needs, rank) = (module.function::<RuleNeeds>()?, module.function()?);
         let needs = module.start_bare().and_then(|mut call| call.call(&needs, ()));
@@ -45,7 +45,7 @@ impl WasmRule {
         &self.module
     }
 
-    /// Ranks, and tells the fuel that it took.
+    /// Ranks transactions, and returns the fuel used.
     ///
     /// # Errors
     /// See [`ConflictRule::rank`].
@@ -86,7 +86,7 @@ impl WasmRule {
         let ranks = answer.map_err(|text| returned(text, &self.module.engine))?;
         if ranks.hi.len() != count || ranks.lo.len() != count {
             let (hi, lo) = (ranks.hi.len(), ranks.lo.len());
-            return Err(Fault::wrong(format!("it gave {hi} high and {lo} low ranks for {count} transactions")));
+            return Err(Fault::wrong(format!("it returned {hi} high and {lo} low ranks for {count} transactions")));
         }
         Ok((Ranks { hi: ranks.hi, lo: ranks.lo }, call.fuel_used()))
     }
@@ -98,7 +98,7 @@ impl ConflictRule for WasmRule {
     }
 }
 
-/// Which columns, and which rows of them, a rule gets.
+/// The columns, and the rows of them, that a rule gets.
 struct Pick {
     needs: RuleColumns,
     txns: Range<usize>,
@@ -119,10 +119,10 @@ pub struct WasmValidator {
 }
 
 impl WasmValidator {
-    /// Makes a validator of a module that was loaded for the world `isolation-validator`.
+    /// Creates a validator from a module that was loaded for the world `isolation-validator`.
     ///
     /// # Errors
-    /// If the module does not say which groups of columns it looks at.
+    /// If the module does not return the groups of columns that it needs.
     pub fn new(module: Module) -> Result<Self, LoadError> {
         let (needs, validate) = (module.function::<ValidatorNeeds>()?, module.function()?);
         let needs = module.start_bare().and_then(|mut call| call.call(&needs, ()));
@@ -136,7 +136,7 @@ impl WasmValidator {
         &self.module
     }
 
-    /// Returns the groups of columns that it looks at, as [`Validator::needs`].
+    /// Returns the groups of columns that it needs, as [`Validator::needs`] does.
     #[must_use]
     pub fn needs(&self) -> u8 {
         let groups = [
@@ -145,13 +145,13 @@ impl WasmValidator {
             (Groups::READS, group::READS),
             (Groups::RANGES, group::RANGES),
             (Groups::WRITES, group::WRITES),
-            // Made of the versions, in this crate.
+            // Derived from the versions, in this crate.
             (Groups::EPOCHS, group::READS | group::WRITES),
         ];
         groups.iter().filter(|(named, _)| self.needs & *named == *named).fold(0, |needs, (_, bits)| needs | bits)
     }
 
-    /// Judges, and tells the fuel that it took.
+    /// Validates transactions, and returns the fuel used.
     ///
     /// # Errors
     /// See [`Validator::validate`].
@@ -189,7 +189,7 @@ impl WasmValidator {
     }
 }
 
-/// Picks the piece's rows of the groups that the plugin looks at.
+/// Selects the piece's rows of the groups that the plugin needs.
 fn evidence<'a>(
     columns: &'a ValidatorColumns,
     piece: &'a Piece<'_>,
@@ -275,23 +275,23 @@ impl Epochs {
     }
 }
 
-/// Checks what the resolver relies on: one row per transaction, reasons that exist, operations that exist.
+/// Checks what the resolver relies on: one result per transaction, known reasons, existing operations.
 fn check_validation(judged: &Validation, piece: &Piece<'_>) -> Result<(), Fault> {
     let count = piece.txns.len();
     if judged.code.len() != count || judged.witness.len() != count {
         let (codes, witnesses) = (judged.code.len(), judged.witness.len());
-        return Err(Fault::wrong(format!("it gave {codes} codes and {witnesses} witnesses for {count} transactions")));
+        return Err(Fault::wrong(format!("it returned {codes} codes and {witnesses} witnesses for {count} transactions")));
     }
     for (t, (&code, &witness)) in judged.code.iter().zip(&judged.witness).enumerate() {
         if code == 0 {
             continue;
         }
         if Reason::from_code(code).is_none() {
-            return Err(Fault::wrong(format!("it gave code {code}, which no reason has")));
+            return Err(Fault::wrong(format!("it returned code {code}, which is not the code of a reason")));
         }
         if witness != NO_WITNESS && witness >= piece.ops_of(t) {
             let ops = piece.ops_of(t);
-            return Err(Fault::wrong(format!("it blamed operation {witness} of a transaction that has {ops}")));
+            return Err(Fault::wrong(format!("it blamed operation {witness} of a transaction with {ops} operations")));
         }
     }
     Ok(())
@@ -304,7 +304,7 @@ pub struct WasmValidators {
 }
 
 impl WasmValidators {
-    /// Puts one validator in the place of each level, weakest first ([`Isolation::ALL`]).
+    /// Takes one validator per level, weakest first ([`Isolation::ALL`]).
     #[must_use]
     pub fn new(by_level: [WasmValidator; 4]) -> Self {
         WasmValidators { by_level }
@@ -316,7 +316,7 @@ impl WasmValidators {
         &self.by_level[level as usize]
     }
 
-    /// Returns these validators with another one for `level`.
+    /// Replaces the validator of `level`.
     #[must_use]
     pub fn with(mut self, level: Isolation, validator: WasmValidator) -> Self {
         self.by_level[level as usize] = validator;

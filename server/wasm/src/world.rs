@@ -1,11 +1,11 @@
-//! The worlds that a plugin can be written for.
+//! The worlds that plugins can implement.
 
 use std::sync::OnceLock;
 
 use wasmparser::{Parser, Payload};
 use wit_parser::{Resolve, WorldId};
 
-/// Names and texts of the package's files; `lifecycle.wit` comes first because it names the package.
+/// Names and texts of the package's files. `lifecycle.wit` comes first because it declares the package.
 pub const WIT_FILES: [(&str, &str); 4] = [
     ("lifecycle.wit", include_str!("../../../plugins/wit/lifecycle.wit")),
     ("rule.wit", include_str!("../../../plugins/wit/rule.wit")),
@@ -13,11 +13,11 @@ pub const WIT_FILES: [(&str, &str); 4] = [
     ("adaptor.wit", include_str!("../../../plugins/wit/adaptor.wit")),
 ];
 
-/// What came later and is optional, each a package of its own beside the files above.
+/// Optional interfaces that were added later, each a package of its own.
 pub const OPTIONAL_WIT_FILES: [(&str, &str); 1] =
     [("deps/traces/traces.wit", include_str!("../../../plugins/wit/deps/traces/traces.wit"))];
 
-/// The optional interface of LogAdaptors that take traces along.
+/// The optional interface of LogAdaptors that receive trace contexts.
 pub(crate) const TRACES: &str = "tribunal:plugin-traces/traces@1.0.0";
 
 /// A world of the package `tribunal:plugin@1.0.0`.
@@ -27,7 +27,7 @@ pub enum World {
     ConflictRule,
     /// Judges transactions of one isolation level.
     IsolationValidator,
-    /// Turns log records into a storage's own language.
+    /// Translates log records into requests to a storage.
     LogAdaptor,
 }
 
@@ -41,8 +41,8 @@ impl World {
         World::ALL.into_iter().find(|world| world.name() == name)
     }
 
-    /// Returns the world whose own interface a component exports, by name alone: whether it keeps what the name
-    /// promises is for the gate to find out. `None` if it exports none of them.
+    /// Returns the world whose own interface a component exports, judged by the interface's name alone; `None` if it exports
+    /// none. The static checks verify that the component implements the interface.
     #[must_use]
     pub fn claimed_by(component: &[u8]) -> Option<World> {
         let mut depth = 0_u32;
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// Returns the name of the interface that the world exports beside `lifecycle`.
+    /// Returns the name of the interface that the world exports in addition to `lifecycle`.
     pub(crate) fn interface(self) -> &'static str {
         match self {
             World::ConflictRule => "tribunal:plugin/rule@1.0.0",
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// Returns the parsed WIT and this world's place in it.
+    /// Returns the parsed WIT and the id of this world in it.
     pub(crate) fn resolve(self) -> (&'static Resolve, WorldId) {
         static PARSED: OnceLock<(Resolve, [WorldId; 3])> = OnceLock::new();
         let (resolve, worlds) = PARSED.get_or_init(parse);

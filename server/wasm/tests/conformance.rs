@@ -1,4 +1,4 @@
-//! The conformance kit passes every built-in, and finds each broken promise of modules that break one.
+//! Every built-in plugin passes the conformance kit, and modules with one violation each fail at the expected check.
 
 mod hostile;
 
@@ -56,18 +56,18 @@ fn equal_behaviour_has_equal_digests() {
     let engine = engine();
     let of = |hostile: Hostile| check(&engine, &hostile.component(), "", None).expect("passes").behaviour;
     let template = of(Hostile::default());
-    // The template ranks by CSN in both halves, as the built-in does in one.
+    // The template ranks by CSN in both halves of the rank, the built-in in one; the resulting order is the same.
     assert_eq!(template, report(&engine, World::ConflictRule, "first-writer-wins").behaviour);
     assert_ne!(template, report(&engine, World::ConflictRule, "priority").behaviour);
 }
 
-/// What the kit says of a hostile rule.
+/// Returns the kit's failure for a hostile rule.
 #[track_caller]
 fn refusal(engine: &Arc<PluginEngine>, hostile: &Hostile) -> Failure {
     check(engine, &hostile.component(), "", Some(World::ConflictRule)).expect_err("breaks a promise")
 }
 
-/// A rule that overwrites the high ranks: `item` leaves the address where transaction `$i`'s is stored, and its rank.
+/// A rule that overwrites the high ranks; `item` computes the rank of transaction `$i`.
 fn ranking(item: &str) -> Hostile {
     let rank = format!(
         "(local $i i32)
@@ -83,7 +83,7 @@ fn ranking(item: &str) -> Hostile {
 }
 
 #[test]
-fn a_rank_by_place_is_not_invariant_under_shuffles() {
+fn a_rank_by_position_is_not_invariant_under_shuffles() {
     let failure = refusal(&engine(), &ranking("(i64.extend_i32_u (local.get $i))"));
     assert!(
         matches!(&failure, Failure::Broken { check: "shuffled batches", why, .. } if why.contains("another order")),
@@ -92,8 +92,8 @@ fn a_rank_by_place_is_not_invariant_under_shuffles() {
 }
 
 #[test]
-fn a_rank_by_the_size_of_the_batch_depends_on_who_else_is_in_it() {
-    // Whether csn or its opposite ranks depends on the number of transactions.
+fn a_rank_by_batch_size_depends_on_other_transactions() {
+    // The rank is the CSN or its complement, depending on the number of transactions.
     let csn = "(i64.load (i32.add (local.get $csn) (i32.shl (local.get $i) (i32.const 3))))";
     let item = format!(
         "(if (result i64) (i32.and (local.get $csns) (i32.const 1))
@@ -107,7 +107,7 @@ fn a_rank_by_the_size_of_the_batch_depends_on_who_else_is_in_it() {
 }
 
 #[test]
-fn faults_on_the_kits_own_input_are_told_with_their_check() {
+fn faults_on_input_of_the_kit_name_the_check() {
     let engine = engine();
     for (rank, kind, text) in [
         ("(unreachable)", FaultKind::Trap, "unreachable"),
@@ -128,7 +128,7 @@ fn faults_on_the_kits_own_input_are_told_with_their_check() {
 }
 
 #[test]
-fn a_plugin_is_of_the_world_that_it_exports() {
+fn the_world_of_a_plugin_is_the_one_that_it_exports() {
     let engine = engine();
     let validator = Builtin::find(World::IsolationValidator, "snapshot").expect("is built in");
     let failure = check(&engine, validator.bytes, "", Some(World::ConflictRule)).expect_err("lies");
@@ -136,7 +136,7 @@ fn a_plugin_is_of_the_world_that_it_exports() {
     let empty = wat::parse_str("(component)").expect("parses");
     let failure = check(&engine, &empty, "", None).expect_err("is nothing");
     assert!(failure.to_string().contains("tribunal:plugin/rule@1.0.0"), "{failure}");
-    // The name of the interface alone does not make the world.
+    // The name of the interface alone is not enough.
     let named = wat::parse_str(
         r#"(component (component $inner) (instance $i (instantiate $inner))
             (export "tribunal:plugin/rule@1.0.0" (instance $i)))"#,
@@ -147,12 +147,12 @@ fn a_plugin_is_of_the_world_that_it_exports() {
 }
 
 #[test]
-fn core_modules_become_components_unless_they_import() {
+fn core_modules_without_imports_become_components() {
     let importing = wat::parse_str(
         r#"(module (import "wasi_snapshot_preview1" "random_get" (func (param i32 i32) (result i32))))"#,
     );
     let refused = encode::encode(&importing.expect("parses"), World::ConflictRule).expect_err("imports");
-    assert_eq!(refused.to_string(), "it imports wasi_snapshot_preview1::random_get; plugins import nothing");
+    assert_eq!(refused.to_string(), "it imports wasi_snapshot_preview1::random_get; plugins must not import anything");
     let empty =
         encode::encode(&wat::parse_str("(module)").expect("parses"), World::ConflictRule).expect_err("is empty");
     assert!(empty.to_string().contains("does not fit the world conflict-rule"), "{empty}");

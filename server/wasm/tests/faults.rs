@@ -1,5 +1,5 @@
-//! Hostile modules: each kind of misbehaviour ends in a refusal or a fault with a telling text, never in a panic, and
-//! the engine goes on.
+//! Hostile modules: each kind of misbehaviour ends in a rejection or a fault with a clear message, never in a panic, and
+//! the engine keeps working.
 
 mod hostile;
 
@@ -30,7 +30,7 @@ fn three() -> TxnColumns {
     }
 }
 
-/// Loads a hostile rule and returns what ranking three transactions ends in, twice the same.
+/// Loads a hostile rule and returns its fault on three transactions, after checking that a second call gives the same.
 #[track_caller]
 fn rank(engine: &Arc<PluginEngine>, hostile: &Hostile) -> String {
     let module = Module::load(engine, World::ConflictRule, &hostile.component(), "").expect("passes the gate");
@@ -41,7 +41,7 @@ fn rank(engine: &Arc<PluginEngine>, hostile: &Hostile) -> String {
 }
 
 #[test]
-fn the_template_itself_behaves() {
+fn the_template_itself_is_harmless() {
     let engine = engine();
     let module = Module::load(&engine, World::ConflictRule, &Hostile::default().component(), "").expect("loads");
     assert_eq!(module.description().name, "evil");
@@ -58,17 +58,17 @@ fn deterministic_failures_become_faults() {
         ("(unreachable)", "unreachable code"),
         ("(i32.load (i32.const -8))", "out of bounds memory"),
         ("(i32.div_u (i32.const 1) (i32.const 0))", "divide by zero"),
-        // A growth beyond the limit is refused, and the module gives up, as an allocator does: also one of 2 GiB, which
-        // costs more fuel than any other.
+        // A growth beyond the limit is refused, and the module traps, as an allocator does. Also 2 GiB, the growth that
+        // takes the most fuel.
         (
             "(if (i32.eq (memory.grow (i32.const 1000)) (i32.const -1)) (then (unreachable))) (i32.const 512)",
-            "ran out of memory: it wanted 65667072 bytes, and 16777216 are allowed",
+            "ran out of memory: it requested 65667072 bytes, and 16777216 are allowed",
         ),
         (
             "(if (i32.eq (memory.grow (i32.const 32768)) (i32.const -1)) (then (unreachable))) (i32.const 512)",
-            "ran out of memory: it wanted 2147614720 bytes",
+            "ran out of memory: it requested 2147614720 bytes",
         ),
-        // A plugin that goes on with less is not out of memory when it panics later.
+        // A plugin that continued with less memory is not out of memory when it panics later.
         ("(drop (memory.grow (i32.const 32768))) (drop (memory.grow (i32.const 1))) (unreachable)", "unreachable code"),
         // Two high ranks and one low rank for three transactions.
         (
@@ -81,7 +81,7 @@ fn deterministic_failures_become_faults() {
              (i32.store (i32.const 520) (i32.const 4)) (i32.const 512)",
             "returned a fault: evil",
         ),
-        // A list that lies outside memory, a result of no variant, a misaligned answer, a fault that is no text.
+        // A list outside memory, an invalid variant, a misaligned result, a fault whose text is not UTF-8.
         (
             "(i32.store (i32.const 516) (i32.const -64)) (i32.store (i32.const 520) (i32.const 99)) (i32.const 512)",
             "convention",
@@ -105,7 +105,7 @@ fn deterministic_failures_become_faults() {
 }
 
 #[test]
-fn long_faults_are_cut() {
+fn long_faults_are_truncated() {
     let engine = engine();
     let body = "(memory.fill (i32.const 2048) (i32.const 97) (i32.const 30000))
                 (i32.store (i32.const 512) (i32.const 1)) (i32.store (i32.const 516) (i32.const 2048))
@@ -115,7 +115,7 @@ fn long_faults_are_cut() {
 }
 
 #[test]
-fn starting_can_fail_too() {
+fn a_module_can_fail_at_start() {
     let engine = engine();
     let load = |hostile: Hostile| Module::load(&engine, World::ConflictRule, &hostile.component(), "{}");
     let looping = Hostile { start: "(loop $again (br $again))", ..Hostile::default() };
@@ -135,7 +135,7 @@ fn starting_can_fail_too() {
 }
 
 #[test]
-fn the_gate_refuses_before_compiling() {
+fn static_checks_reject_components_before_compilation() {
     let engine = engine();
     let load = |bytes: &[u8]| match Module::load(&engine, World::ConflictRule, bytes, "") {
         Err(LoadError::Refused(refusal)) => refusal,
@@ -167,7 +167,7 @@ fn the_gate_refuses_before_compiling() {
 }
 
 #[test]
-fn the_pool_outlives_ten_thousand_calls_with_faults_in_between() {
+fn the_pool_survives_ten_thousand_calls_with_faults_in_between() {
     let limits = PluginLimits { instances_max: 2, fuel_per_call: 50_000, fuel_per_txn: 100, ..PluginLimits::default() };
     let engine = engine_with(limits);
     let load = |rank| {
@@ -193,7 +193,7 @@ fn the_pool_outlives_ten_thousand_calls_with_faults_in_between() {
 }
 
 #[test]
-fn every_builtin_passes_the_gate_under_its_own_name() {
+fn every_builtin_passes_the_static_checks_under_its_own_name() {
     let engine = engine();
     assert_eq!(BUILTINS.len(), 10);
     for builtin in BUILTINS {

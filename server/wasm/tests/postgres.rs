@@ -1,4 +1,4 @@
-//! The PostgreSQL adaptor's requests and judgements. What a real PostgreSQL makes of them is tested with the node.
+//! The PostgreSQL adaptor's requests, and how it classifies replies. The node's tests run them against a real PostgreSQL.
 
 use WriteKind::{Add, Delete, Insert, Put, Update};
 use tribunal_types::{
@@ -15,7 +15,7 @@ const TABLES: &str = r#"{"endpoint": "the host's own", "store": "shop", "log": "
 
 type Row<'a> = (WriteKind, &'a str, &'a str);
 
-/// Makes records from LSN `first` on, one per transaction.
+/// Returns records from LSN `first` on, one per transaction.
 fn records(first: u64, txns: &[&[Row<'_>]]) -> RecordBatch {
     let mut batch = RecordBatch { store: StoreId(1), ..RecordBatch::default() };
     for (lsn, rows) in (first..).zip(txns) {
@@ -97,7 +97,7 @@ fn a_request_moves_the_watermark_first_and_binds_every_value() {
 }
 
 #[test]
-fn the_watermark_is_read_with_the_name_of_its_log() {
+fn the_watermark_is_read_with_the_id_of_its_log() {
     let adaptor = adaptor(TABLES);
     let request = adaptor.watermark().expect("asks");
     let texts: Vec<_> = statements(&request.command).iter().map(|statement| statement.text.as_str()).collect();
@@ -121,7 +121,7 @@ fn the_watermark_is_read_with_the_name_of_its_log() {
 }
 
 #[test]
-fn answers_are_told_apart() {
+fn replies_are_classified() {
     let adaptor = adaptor(TABLES);
     let said = |state: &str| {
         let error = Some((state.to_owned(), "text".to_owned()));
@@ -141,18 +141,18 @@ fn answers_are_told_apart() {
 #[test]
 fn the_largest_batches_fit_into_fuel_and_memory() {
     let adaptor = adaptor(TABLES);
-    // One record of as many rows as a transaction may have.
+    // One record with the maximum number of rows of a transaction.
     let keys: Vec<String> = (0..10_000).map(|n| format!("a/{}", n * 7919 % 10_007)).collect();
     let rows: Vec<Row<'_>> = keys.iter().map(|key| (Put, key.as_str(), r#"{"cents":1,"owner":"x"}"#)).collect();
     assert_eq!(adaptor.encode(&records(1, &[&rows])).expect("encodes").len(), 1);
-    // Values that are as long as quoting makes them.
+    // Values whose quoted form is as long as possible.
     let quotes = format!("\"{}\"", "\\\\".repeat(400_000));
     let rows: Vec<[Row<'_>; 1]> = (0..11).map(|_| [(Put, "doc", quotes.as_str())]).collect();
     let txns: Vec<&[Row<'_>]> = rows.iter().map(|rows| rows.as_slice()).collect();
     let requests = adaptor.encode(&records(1, &txns)).expect("encodes");
     let bounds: Vec<_> = requests.iter().map(|request| (request.first.0, request.last.0)).collect();
     assert_eq!(bounds, [(1, 5), (6, 10), (11, 11)]);
-    // As many small records as one read of the push gives.
+    // The maximum number of small records that a push reads at once.
     let keys: Vec<String> = (0..8192).map(|n| format!("n/{}", n % 100)).collect();
     let rows: Vec<[Row<'_>; 1]> = keys.iter().map(|key| [(Add, key.as_str(), "1")]).collect();
     let txns: Vec<&[Row<'_>]> = rows.iter().map(|rows| rows.as_slice()).collect();
@@ -160,7 +160,7 @@ fn the_largest_batches_fit_into_fuel_and_memory() {
 }
 
 #[test]
-fn what_has_no_place_is_refused_with_the_row() {
+fn rows_that_do_not_fit_a_table_are_rejected_by_name() {
     let adaptor = adaptor(TABLES);
     for (row, reason) in [
         ((Put, "a/x", "{}"), "row `a/x`: key column \"id\": `x` is no bigint"),

@@ -1,7 +1,7 @@
 //! The Redis adaptor against a real Redis: rows, watermark and index move together or not at all.
 //!
-//! Starts a `redis-server` of its own on a socket in a temporary folder. Without that program on the machine, there is
-//! nothing to test and the test says so.
+//! Starts its own `redis-server` on a socket in a temporary folder. If the machine has no such program, the tests print
+//! that they are skipped.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -23,7 +23,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a server; `None` if the machine has none.
+    /// Starts a server; `None` if the machine has no `redis-server`.
     fn start() -> Option<Server> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let socket = folder.path().join("redis.sock");
@@ -105,7 +105,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself; nothing more can be done then.
+        // It may have exited by itself.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -163,7 +163,7 @@ struct Pushing {
 }
 
 impl Pushing {
-    /// Encodes records that fit one request, sends it and returns what the adaptor says of the answer.
+    /// Encodes records that fit into one request, sends it, and returns the adaptor's classification of the reply.
     fn push(&mut self, records: &RecordBatch) -> Ack {
         let requests = self.adaptor.encode(records).expect("encodes");
         assert_eq!(requests.len(), 1);
@@ -205,7 +205,7 @@ fn rows_and_watermark_move_together_or_not_at_all() {
 
     assert!(matches!(at.push(&first), Ack::Moved(text) if text.contains("watermark is 2")), "a replay moves nothing");
 
-    // Beyond what a double can count, twice in one request, after an update, and once more after a delete.
+    // Beyond the integers of a double, twice in one request, after an update, and again after a delete.
     let sums = records(
         3,
         &[
@@ -261,7 +261,7 @@ fn large_batches_are_split_between_records() {
 }
 
 #[test]
-fn answers_are_told_apart() {
+fn replies_are_classified() {
     let adaptor = adaptor();
     let said = |error: &str| adaptor.classify(&StorageReply::Resp(vec![RespValue::Error(error.to_owned())]));
     for passing in

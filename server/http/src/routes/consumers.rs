@@ -51,7 +51,7 @@ pub async fn put_consumer(State(app): State<App>, request: Request) -> Result<Re
     document(utf8(&bytes)?, ObjectSeed { fields: &mut body, at: Path::Root })
         .map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
     let (store, lsn, log) = body.checked(&catalog, tenant(&parts))?;
-    let set = app.service.log.set_checkpoint(tenant(&parts), name, store, lsn, log).await;
+    let set = app.service.log.set_offset(tenant(&parts), name, store, lsn, log).await;
     let status =
         set.map_err(|error| start_over_at(ProblemResponse::of_service(error, &catalog), store_name(&catalog, store)))?;
     Ok(wire_response(StatusCode::OK, &wire(status, &catalog)))

@@ -387,7 +387,7 @@ impl LogApi for FakeNode {
         soon(Ok(StoreState::Rows { lsn, rows: Box::new(Pages(rows.collect())) }))
     }
 
-    fn set_checkpoint(
+    fn set_offset(
         &self,
         _: NamespaceId,
         name: String,

@@ -187,7 +187,7 @@ fn truncate(
     // They are further at the next image.
     applied.iter().filter(|(_, applied)| *applied < below).for_each(|(store, _)| (context.flush)(*store));
     let stores = applied.iter().map(|(_, applied)| *applied).fold(below, Epoch::min);
-    // A reader's checkpoint outweighs the age of the log, not its size.
+    // A consumer's offset retains the log beyond its age, but not beyond its size.
     let readers = (context.needed)().map_or(stores, |needed| needed.max(log.held_back_below(context.readers_quota)));
     log.truncate(stores.min(readers))
 }

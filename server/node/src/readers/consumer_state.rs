@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
-use tribunal_codec::{Checkpoint, Readers as Remembered, Webhook, decode_readers, encode_readers};
+use tribunal_codec::{ConsumerOffset, Readers as Remembered, Webhook, decode_readers, encode_readers};
 use tribunal_disk::replace;
 use tribunal_types::{LogId, Lsn, NamespaceId, StoreId};
 
-/// Checkpoints that a node remembers.
-const CHECKPOINTS_MAX: usize = 4_096;
+/// Maximum number of offsets on a node.
+const OFFSETS_MAX: usize = 4_096;
 /// Those of one tenant that is not the service's own.
-const CHECKPOINTS_PER_TENANT_MAX: usize = 256;
+const OFFSETS_PER_TENANT_MAX: usize = 256;
 /// Shortest time between two writes.
 const PACE: Duration = Duration::from_millis(20);
 /// How long a watermark may wait for its write, and a failed write for its retry.
@@ -127,22 +127,22 @@ impl ConsumerState {
         }
     }
 
-    /// Sets a consumer's checkpoint.
+    /// Sets a consumer's offset.
     ///
     /// # Errors
     /// See [`Unsaved`].
-    pub async fn set(&self, checkpoint: Checkpoint) -> Result<(), Unsaved> {
+    pub async fn set(&self, offset: ConsumerOffset) -> Result<(), Unsaved> {
         let full = self.change_durably(|remembered| {
-            let namespace = checkpoint.namespace;
-            let full = full(&remembered.checkpoints, namespace);
-            let known = remembered.checkpoints.iter_mut().find(|known| {
-                (known.namespace, known.store) == (checkpoint.namespace, checkpoint.store)
-                    && known.name == checkpoint.name
+            let namespace = offset.namespace;
+            let full = full(&remembered.offsets, namespace);
+            let known = remembered.offsets.iter_mut().find(|known| {
+                (known.namespace, known.store) == (offset.namespace, offset.store)
+                    && known.name == offset.name
             });
             match known {
-                Some(known) => *known = checkpoint,
+                Some(known) => *known = offset,
                 None if full.is_some() => return full,
-                None => remembered.checkpoints.push(checkpoint),
+                None => remembered.offsets.push(offset),
             }
             None
         });
@@ -158,20 +158,20 @@ impl ConsumerState {
     /// [`Unsaved::NotDurable`].
     pub async fn forget(&self, namespace: NamespaceId, name: &str, store: Option<StoreId>) -> Result<bool, Unsaved> {
         let found = self.change_durably(|remembered| {
-            let before = remembered.checkpoints.len();
-            remembered.checkpoints.retain(|known| {
+            let before = remembered.offsets.len();
+            remembered.offsets.retain(|known| {
                 known.namespace != namespace || known.name != name || store.is_some_and(|store| known.store != store)
             });
-            remembered.checkpoints.len() < before
+            remembered.offsets.len() < before
         });
         found.await
     }
 
-    /// Returns the checkpoints of all consumers, by namespace and name.
-    pub fn checkpoints(&self) -> Vec<Checkpoint> {
-        let mut checkpoints = self.state.lock().durable.checkpoints.clone();
-        checkpoints.sort_by(|a, b| (a.namespace, &a.name, a.store).cmp(&(b.namespace, &b.name, b.store)));
-        checkpoints
+    /// Returns the offsets of all consumers, by namespace and name.
+    pub fn offsets(&self) -> Vec<ConsumerOffset> {
+        let mut offsets = self.state.lock().durable.offsets.clone();
+        offsets.sort_by(|a, b| (a.namespace, &a.name, a.store).cmp(&(b.namespace, &b.name, b.store)));
+        offsets
     }
 
     /// Registers a webhook, or changes the one of its store.
@@ -226,10 +226,10 @@ impl ConsumerState {
     /// Returns the lowest position of a reader in every store that has one, of those that are positions of `log`.
     pub fn slowest(&self, log: LogId) -> Vec<(StoreId, Lsn)> {
         let state = self.state.lock();
-        let (checkpoints, webhooks) = (state.durable.checkpoints.iter(), state.durable.webhooks.iter());
-        let checkpoints = checkpoints.filter(|known| known.log == log).map(|known| (known.store, known.lsn));
+        let (offsets, webhooks) = (state.durable.offsets.iter(), state.durable.webhooks.iter());
+        let offsets = offsets.filter(|known| known.log == log).map(|known| (known.store, known.lsn));
         let webhooks = webhooks.filter(|known| known.log == log).map(|known| (known.store, known.watermark));
-        let mut all: Vec<_> = checkpoints.chain(webhooks).collect();
+        let mut all: Vec<_> = offsets.chain(webhooks).collect();
         all.sort_unstable();
         all.dedup_by_key(|(store, _)| *store);
         all
@@ -315,7 +315,7 @@ fn load(path: &Path) -> Result<Remembered, String> {
         bytes.split_first_chunk::<4>().filter(|(crc, rest)| crc32c::crc32c(rest) == u32::from_le_bytes(**crc));
     checked.and_then(|(_, rest)| decode_readers(rest).ok()).ok_or_else(|| {
         format!(
-            "{} is damaged; it holds the checkpoints of consumers and the registered webhooks. Remove it and they \
+            "{} is damaged; it holds the offsets of consumers and the registered webhooks. Remove it and they \
              start over: consumers set theirs again, webhooks must be registered again",
             path.display()
         )
@@ -327,13 +327,13 @@ fn with_checksum(bytes: &[u8]) -> Vec<u8> {
     [&crc32c::crc32c(bytes).to_le_bytes(), bytes].concat()
 }
 
-/// Returns the number of checkpoints that leaves no room for another one of a tenant, if it is reached.
-fn full(checkpoints: &[Checkpoint], namespace: NamespaceId) -> Option<usize> {
-    let of_tenant = || checkpoints.iter().filter(|known| known.namespace == namespace).count();
-    if namespace != NamespaceId(0) && of_tenant() >= CHECKPOINTS_PER_TENANT_MAX {
-        return Some(CHECKPOINTS_PER_TENANT_MAX);
+/// Returns the number of offsets that leaves no room for another one of a tenant, if it is reached.
+fn full(offsets: &[ConsumerOffset], namespace: NamespaceId) -> Option<usize> {
+    let of_tenant = || offsets.iter().filter(|known| known.namespace == namespace).count();
+    if namespace != NamespaceId(0) && of_tenant() >= OFFSETS_PER_TENANT_MAX {
+        return Some(OFFSETS_PER_TENANT_MAX);
     }
-    (checkpoints.len() >= CHECKPOINTS_MAX).then_some(CHECKPOINTS_MAX)
+    (offsets.len() >= OFFSETS_MAX).then_some(OFFSETS_MAX)
 }
 
 #[cfg(test)]
@@ -341,18 +341,18 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn checkpoint(name: &str, store: u32, lsn: u64) -> Checkpoint {
-        Checkpoint { name: name.into(), store: StoreId(store), lsn: Lsn(lsn), ..Checkpoint::default() }
+    fn offset(name: &str, store: u32, lsn: u64) -> ConsumerOffset {
+        ConsumerOffset { name: name.into(), store: StoreId(store), lsn: Lsn(lsn), ..ConsumerOffset::default() }
     }
 
     #[tokio::test]
     async fn what_was_durable_is_there_again_and_nobody_else_may_read_it() {
         let dir = tempfile::tempdir().unwrap();
         let (readers, saver) = ConsumerState::open(dir.path()).unwrap();
-        readers.set(checkpoint("a", 1, 5)).await.unwrap();
-        readers.set(checkpoint("a", 2, 7)).await.unwrap();
-        readers.set(checkpoint("b", 1, 3)).await.unwrap();
-        readers.set(checkpoint("a", 1, 6)).await.unwrap();
+        readers.set(offset("a", 1, 5)).await.unwrap();
+        readers.set(offset("a", 2, 7)).await.unwrap();
+        readers.set(offset("b", 1, 3)).await.unwrap();
+        readers.set(offset("a", 1, 6)).await.unwrap();
         let hook = Webhook { store: StoreId(1), secret: "s".into(), watermark: Lsn(9), ..Webhook::default() };
         readers.register(hook.clone()).await.unwrap();
         assert_eq!(readers.slowest(LogId::default()), [(StoreId(1), Lsn(3)), (StoreId(2), Lsn(7))]);
@@ -363,15 +363,15 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
 
         let (readers, _saver) = ConsumerState::open(dir.path()).unwrap();
-        let all = [checkpoint("a", 1, 6), checkpoint("a", 2, 7), checkpoint("b", 1, 3)];
-        assert_eq!(readers.checkpoints(), all);
+        let all = [offset("a", 1, 6), offset("a", 2, 7), offset("b", 1, 3)];
+        assert_eq!(readers.offsets(), all);
         assert_eq!(readers.webhook(StoreId(1)), Some(Webhook { watermark: Lsn(11), ..hook }));
         assert!(readers.forget(NamespaceId(0), "a", Some(StoreId(2))).await.unwrap());
         assert!(readers.forget(NamespaceId(0), "a", None).await.unwrap());
         assert!(!readers.forget(NamespaceId(1), "b", None).await.unwrap(), "of another tenant");
         assert!(readers.unregister(StoreId(1)).await.unwrap());
         assert!(!readers.unregister(StoreId(1)).await.unwrap());
-        assert_eq!(readers.checkpoints(), [checkpoint("b", 1, 3)]);
+        assert_eq!(readers.offsets(), [offset("b", 1, 3)]);
     }
 
     #[tokio::test]
@@ -381,21 +381,21 @@ mod tests {
         fs::create_dir(&inner).unwrap();
         let (readers, _saver) = ConsumerState::open(&inner).unwrap();
         let hook = Webhook { store: StoreId(2), url: "https://a".into(), watermark: Lsn(3), ..Webhook::default() };
-        readers.set(checkpoint("a", 1, 1)).await.unwrap();
+        readers.set(offset("a", 1, 1)).await.unwrap();
         readers.register(hook.clone()).await.unwrap();
         fs::rename(&inner, dir.path().join("away")).unwrap();
         for lsn in 2..5 {
-            let refused = readers.set(checkpoint("a", 1, lsn)).await;
+            let refused = readers.set(offset("a", 1, lsn)).await;
             assert!(matches!(&refused, Err(Unsaved::NotDurable(text)) if text.contains("readers")), "{refused:?}");
-            assert_eq!(readers.checkpoints(), [checkpoint("a", 1, 1)], "what was refused is not shown");
+            assert_eq!(readers.offsets(), [offset("a", 1, 1)], "what was refused is not shown");
         }
         assert!(readers.forget(NamespaceId(0), "a", None).await.is_err());
         assert_eq!(readers.slowest(LogId::default()), [(StoreId(1), Lsn(1)), (StoreId(2), Lsn(3))]);
         readers.acknowledged(StoreId(2), Lsn(7));
         fs::rename(dir.path().join("away"), &inner).unwrap();
         // The first change after the disk is well is taken.
-        readers.set(checkpoint("a", 1, 5)).await.unwrap();
-        assert_eq!(readers.checkpoints(), [checkpoint("a", 1, 5)]);
+        readers.set(offset("a", 1, 5)).await.unwrap();
+        assert_eq!(readers.offsets(), [offset("a", 1, 5)]);
         assert_eq!(readers.webhook(StoreId(2)), Some(Webhook { watermark: Lsn(7), ..hook }));
     }
 

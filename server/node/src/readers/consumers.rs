@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use tribunal_codec::{Checkpoint, Webhook as Registered};
+use tribunal_codec::{ConsumerOffset, Webhook as Registered};
 use tribunal_push::{PushState, TransportError};
 use tribunal_service::ServiceError;
 use tribunal_service::{ConsumerPosition, ConsumerStatus, Registration, WebhookStatus};
@@ -51,32 +51,32 @@ pub fn needed(readers: &ConsumerState, records: &Records) -> Option<Epoch> {
 }
 
 impl NodeService {
-    fn position(&self, checkpoint: &Checkpoint) -> ConsumerPosition {
-        let (store, lsn) = (checkpoint.store, checkpoint.lsn);
+    fn position(&self, offset: &ConsumerOffset) -> ConsumerPosition {
+        let (store, lsn) = (offset.store, offset.lsn);
         let head = self.head(store);
         let lag_ms = if lsn < head { self.record_times.age_after(&self.records, store, lsn) } else { 0 };
-        ConsumerPosition { store, log: checkpoint.log, lsn, head, lag_ms, updated_at_ms: checkpoint.at_ms }
+        ConsumerPosition { store, log: offset.log, lsn, head, lag_ms, updated_at_ms: offset.at_ms }
     }
 
     pub(crate) fn consumers_of(&self, namespace: NamespaceId, name: Option<&str>) -> Vec<ConsumerStatus> {
         let mut found: Vec<ConsumerStatus> = Vec::new();
-        for checkpoint in self.webhooks.readers.checkpoints() {
-            if checkpoint.namespace != namespace || name.is_some_and(|name| name != checkpoint.name) {
+        for offset in self.webhooks.readers.offsets() {
+            if offset.namespace != namespace || name.is_some_and(|name| name != offset.name) {
                 continue;
             }
-            let position = self.position(&checkpoint);
-            match found.last_mut().filter(|last| last.name == checkpoint.name) {
+            let position = self.position(&offset);
+            match found.last_mut().filter(|last| last.name == offset.name) {
                 Some(last) => last.positions.push(position),
                 None => {
                     let log = self.records.log_id();
-                    found.push(ConsumerStatus { name: checkpoint.name, log, positions: vec![position] });
+                    found.push(ConsumerStatus { name: offset.name, log, positions: vec![position] });
                 }
             }
         }
         found
     }
 
-    pub(crate) async fn set_checkpoint_of(
+    pub(crate) async fn set_offset_of(
         &self,
         namespace: NamespaceId,
         name: String,
@@ -90,8 +90,8 @@ impl NodeService {
             return Err(beyond_head("/lsn", lsn, head));
         }
         let log = self.records.log_id();
-        let checkpoint = Checkpoint { namespace, name: name.clone(), store, log, lsn, at_ms: now_ms() };
-        self.webhooks.readers.set(checkpoint).await.map_err(unsaved)?;
+        let offset = ConsumerOffset { namespace, name: name.clone(), store, log, lsn, at_ms: now_ms() };
+        self.webhooks.readers.set(offset).await.map_err(unsaved)?;
         let found = self.consumers_of(namespace, Some(&name));
         Ok(found.into_iter().next().unwrap_or(ConsumerStatus { name, log, positions: Vec::new() }))
     }
@@ -206,10 +206,10 @@ impl NodeService {
         for family in [&metrics.consumer_lag_records, &metrics.consumer_lag_ms] {
             family.clear();
         }
-        for checkpoint in self.webhooks.readers.checkpoints() {
-            let position = self.position(&checkpoint);
-            let StoreLabel { namespace, store } = label_of(checkpoint.store);
-            let label = ConsumerLabel { namespace, consumer: checkpoint.name, store };
+        for offset in self.webhooks.readers.offsets() {
+            let position = self.position(&offset);
+            let StoreLabel { namespace, store } = label_of(offset.store);
+            let label = ConsumerLabel { namespace, consumer: offset.name, store };
             let lag = position.head.0.saturating_sub(position.lsn.0);
             metrics.consumer_lag_records.get_or_create(&label).set(lag);
             metrics.consumer_lag_ms.get_or_create(&label).set(position.lag_ms);

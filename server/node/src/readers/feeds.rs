@@ -92,7 +92,7 @@ impl LogApi for NodeService {
         })
     }
 
-    fn set_checkpoint(
+    fn set_offset(
         &self,
         namespace: NamespaceId,
         name: String,
@@ -100,7 +100,7 @@ impl LogApi for NodeService {
         lsn: Lsn,
         log: Option<LogId>,
     ) -> ServiceFuture<'_, ConsumerStatus> {
-        Box::pin(self.set_checkpoint_of(namespace, name, store, lsn, log))
+        Box::pin(self.set_offset_of(namespace, name, store, lsn, log))
     }
 
     fn consumers(&self, namespace: NamespaceId, name: Option<String>) -> ServiceFuture<'_, Vec<ConsumerStatus>> {

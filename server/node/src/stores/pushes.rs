@@ -310,7 +310,7 @@ impl Pushes {
         loop {
             match Arc::try_unwrap(open) {
                 Ok(open) => {
-                    // It waits for its checkpoint.
+                    // Dropping the store waits for its flush.
                     let _ = tokio::task::spawn_blocking(move || drop(open)).await;
                     let embedded = self.embedded.lock();
                     // One that was opened again meanwhile keeps its new part.

@@ -1,5 +1,6 @@
-//! Checks of LogAdaptors that need no storage: the same records make the same requests, and an error is no success.
-//! That a replay changes nothing in the storage itself is for a storage to show (`tribunal plugin test --storage`).
+//! Checks of LogAdaptors that need no storage: the same records give the same requests, and an error is not classified as
+//! success. That replaying records changes nothing in a storage is tested with a real one (`tribunal plugin test
+//! --storage`).
 
 use tribunal_types::{
     Ack, Command, Csn, Epoch, Lsn, PushRequest, RecordBatch, RecordHead, RecordWrite, RespValue, Span, StorageReply,
@@ -19,7 +20,7 @@ const TRACES: &str = "traces of records";
 const ERRORS: &str = "errors of the storage";
 const FUEL: &str = "fuel";
 const SIZES: [u64; 3] = [1, 100, 1000];
-/// How often a used instance is compared with fresh ones.
+/// Number of comparisons of a used instance with fresh ones.
 const USES: u32 = 3;
 
 /// Name of the store in all records of the kit.
@@ -28,7 +29,7 @@ const STORE: &str = "kit";
 /// A row of a sample.
 type Row = (WriteKind, &'static [u8], &'static [u8]);
 
-/// Kinds of records that a storage may or may not take. Objects first: what most data models map.
+/// Kinds of records that a storage may or may not accept. Objects come first because most data models support them.
 const SAMPLES: [(&str, &[Row]); 5] = [
     (
         "objects",
@@ -69,7 +70,7 @@ pub(super) fn check(module: Module, kit: &mut Kit) -> Result<Findings, Failure> 
     })
 }
 
-/// Makes `count` records from LSN `first` on, each with all of `rows`.
+/// Returns `count` records from LSN `first` on, each with all of `rows`.
 fn batch(first: u64, count: u64, rows: &[Row]) -> RecordBatch {
     let mut batch = RecordBatch { store: StoreId(1), ..RecordBatch::default() };
     for lsn in first..first + count {
@@ -85,7 +86,7 @@ fn batch(first: u64, count: u64, rows: &[Row]) -> RecordBatch {
             csn: Csn(lsn),
             version,
             txn_id: TxnId([7; 16]),
-            // The kit's batches are small.
+            // Cannot truncate: batches of the kit are small.
             writes_end: batch.writes.len() as u32,
             traceparent: Span::default(),
         });
@@ -93,7 +94,7 @@ fn batch(first: u64, count: u64, rows: &[Row]) -> RecordBatch {
     batch
 }
 
-/// Gives every second record a trace.
+/// Gives every second record a trace context.
 fn traced(mut batch: RecordBatch) -> RecordBatch {
     let (heads, bytes) = (&mut batch.records, &mut batch.bytes);
     for head in heads.iter_mut().step_by(2) {
@@ -103,8 +104,8 @@ fn traced(mut batch: RecordBatch) -> RecordBatch {
     batch
 }
 
-/// Encodes records of every sample whose kinds of writes the adaptor declares; returns the first sample that it takes. A
-/// storage need not take all of them, but a record that it does not take is refused by a fault, not by a trap.
+/// Encodes records of every sample whose kinds of writes the adaptor declares. Returns the first sample that it accepts. An
+/// adaptor need not accept all samples, but it must reject a record by returning an error, not by trapping.
 fn golden(adaptor: &WasmAdaptor, kit: &mut Kit) -> Result<&'static [Row], Failure> {
     let mut taken = None;
     let mut last = None;
@@ -127,7 +128,7 @@ fn golden(adaptor: &WasmAdaptor, kit: &mut Kit) -> Result<&'static [Row], Failur
     }
     kit.passed(GOLDEN, SAMPLES.len() as u32);
     taken.ok_or_else(|| {
-        broken(GOLDEN, format!("it takes no record of any kind; the last was {}", last.unwrap_or_default()))
+        broken(GOLDEN, format!("it accepts no record of any kind; the last error was: {}", last.unwrap_or_default()))
     })
 }
 
@@ -138,16 +139,16 @@ fn replay(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Fail
         let once = adaptor.encode_metered(&records).map_err(failed(REPLAY))?;
         let again = adaptor.encode_metered(&records).map_err(failed(REPLAY))?;
         if once != again {
-            let why = "the same records make other requests, or take other fuel, the second time";
+            let why = "encoding the same records twice gives different requests, or uses different amounts of fuel";
             return Err(broken(REPLAY, why).on(Vector::of_records(&records)));
         }
         let kept = adaptor.clone().kept();
         for n in 0..USES {
-            // Other records and an answer in between, so that what is left of them would show.
+            // Process other records and a reply in between, so that state left over from them would show.
             kept.encode(&batch(first, 3 + u64::from(n), &rows[..1])).map_err(failed(REPLAY))?;
             let _ = kept.classify(&StorageReply::Raw(vec![0; 9]));
             if kept.encode(&records).map_err(failed(REPLAY))? != once.0 {
-                let why = "a used instance makes other requests of the same records than a fresh one";
+                let why = "a used instance encodes the same records differently than a fresh one";
                 return Err(broken(REPLAY, why).on(Vector::of_records(&records)));
             }
         }
@@ -174,7 +175,7 @@ fn replay(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Fail
     Ok(())
 }
 
-/// An adaptor that takes traces along makes the same requests of the same ones, and forgets them with their batch.
+/// Checks an adaptor that receives trace contexts: the same ones give the same requests, and do not outlast their batch.
 fn traces(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Failure> {
     let encode = |adaptor: &WasmAdaptor, records: &RecordBatch| adaptor.encode(records).map_err(failed(TRACES));
     let plain = batch(1, 20, rows);
@@ -182,7 +183,7 @@ fn traces(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Fail
     let once = encode(adaptor, &records)?;
     kit.note(format!("{once:?}").as_bytes());
     if encode(adaptor, &records)? != once {
-        return Err(broken(TRACES, "the same records with the same traces make other requests the second time"));
+        return Err(broken(TRACES, "encoding the same records with the same traces twice gives different requests"));
     }
     let kept = adaptor.clone().kept();
     for (records, fresh) in [(&records, &once), (&plain, &encode(adaptor, &plain)?), (&records, &once)] {
@@ -205,7 +206,7 @@ fn errors(adaptor: &WasmAdaptor, kit: &mut Kit, ask: &PushRequest, rows: &[Row])
                 return Err(broken(ERRORS, format!("it reads the watermark {watermark} out of {reply:?}")));
             }
             if !is_ask && adaptor.classify(&reply) == Ack::Ok {
-                return Err(broken(ERRORS, format!("it takes {reply:?} for a success: records would be lost")));
+                return Err(broken(ERRORS, format!("it classifies {reply:?} as success: records would be lost")));
             }
         }
     }
@@ -213,7 +214,7 @@ fn errors(adaptor: &WasmAdaptor, kit: &mut Kit, ask: &PushRequest, rows: &[Row])
     Ok(())
 }
 
-/// What a storage answers when it did not do what it was asked to.
+/// Replies of a storage that did not execute a request.
 fn refusals(command: &Command) -> Vec<StorageReply> {
     match command {
         Command::Resp(pipeline) => {

@@ -1,6 +1,5 @@
-//! The anomalies that isolation levels forbid, as evidence about one transaction each (Adya's phenomena in the form of
-//! the Hermitage tests; the rows changed in the epochs before). Which level forbids which is checked against the native
-//! validators.
+//! The anomalies that isolation levels forbid, each as evidence about one transaction: Adya's phenomena in the form of the
+//! Hermitage tests, where rows changed in earlier epochs. A test compares the table of levels with the native validators.
 
 use tribunal_core::policy::{RangeColumns, ReadColumns, TxnColumns, ValidatorColumns, WriteColumns, write_flag};
 use tribunal_types::Isolation::{self, ReadCommitted, RepeatableRead, Serializable, Snapshot};
@@ -13,14 +12,14 @@ pub(super) struct Anomaly {
     pub evidence: ValidatorColumns,
 }
 
-/// The epoch that resolves.
+/// The epoch being resolved.
 const NOW: u64 = 100;
 
 fn version(epoch: u64) -> u64 {
     Version::new(Epoch(epoch), 1).map_or(0, Version::bits)
 }
 
-/// One transaction of snapshot 92 that does nothing yet.
+/// A transaction of snapshot 92, without operations yet.
 #[derive(Default)]
 struct One {
     reads: Vec<(u64, u64)>,
@@ -32,7 +31,7 @@ struct One {
 impl One {
     fn evidence(self) -> ValidatorColumns {
         let One { reads, current, ranges, writes } = self;
-        // A handful of rows.
+        // Cannot truncate: there are only a few rows.
         let end = |len: usize| vec![len as u32];
         ValidatorColumns {
             txns: TxnColumns {
@@ -68,7 +67,7 @@ impl One {
 const CURRENT: u8 = write_flag::EXISTS | write_flag::WAS_READ | write_flag::READ_CURRENT;
 const STALE: u8 = write_flag::EXISTS | write_flag::WAS_READ | write_flag::CHANGED_SINCE_SNAPSHOT;
 
-/// A transaction that nothing stands against.
+/// A transaction that every level accepts.
 pub(super) fn harmless() -> ValidatorColumns {
     let evidence = One {
         reads: vec![(version(90), version(90)), (0, 0)],
@@ -77,7 +76,7 @@ pub(super) fn harmless() -> ValidatorColumns {
         writes: vec![(WriteKind::Update, CURRENT, version(90)), (WriteKind::Put, 0, 0)],
     }
     .evidence();
-    // As fresh as a snapshot can be.
+    // The newest possible snapshot.
     ValidatorColumns { snapshot: vec![NOW - 1], ..evidence }
 }
 
@@ -107,7 +106,7 @@ pub(super) fn anomalies() -> Vec<Anomaly> {
             },
         ),
         (
-            "read skew (G-single): two rows of no common snapshot",
+            "read skew (G-single): two rows without a common snapshot",
             &[RepeatableRead, Snapshot, Serializable],
             One { reads: vec![(old, new), (new, new)], current: (95, 94), writes: vec![other()], ..One::default() },
         ),
@@ -122,7 +121,7 @@ pub(super) fn anomalies() -> Vec<Anomaly> {
             },
         ),
         (
-            "write skew (G2-item): a row read has changed, another one is written",
+            "write skew (G2-item): a row that was read has changed, and another one is written",
             &[RepeatableRead, Serializable],
             One {
                 reads: vec![(old, new), (old, old)],
@@ -132,7 +131,7 @@ pub(super) fn anomalies() -> Vec<Anomaly> {
             },
         ),
         (
-            "a row that was seen absent has appeared",
+            "a row that was read as absent has appeared",
             &[RepeatableRead, Serializable],
             One { reads: vec![(0, new)], current: (0, 94), writes: vec![other()], ..One::default() },
         ),
@@ -142,7 +141,7 @@ pub(super) fn anomalies() -> Vec<Anomaly> {
             One { current: (0, u64::MAX), ranges: vec![1], writes: vec![other()], ..One::default() },
         ),
         (
-            "overwritten commit (G0): a row written unread has changed since the snapshot",
+            "overwritten commit (G0): a row that is written without being read has changed since the snapshot",
             &[Snapshot],
             One {
                 current: (0, u64::MAX),
@@ -154,7 +153,7 @@ pub(super) fn anomalies() -> Vec<Anomaly> {
     list.into_iter().map(|(name, forbidden_at, one)| Anomaly { name, forbidden_at, evidence: one.evidence() }).collect()
 }
 
-/// The levels that forbid anything, and the one that does not.
+/// All levels, weakest first.
 pub(super) const LEVELS: [Isolation; 4] = [ReadCommitted, RepeatableRead, Snapshot, Serializable];
 
 #[cfg(test)]
@@ -165,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_native_validators_reject_what_their_levels_forbid_and_nothing_else() {
+    fn native_validators_reject_exactly_the_anomalies_of_their_levels() {
         for level in LEVELS {
             let rejects = |evidence: &ValidatorColumns| {
                 NativeValidator.validate(level, evidence).expect("natives never fail").code[0] != 0

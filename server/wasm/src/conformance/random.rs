@@ -1,4 +1,4 @@
-//! Random columns, the same sequence on every machine.
+//! Pseudo-random columns: the same sequence on every machine.
 
 use tribunal_core::policy::{RangeColumns, ReadColumns, TxnColumns, ValidatorColumns, WriteColumns};
 
@@ -28,17 +28,17 @@ impl Random {
         }
     }
 
-    /// Makes a column of `n` values below `end`, some of them of any size.
+    /// Returns a column of `n` values below `end`, a few of them of any size.
     pub fn column(&mut self, n: usize, end: u64) -> Vec<u64> {
         (0..n).map(|_| if self.below(20) == 0 { self.number() } else { self.below(end) }).collect()
     }
 
-    /// Makes a column of `n` bytes below `end`.
+    /// Returns a column of `n` bytes below `end`.
     pub fn bytes(&mut self, n: usize, end: u64) -> Vec<u8> {
         (0..n).map(|_| self.below(end) as u8).collect()
     }
 
-    /// Makes ends of up to `most` rows for each of `n` transactions.
+    /// Returns the ends of rows of `n` transactions with up to `most` rows each.
     pub fn ends(&mut self, n: usize, most: u64) -> Vec<u32> {
         let mut end = 0;
         (0..n)
@@ -49,7 +49,7 @@ impl Random {
             .collect()
     }
 
-    /// Makes `n` distinct arrival stamps in any order.
+    /// Returns `n` distinct arrival stamps in random order.
     pub fn stamps(&mut self, n: usize) -> Vec<u64> {
         let mut stamp = self.below(1 << 40);
         let mut stamps: Vec<u64> = (0..n)
@@ -62,7 +62,7 @@ impl Random {
         stamps
     }
 
-    /// Makes columns of `n` transactions.
+    /// Returns columns of `n` transactions.
     pub fn txns(&mut self, n: usize) -> TxnColumns {
         let small = |random: &mut Random| (0..n).map(|_| random.below(9) as u32).collect::<Vec<_>>();
         TxnColumns {
@@ -77,7 +77,7 @@ impl Random {
         }
     }
 
-    /// Makes evidence about `n` transactions.
+    /// Returns evidence about `n` transactions.
     pub fn evidence(&mut self, n: usize) -> ValidatorColumns {
         let (reads, writes, ranges) = (self.ends(n, 4), self.ends(n, 4), self.ends(n, 2));
         let rows = |ends: &[u32]| ends.last().map_or(0, |&end| end as usize);

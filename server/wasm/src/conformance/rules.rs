@@ -1,4 +1,4 @@
-//! Checks of conflict rules: the order of two transactions follows from their own columns and the epoch alone.
+//! Checks of conflict rules: the order of two transactions depends only on their own columns and the epoch.
 
 use tribunal_core::policy::{Ranks, TxnColumns};
 
@@ -14,7 +14,7 @@ const SHUFFLES: &str = "shuffled batches";
 const SUBSETS: &str = "subsets of a batch";
 const FRESH: &str = "fresh instances";
 const FUEL: &str = "fuel";
-/// Sizes of batches whose fuel is measured.
+/// Sizes of the batches whose fuel is measured.
 const SIZES: [usize; 4] = [1, 64, 1024, 8192];
 
 pub(super) fn check(module: Module, kit: &mut Kit) -> Result<Findings, Failure> {
@@ -40,14 +40,14 @@ fn rank(rule: &WasmRule, txns: &TxnColumns, check: &'static str) -> Result<(Rank
     rule.rank_metered(txns).map_err(|fault| failed(check)(fault).on(Vector::of_txns(txns)))
 }
 
-/// Arrival stamps in the order of the ranks.
+/// Returns the arrival stamps in the order of the ranks.
 fn order(txns: &TxnColumns, ranks: &Ranks) -> Vec<u64> {
     let mut order: Vec<_> = (0..txns.csn.len()).collect();
     order.sort_by_key(|&t| (ranks.hi[t], ranks.lo[t], txns.csn[t]));
     order.into_iter().map(|t| txns.csn[t]).collect()
 }
 
-/// The transactions `picked`, in that order.
+/// Returns the transactions `picked`, in that order.
 pub(super) fn select(txns: &TxnColumns, picked: &[usize]) -> TxnColumns {
     fn of<T: Copy>(column: &[T], picked: &[usize]) -> Vec<T> {
         picked.iter().map(|&t| column[t]).collect()
@@ -64,7 +64,7 @@ pub(super) fn select(txns: &TxnColumns, picked: &[usize]) -> TxnColumns {
     }
 }
 
-/// Edges: none, one, all alike, the smallest and the largest of everything.
+/// Checks edge cases: no transaction, one, identical ones, the smallest and largest values of every column.
 fn golden(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
     let alike = |n: usize, value: u64, byte: u8, count: u32| TxnColumns {
         csn: (0..n as u64).map(|i| if value == 0 { i } else { value - i }).collect(),
@@ -100,7 +100,7 @@ fn shuffles(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
         let (before, _) = rank(rule, &txns, SHUFFLES)?;
         let (after, _) = rank(rule, &shuffled, SHUFFLES)?;
         if order(&txns, &before) != order(&shuffled, &after) {
-            let why = format!("{n} transactions, shuffled, come out in another order: nodes would disagree");
+            let why = format!("shuffling {n} transactions gives another order: nodes would disagree");
             return Err(broken(SHUFFLES, why).on(Vector::of_txns(&txns)));
         }
     }
@@ -122,8 +122,8 @@ fn subsets(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
         if expected != order(&part, &some) {
             let of = picked.len();
             let why = format!(
-                "{of} of {n} transactions come out in another order when the rest is not in the batch: the order of two \
-                 must follow from their own columns and `epoch` alone"
+                "{of} of {n} transactions get another order when the rest is not in the batch: the order of two \
+                 transactions must depend only on their own columns and `epoch`"
             );
             return Err(broken(SUBSETS, why).on(Vector::of_txns(&txns)));
         }
@@ -140,7 +140,7 @@ fn fresh(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
         let first = rank(rule, &txns, FRESH)?;
         let second = rank(rule, &txns, FRESH)?;
         if first != second {
-            let why = "the same batch gets another answer, or takes other fuel, the second time";
+            let why = "ranking the same batch twice gives different results, or uses different amounts of fuel";
             return Err(broken(FRESH, why).on(Vector::of_txns(&txns)));
         }
     }

@@ -1,5 +1,5 @@
-//! Checks of isolation validators: each transaction is judged by itself and conjunctively over its operations; and which
-//! levels' anomalies are rejected.
+//! Checks of isolation validators: each transaction is judged by itself, and accepted if and only if all of its operations
+//! are. Also determines which levels' anomalies a validator rejects.
 
 use tribunal_core::native::NativeValidator;
 use tribunal_core::policy::{Validation, Validator, ValidatorColumns};
@@ -46,16 +46,16 @@ pub(super) fn check(module: Module, kit: &mut Kit) -> Result<Findings, Failure> 
     Ok(Findings { cost, levels, misses })
 }
 
-/// Returns where the rows of transaction `t` are.
+/// Returns the rows of transaction `t`.
 fn rows(ends: &[u32], t: usize) -> std::ops::Range<usize> {
     let start = if t == 0 { 0 } else { ends[t - 1] as usize };
     start..ends[t] as usize
 }
 
-/// What happens to one operation: kept, or left to another shard.
+/// Decides whether an operation is kept or left to another shard.
 type Keep<'a> = &'a mut dyn FnMut(usize) -> bool;
 
-/// The transactions `picked` with those operations that `keep` accepts; it gets the index of each transaction.
+/// Returns the transactions `picked` with the operations that `keep` accepts.
 fn select(columns: &ValidatorColumns, picked: &[usize], keep: Keep<'_>) -> ValidatorColumns {
     let of = |column: &[u64]| picked.iter().map(|&t| column[t]).collect::<Vec<_>>();
     let mut part = ValidatorColumns {
@@ -66,7 +66,7 @@ fn select(columns: &ValidatorColumns, picked: &[usize], keep: Keep<'_>) -> Valid
         multi_version: picked.iter().map(|&t| columns.multi_version[t]).collect(),
         ..ValidatorColumns::default()
     };
-    // Evidence of the kit has far fewer than 2^32 rows.
+    // Cannot truncate: evidence of the kit has far fewer than 2^32 rows.
     for &t in picked {
         for i in rows(&columns.reads.ends, t).filter(|_| keep(t)).collect::<Vec<_>>() {
             part.reads.seen.push(columns.reads.seen[i]);
@@ -104,7 +104,7 @@ fn golden(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
     vectors.extend(anomalies().into_iter().map(|anomaly| anomaly.evidence));
     let mut random = Random(1);
     vectors.extend((0..40).map(|n| random.evidence(n)));
-    // Transactions without an operation, and the largest numbers of everything.
+    // Transactions without operations, and the largest values of every column.
     let mut bare = random.evidence(3);
     bare = select(&bare, &[0, 1, 2], &mut |_| false);
     vectors.push(bare.clone());
@@ -119,13 +119,13 @@ fn golden(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
     }
     kit.passed(GOLDEN, vectors.len() as u32);
     if judge(validator, &vectors[0], GOLDEN)?.code != [0] {
-        let why = "it rejects a transaction that conflicts with nothing";
+        let why = "it rejects a transaction without conflicts";
         return Err(broken(GOLDEN, why).on(Vector::of_evidence(&vectors[0])));
     }
     Ok(())
 }
 
-/// Judges some of a batch's transactions, in some order: each gets the same verdict as in the whole batch.
+/// Judges subsets of a batch in any order: each transaction must get the same verdict as in the whole batch.
 fn picks(
     validator: &WasmValidator,
     kit: &mut Kit,
@@ -156,7 +156,8 @@ fn picks(
     Ok(())
 }
 
-/// Spreads every transaction's operations over up to four shards: it is accepted if and only if all of them accept.
+/// Spreads the operations of transactions over up to four shards: a transaction must be accepted as a whole if and only if
+/// all shards accept it.
 fn splits(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
     let mut random = Random(6);
     for _ in 0..ROUNDS {
@@ -177,7 +178,7 @@ fn splits(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
                 here[t] |= kept;
                 kept
             });
-            // A shard judges only the transactions that have an operation there.
+            // A shard only judges transactions that have operations there.
             let picked: Vec<_> = (0..n).filter(|&t| here[t]).collect();
             let judged = judge(validator, &select(&part, &picked, &mut |_| true), SPLITS)?;
             for (&t, &code) in picked.iter().zip(&judged.code) {
@@ -210,7 +211,7 @@ fn fresh(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
         let first = metered(validator, &columns, FRESH)?;
         let second = metered(validator, &columns, FRESH)?;
         if first != second {
-            let why = "the same batch gets another answer, or takes other fuel, the second time";
+            let why = "judging the same batch twice gives different results, or uses different amounts of fuel";
             return Err(broken(FRESH, why).on(Vector::of_evidence(&columns)));
         }
     }
@@ -218,11 +219,11 @@ fn fresh(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The levels kept, and the others with the reason.
+/// The levels that a validator enforces, and the others with the reason.
 type Strength = (Vec<Isolation>, Vec<(Isolation, &'static str)>);
 
-/// Finds the levels that the validator keeps: it rejects each anomaly that they forbid, and whatever the native validators
-/// reject of random evidence.
+/// Determines the levels that the validator enforces: it must reject each anomaly that a level forbids, and the random
+/// evidence that the level's native validator rejects.
 fn strength(validator: &WasmValidator, kit: &mut Kit) -> Result<Strength, Failure> {
     let anomalies = anomalies();
     let mut accepted = Vec::new();
@@ -248,7 +249,7 @@ fn strength(validator: &WasmValidator, kit: &mut Kit) -> Result<Strength, Failur
         };
         match missed {
             Some((anomaly, _)) => misses.push((level, anomaly.name)),
-            None if weaker() => misses.push((level, "a conflict among random evidence that this level rejects")),
+            None if weaker() => misses.push((level, "a conflict in random evidence that this level rejects")),
             None => levels.push(level),
         }
     }

@@ -1,9 +1,10 @@
-//! The input that a check failed on, column by column, so that an author can repeat it. Knows no format of text.
+//! The input that a check failed on, column by column, so that authors can reproduce the failure. Independent of any text
+//! format.
 
 use tribunal_core::policy::{TxnColumns, ValidatorColumns};
 use tribunal_types::RecordBatch;
 
-/// Transactions or records up to which an input is shown: a larger one would be no help.
+/// Maximum number of transactions or records of an input that is shown; larger ones would not be readable.
 const ITEMS_MAX: usize = 64;
 
 /// A column of an input.
@@ -17,7 +18,7 @@ pub enum Column {
     Texts(Vec<String>),
 }
 
-/// An input of the kit, by the names of `plugins/wit`.
+/// An input of the kit, with the names of `plugins/wit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vector {
     /// Names and values.
@@ -29,7 +30,7 @@ fn wide<T: Copy + Into<u64>>(values: &[T]) -> Column {
 }
 
 impl Vector {
-    /// Describes the input of a rule; nothing if it is too large to be read.
+    /// Describes the input of a rule; empty if it is too large.
     #[must_use]
     pub fn of_txns(txns: &TxnColumns) -> Vector {
         if txns.csn.len() > ITEMS_MAX {
@@ -51,7 +52,7 @@ impl Vector {
         }
     }
 
-    /// Describes the input of a validator; nothing if it is too large to be read.
+    /// Describes the input of a validator; empty if it is too large.
     #[must_use]
     pub fn of_evidence(evidence: &ValidatorColumns) -> Vector {
         if evidence.len() > ITEMS_MAX {
@@ -86,7 +87,7 @@ impl Vector {
         }
     }
 
-    /// Describes the input of an adaptor; nothing if it is too large to be read.
+    /// Describes the input of an adaptor; empty if it is too large.
     #[must_use]
     pub fn of_records(records: &RecordBatch) -> Vector {
         if records.records.len() > ITEMS_MAX {

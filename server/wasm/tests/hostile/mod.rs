@@ -4,19 +4,19 @@ use tribunal_wasm::{World, encode};
 
 /// Parts of a module. By default it ranks by CSN, in both halves.
 pub struct Hostile {
-    /// Body of `rank`: leaves the address of the result, for which 512 is free.
+    /// Body of `rank`; returns the address of the result. Memory from 512 on is free for it.
     pub rank: &'static str,
-    /// Body of `init`: leaves the address of the result, for which 128 is free.
+    /// Body of `init`; returns the address of the result. Memory from 128 on is free for it.
     pub init: &'static str,
     /// Body of the start function; none if empty.
     pub start: &'static str,
-    /// What `cabi_realloc` returns; the usual bump if empty.
+    /// Body of `cabi_realloc`; a bump allocator if empty.
     pub realloc: &'static str,
     /// Whether `cabi_realloc` behaves for requests of no bytes, as the empty configuration is.
     pub config_free: bool,
     /// Initial pages of memory.
     pub pages: u32,
-    /// Where `cabi_realloc` starts to take memory.
+    /// Address of the first allocation of `cabi_realloc`.
     pub top: u32,
 }
 

@@ -1,5 +1,5 @@
-//! The embedded rules and validators give the same answers as their native twins, on thousands of random columns, and
-//! burn the same fuel each time.
+//! The built-in rules and validators give the same results as their native counterparts on thousands of random columns,
+//! and use the same fuel each time.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn engine(columns_bytes_max: usize) -> Arc<PluginEngine> {
 }
 
 #[test]
-fn rules_rank_as_their_twins() {
+fn rules_rank_like_their_native_counterparts() {
     let (whole, cut) = (engine(PluginLimits::default().columns_bytes_max), engine(500));
     let mut random = Random(1);
     for (name, turns) in [
@@ -32,7 +32,7 @@ fn rules_rank_as_their_twins() {
         let config = if turns == 0 { String::new() } else { format!(r#"{{"turns": {turns}}}"#) };
         let load = |engine| builtin::rule(engine, name, &config).expect("is built in").expect("loads");
         let (wasm, in_pieces) = (load(&whole), load(&cut));
-        let native = NativeRule::by_name(name, turns).expect("has a twin");
+        let native = NativeRule::by_name(name, turns).expect("has a native counterpart");
         for round in 0..ROUNDS {
             let n = random.below(40) as usize;
             let txns = random.txns(n);
@@ -48,7 +48,7 @@ fn rules_rank_as_their_twins() {
 }
 
 #[test]
-fn validators_judge_as_their_twins() {
+fn validators_judge_like_their_native_counterparts() {
     let whole = builtin::validators(&engine(PluginLimits::default().columns_bytes_max)).expect("load");
     let cut = builtin::validators(&engine(700)).expect("load");
     let mut random = Random(2);

@@ -1,11 +1,11 @@
-//! Adaptors keep their instances between batches: what a kept one answers is what a fresh one does.
+//! Adaptors reuse their instances between batches: a used instance gives the same results as a fresh one.
 
 use tribunal_types::{
     Csn, Epoch, Lsn, RecordBatch, RecordHead, RecordWrite, Span, StorageReply, TxnId, Version, WriteKind,
 };
 use tribunal_wasm::{Builtin, PluginEngine, PluginLimits, WasmAdaptor, World};
 
-/// The host's settings that the adaptor gets.
+/// Configuration of the adaptor.
 const SETTINGS: &str = "{\"prefix\": \"docs/\"}";
 
 fn adaptor(instances_max: u32) -> WasmAdaptor {
@@ -35,14 +35,14 @@ fn batch(rows: &[(WriteKind, &[u8], &[u8])]) -> RecordBatch {
 }
 
 #[test]
-fn an_empty_batch_takes_no_call() {
+fn an_empty_batch_needs_no_call() {
     assert_eq!(adaptor(1).encode(&RecordBatch::default()), Ok(Vec::new()));
 }
 
 #[test]
-fn a_kept_instance_answers_as_a_fresh_one_however_often() {
+fn a_reused_instance_gives_the_results_of_a_fresh_one() {
     let fresh = adaptor(2);
-    // Two with one place to rest between them.
+    // Two adaptors that share a single cache permit.
     let kept = [fresh.clone().kept(), fresh.clone().kept()];
     for n in 0..300_u32 {
         let key = n.to_string();
@@ -53,14 +53,14 @@ fn a_kept_instance_answers_as_a_fresh_one_however_often() {
             assert_eq!(kept.encode(&records).as_ref(), Ok(&expected), "batch {n}");
         }
         if n % 50 == 0 {
-            // A failure ends the instance, and no caller notices.
+            // A failure discards the instance, which callers do not notice.
             let wrong = kept[0].read_watermark(&StorageReply::Raw(vec![2])).expect_err("holds no watermark");
             assert_eq!(Err(wrong), fresh.read_watermark(&StorageReply::Raw(vec![2])));
         }
     }
 }
 
-/// What the push reads at most: 8 MiB, and then the rest of a record that began below that.
+/// The largest batch that a push reads: 8 MiB, plus the rest of a record that begins below that.
 #[test]
 fn the_largest_batches_fit() {
     let large = vec![b'9'; 1 << 20];

@@ -1,4 +1,4 @@
-//! Compiled code that was kept decides as what was compiled; what is no such code is compiled again.
+//! Code from a store decides as freshly compiled code does; anything else found in the store is ignored.
 
 mod hostile;
 
@@ -15,7 +15,7 @@ type Place = ([u8; 32], [u8; 32]);
 #[derive(Default)]
 struct Shelf(Mutex<BTreeMap<Place, Vec<u8>>>);
 
-// SAFETY: it gives back what it was given under the key; what the tests put there besides is no object file at all.
+// SAFETY: it returns what was stored under the key. The other bytes that the tests put there are not object files.
 unsafe impl CodeStore for Shelf {
     fn find(&self, key: &CodeKey) -> Option<Vec<u8>> {
         self.0.lock().expect("no test panics with it").get(&(key.component, key.engine.0)).cloned()
@@ -31,7 +31,7 @@ fn engine(fuel_per_txn: u64) -> Arc<PluginEngine> {
     PluginEngine::new(limits).expect("the engine starts")
 }
 
-/// Loads the rule; returns where its code came from, what it decides, and for how much fuel.
+/// Loads the rule. Returns the origin of its code, its ranks, and the fuel used.
 fn decide(engine: &Arc<PluginEngine>, shelf: &Shelf) -> (CodeOrigin, Ranks, u64) {
     let module = Module::load_kept(engine, World::ConflictRule, &Hostile::default().component(), "", shelf);
     let module = module.expect("loads");
@@ -53,13 +53,13 @@ fn decide(engine: &Arc<PluginEngine>, shelf: &Shelf) -> (CodeOrigin, Ranks, u64)
 }
 
 #[test]
-fn kept_code_decides_alike_for_the_same_fuel() {
+fn stored_code_gives_equal_results_for_the_same_fuel() {
     let shelf = Shelf::default();
     let (origin, ranks, fuel) = decide(&engine(20_000), &shelf);
     assert_eq!(origin, CodeOrigin::Compiled);
-    // Another engine of the same fingerprint, as after a restart.
+    // Another engine with the same fingerprint, as after a restart.
     assert_eq!(decide(&engine(20_000), &shelf), (CodeOrigin::Kept, ranks.clone(), fuel));
-    // One of other limits takes nothing from it, and keeps its own.
+    // An engine with other limits does not use that code, and stores its own.
     assert_eq!(decide(&engine(20_001), &shelf).0, CodeOrigin::Compiled);
     assert_eq!(shelf.0.lock().expect("is free").len(), 2);
 
@@ -68,12 +68,12 @@ fn kept_code_decides_alike_for_the_same_fuel() {
             *code = garbage.to_vec();
         }
         assert_eq!(decide(&engine(20_000), &shelf), (CodeOrigin::Compiled, ranks.clone(), fuel));
-        assert_eq!(decide(&engine(20_000), &shelf).0, CodeOrigin::Kept, "it was kept anew");
+        assert_eq!(decide(&engine(20_000), &shelf).0, CodeOrigin::Kept, "it was stored again");
     }
 }
 
 #[test]
-fn without_a_store_nothing_is_kept() {
+fn without_a_store_code_is_compiled_each_time() {
     let module = Module::load(&engine(20_000), World::ConflictRule, &Hostile::default().component(), "");
     assert_eq!(module.expect("loads").origin(), CodeOrigin::Compiled);
 }
