@@ -61,7 +61,7 @@ fn plugins_from_outside_fill_every_slot() {
             a_validator_adds_a_bound_to_its_level,
             what_is_activated_is_what_was_checked,
             an_adaptor_writes_another_data_model,
-            broken_promises_are_found_before_an_upload,
+            contract_violations_are_found_before_an_upload,
             an_upload_that_is_refused_leaves_what_decides,
         ] {
             let folder = folder.path();

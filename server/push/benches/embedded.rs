@@ -1,10 +1,10 @@
-//! How fast the embedded store takes epochs: transactions of 5 puts.
+//! Throughput of applying epochs to the embedded store: transactions of 5 puts.
 //!
 //! Prints one line per epoch size and key distribution. Run: `cargo bench -p tribunal-push --bench embedded`;
 //! `MEMORY_MIB` (default 1024) is the store's memory. The first million rows are new, and timed as well.
 
 #[path = "../src/testing.rs"]
-#[expect(dead_code, reason = "the unit tests use the rest")]
+#[expect(dead_code, reason = "used by unit tests")]
 mod testing;
 
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn measure(store: &EmbeddedStore, log: &MemoryLog, skewed: bool, txns_per_epoch:
     );
 }
 
-/// Returns the time for a transaction, microseconds.
+/// Returns the time per transaction, microseconds.
 fn run(store: &EmbeddedStore, log: &MemoryLog, rows: &[u64], txns_per_epoch: usize) -> f64 {
     let names: Vec<String> = rows.iter().map(|row| format!("user{row:010}")).collect();
     let rows: Vec<(WriteKind, &str, &str)> = names.iter().map(|name| (Put, name.as_str(), VALUE)).collect();
@@ -58,7 +58,7 @@ fn run(store: &EmbeddedStore, log: &MemoryLog, rows: &[u64], txns_per_epoch: usi
     spent.as_secs_f64() * 1e6 / txns.len() as f64
 }
 
-/// Draws a row; skewed: log-uniform, so that few rows take most writes.
+/// Draws a row; if `skewed`, log-uniformly, so that few rows get most writes.
 fn key(random: &mut u64, skewed: bool) -> u64 {
     *random ^= *random << 13;
     *random ^= *random >> 7;

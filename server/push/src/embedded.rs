@@ -1,10 +1,10 @@
-//! The embedded key-value store: the state of a store's log, kept in this process.
+//! The embedded key-value store: the state of a store's log, materialized in this process.
 //!
-//! The log is its journal: what is decided and durable is applied to the rows in memory, an epoch at a time, and a read
-//! applies what is missing before it looks. So no read is ever behind a commit that was answered, and a row is written to
-//! the disk twice: with its epoch, and when memory is full, or the log is to be truncated, as part of a sorted run.
-//! After a start the log is read from the last flush on. A store costs what it holds: an empty one has a directory and
-//! a lock, no thread, no cache and no other file.
+//! The log is its journal. Durable epochs are applied to rows in memory, one epoch at a time, and every read first applies
+//! the epochs that are missing. So a read never misses a commit that was acknowledged before it, and a row is written to
+//! the disk only twice: in the log, and as part of a sorted run when memory is full or the log is about to be truncated.
+//! After a restart, the log is replayed from the last flush. A store costs what it holds: an empty one consists of a
+//! directory and a lock, without threads, caches or other files.
 
 mod apply;
 mod arena;
@@ -42,24 +42,24 @@ use scan::Merged;
 
 use crate::{EpochSource, SourceError};
 
-/// Bytes of keys and values after which a scan stops early.
+/// Size of keys and values after which a scan stops early.
 pub const SCAN_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Smallest part of the memory that holds rows on their way to a run, bytes.
+/// Minimum size of the rows in memory that triggers a flush, bytes.
 const RECENT_BYTES_MIN: usize = 8 * 1024 * 1024;
 
-/// Rows of one store, in a directory of its own. Cheap to share by `Arc`; every method may block on the disk.
+/// The rows of one store, in a directory of its own. Shared by `Arc`; every method may block on disk I/O.
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
     id: StoreId,
     source: Arc<dyn EpochSource>,
-    /// Held while epochs are applied or rows are set aside.
+    /// Locked while epochs are applied or rows are frozen for a flush.
     applier: Mutex<Applier>,
     observer: Option<Arc<dyn ApplyObserver>>,
 }
 
-/// Looks at epochs that were applied, for traces.
+/// Observes the epochs that are applied, for tracing.
 pub trait ApplyObserver: Send + Sync + 'static {
-    /// The records of this epoch after `after` were applied, which began at `began` and ends now.
+    /// Called when the records of an epoch after `after` have been applied, which began at `began`.
     fn applied(&self, input: &EpochInput, outcome: &EpochOutcome, after: Lsn, began: Instant);
 }
 
@@ -67,11 +67,11 @@ struct Shared {
     dir: PathBuf,
     runs: Runs,
     recent: RwLock<Recent>,
-    /// Rows are flushed above this size, bytes; as many again may be on their way to a run.
+    /// Size of the active rows that triggers a flush, bytes. Rows being flushed may take as much again.
     recent_bytes_max: usize,
     /// Images that are being read.
     images: Images,
-    /// Why nothing is flushed any more. A failed sync is never tried again.
+    /// Why the store stopped. A failed sync is never retried.
     broken: Mutex<Option<String>>,
     work: Mutex<Work>,
     work_changed: Condvar,
@@ -91,7 +91,7 @@ pub struct Row {
     pub version: Version,
 }
 
-/// What a read reflects: the store's log up to `lsn`, and so at least all epochs up to `epoch`.
+/// The position that a read reflects: the store's log up to `lsn`, and thus at least all epochs up to `epoch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAt {
     /// Last record that the read reflects.
@@ -100,41 +100,41 @@ pub struct ReadAt {
     pub epoch: Epoch,
 }
 
-/// Rows in key order, as of one moment.
+/// Rows in key order, all at the same position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanPage {
     /// Rows.
     pub rows: Vec<Row>,
-    /// Key to continue at, if rows are left in the range.
+    /// Key to continue at if the range has more rows.
     pub next: Option<Vec<u8>>,
-    /// What the rows reflect.
+    /// Position that the rows reflect.
     pub at: ReadAt,
 }
 
-/// Why the store cannot be used.
+/// Errors of the embedded store.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
-    /// Another process, or an opening of this one that has not ended, uses the directory.
+    /// The directory is open in another process, or elsewhere in this one.
     #[error("the embedded store in {} is in use; stop the process that has it open", .dir.display())]
     InUse {
         /// The directory.
         dir: PathBuf,
     },
     /// A file cannot be read or written.
-    #[error("the embedded store's files in {}: {error}", .path.display())]
+    #[error("cannot read or write the embedded store's file {}: {error}", .path.display())]
     Io {
         /// The file, or the directory that it is in.
         path: PathBuf,
         /// The system's error.
         error: io::Error,
     },
-    /// Bytes on disk are not what this program wrote.
+    /// A file does not have the content that this program wrote.
     #[error("the embedded store is damaged ({0})")]
     Damaged(String),
-    /// More rows were overwritten while an image was read than are kept for it.
-    #[error("rows changed faster than the image was read; start again and read faster, or when less is written")]
+    /// While an image was read, more rows were overwritten than may be retained for it.
+    #[error("rows changed faster than the image was read; start over and read faster, or when the write load is lower")]
     ImageOverrun,
-    /// The log cannot be read, or no longer has what the store needs next.
+    /// The log cannot be read, or no longer has the next record.
     #[error(transparent)]
     Log(#[from] SourceError),
     /// A record cannot be applied.
@@ -145,10 +145,10 @@ pub enum EmbeddedError {
         /// What is wrong with it.
         text: String,
     },
-    /// Memory is full and the disk is slow; the same works later.
-    #[error("the disk has been writing rows for {seconds} s; try again later")]
+    /// Memory is full and the disk is slow. Temporary.
+    #[error("a flush has not completed within {seconds} s because the disk is slow; try again later")]
     Busy {
-        /// How long it was waited for.
+        /// How long the caller has waited.
         seconds: u64,
     },
     /// A write failed earlier.
@@ -163,8 +163,8 @@ impl EmbeddedError {
 }
 
 impl EmbeddedStore {
-    /// Opens the rows of store `id` in `dir`, creating them on first use. Takes up to `memory_bytes` for rows that are
-    /// newer than the last flush, as they come; older ones are read through the kernel's page cache. Reads nothing from
+    /// Opens the rows of store `id` in `dir`, which is created on first use. Uses up to `memory_bytes` for rows that are
+    /// newer than the last flush, allocated on demand; older rows are read through the kernel's page cache. Does not read
     /// the log yet.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl EmbeddedStore {
         let sync = |dir: &Path| sync_directory(dir).map_err(|error| EmbeddedError::io(dir, error));
         sync(dir)?;
         if new {
-            // What is flushed may leave the log one day, so the path to it must be durable as well.
+            // The log may be truncated after a flush, so the path to the flushed rows must be durable as well.
             dir.ancestors().skip(1).take(2).filter(|dir| dir.is_dir()).try_for_each(sync)?;
         }
         let recent_bytes_max = usize::try_from(memory_bytes / 2).unwrap_or(usize::MAX).max(RECENT_BYTES_MIN);
@@ -200,23 +200,23 @@ impl EmbeddedStore {
         Ok(EmbeddedStore { shared, id, source, applier: Mutex::default(), observer: None })
     }
 
-    /// Has `observer` look at every epoch that is applied.
+    /// Sets an observer of the epochs that are applied.
     #[must_use]
     pub fn observed_by(mut self, observer: Option<Arc<dyn ApplyObserver>>) -> EmbeddedStore {
         self.observer = observer;
         self
     }
 
-    /// Removes everything that a closed store has in `dir`, so that its log can fill it again from the beginning.
+    /// Removes all files of a closed store in `dir`, so that it can be rebuilt from the beginning of its log.
     ///
     /// # Errors
-    /// See [`EmbeddedError`]; a part may be removed already, which a later call completes.
+    /// See [`EmbeddedError`]. Some files may have been removed; calling this again removes the rest.
     pub fn erase(dir: &Path) -> Result<(), EmbeddedError> {
         let _lock = runs::lock_directory(dir)?;
         fs::remove_dir_all(dir).map_err(|error| EmbeddedError::io(dir, error))
     }
 
-    /// Returns the store.
+    /// Returns the id of the store.
     #[must_use]
     pub fn id(&self) -> StoreId {
         self.id
@@ -228,19 +228,19 @@ impl EmbeddedStore {
         self.watermark().lsn
     }
 
-    /// Returns the last record that reads reflect, and which log it is of.
+    /// Returns the last record that reads reflect, and the log that it belongs to.
     #[must_use]
     pub fn watermark(&self) -> Watermark {
         self.shared.recent.read().applied
     }
 
-    /// Returns the last record in the runs: the log is not needed up to there.
+    /// Returns the last record in the runs. The log up to there is no longer needed.
     #[must_use]
     pub fn flushed(&self) -> Lsn {
         *self.shared.flushed.borrow()
     }
 
-    /// Tells whether [`EmbeddedStore::catch_up`] can apply epochs without waiting for the disk to take older rows.
+    /// Returns whether [`EmbeddedStore::catch_up`] can apply epochs without waiting for a flush.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.shared.has_room()
@@ -250,13 +250,13 @@ impl EmbeddedStore {
         self.shared.flushed.subscribe()
     }
 
-    /// Leaves out the rows of record `lsn` from now on, whenever it comes to it.
+    /// Skips the rows of record `lsn` when it is applied.
     pub fn skip(&self, lsn: Lsn) {
         self.applier.lock().skipped.insert(lsn);
     }
 
-    /// Moves the watermark to a record that the store was loaded up to from elsewhere; durable on return. The caller has
-    /// checked that the log continues there.
+    /// Sets the watermark to a record up to which the store was loaded by other means; durable on return. The caller must
+    /// have checked that the log continues there.
     ///
     /// # Errors
     /// See [`EmbeddedError`].
@@ -269,20 +269,20 @@ impl EmbeddedStore {
         if settled && self.wait_for_flush() { self.shared.usable() } else { Err(EmbeddedError::Busy { seconds: 30 }) }
     }
 
-    /// Holds the rows still for reading, as they are now. Nothing is applied meanwhile, so it is for a moment only.
+    /// Returns a view of the current rows. No epoch is applied while the view exists, so drop it soon.
     #[must_use]
     pub fn view(&self) -> View<'_> {
         View { recent: self.shared.recent.read(), shared: &self.shared }
     }
 
-    /// Holds the rows still for scans as well, whose keys are put in order first.
+    /// Returns a view that also supports scans: the keys are sorted first.
     #[must_use]
     pub fn sorted_view(&self) -> View<'_> {
         View { recent: read_sorted(&self.shared.recent), shared: &self.shared }
     }
 
-    /// Holds several stores still at one cut of the log. `heads` returns the ends of their logs at one epoch, in the order
-    /// of `stores`, which ascend by their ids.
+    /// Returns views of several stores at the same epoch. `heads` returns the ends of their logs at one epoch, in the order
+    /// of `stores`, which must be sorted by id.
     ///
     /// # Errors
     /// See [`EmbeddedError`].
@@ -290,7 +290,7 @@ impl EmbeddedStore {
         stores: &[&'a EmbeddedStore],
         heads: impl FnOnce() -> Vec<Lsn>,
     ) -> Result<Vec<View<'a>>, EmbeddedError> {
-        debug_assert!(stores.is_sorted_by_key(|store| store.id), "two callers lock in one order");
+        debug_assert!(stores.is_sorted_by_key(|store| store.id), "all callers must lock stores in the same order");
         let mut appliers: Vec<_> = stores.iter().map(|store| store.applier.lock()).collect();
         for ((store, applier), head) in stores.iter().zip(&mut appliers).zip(heads()) {
             store.apply_until(applier, head)?;
@@ -298,7 +298,7 @@ impl EmbeddedStore {
         Ok(stores.iter().map(|store| store.sorted_view()).collect())
     }
 
-    /// Returns a row as of now, and what the answer reflects.
+    /// Returns the current state of a row, and the position that it reflects.
     ///
     /// # Errors
     /// See [`EmbeddedError`].
@@ -316,14 +316,14 @@ impl EmbeddedStore {
     }
 }
 
-/// Rows that hold still.
+/// A view of a store's rows that does not change.
 pub struct View<'a> {
     recent: RwLockReadGuard<'a, Recent>,
     shared: &'a Shared,
 }
 
 impl View<'_> {
-    /// Returns what reads of it reflect.
+    /// Returns the position that the view reflects.
     #[must_use]
     pub fn at(&self) -> ReadAt {
         ReadAt { lsn: self.recent.applied.lsn, epoch: self.recent.epoch }
@@ -341,7 +341,7 @@ impl View<'_> {
         Ok(stored.map(|stored| row(key, stored)))
     }
 
-    /// Returns a row if that takes no look at the disk; `None` if it does.
+    /// Returns a row, or `None` if that would require reading the disk.
     #[must_use]
     pub fn get_in_memory(&self, key: &[u8]) -> Option<Option<Row>> {
         match self.recent.stored(key) {
@@ -350,8 +350,8 @@ impl View<'_> {
         }
     }
 
-    /// Returns at most `limit` rows of `start..end` in key order; an empty `end` means to the last row. Stops early
-    /// at [`SCAN_BYTES_MAX`]. The view is a sorted one.
+    /// Returns at most `limit` rows of `start..end` in key order; an empty `end` means no end. Stops early at
+    /// [`SCAN_BYTES_MAX`]. The view must be a sorted one.
     ///
     /// # Errors
     /// See [`EmbeddedError`].
@@ -375,7 +375,7 @@ impl View<'_> {
 }
 
 impl Drop for EmbeddedStore {
-    /// Leaves an unfinished flush: the log still has its rows.
+    /// Abandons an unfinished flush: the log still has its rows.
     fn drop(&mut self) {
         self.shared.stop_work();
     }
@@ -391,7 +391,7 @@ impl Shared {
         EmbeddedError::Stopped(self.broken.lock().get_or_insert(text).clone())
     }
 
-    /// Returns what the store holds of a row.
+    /// Returns the current state of a row.
     fn stored(&self, key: &[u8]) -> Result<Option<Stored>, EmbeddedError> {
         let recent = self.recent.read().stored(key);
         recent.map_or_else(|| self.runs.get(key), Ok)

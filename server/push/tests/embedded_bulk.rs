@@ -1,4 +1,4 @@
-//! The embedded store under bulk load: rows that are all new, far more than its memory takes.
+//! The embedded store under bulk load: new rows only, far more than fit into its memory.
 //!
 //! `BULK_ROWS` (default 1,500,000) and `BULK_MEMORY_MIB` (default 32) change the size.
 
@@ -14,21 +14,21 @@ use tribunal_types::Lsn;
 use tribunal_types::WriteKind::{self, Put};
 
 const ROWS_PER_EPOCH: u64 = 10_000;
-/// What one epoch may take at most, generously: a store that hangs never returns.
+/// Generous limit for applying one epoch, to detect a store that hangs.
 const EPOCH_WAIT_MAX: Duration = Duration::from_secs(120);
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Spreads keys over the whole range, as hashed names do.
+/// Spreads keys over the whole range, like hashes.
 fn key(row: u64) -> String {
     let spread = row.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     format!("{spread:016x}-{row:016x}-a-name-of-sixty-bytes-in-all")
 }
 
 #[test]
-fn new_rows_in_bulk_are_all_taken() {
+fn a_bulk_load_of_new_rows_completes() {
     let rows = setting("BULK_ROWS", 1_500_000);
     let memory_bytes = setting("BULK_MEMORY_MIB", 32) << 20;
     let (dir, log) = (TempDir::new("bulk"), MemoryLog::new());
@@ -67,7 +67,7 @@ fn new_rows_in_bulk_are_all_taken() {
     drop(store);
     let store = open();
     assert!(store.applied() > Lsn(0), "memory was too small for all rows, so some are on the disk");
-    store.catch_up().expect("the log has the rest");
+    store.catch_up().expect("the log has the remaining records");
     assert_eq!(store.applied().0, epochs);
     let (mut next, mut seen) = (Vec::new(), 0);
     loop {

@@ -289,7 +289,9 @@ fn check_cover(requests: &[PushRequest], records: &RecordBatch) -> Result<(), Fa
     for request in requests {
         if request.first != next || request.last < request.first || request.last > last {
             let (from, to) = (request.first, request.last);
-            return Err(Fault::wrong(format!("it encoded records {from}..={to} where {next} was next, of records up to {last}")));
+            return Err(Fault::wrong(format!(
+                "it encoded records {from}..={to} where {next} was next, of records up to {last}"
+            )));
         }
         next = request.last.next();
     }

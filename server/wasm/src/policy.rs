@@ -280,7 +280,9 @@ fn check_validation(judged: &Validation, piece: &Piece<'_>) -> Result<(), Fault>
     let count = piece.txns.len();
     if judged.code.len() != count || judged.witness.len() != count {
         let (codes, witnesses) = (judged.code.len(), judged.witness.len());
-        return Err(Fault::wrong(format!("it returned {codes} codes and {witnesses} witnesses for {count} transactions")));
+        return Err(Fault::wrong(format!(
+            "it returned {codes} codes and {witnesses} witnesses for {count} transactions"
+        )));
     }
     for (t, (&code, &witness)) in judged.code.iter().zip(&judged.witness).enumerate() {
         if code == 0 {

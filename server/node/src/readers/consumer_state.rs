@@ -136,8 +136,7 @@ impl ConsumerState {
             let namespace = offset.namespace;
             let full = full(&remembered.offsets, namespace);
             let known = remembered.offsets.iter_mut().find(|known| {
-                (known.namespace, known.store) == (offset.namespace, offset.store)
-                    && known.name == offset.name
+                (known.namespace, known.store) == (offset.namespace, offset.store) && known.name == offset.name
             });
             match known {
                 Some(known) => *known = offset,

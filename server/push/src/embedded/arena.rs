@@ -1,11 +1,11 @@
-//! Bytes of keys and values, one after the other in large chunks, freed all at once.
+//! An arena for keys and values: bytes are appended to large chunks and freed all at once.
 
-/// Size of the first chunk; each further one is as large as all before, up to [`CHUNK_BYTES_MAX`].
+/// Size of the first chunk. Each further chunk is as large as all previous ones together, up to [`CHUNK_BYTES_MAX`].
 const CHUNK_BYTES_MIN: usize = 16 * 1024;
-/// Size of a chunk, unless one piece is larger.
+/// Maximum size of a chunk, unless a single piece is larger.
 const CHUNK_BYTES_MAX: usize = 1024 * 1024;
 
-/// Where bytes are.
+/// Location of bytes in the arena.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Piece {
     chunk: u32,
@@ -13,21 +13,21 @@ pub(super) struct Piece {
     len: u32,
 }
 
-/// The bytes.
+/// The arena.
 #[derive(Default)]
 pub(super) struct Arena {
     chunks: Vec<Vec<u8>>,
-    /// Bytes in use, replaced ones among them.
+    /// Bytes in use, including replaced ones.
     bytes: usize,
 }
 
 impl Arena {
-    /// Returns the bytes in use, replaced ones among them.
+    /// Returns the bytes in use, including replaced ones.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Copies bytes in. They are at most as long as a value may be, so that they fit 32 bits.
+    /// Appends a copy of `bytes`, whose length is bounded by that of a value and thus fits 32 bits.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Piece {
         let fits = |chunk: &Vec<u8>| chunk.capacity() - chunk.len() >= bytes.len();
         if !self.chunks.last().is_some_and(fits) {
@@ -41,7 +41,7 @@ impl Arena {
         Piece { chunk: chunk as u32, offset: offset as u32, len: bytes.len() as u32 }
     }
 
-    /// Puts `bytes` in the place of `old`, or elsewhere if they are longer.
+    /// Overwrites `old` with `bytes`, or appends them if they are longer.
     pub(super) fn replace(&mut self, old: Piece, bytes: &[u8]) -> Piece {
         if bytes.len() > old.len as usize {
             return self.push(bytes);

@@ -1,4 +1,4 @@
-//! Writes rows from memory into runs, and merges runs, on a thread that exists while there is such work.
+//! Flushes rows from memory to runs, and merges runs, on a thread that only exists while there is such work.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,26 +7,26 @@ use std::time::{Duration, Instant};
 use super::runs::Finished;
 use super::{EmbeddedError, EmbeddedStore, Shared};
 
-/// How long an epoch waits for the flush before it, when memory is full.
+/// Maximum time that applying an epoch waits for the previous flush when memory is full.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(30);
-/// How long a store that is being closed waits for its thread. A disk that does not answer must not hold up the end of
-/// the process; every row is in the log.
+/// Maximum time that closing a store waits for its thread. A disk that does not respond must not delay the end of the
+/// process; every row is in the log.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Hands flushes to their thread.
+/// State of the flush thread.
 #[derive(Default)]
 pub(super) struct Work {
-    /// Rows are set aside and wait for the thread.
+    /// Whether frozen rows are waiting for the thread.
     due: bool,
-    /// From the moment a flush is due until it is done.
+    /// Whether a flush is due or in progress.
     busy: bool,
     /// Whether the thread exists.
     running: bool,
 }
 
 impl EmbeddedStore {
-    /// Begins to write all rows that are only in memory to the disk, so that the log may be truncated up to them; does
-    /// nothing while that is under way, or if there are none.
+    /// Begins to flush all rows in memory, so that the log may be truncated up to them. Does nothing if a flush is in
+    /// progress, or if there are no such rows.
     ///
     /// # Errors
     /// See [`EmbeddedError`].
@@ -36,24 +36,27 @@ impl EmbeddedStore {
         if newer { self.shared.begin_flush() } else { Ok(()) }
     }
 
-    /// Waits until the flush under way is done; returns whether it is, within the bound.
+    /// Waits for the flush in progress. Returns false if it did not finish in time.
     pub(super) fn wait_for_flush(&self) -> bool {
         self.shared.wait_while_busy(Instant::now() + ROOM_WAIT_MAX)
     }
 
-    /// Writes what is only in memory to the disk before the process ends, so that the next start reads little of the log.
-    /// Gives up after a while: the log has all of it.
+    /// Flushes the rows in memory before the process ends, so that the next start replays little of the log. Gives up after
+    /// a few seconds: the log has all rows.
     pub fn flush_at_stop(&self) {
         match self.flush() {
             Ok(()) if self.shared.wait_while_busy(Instant::now() + STOP_WAIT_MAX) => {}
-            Ok(()) => tracing::warn!(dir = %self.shared.dir.display(), "the disk is slow; a flush is left unfinished"),
+            Ok(()) => {
+                tracing::warn!(dir = %self.shared.dir.display(), "a flush was abandoned because the disk is slow")
+            }
             Err(error) => tracing::warn!(%error, "an embedded store was not flushed"),
         }
     }
 }
 
 impl Shared {
-    /// Begins a flush when one is due. Waits for the one before if memory is full twice over. Called by the applier.
+    /// Begins a flush if the rows in memory are large enough. Waits for the previous flush if they exceed twice that size.
+    /// Called with the applier locked.
     pub(super) fn make_room(self: &Arc<Self>) -> Result<(), EmbeddedError> {
         let bytes = self.recent.read().active.bytes();
         if bytes <= self.recent_bytes_max {
@@ -65,7 +68,7 @@ impl Shared {
         self.begin_flush()
     }
 
-    /// Tells whether epochs can be applied without waiting for the disk.
+    /// Returns whether epochs can be applied without waiting for a flush.
     pub(super) fn has_room(&self) -> bool {
         self.recent.read().active.bytes() <= 2 * self.recent_bytes_max || !self.work.lock().busy
     }
@@ -80,7 +83,7 @@ impl Shared {
         true
     }
 
-    /// Begins a flush of all rows in memory unless one is under way. Called by the applier.
+    /// Begins a flush of all rows in memory unless one is in progress. Called with the applier locked.
     pub(super) fn begin_flush(self: &Arc<Self>) -> Result<(), EmbeddedError> {
         let mut work = self.work.lock();
         self.usable()?;
@@ -95,31 +98,31 @@ impl Shared {
             let thread = std::thread::Builder::new().name("flush".to_owned());
             thread
                 .spawn(move || shared.work_off())
-                .map_err(|error| self.break_down(format!("no thread for a flush: {error}")))?;
+                .map_err(|error| self.break_down(format!("cannot start a thread for a flush: {error}")))?;
             work.running = true;
         }
         Ok(())
     }
 
-    /// Has the thread stop at the next row or two, and waits for it within bounds.
+    /// Tells the thread to stop at the next opportunity, and waits for it at most [`STOP_WAIT_MAX`].
     pub(super) fn stop_work(&self) {
         self.stop.store(true, Ordering::Relaxed);
         let until = Instant::now() + STOP_WAIT_MAX;
         let mut work = self.work.lock();
         while work.running {
             if self.work_changed.wait_until(&mut work, until).timed_out() {
-                tracing::error!(dir = %self.dir.display(), "the disk does not answer; a flush is left unfinished");
+                tracing::error!(dir = %self.dir.display(), "a flush was abandoned because the disk does not respond");
                 return;
             }
         }
         self.runs.unlock();
     }
 
-    /// The thread: ends when nothing is left to do, the store is being closed, or a write failed.
+    /// The thread's main function. Returns when there is nothing left to do, the store is being closed, or a write failed.
     fn work_off(&self) {
         loop {
             let done = self.write_frozen().and_then(|()| self.runs.merge(&self.stop, || self.write_frozen()));
-            let go_on = match done {
+            let continues = match done {
                 Ok(Finished::Done) => !self.stop.load(Ordering::Relaxed),
                 Ok(Finished::Stopped) => false,
                 Err(error) => {
@@ -128,7 +131,7 @@ impl Shared {
                 }
             };
             let mut work = self.work.lock();
-            if !go_on || (!work.due && !self.runs.merge_is_due()) {
+            if !continues || (!work.due && !self.runs.merge_is_due()) {
                 work.running = false;
                 work.busy &= self.stop.load(Ordering::Relaxed);
                 self.work_changed.notify_all();
@@ -137,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// Writes the rows that are set aside, if any are.
+    /// Flushes the frozen rows, if there are any.
     fn write_frozen(&self) -> Result<(), EmbeddedError> {
         if !std::mem::take(&mut self.work.lock().due) {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Folds an epoch's rows to each row's last state where adds are among them: sums need what the row held before, which
-//! may be on the disk, and readers must not wait for that. Adds are summed exactly.
+//! Folds the writes of an epoch that contains adds into the final state of each row. A sum needs the row's previous value,
+//! which may be on the disk; folding reads it before readers are locked out. Sums are exact.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,10 +11,10 @@ use tribunal_types::{Lsn, Version, WriteKind};
 use super::EmbeddedError;
 use super::recent::Stored;
 
-/// A row that an epoch wrote.
+/// A write of a row.
 #[derive(Clone, Copy)]
 pub(super) struct Change<'a> {
-    /// The record that it is of.
+    /// Record of the write.
     pub lsn: Lsn,
     pub version: Version,
     pub kind: WriteKind,
@@ -22,13 +22,13 @@ pub(super) struct Change<'a> {
     pub value: &'a [u8],
 }
 
-/// Last state of every row that an epoch wrote.
+/// Final state of every row that an epoch wrote.
 pub(super) type Folded<'a> = HashMap<&'a [u8], FoldedRow<'a>, RandomState>;
 
-/// Version of the last write, and the value, or `None` if the row was deleted.
+/// Version of the last write, and the value; `None` if the row was deleted.
 type FoldedRow<'a> = (Version, Option<Cow<'a, [u8]>>);
 
-/// Folds `changes`; `stored` returns what the store holds now, which only adds ask for.
+/// Folds `changes`. `stored` returns the state of a row before them, and is only called for adds.
 pub(super) fn fold<'a>(
     changes: impl Iterator<Item = Change<'a>>,
     stored: impl Fn(&[u8]) -> Result<Option<Stored>, EmbeddedError>,
@@ -55,9 +55,9 @@ pub(super) fn fold<'a>(
 fn sum(change: &Change<'_>, base: Option<Vec<u8>>) -> Result<String, String> {
     let key = change.key.escape_ascii();
     let base = base.ok_or_else(|| format!("add to the missing row {key}"))?;
-    let number = integer(&base).ok_or_else(|| format!("add to row {key}, which holds no 64-bit integer"))?;
+    let number = integer(&base).ok_or_else(|| format!("add to row {key}, whose value is not a 64-bit integer"))?;
     let delta =
-        integer(change.value).ok_or_else(|| format!("add to row {key} of a value that is no 64-bit integer"))?;
+        integer(change.value).ok_or_else(|| format!("add to row {key} of a value that is not a 64-bit integer"))?;
     let sum = number.checked_add(delta).ok_or_else(|| format!("{number} + {delta} overflows row {key}"))?;
     Ok(sum.to_string())
 }

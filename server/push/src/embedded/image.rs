@@ -1,8 +1,8 @@
-//! All rows as they were at one record, read a page at a time while epochs are applied.
+//! Images: all rows at one position of the log, read one page at a time while epochs are applied.
 //!
-//! The applier keeps the old state of every row that an image has not reached yet before it overwrites it (copy on write).
-//! What is kept is bounded: an image that is read more slowly than rows change ends with an error, and nothing
-//! waits for its reader.
+//! Before a row that an image has not reached yet is overwritten, its old state is retained (copy on write). The size of
+//! retained rows is bounded: an image that is read more slowly than rows change ends with an error, and nothing waits for
+//! its reader.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -13,23 +13,23 @@ use tribunal_types::Lsn;
 use super::recent::Stored;
 use super::{EmbeddedError, EmbeddedStore, Row, row};
 
-/// Bytes of overwritten rows that one image keeps.
+/// Maximum size of the rows that are retained for one image.
 const KEPT_BYTES_MAX: usize = 128 * 1024 * 1024;
-/// What a kept row costs beside its bytes.
+/// Estimated overhead of a retained row.
 const ROW_OVERHEAD_BYTES: usize = 96;
 
-/// Rows that were overwritten before the image came to them.
+/// The rows that were overwritten before an image reached them.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// First key that is not read yet; `None` past the last one.
+    /// First key that has not been read; `None` after the last one.
     next: Option<Vec<u8>>,
-    /// `None` is a row that did not exist.
+    /// Old states by key; `None` if the row did not exist.
     rows: BTreeMap<Box<[u8]>, Option<Stored>>,
     bytes: usize,
     overrun: bool,
 }
 
-/// The images of a store under way.
+/// The images of a store that are being read.
 #[derive(Default)]
 pub(super) struct Images(Mutex<Vec<Weak<Mutex<Kept>>>>);
 
@@ -40,8 +40,8 @@ impl Images {
         kept
     }
 
-    /// Keeps the old states of rows that are about to be overwritten; `stored` returns them. Called by the push, before
-    /// readers can see what is new.
+    /// Retains the old states of rows that are about to be overwritten, which `stored` returns. Called with the applier
+    /// locked, before readers can see the new states.
     pub(super) fn keep<'a>(
         &self,
         keys: impl Iterator<Item = &'a [u8]> + Clone,
@@ -71,7 +71,7 @@ impl Images {
     }
 }
 
-/// The rows of a store as of one record. Dropping it gives it up.
+/// The rows of a store at one position of its log. Dropping it releases the retained rows.
 pub struct EmbeddedImage {
     store: Arc<EmbeddedStore>,
     kept: Arc<Mutex<Kept>>,
@@ -79,7 +79,7 @@ pub struct EmbeddedImage {
 }
 
 impl EmbeddedStore {
-    /// Begins an image of all rows as they are now. Waits for the epoch that is being applied.
+    /// Begins an image of the current rows. Waits until the epoch that is being applied is complete.
     #[must_use]
     pub fn image(self: &Arc<Self>) -> EmbeddedImage {
         let _no_epoch = self.applier.lock();
@@ -94,16 +94,16 @@ impl EmbeddedImage {
         self.lsn
     }
 
-    /// Returns about `limit` further rows in key order; none past the last one.
+    /// Returns about `limit` further rows in key order; empty after the last one.
     ///
     /// # Errors
-    /// [`EmbeddedError::ImageOverrun`] if more was overwritten than is kept; see [`EmbeddedError`].
+    /// [`EmbeddedError::ImageOverrun`] if more rows were overwritten than may be retained; see [`EmbeddedError`].
     pub fn page(&mut self, limit: usize) -> Result<Vec<Row>, EmbeddedError> {
         let mut kept = self.kept.lock();
         while !kept.overrun {
             let Some(start) = kept.next.take() else { return Ok(Vec::new()) };
-            // A push cannot keep anything while this is locked, so what the scan sees and what is kept fit together:
-            // it keeps first and is seen later.
+            // No row can be retained while this is locked. An epoch retains rows before its writes become visible, so the
+            // scan and the retained rows are consistent with each other.
             let page = self.store.scan(&start, b"", limit)?;
             let later = page.next.as_deref().map_or_else(BTreeMap::new, |end| kept.rows.split_off(end));
             let mut rows: BTreeMap<Vec<u8>, Row> = page.rows.into_iter().map(|row| (row.key.clone(), row)).collect();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_of_one_moment_whatever_is_committed_meanwhile() {
+    fn an_image_is_consistent_whatever_is_committed_meanwhile() {
         let (dir, log) = (TempDir::new("embedded-image"), MemoryLog::new());
         let store = open(&dir, &log);
         let names: Vec<String> = (0..40).map(|i| format!("k{i:02}")).collect();
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(image.lsn(), Lsn(1));
         let mut at = 1;
         let found = all(&mut image, 7, |n| {
-            // Rows that were read, rows that were not: changed, deleted, added, new at both ends.
+            // Change, delete, add to and create rows that were already read, and rows that were not.
             let last = format!("k{:02}", 39 - n);
             let here = format!("k{n:02}x");
             let sum = format!("k{:02}", 20 + n);
@@ -180,12 +180,12 @@ mod tests {
             at += 2;
         });
         assert_eq!(found, expected);
-        assert!(image.page(7).expect("readable").is_empty(), "and it stays at its end");
+        assert!(image.page(7).expect("readable").is_empty(), "a finished image stays at its end");
         assert_eq!(store.image().lsn(), Lsn(at));
     }
 
     #[test]
-    fn an_image_ends_at_rows_that_did_not_exist() {
+    fn an_image_omits_rows_that_did_not_exist() {
         let (dir, log) = (TempDir::new("embedded-image-empty"), MemoryLog::new());
         let store = open(&dir, &log);
         let mut image = store.image();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_too_slow_costs_bounded_memory_and_is_told() {
+    fn an_image_that_is_read_too_slowly_takes_bounded_memory_and_fails() {
         let (dir, log) = (TempDir::new("embedded-image-slow"), MemoryLog::new());
         let store = open(&dir, &log);
         let large = format!("\"{}\"", "x".repeat((1 << 20) - 2));
@@ -214,6 +214,6 @@ mod tests {
         assert!(matches!(image.page(10), Err(EmbeddedError::ImageOverrun)));
         drop(image);
         push(&store, &log, &[(Put, "k000", "2")]);
-        assert!(store.shared.images.0.lock().is_empty(), "one that was given up keeps nothing");
+        assert!(store.shared.images.0.lock().is_empty(), "a dropped image retains nothing");
     }
 }

@@ -1,25 +1,25 @@
-//! The order of keys over rows that have numbers: sorted lists of numbers, each at least twice as long as the next.
+//! The key order of numbered rows: sorted lists of row numbers, each at least twice as long as the next.
 //!
-//! Numbers are added in bulk: they are sorted among themselves and merged with lists that are not much longer, so a row
-//! takes part in a logarithmic number of merges however many scans there are.
+//! Rows are added in bulk: the new numbers are sorted, then merged with the lists that are not much longer. So a row takes
+//! part in a logarithmic number of merges, however many scans there are.
 
 use std::cmp::Ordering;
 
-/// The order.
+/// Row numbers in key order.
 #[derive(Clone, Default)]
 pub(super) struct KeyOrder {
-    /// Longest first.
+    /// Sorted lists, longest first.
     lists: Vec<Vec<u32>>,
     len: usize,
 }
 
 impl KeyOrder {
-    /// Returns how many rows are in order: those with the numbers below.
+    /// Returns the number of rows in the order: those with smaller numbers.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Takes in the rows up to number `len`; `key` returns their keys, which never change.
+    /// Adds the rows with numbers below `len`. `key` returns their keys, which must never change.
     pub(super) fn extend<'a>(&mut self, len: usize, key: impl Fn(u32) -> &'a [u8]) {
         if len == self.len {
             return;
@@ -32,7 +32,7 @@ impl KeyOrder {
         self.len = len;
     }
 
-    /// Returns the numbers of the rows in `start..end`; an empty `end` means to the last one.
+    /// Returns the numbers of the rows in `start..end`; an empty `end` means no end.
     pub(super) fn range<'a, 'k, K: Fn(u32) -> &'k [u8] + Copy + 'a>(
         &'a self,
         start: &[u8],
@@ -55,8 +55,8 @@ impl KeyOrder {
     }
 }
 
-/// Sorts numbers by their keys. What all keys begin with is passed over, and the eight bytes after it are compared as one
-/// number, so that most comparisons touch no key.
+/// Sorts row numbers by their keys. The common prefix of all keys is skipped, and the next eight bytes are compared as one
+/// integer, so that most comparisons do not access the keys.
 fn sorted<'a>(ids: std::ops::Range<u32>, key: &impl Fn(u32) -> &'a [u8]) -> Vec<u32> {
     let first = key(ids.start);
     let common = ids.clone().fold(first.len(), |common, id| {

@@ -1,8 +1,8 @@
-//! Rows that are newer than the runs, in memory; the log holds them durably.
+//! The rows in memory: those newer than the runs. The log makes them durable.
 //!
-//! Keys and values lie one after the other in large chunks, rows in one list, and a hash table finds a row by its key in
-//! one or two cache misses: a new row costs no allocation of its own. The order of keys is made only when a scan or a flush
-//! needs it, and only for what came since; in an ordered tree every write paid for it.
+//! Keys and values are stored in an arena, rows in one list, and a hash table finds a row by its key with one or two cache
+//! misses: a new row needs no allocation of its own. The order of keys is only computed when a scan or a flush needs it,
+//! and only for rows added since; in an ordered tree, every write would pay for it.
 
 use std::hash::BuildHasher;
 use std::sync::{Arc, OnceLock};
@@ -28,10 +28,10 @@ impl Stored {
     }
 }
 
-/// A row as a layer knows it: `None` if it was deleted.
+/// The state of a row in a layer; `None` if it was deleted.
 pub(super) type Known<'a> = Option<(Version, &'a [u8])>;
 
-/// One row.
+/// A row.
 struct Entry {
     key: Piece,
     value: Piece,
@@ -39,7 +39,7 @@ struct Entry {
     version: Option<Version>,
 }
 
-/// Rows by key, deleted ones among them.
+/// Rows by key, including deleted ones.
 #[derive(Default)]
 pub(super) struct Rows {
     hasher: RandomState,
@@ -55,7 +55,7 @@ impl Rows {
         self.entries.len()
     }
 
-    /// Returns the memory that the rows take, bytes, without what is reserved.
+    /// Returns the memory that the rows use, bytes, without reserved capacity.
     pub(super) fn bytes(&self) -> usize {
         self.arena.bytes() + self.entries.len() * ROW_OVERHEAD_BYTES
     }
@@ -69,12 +69,12 @@ impl Rows {
         entry.version.map(|version| (version, self.arena.get(entry.value)))
     }
 
-    /// Returns the row; `None` if nothing is known of it here.
+    /// Returns the state of a row; `None` if this layer does not contain it.
     pub(super) fn get(&self, key: &[u8]) -> Option<Known<'_>> {
         self.find(key, self.hasher.hash_one(key)).map(|id| self.known(id))
     }
 
-    /// Puts a row, or notes that it was deleted.
+    /// Sets the state of a row.
     pub(super) fn put(&mut self, key: &[u8], row: Known<'_>) {
         let hash = self.hasher.hash_one(key);
         let (version, value) = row.map_or((None, &[][..]), |(version, value)| (Some(version), value));
@@ -91,12 +91,12 @@ impl Rows {
         index.insert_unique(hash, id, |&id| hasher.hash_one(arena.get(entries[id as usize].key)));
     }
 
-    /// Tells whether [`Rows::range`] would miss rows that came after the last [`Rows::sort`].
+    /// Returns whether all rows are sorted, so that [`Rows::range`] misses none.
     fn is_sorted(&self) -> bool {
         self.order.len() == self.entries.len()
     }
 
-    /// Puts the rows that came since into the order of keys.
+    /// Sorts the rows that were added since the last call.
     pub(super) fn sort(&mut self) {
         let Rows { entries, arena, order, .. } = self;
         order.extend(entries.len(), |id| arena.get(entries[id as usize].key));
@@ -109,7 +109,7 @@ impl Rows {
         order
     }
 
-    /// Returns the rows of `start..end` in the order of keys; an empty `end` means to the last one. Sorted before.
+    /// Returns the rows of `start..end` in key order; an empty `end` means no end. The rows must be sorted.
     pub(super) fn range<'a>(
         &'a self,
         start: &[u8],
@@ -130,8 +130,8 @@ impl Rows {
     }
 }
 
-/// Rows that are set aside for a flush. They do not change any more; their order is made when it is first needed, which is after
-/// they were set aside.
+/// Rows that are frozen for a flush. They no longer change. Their order is computed when it is first needed, so that
+/// freezing is cheap.
 pub(super) struct Frozen {
     rows: Rows,
     order: OnceLock<KeyOrder>,
@@ -155,19 +155,18 @@ impl Frozen {
     }
 }
 
-/// What a row takes beside its bytes: an entry of the list, one of the table with its share of free ones, and one of the
-/// order.
+/// Overhead of a row: an entry in the list, one in the hash table with its share of free entries, and one in the order.
 const ROW_OVERHEAD_BYTES: usize = size_of::<Entry>() + 4 * 8 / 7 + 4 + 4;
 
-/// What is newer than the runs.
+/// The rows that are newer than the runs.
 pub(super) struct Recent {
-    /// Newest rows.
+    /// The newest rows.
     pub active: Rows,
-    /// Rows that a flush writes right now: older than `active`, newer than the runs.
+    /// Rows that are being flushed: older than `active`, newer than the runs.
     pub frozen: Option<Arc<Frozen>>,
     /// Last record applied.
     pub applied: Watermark,
-    /// Epoch of that record; 0 until one was applied since the store was opened.
+    /// Epoch of that record; 0 until a record is applied after the store was opened.
     pub epoch: Epoch,
 }
 
@@ -176,25 +175,25 @@ impl Recent {
         Recent { active: Rows::default(), frozen: None, applied, epoch: Epoch(0) }
     }
 
-    /// Returns the row if it was written recently.
+    /// Returns the state of a row; `None` if it is not in memory.
     pub(super) fn get(&self, key: &[u8]) -> Option<Known<'_>> {
         let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.rows.get(key));
         self.active.get(key).or_else(frozen)
     }
 
-    /// Returns the row with its bytes copied: `Some(None)` if it was deleted, `None` if nothing is known of it here.
+    /// Returns a copy of a row: `Some(None)` if it was deleted, `None` if it is not in memory.
     pub(super) fn stored(&self, key: &[u8]) -> Option<Option<Stored>> {
         self.get(key).map(|known| known.map(Stored::of))
     }
 
-    /// Sets the active rows aside for a flush.
+    /// Freezes the active rows for a flush.
     pub(super) fn freeze(&mut self) {
         let rows = std::mem::take(&mut self.active);
         self.frozen = Some(Arc::new(Frozen { rows, order: OnceLock::new(), watermark: self.applied }));
     }
 }
 
-/// Locks `recent` for a scan, with its rows in order.
+/// Locks `recent` for a scan, with its rows sorted.
 pub(super) fn read_sorted(recent: &RwLock<Recent>) -> RwLockReadGuard<'_, Recent> {
     let guard = recent.read();
     if guard.active.is_sorted() {
@@ -213,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_agree_with_an_ordered_map_whenever_they_are_sorted() {
+    fn rows_agree_with_an_ordered_map_whenever_they_get_sorted() {
         let (mut rows, mut model) = (Rows::default(), BTreeMap::new());
         let mut random = 1u64;
         for n in 0..20_000u32 {

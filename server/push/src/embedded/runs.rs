@@ -1,12 +1,12 @@
-//! The rows as of the last flush: immutable sorted runs, and a manifest that names them.
+//! The rows as of the last flush: immutable sorted runs, and a manifest that lists them.
 //!
-//! A flush writes the rows that changed since the one before as a new run; runs of similar size are merged into
-//! one afterwards. Every file is synced as a whole before the manifest names it, and the manifest is replaced
-//! atomically, so a crash at any moment, a full disk and a copy taken while writing leave either the old rows or the
-//! new ones, and whatever no manifest names is removed at the next start. A read looks from the newest run to the
-//! oldest; the filters skip nearly all that do not hold the row.
+//! A flush writes the rows that changed since the previous flush as a new run; runs of similar size are then merged. Every
+//! file is synced completely before the manifest lists it, and the manifest is replaced atomically. So after a crash at any
+//! moment, on a full disk, or in a copy taken while writing, there are either the old rows or the new ones; files that the
+//! manifest does not list are removed at the next start. A read searches runs from the newest to the oldest; filters skip
+//! nearly all runs that do not contain the row.
 //!
-//! Must never: change a file that a manifest names, or try a failed sync again.
+//! Must never: change a file that a manifest lists, or retry a failed sync.
 
 mod entry;
 mod filter;
@@ -33,18 +33,18 @@ use merge::worth_merging;
 use run::{Cursor, Run};
 use writer::RunWriter;
 
-/// The flushed rows of a store. One thread at a time writes; any number read.
+/// The flushed rows of a store, for one writer and any number of readers.
 pub(super) struct Runs {
     dir: PathBuf,
-    /// Newest first.
+    /// Current runs, newest first.
     live: RwLock<Arc<Vec<Arc<Run>>>>,
-    /// What is on disk.
+    /// The manifest on disk.
     manifest: Mutex<Manifest>,
-    /// Held as long as the runs are open: another opener would remove what it does not know.
+    /// Held as long as the runs are open: another process that opened them would remove files that it does not know.
     lock: Mutex<Option<DirectoryLock>>,
 }
 
-/// How a job on the runs ended.
+/// How a flush or merge ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finished {
     Done,
@@ -53,8 +53,8 @@ pub(super) enum Finished {
 }
 
 impl Runs {
-    /// Opens the runs in `dir`, which exists; returns them with the last record that they reflect. Removes what a crash
-    /// or a failed job left.
+    /// Opens the runs in `dir`, which must exist. Returns them with the last record that they reflect. Removes files left
+    /// over from a crash or a failed write.
     pub(super) fn open(dir: &Path) -> Result<(Self, Watermark), EmbeddedError> {
         let lock = lock_directory(dir)?;
         let mut manifest = Manifest::load(dir)?;
@@ -80,7 +80,7 @@ impl Runs {
         ))
     }
 
-    /// Lets the next opener in. Called when nothing writes any more.
+    /// Releases the lock. Called when nothing writes any longer.
     pub(super) fn unlock(&self) {
         *self.lock.lock() = None;
     }
@@ -89,7 +89,7 @@ impl Runs {
         Arc::clone(&self.live.read())
     }
 
-    /// Tells whether there is no run.
+    /// Returns whether there are no runs.
     pub(super) fn is_empty(&self) -> bool {
         self.live.read().is_empty()
     }
@@ -137,7 +137,7 @@ impl Runs {
         Ok(Finished::Done)
     }
 
-    /// Merges the newest runs if that is worth it. Calls `between` now and then, which may add a flush.
+    /// Merges the newest runs if that is worthwhile. Calls `between` from time to time, which may flush rows.
     pub(super) fn merge(
         &self,
         stop: &AtomicBool,
@@ -149,7 +149,7 @@ impl Runs {
             return Ok(Finished::Done);
         }
         let merged = &before[..count];
-        // Below the oldest run there is nothing that a deleted row could hide.
+        // Deleted rows need not be kept in the oldest run: there is no older one in which they would hide a row.
         let to_the_oldest = count == before.len();
         let cursors = merged.iter().map(|run| Cursor::new(Arc::clone(run), b"")).collect::<Result<_, _>>()?;
         let mut merge = RunMerge::new(cursors);
@@ -183,7 +183,7 @@ impl Runs {
         self.manifest.lock().watermark
     }
 
-    /// Tells whether [`Runs::merge`] has something to do.
+    /// Returns whether [`Runs::merge`] has something to do.
     pub(super) fn merge_is_due(&self) -> bool {
         worth_merging(self.runs().iter().map(|run| run.name.bytes)) > 0
     }
@@ -209,8 +209,8 @@ impl Runs {
     }
 }
 
-/// The lock of a store's directory. A process that is being spawned has a copy of the descriptor for a moment, so closing
-/// it would not be enough: it is unlocked first.
+/// The lock of a store's directory. Unlocked explicitly when dropped: a child process that is being spawned briefly has a
+/// copy of the descriptor, so closing it would not release the lock.
 pub(super) struct DirectoryLock(File);
 
 impl Drop for DirectoryLock {
@@ -219,7 +219,7 @@ impl Drop for DirectoryLock {
     }
 }
 
-/// Takes the lock of a store's directory, which lasts as long as the value does.
+/// Locks a store's directory until the returned value is dropped.
 pub(super) fn lock_directory(dir: &Path) -> Result<DirectoryLock, EmbeddedError> {
     let path = dir.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
@@ -231,9 +231,9 @@ pub(super) fn lock_directory(dir: &Path) -> Result<DirectoryLock, EmbeddedError>
     }
 }
 
-/// Removes a file that nothing names. One that stays is removed at the next start.
+/// Removes a file that is no longer listed. If that fails, it is removed at the next start.
 fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path) {
-        tracing::warn!(path = %path.display(), %error, "a file of an embedded store that nothing needs stays");
+        tracing::warn!(path = %path.display(), %error, "an obsolete file of an embedded store cannot be removed");
     }
 }

@@ -1,4 +1,4 @@
-//! Merges a key range of the rows in memory and of the runs; the newest layer that knows a row decides.
+//! Merges a key range of the rows in memory and in the runs; the newest layer that contains a row wins.
 
 use std::iter::Peekable;
 
@@ -8,21 +8,21 @@ use super::runs::{RunMerge, Runs};
 
 type RecentEntries<'a> = Box<dyn Iterator<Item = (&'a [u8], Known<'a>)> + 'a>;
 
-/// A key, and its row unless that was deleted.
+/// A key, and its row; `None` if it was deleted.
 type Step = (Vec<u8>, Option<Stored>);
 
-/// Live rows of a range in key order. Ends after the first error.
+/// The live rows of a range, in key order. Ends after the first error.
 pub(super) struct Merged<'a> {
-    /// Newest first.
+    /// Layers in memory, newest first.
     recent: Vec<Peekable<RecentEntries<'a>>>,
     runs: RunMerge,
-    /// Empty: to the last row.
+    /// End of the range; empty for no end.
     end: &'a [u8],
     failed: bool,
 }
 
 impl<'a> Merged<'a> {
-    /// Begins a scan of `start..end`, `start` below `end`; an empty `end` means to the last row.
+    /// Begins a scan of `start..end`, where `start` is below `end`; an empty `end` means no end.
     pub(super) fn new(recent: &'a Recent, runs: &Runs, start: &[u8], end: &'a [u8]) -> Result<Self, EmbeddedError> {
         let active: RecentEntries<'a> = Box::new(recent.active.range(start, end));
         let frozen = recent.frozen.as_ref().map(|frozen| -> RecentEntries<'a> { Box::new(frozen.range(start, end)) });
@@ -30,7 +30,7 @@ impl<'a> Merged<'a> {
         Ok(Merged { recent, runs: runs.scan(start)?, end, failed: false })
     }
 
-    /// Returns the next key and its row, `None` if it was deleted.
+    /// Returns the next key and its row, including deleted rows.
     fn step(&mut self) -> Result<Option<Step>, EmbeddedError> {
         let end = self.end;
         let oldest = self.runs.entry().map(|entry| entry.key).filter(|key| end.is_empty() || *key < end);

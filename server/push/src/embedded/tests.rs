@@ -13,12 +13,12 @@ fn open(dir: &Path, log: &Arc<MemoryLog>) -> EmbeddedStore {
     EmbeddedStore::open(dir, 8 << 20, STORE, Arc::clone(log) as Arc<dyn EpochSource>).expect("opens")
 }
 
-/// Opens the store again and catches up, as a start does.
+/// Reopens the store and catches up, as a restart does.
 fn reopen(store: EmbeddedStore, log: &Arc<MemoryLog>) -> EmbeddedStore {
     let dir = store.shared.dir.clone();
     drop(store);
     let store = open(&dir, log);
-    store.catch_up().expect("the log has what is missing");
+    store.catch_up().expect("the log has the missing records");
     store
 }
 
@@ -65,12 +65,12 @@ fn every_kind_of_write_is_applied_before_and_after_a_flush() {
 }
 
 #[test]
-fn a_read_sees_all_commits_before_it_however_they_were_applied() {
+fn a_read_sees_all_earlier_commits_whichever_reader_applied_them() {
     let (dir, log) = (TempDir::new("embedded-fresh"), MemoryLog::new());
     let store = open(dir.path(), &log);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Readers that apply each other's epochs, beside a writer.
+        // Readers that apply epochs for each other, concurrently with a writer.
         let readers: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(|| {
@@ -102,11 +102,11 @@ fn a_read_sees_all_commits_before_it_however_they_were_applied() {
 }
 
 #[test]
-fn an_epoch_that_cannot_be_applied_leaves_the_store_where_it_was() {
+fn an_epoch_that_cannot_be_applied_leaves_the_store_unchanged() {
     for (rows, word) in [
         (vec![(Put, "z", "1"), (Add, "n", "1")], "overflows"),
-        (vec![(Add, "s", "1")], "no 64-bit integer"),
-        (vec![(Add, "n", "0.5")], "no 64-bit integer"),
+        (vec![(Add, "s", "1")], "not a 64-bit integer"),
+        (vec![(Add, "n", "0.5")], "not a 64-bit integer"),
         (vec![(Add, "gone", "1")], "missing row"),
         (vec![(Delete, "n", ""), (Add, "n", "1")], "missing row"),
     ] {
@@ -118,13 +118,13 @@ fn an_epoch_that_cannot_be_applied_leaves_the_store_where_it_was() {
         assert!(matches!(&refused, EmbeddedError::Poison { lsn: Lsn(3), text } if text.contains(word)), "{refused}");
         assert_eq!((store.applied(), value(&store, "y"), value(&store, "z")), (Lsn(1), None, None));
         store.skip(Lsn(3));
-        store.catch_up().expect("the operator gave it up");
+        store.catch_up().expect("the record is skipped");
         assert_eq!((store.applied(), value(&store, "y").as_deref(), value(&store, "z")), (Lsn(3), Some("1"), None));
     }
 }
 
 #[test]
-fn a_row_of_the_largest_size_lasts_through_flushes_and_is_removed() {
+fn a_row_of_the_maximum_size_survives_flushes_and_can_be_deleted() {
     let (dir, log) = (TempDir::new("embedded-large"), MemoryLog::new());
     let store = open(dir.path(), &log);
     let large = format!("\"{}\"", "x".repeat(tribunal_types::limits::VALUE_BYTES_MAX - 2));
@@ -142,7 +142,7 @@ fn a_row_of_the_largest_size_lasts_through_flushes_and_is_removed() {
 }
 
 #[test]
-fn layers_agree_with_a_map_through_flushes_and_restarts() {
+fn layers_agree_with_a_map_across_flushes_and_restarts() {
     let (dir, log) = (TempDir::new("embedded-model"), MemoryLog::new());
     let mut store = open(dir.path(), &log);
     let mut model = BTreeMap::new();
@@ -181,7 +181,7 @@ fn layers_agree_with_a_map_through_flushes_and_restarts() {
 }
 
 #[test]
-fn readers_never_see_half_an_epoch() {
+fn readers_never_see_a_partial_epoch() {
     let (dir, log) = (TempDir::new("embedded-whole"), MemoryLog::new());
     let store = open(dir.path(), &log);
     let names: Vec<String> = (0..50).map(|i| format!("k{i:02}")).collect();
@@ -207,15 +207,15 @@ fn readers_never_see_half_an_epoch() {
             store.catch_up().expect("applies");
         }
         done.store(true, Ordering::Relaxed);
-        reader.join().expect("the reader saw whole epochs only");
+        reader.join().expect("the reader saw complete epochs only");
     });
 }
 
-/// Opens a copy that was taken while the store was in use; `None` if it is refused as damaged.
+/// Opens a copy that was taken while the store was in use; `None` if it is rejected as damaged.
 fn open_copy(from: &Path, to: &Path, log: &Arc<MemoryLog>) -> Option<EmbeddedStore> {
     let _ = fs::remove_dir_all(to);
     let copied = std::process::Command::new("cp").arg("-a").args([from, to]).output().expect("cp runs");
-    // A file that vanished between the listing and its turn is what this is about.
+    // A file that vanishes between listing and copying is one of the cases under test.
     drop(copied);
     match EmbeddedStore::open(to, 8 << 20, STORE, Arc::clone(log) as Arc<dyn EpochSource>) {
         Ok(store) => Some(store),
@@ -225,7 +225,7 @@ fn open_copy(from: &Path, to: &Path, log: &Arc<MemoryLog>) -> Option<EmbeddedSto
 }
 
 #[test]
-fn a_copy_taken_while_rows_are_written_is_whole_or_refused() {
+fn a_copy_taken_during_writes_is_complete_or_rejected() {
     const KEYS: u64 = 2_000;
     let (dir, copies) = (TempDir::new("embedded-copied"), TempDir::new("embedded-copy"));
     let log = MemoryLog::new();
@@ -234,7 +234,7 @@ fn a_copy_taken_while_rows_are_written_is_whole_or_refused() {
     let (mut whole, mut rows) = (0, 0);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            // The row that record n writes is n modulo KEYS, and its value is n.
+            // Record n writes the value n to row n modulo KEYS.
             for lsn in 0u64.. {
                 if done.load(Ordering::Relaxed) {
                     return;
@@ -282,13 +282,13 @@ fn a_store_whose_directory_is_gone_stops_within_bounds() {
 }
 
 #[test]
-fn a_failed_flush_stops_the_store_and_costs_no_row() {
+fn a_failed_flush_stops_the_store_and_loses_no_row() {
     let (dir, log) = (TempDir::new("embedded-failed"), MemoryLog::new());
     let store = open(dir.path(), &log);
     commit(&store, &log, &[(Put, "a", "1")]);
     flush(&store);
     commit(&store, &log, &[(Put, "b", "2")]);
-    // Nothing can be written under that name.
+    // A directory of this name makes writing the manifest fail.
     let in_the_way = dir.path().join("manifest.new");
     fs::create_dir(&in_the_way).expect("creates");
     store.flush().expect("begins");
@@ -306,7 +306,7 @@ fn a_failed_flush_stops_the_store_and_costs_no_row() {
 }
 
 #[test]
-fn what_a_failed_start_or_flush_leaves_does_not_hinder_the_next() {
+fn leftovers_of_a_failed_start_or_flush_do_not_affect_the_next() {
     let dir = TempDir::new("embedded-leftovers");
     for name in ["run-0", "run-7", "manifest.new"] {
         fs::write(dir.path().join(name), b"").expect("writes");
@@ -314,14 +314,14 @@ fn what_a_failed_start_or_flush_leaves_does_not_hinder_the_next() {
     let log = MemoryLog::new();
     let store = open(dir.path(), &log);
     assert_eq!(store.applied(), Lsn(0));
-    assert!(!dir.path().join("run-7").exists(), "nothing names it");
+    assert!(!dir.path().join("run-7").exists(), "no manifest lists it");
     commit(&store, &log, &[(Put, "k", "1")]);
     flush(&store);
-    assert!(dir.path().join("run-8").exists(), "numbers are never used twice");
+    assert!(dir.path().join("run-8").exists(), "numbers are never reused");
 }
 
 #[test]
-fn damage_is_found_and_never_read_as_rows() {
+fn damage_is_detected_and_never_read_as_rows() {
     let (dir, log) = (TempDir::new("embedded-damage"), MemoryLog::new());
     let store = open(dir.path(), &log);
     let rows: Vec<(String, String)> = (0..3_000).map(|n| (format!("key-{n:05}"), n.to_string())).collect();
@@ -361,7 +361,7 @@ fn damage_is_found_and_never_read_as_rows() {
 }
 
 #[test]
-fn an_empty_store_has_a_lock_and_nothing_else_on_disk() {
+fn an_empty_store_has_only_a_lock_on_disk() {
     let (dir, log) = (TempDir::new("embedded-empty"), MemoryLog::new());
     let stores: Vec<_> = (0..64).map(|n| open(&dir.path().join(n.to_string()), &log)).collect();
     for (n, store) in stores.iter().enumerate() {
@@ -376,7 +376,7 @@ fn an_empty_store_has_a_lock_and_nothing_else_on_disk() {
 }
 
 #[test]
-fn many_flushes_leave_few_runs_and_what_was_deleted_leaves_nothing() {
+fn many_flushes_leave_few_runs_and_deleted_rows_leave_nothing() {
     let (dir, log) = (TempDir::new("embedded-merge"), MemoryLog::new());
     let store = open(dir.path(), &log);
     for lsn in 0..60u64 {

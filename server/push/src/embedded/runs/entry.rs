@@ -1,4 +1,4 @@
-//! One row within a block of a run.
+//! The encoding of a row in a block of a run.
 //!
 //! `version u64, key_len u16, value_len u32, key, value`, little-endian; a deleted row has `value_len` [`DELETED`] and
 //! version 0.
@@ -7,12 +7,12 @@ use tribunal_types::Version;
 
 use crate::embedded::recent::Stored;
 
-/// Length of a value that marks a deleted row; far above any value.
+/// Value length that marks a deleted row; far above the length of any value.
 const DELETED: u32 = u32::MAX;
-/// Bytes of an entry beside key and value.
+/// Size of an entry without key and value.
 const HEAD_BYTES: usize = 8 + 2 + 4;
 
-/// A row of a run, as its block holds it.
+/// A row of a run, borrowed from its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::embedded) struct Entry<'a> {
     pub key: &'a [u8],
@@ -21,17 +21,18 @@ pub(in crate::embedded) struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Returns the row with its bytes copied.
+    /// Returns a copy of the row.
     pub(in crate::embedded) fn stored(&self) -> Option<Stored> {
         self.row.map(|(version, value)| Stored { version, value: value.into() })
     }
 
-    /// Returns the bytes that the entry takes in a block.
+    /// Returns the encoded size of the entry.
     pub(super) fn encoded_len(&self) -> usize {
         HEAD_BYTES + self.key.len() + self.row.map_or(0, |(_, value)| value.len())
     }
 
-    /// Appends the entry to a block. Keys are at most 10 KiB and values 1 MiB, checked when a command is parsed.
+    /// Appends the entry to a block. Keys are at most 10 KiB long and values 1 MiB, which is checked when requests are
+    /// parsed.
     pub(super) fn encode(&self, into: &mut Vec<u8>) {
         let version = self.row.map_or(0, |(version, _)| version.bits());
         into.extend_from_slice(&version.to_le_bytes());
@@ -41,7 +42,7 @@ impl<'a> Entry<'a> {
         into.extend_from_slice(self.row.map_or(&[], |(_, value)| value));
     }
 
-    /// Reads the entry at the start of `bytes`; returns it with its length, or `None` for malformed bytes.
+    /// Decodes the entry at the start of `bytes`. Returns it with its length; `None` if the bytes are malformed.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<(Self, usize)> {
         let (version, rest) = bytes.split_first_chunk::<8>()?;
         let (key_len, rest) = rest.split_first_chunk::<2>()?;

@@ -1,21 +1,20 @@
-//! Which keys a run does not hold: a Bloom filter (Bloom 1970, with the double hashing of Kirsch and Mitzenmacher 2006).
+//! Bloom filters of runs (Bloom 1970, with the double hashing of Kirsch and Mitzenmacher 2006).
 //!
-//! Ten bits and seven probes a key: about one absent key in a hundred is looked for in vain. The hash is part of the
-//! file format.
+//! Ten bits and seven probes per key give about 1 % false positives. The hash is part of the file format.
 
 /// Bits of a key.
 const BITS_PER_KEY: u64 = 10;
 /// Probes of a key.
 const PROBES: u64 = 7;
 
-/// A set of keys that answers "no" or "perhaps".
+/// An approximate set of keys: no false negatives, few false positives.
 #[derive(Debug)]
 pub(super) struct Filter {
     words: Vec<u64>,
 }
 
 impl Filter {
-    /// Makes an empty filter for up to `keys` keys.
+    /// Creates an empty filter for up to `keys` keys.
     pub(super) fn for_keys(keys: u64) -> Self {
         let words = (keys.max(1) * BITS_PER_KEY).div_ceil(64);
         Filter { words: vec![0; usize::try_from(words).unwrap_or(usize::MAX)] }
@@ -38,7 +37,7 @@ impl Filter {
         }
     }
 
-    /// Reads what [`Filter::encode`] wrote; `None` for malformed bytes.
+    /// Decodes the output of [`Filter::encode`]; `None` if the bytes are malformed.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<8>();
         let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_inserted_key_is_found_and_few_others() {
+    fn every_inserted_key_and_few_others_are_found() {
         let mut filter = Filter::for_keys(10_000);
         (0..10_000).for_each(|n| filter.insert(format!("key-{n}").as_bytes()));
         let mut bytes = Vec::new();

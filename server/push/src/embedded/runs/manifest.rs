@@ -1,4 +1,4 @@
-//! Which runs make up a store's rows, and which record they reflect: one small file, replaced as a whole.
+//! The manifest: lists a store's runs, and the record that they reflect. One small file that is replaced as a whole.
 //!
 //! ```text
 //! magic 8 bytes, watermark (lsn u64, log 16 bytes, digest u64), next u64, count u32,
@@ -22,14 +22,14 @@ const NAME: &str = "manifest";
 pub(super) struct Manifest {
     /// Last record in the runs.
     pub watermark: Watermark,
-    /// Number of the next run; above every number ever used, so that a name never changes its content.
+    /// Number of the next run; higher than every number ever used, so that no file name is reused with other content.
     pub next: u64,
-    /// Newest first.
+    /// Runs, newest first.
     pub runs: Vec<RunName>,
 }
 
 impl Manifest {
-    /// Reads the manifest of `dir`; the empty one if there is none.
+    /// Reads the manifest of `dir`; an empty one if there is no file.
     pub(super) fn load(dir: &Path) -> Result<Self, EmbeddedError> {
         let path = dir.join(NAME);
         match fs::read(&path) {
@@ -41,9 +41,9 @@ impl Manifest {
         }
     }
 
-    /// Replaces the manifest of `dir`; durable on return. The runs that it names are durable already.
+    /// Replaces the manifest of `dir`; durable on return. The files that it lists must already be synced.
     pub(super) fn store(&self, dir: &Path) -> io::Result<()> {
-        // The runs' own directory entries, before a name that points at them.
+        // The directory entries of the runs must be durable before a manifest lists them.
         tribunal_disk::sync_directory(dir)?;
         tribunal_disk::replace(&dir.join(NAME), &self.encode())
     }

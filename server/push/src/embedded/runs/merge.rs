@@ -1,17 +1,17 @@
-//! Several runs read as one, in key order, and which of them are worth becoming one.
+//! Merges several runs in key order, and chooses the runs that are worth merging.
 
 use super::entry::Entry;
 use super::run::Cursor;
 use crate::embedded::EmbeddedError;
 
-/// As many runs are merged at least: fewer would write the same rows more often.
+/// Minimum number of runs to merge: with fewer, rows would be rewritten more often.
 const MERGE_RUNS_MIN: usize = 4;
 
-/// Walks several runs; the newest that knows a key decides. Deleted rows are among its entries.
+/// Iterates over several runs in key order; the newest run that contains a key wins. Includes deleted rows.
 pub(in crate::embedded) struct RunMerge {
-    /// Newest first.
+    /// Cursors, newest run first.
     cursors: Vec<Cursor>,
-    /// The cursor at the smallest key, the newest of those.
+    /// The newest of the cursors at the smallest key.
     winner: Option<usize>,
     key: Vec<u8>,
 }
@@ -28,12 +28,12 @@ impl RunMerge {
         self.winner = keys.min().map(|(_, i)| i);
     }
 
-    /// Returns the entry with the smallest key that is left.
+    /// Returns the current entry: the one with the smallest remaining key.
     pub(in crate::embedded) fn entry(&self) -> Option<Entry<'_>> {
         self.winner.and_then(|winner| self.cursors[winner].entry())
     }
 
-    /// Moves past the present key in all runs.
+    /// Moves all cursors past the current key.
     pub(in crate::embedded) fn advance(&mut self) -> Result<(), EmbeddedError> {
         let mut key = std::mem::take(&mut self.key);
         key.clear();
@@ -49,10 +49,10 @@ impl RunMerge {
     }
 }
 
-/// Returns how many of the newest runs to merge, given the sizes of all, newest first; 0 for none.
+/// Returns how many of the newest runs to merge, or 0. `bytes` are the sizes of all runs, newest first.
 ///
-/// A run joins if it is at most twice as large as all newer ones together, so that sizes grow geometrically from the
-/// newest to the oldest: a store of *n* times the memory has about 3 log6 *n* runs.
+/// A run is included if it is at most twice as large as all newer ones together. So sizes grow geometrically from the newest
+/// to the oldest, and a store of *n* times the memory has about 3 log6 *n* runs.
 pub(super) fn worth_merging(bytes: impl IntoIterator<Item = u64>) -> usize {
     let (mut newer, mut count) = (0, 0);
     for bytes in bytes {

@@ -1,4 +1,4 @@
-//! One run: an immutable file of rows in key order.
+//! A run: an immutable file of rows in key order.
 //!
 //! ```text
 //! blocks   entries, then their crc32c u32
@@ -8,8 +8,8 @@
 //!          crc32c of the footer before it u32
 //! ```
 //!
-//! All integers are little-endian. In memory: the index and the filter, two to three bytes a row; blocks come through
-//! the kernel's page cache, which all stores share. Every block is checked when it is read.
+//! All integers are little-endian. The index and the filter are in memory, two to three bytes per row; blocks are read
+//! through the kernel's page cache, which all stores share. The checksum of a block is verified on every read.
 
 use std::fs::File;
 use std::io;
@@ -22,28 +22,28 @@ use super::filter::Filter;
 use crate::embedded::EmbeddedError;
 use crate::embedded::recent::Stored;
 
-/// First bytes of a footer.
+/// Magic bytes at the start of a footer.
 pub(super) const MAGIC: &[u8; 8] = b"tribrun1";
-/// Bytes of a footer.
+/// Size of a footer.
 pub(super) const FOOTER_BYTES: usize = 8 + 8 + 8 + 8 + 4 + 4 + 4;
-/// Largest block that is believed, bytes: one row of the largest size and its neighbours.
+/// Maximum plausible size of a block, bytes: a row of the largest size and its neighbours.
 const BLOCK_BYTES_MAX: u32 = 4 << 20;
 
-/// What a manifest names: a file, and enough to tell it from another or a part of it.
+/// An entry of the manifest: identifies a run's file, and detects another or a truncated one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::embedded) struct RunName {
     pub number: u64,
     /// Length of the file.
     pub bytes: u64,
-    /// Checksum of its footer, which covers the index, and with it the blocks' order and lengths.
+    /// Checksum of the footer, which covers the index and thereby the order and lengths of blocks.
     pub crc: u32,
 }
 
-/// Where a block is.
+/// Location of a block.
 #[derive(Debug)]
 pub(super) struct BlockPlace {
     pub at: u64,
-    /// With its checksum.
+    /// Length, including the checksum.
     pub len: u32,
     pub first_key: Box<[u8]>,
 }
@@ -59,13 +59,13 @@ pub(in crate::embedded) struct Run {
     filter: Filter,
 }
 
-/// Returns a run's file.
+/// Returns the path of a run's file.
 pub(super) fn path_of(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("run-{number}"))
 }
 
 impl Run {
-    /// Opens the run that a manifest names, and checks that it is that one and whole; its blocks are checked when they
+    /// Opens a run that the manifest lists, and checks that the file is that run and complete. Blocks are checked when they
     /// are read.
     pub(super) fn open(dir: &Path, name: RunName) -> Result<Self, EmbeddedError> {
         let path = path_of(dir, name.number);
@@ -77,7 +77,7 @@ impl Run {
         };
         let bytes = file.metadata().map_err(|error| EmbeddedError::io(&path, error))?.len();
         if bytes != name.bytes || bytes < FOOTER_BYTES as u64 {
-            return Err(damaged(&format!("{bytes} bytes, the manifest names {}", name.bytes)));
+            return Err(damaged(&format!("the file has {bytes} bytes, according to the manifest {}", name.bytes)));
         }
         let mut footer = [0; FOOTER_BYTES];
         let footer_at = bytes - FOOTER_BYTES as u64;
@@ -85,7 +85,7 @@ impl Run {
         let Footer { index_at, filter_at, rows, blocks, tail_crc, crc } =
             Footer::decode(&footer).ok_or_else(|| damaged("no footer"))?;
         if crc != name.crc || index_at > filter_at || filter_at > footer_at {
-            return Err(damaged("not the run that the manifest names"));
+            return Err(damaged("it is not the run that the manifest lists"));
         }
         let mut tail = vec![0; usize::try_from(footer_at - index_at).unwrap_or(usize::MAX)];
         file.read_exact_at(&mut tail, index_at).map_err(|error| EmbeddedError::io(&path, error))?;
@@ -98,7 +98,7 @@ impl Run {
         Ok(Run { name, rows, path, file, blocks, filter })
     }
 
-    /// Returns what the run knows of a key: `Some(None)` if it is deleted, `None` if nothing.
+    /// Returns the state of a row: `Some(None)` if it is deleted, `None` if the run does not contain it.
     pub(in crate::embedded) fn get(&self, key: &[u8]) -> Result<Option<Option<Stored>>, EmbeddedError> {
         if !self.filter.may_contain(key) {
             return Ok(None);
@@ -118,7 +118,7 @@ impl Run {
         Ok(None)
     }
 
-    /// Returns the only block that can hold `key`.
+    /// Returns the only block that can contain `key`.
     fn block_of(&self, key: &[u8]) -> Option<usize> {
         self.blocks.partition_point(|block| &*block.first_key <= key).checked_sub(1)
     }
@@ -161,19 +161,19 @@ fn decode_index(mut bytes: &[u8], blocks: u32, index_at: u64) -> Option<Vec<Bloc
     (bytes.is_empty() && at == index_at).then_some(places)
 }
 
-/// The end of a run.
+/// The footer of a run.
 pub(super) struct Footer {
     pub index_at: u64,
     pub filter_at: u64,
     pub rows: u64,
     pub blocks: u32,
     pub tail_crc: u32,
-    /// Of everything before it.
+    /// Checksum of the index and the filter.
     pub crc: u32,
 }
 
 impl Footer {
-    /// Encodes the footer; returns it with its checksum.
+    /// Encodes the footer. Returns it with its checksum.
     pub(super) fn encode(&self) -> ([u8; FOOTER_BYTES], u32) {
         let mut bytes = Vec::with_capacity(FOOTER_BYTES);
         bytes.extend_from_slice(MAGIC);
@@ -207,17 +207,17 @@ impl Footer {
     }
 }
 
-/// A place in a run, moved forward entry by entry.
+/// A position in a run, which moves forward entry by entry.
 pub(in crate::embedded) struct Cursor {
     run: Arc<Run>,
     block: usize,
-    /// Entries of the block; empty past the run's last one.
+    /// Entries of the current block; empty after the last block.
     bytes: Vec<u8>,
     at: usize,
 }
 
 impl Cursor {
-    /// Opens a cursor at the first entry whose key is not below `start`.
+    /// Creates a cursor at the first entry whose key is not below `start`.
     pub(super) fn new(run: Arc<Run>, start: &[u8]) -> Result<Self, EmbeddedError> {
         let block = run.block_of(start).unwrap_or(0);
         let mut cursor = Cursor { run, block, bytes: Vec::new(), at: 0 };
@@ -228,7 +228,7 @@ impl Cursor {
         Ok(cursor)
     }
 
-    /// Returns the entry at the cursor; `None` past the last one.
+    /// Returns the current entry; `None` after the last one.
     pub(super) fn entry(&self) -> Option<Entry<'_>> {
         Entry::decode(self.bytes.get(self.at..)?).map(|(entry, _)| entry)
     }

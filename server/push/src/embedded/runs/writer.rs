@@ -1,4 +1,4 @@
-//! Writes a run: rows in key order, synced as a whole before anything names it.
+//! Writes runs: rows in key order, synced completely before the manifest lists the file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -8,19 +8,19 @@ use super::entry::Entry;
 use super::filter::Filter;
 use super::run::{FOOTER_BYTES, Footer, RunName, path_of};
 
-/// Bytes of entries after which a block ends.
+/// Size of entries after which a block ends.
 const BLOCK_BYTES: usize = 8 * 1024;
-/// Bytes that are written at once, and then synced: many unsynced ones would hold up the journal's own sync.
+/// Size of a write, which is then synced: a large amount of unsynced data would delay the syncs of the log.
 const WRITE_BYTES: usize = 4 * 1024 * 1024;
 
-/// A run that is being written. Dropped unfinished, it removes its file.
+/// A run that is being written. If dropped before [`RunWriter::finish`], removes its file.
 pub(super) struct RunWriter {
     path: PathBuf,
     file: File,
     number: u64,
-    /// Whole blocks and the present one, not written yet.
+    /// Blocks that are not written yet; the last one is the current block.
     buffer: Vec<u8>,
-    /// Where the present block starts in `buffer`.
+    /// Offset of the current block in `buffer`.
     block_at: usize,
     /// Bytes written.
     written: u64,
@@ -36,7 +36,7 @@ impl RunWriter {
     /// Creates the file of run `number` for up to `rows_max` rows.
     pub(super) fn create(dir: &Path, number: u64, rows_max: u64) -> io::Result<Self> {
         let path = path_of(dir, number);
-        // One of that number is a leftover that nothing names.
+        // An existing file with this number is a leftover that no manifest lists.
         let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
         Ok(RunWriter {
             path,
@@ -54,7 +54,7 @@ impl RunWriter {
         })
     }
 
-    /// Appends an entry; keys must ascend. Returns true when a part was synced: a good moment to look at other work.
+    /// Appends an entry; keys must ascend. Returns true if data was synced: a good moment to do other work.
     pub(super) fn push(&mut self, entry: &Entry<'_>) -> io::Result<bool> {
         if self.buffer.len() == self.block_at {
             self.first_key.clear();
@@ -94,7 +94,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Writes what is left and syncs the file. Its directory is not synced yet.
+    /// Writes the rest and syncs the file. Does not sync the directory.
     pub(super) fn finish(mut self) -> io::Result<RunName> {
         if self.buffer.len() > self.block_at {
             self.end_block();
