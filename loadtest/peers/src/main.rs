@@ -28,6 +28,10 @@ use tribunal_bench::options::{Level, Shape, Workload};
 use figures::Document;
 use turns::{Arena, Installed, Load, Name, Pace};
 
+// The server's allocator, as an engine would use one.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measures Tribunal against its peers.
 #[derive(Debug, Parser)]
 #[command(name = "tribunal-peers", version)]
