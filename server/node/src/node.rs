@@ -52,7 +52,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::stats::Window;
 
 /// Bytes of recent epochs kept in memory.
-const EPOCH_CACHE_BYTES: usize = 128 << 20;
+const EPOCH_CACHE_BYTES: usize = 96 << 20;
 
 /// How long a start waits for one change of the configuration: an entry of the control log that is written and applied.
 const START_STEP_TIMEOUT: Duration = Duration::from_secs(60);

@@ -130,6 +130,17 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Bytes of memory that the columns and arenas occupy, spare capacity included.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        fn of<T>(column: &Vec<T>) -> usize {
+            column.capacity() * size_of::<T>()
+        }
+        let columns = of(&self.txns) + of(&self.snapshots) + of(&self.reads) + of(&self.ranges) + of(&self.writes);
+        let rare = of(&self.early_aborts) + of(&self.fences) + of(&self.imports);
+        columns + rare + self.keys.capacity() + self.values.capacity()
+    }
+
     /// Appends a transaction under the stamp `csn`.
     ///
     /// # Panics

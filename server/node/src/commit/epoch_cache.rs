@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use parking_lot::RwLock;
 use tribunal_core::verdicts::item_verdict;
-use tribunal_types::{Decision, Epoch, EpochInput, EpochOutcome, Lsn, PluginSlot, StoreId, TxnIx, Verdict};
+use tribunal_types::{Decision, Epoch, EpochInput, EpochOutcome, Lsn, PluginSlot, StoreId, StoreLsn, TxnIx, Verdict};
 
 use crate::plugins::plugin_health::CallTimes;
 
@@ -65,8 +65,11 @@ impl ResolvedEpoch {
         for (i, at) in outcome.lsns.iter().enumerate().rev() {
             first_lsn[at.txn.0 as usize] = i as u32;
         }
-        let bytes = input.batches.iter().map(|b| b.keys.len() + b.values.len() + 48 * (b.reads.len() + b.writes.len()));
-        let bytes = bytes.sum::<usize>() + 160 * outcome.decisions.len() + 512;
+        let input_bytes: usize = input.batches.iter().map(|batch| batch.memory_bytes()).sum();
+        let outcome_bytes = outcome.decisions.capacity() * (size_of::<Decision>() + size_of::<u32>())
+            + outcome.lsns.capacity() * size_of::<StoreLsn>()
+            + outcome.order.capacity() * size_of::<TxnIx>();
+        let bytes = input_bytes + outcome_bytes + size_of::<ResolvedEpoch>();
         ResolvedEpoch { input, outcome, timing, heads, first_lsn, bytes }
     }
 
