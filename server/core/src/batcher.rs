@@ -4,8 +4,9 @@
 //! stamps rise strictly over the lifetime of a group, however the node's clock jumps; a refused item leaves the batch
 //! as it was.
 
+use alloc::vec::Vec;
 use core::fmt;
-use core::mem::{size_of, take};
+use core::mem::{replace, size_of, take};
 
 use tribunal_types::limits::{BATCH_BYTES_MAX, TXNS_PER_BATCH_MAX};
 use tribunal_types::{
@@ -30,6 +31,11 @@ impl core::error::Error for BatchFull {}
 /// centuries leaves 2^53 microseconds to count.
 const CLOCK_US_MAX: u64 = 1 << 53;
 
+/// Batches whose memory is kept for later ones.
+const SPARES_MAX: usize = 4;
+/// Memory that a batch may occupy however little it holds, bytes.
+const SPARE_BYTES_MIN: usize = 64 * 1024;
+
 /// The open batch of one node.
 #[derive(Debug)]
 pub struct Batcher {
@@ -37,13 +43,15 @@ pub struct Batcher {
     last_csn: Csn,
     open: Batch,
     bytes: usize,
+    /// Empty batches with the memory of decided ones: fresh memory for every epoch costs a page fault a page.
+    spares: Vec<Batch>,
 }
 
 impl Batcher {
     /// Starts an empty batch; `last_csn` is above every stamp in the node's log, uncommitted suffix included.
     #[must_use]
     pub fn new(group: GroupId, last_csn: Csn) -> Self {
-        Batcher { group, last_csn, open: Batch::default(), bytes: 0 }
+        Batcher { group, last_csn, open: Batch::default(), bytes: 0, spares: Vec::new() }
     }
 
     /// Takes a transaction and stamps it with max(last + 1 us, `now_us`). Returns its index in the batch.
@@ -128,8 +136,24 @@ impl Batcher {
     /// If `last` is before `first`.
     pub fn seal(&mut self, first: Epoch, last: Epoch, control: ControlIndex, clock_ms: u64) -> Batch {
         assert!(first <= last, "a batch seals at least one epoch");
-        self.bytes = 0;
-        Batch { group: self.group, first, last, control, clock_ms, ..take(&mut self.open) }
+        let bytes = take(&mut self.bytes);
+        let next = self.spare_for(bytes);
+        Batch { group: self.group, first, last, control, clock_ms, ..replace(&mut self.open, next) }
+    }
+
+    /// Takes back the memory of a batch that is needed no more.
+    pub fn recycle(&mut self, batch: Batch) {
+        if self.spares.len() == SPARES_MAX {
+            self.spares.remove(0);
+        }
+        self.spares.push(batch.emptied());
+    }
+
+    /// Returns an empty batch, with memory for about so many bytes if there is one. A much larger one would keep memory
+    /// that it does not need for as long as its epoch is remembered.
+    fn spare_for(&mut self, bytes: usize) -> Batch {
+        let fits = |spare: &Batch| (bytes..=SPARE_BYTES_MIN.max(4 * bytes)).contains(&spare.memory_bytes());
+        self.spares.iter().position(fits).map_or_else(Batch::default, |at| self.spares.swap_remove(at))
     }
 
     /// Counts `bytes` if one more item fits after `items` of its kind.
@@ -200,6 +224,27 @@ mod tests {
         assert_eq!(batch.group, group());
         assert!(batcher.is_empty());
         assert_eq!((batcher.txn_count(), batcher.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_batch_gets_the_memory_of_an_earlier_one_of_its_size_and_nothing_else_of_it() {
+        let mut batcher = Batcher::new(group(), Csn(0));
+        let txn = |bytes| TxnRequest { values: alloc::vec![7; bytes], ..TxnRequest::default() };
+        let sealed = |batcher: &mut Batcher, bytes| {
+            batcher.offer(&txn(bytes), 0).unwrap();
+            batcher.seal(Epoch(1), Epoch(1), ControlIndex(0), 5)
+        };
+        let large = sealed(&mut batcher, 1 << 20);
+        let memory = large.memory_bytes();
+        batcher.recycle(large);
+        let small = sealed(&mut batcher, 100);
+        assert!(small.memory_bytes() < SPARE_BYTES_MIN);
+        // The batch that is open since then is small as well; the one after a large one is not.
+        sealed(&mut batcher, 1 << 20);
+        assert!(batcher.is_empty());
+        assert_eq!(batcher.open.memory_bytes(), memory);
+        let again = sealed(&mut batcher, 10);
+        assert_eq!((again.txns.len(), again.values.len(), again.first), (1, 10, Epoch(1)));
     }
 
     #[test]

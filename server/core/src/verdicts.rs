@@ -150,16 +150,37 @@ fn first_in_range<'a>(batch: &'a Batch, t: usize, conflict: &Conflict) -> Option
     writes.filter(|write| range.place(write.store, key(write)).is_eq()).min_by(|a, b| key(a).cmp(key(b)))
 }
 
+/// The committed transactions of an epoch by version: finding a winner among thousands takes as many steps as the logarithm
+/// of their number.
+#[derive(Debug)]
+pub struct CommittedByVersion(Vec<(Version, TxnIx)>);
+
+impl CommittedByVersion {
+    /// Builds the index.
+    #[must_use]
+    pub fn new(outcome: &EpochOutcome) -> CommittedByVersion {
+        let committed = outcome.decisions.iter().zip(0..).filter_map(|(decision, ix)| match *decision {
+            Decision::Committed { version } => Some((version, TxnIx(ix))),
+            _ => None,
+        });
+        let mut committed: Vec<_> = committed.collect();
+        committed.sort_unstable();
+        CommittedByVersion(committed)
+    }
+
+    /// Returns the transactions with this version, which share no row.
+    fn of(&self, version: Version) -> impl Iterator<Item = TxnIx> {
+        let first = self.0.partition_point(|(other, _)| *other < version);
+        self.0[first..].iter().take_while(move |(other, _)| *other == version).map(|(_, txn)| *txn)
+    }
+}
+
 /// Completes a conflict that was found against the state before the loser's epoch from the epoch that wrote the row last:
-/// by which transaction, and for a range, which row, with its version.
-pub fn name_winner(input: &EpochInput, outcome: &EpochOutcome, conflict: &mut Conflict) {
-    let txns = input.batches.iter().flat_map(|batch| (0..batch.txns.len()).map(move |t| (batch, t)));
-    let committed = txns.zip(&outcome.decisions).filter_map(|((batch, t), decision)| match *decision {
-        Decision::Committed { version } => Some((batch, t, version)),
-        _ => None,
-    });
+/// by which transaction, and for a range, which row, with its version. `committed` is of the same outcome.
+pub fn name_winner(input: &EpochInput, committed: &CommittedByVersion, conflict: &mut Conflict) {
     if conflict.op == OpKind::Range {
-        let own = committed.filter_map(|(batch, t, version)| {
+        let committed = committed.0.iter().map(|(version, txn)| (input.locate(*txn), *version));
+        let own = committed.filter_map(|((batch, t), version)| {
             let write = first_in_range(batch, t, conflict)?;
             Some((write.key.of(&batch.keys), version, write.kind, batch.txns[t].id))
         });
@@ -174,9 +195,9 @@ pub fn name_winner(input: &EpochInput, outcome: &EpochOutcome, conflict: &mut Co
         let mut writes = batch.writes[batch.writes_of(t)].iter();
         writes.any(|write| write.store == conflict.store && write.key.of(&batch.keys) == conflict.key)
     };
-    // Transactions that share no row may share a version.
-    let mut committed = committed.filter(|(_, _, version)| Some(*version) == conflict.current_version);
-    conflict.by_txn = committed.find(|(batch, t, _)| wrote(batch, *t)).map(|(batch, t, _)| batch.txns[t].id);
+    let Some(version) = conflict.current_version else { return };
+    let mut candidates = committed.of(version).map(|txn| input.locate(txn));
+    conflict.by_txn = candidates.find(|(batch, t)| wrote(batch, *t)).map(|(batch, t)| batch.txns[t].id);
 }
 
 #[cfg(test)]
@@ -287,7 +308,7 @@ mod tests {
         };
         let winner = |conflict: &Conflict| {
             let mut named = conflict.clone();
-            name_winner(&input, &outcome, &mut named);
+            name_winner(&input, &CommittedByVersion::new(&outcome), &mut named);
             named
         };
         assert_eq!(winner(&lost).by_txn, Some(TxnId([1; 16])));

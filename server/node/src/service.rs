@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 use tokio::time::timeout_at;
-use tribunal_core::verdicts::{item_verdict, name_winner};
+use tribunal_core::verdicts::item_verdict;
 use tribunal_core::visibility::make_one_cut;
 use tribunal_service::{
     AckMode, Begin, Begun, Catalog, Decided, Declared, Lane, Phases, PushState, ReadAnswer, ReadQuery, ServiceError,
@@ -205,7 +205,7 @@ impl NodeService {
         for conflict in conflicts.iter_mut().filter(|conflict| conflict.by_txn.is_none()) {
             let written_in = conflict.current_version.map(Version::epoch).or(conflict.changed_in);
             if let Some(epoch) = written_in.and_then(|epoch| self.shared.cache.epoch(epoch)) {
-                name_winner(&epoch.input, &epoch.outcome, conflict);
+                epoch.name_winner(conflict);
             }
         }
         verdict

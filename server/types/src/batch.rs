@@ -141,6 +141,37 @@ impl Batch {
         columns + rare + self.keys.capacity() + self.values.capacity()
     }
 
+    /// Returns an empty batch in the memory of this one.
+    #[must_use]
+    pub fn emptied(mut self) -> Batch {
+        self.txns.clear();
+        self.snapshots.clear();
+        self.reads.clear();
+        self.ranges.clear();
+        self.writes.clear();
+        self.values.clear();
+        self.early_aborts.clear();
+        self.fences.clear();
+        self.imports.clear();
+        match Arc::get_mut(&mut self.keys) {
+            Some(keys) => keys.clear(),
+            None => self.keys = Arc::default(),
+        }
+        Batch {
+            txns: self.txns,
+            snapshots: self.snapshots,
+            reads: self.reads,
+            ranges: self.ranges,
+            writes: self.writes,
+            keys: self.keys,
+            values: self.values,
+            early_aborts: self.early_aborts,
+            fences: self.fences,
+            imports: self.imports,
+            ..Batch::default()
+        }
+    }
+
     /// Appends a transaction under the stamp `csn`.
     ///
     /// # Panics

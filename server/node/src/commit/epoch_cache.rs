@@ -4,12 +4,14 @@
 //! and the cache is above its bound. What is not here is in the log.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::RwLock;
-use tribunal_core::verdicts::item_verdict;
-use tribunal_types::{Decision, Epoch, EpochInput, EpochOutcome, Lsn, PluginSlot, StoreId, StoreLsn, TxnIx, Verdict};
+use tribunal_core::verdicts::{CommittedByVersion, item_verdict, name_winner};
+use tribunal_types::{
+    Batch, Conflict, Decision, Epoch, EpochInput, EpochOutcome, Lsn, PluginSlot, StoreId, StoreLsn, TxnIx, Verdict,
+};
 
 use crate::plugins::plugin_health::CallTimes;
 
@@ -45,6 +47,8 @@ pub struct ResolvedEpoch {
     pub timing: Timing,
     /// First and last LSN by store, ascending store.
     heads: Vec<(StoreId, Lsn, Lsn)>,
+    /// Built when the first conflict asks.
+    committed: OnceLock<CommittedByVersion>,
     /// By transaction: its first entry in `outcome.lsns`, which are grouped by transaction.
     first_lsn: Vec<u32>,
     bytes: usize,
@@ -70,7 +74,7 @@ impl ResolvedEpoch {
             + outcome.lsns.capacity() * size_of::<StoreLsn>()
             + outcome.order.capacity() * size_of::<TxnIx>();
         let bytes = input_bytes + outcome_bytes + size_of::<ResolvedEpoch>();
-        ResolvedEpoch { input, outcome, timing, heads, first_lsn, bytes }
+        ResolvedEpoch { input, outcome, timing, heads, committed: OnceLock::new(), first_lsn, bytes }
     }
 
     /// Returns the verdict that this epoch gave to an item (see `VerdictAt`), in constant time for a commit.
@@ -84,6 +88,17 @@ impl ResolvedEpoch {
         let lsns = self.outcome.lsns.get(first..).unwrap_or_default();
         let lsns = lsns.iter().take_while(|at| at.txn.0 == item).map(|at| (at.store, at.lsn)).collect();
         Some(Verdict::Committed { epoch: self.outcome.epoch, csn: batch.txns[t].csn, version, lsns })
+    }
+
+    /// Completes a conflict with a row or range that this epoch wrote last.
+    pub fn name_winner(&self, conflict: &mut Conflict) {
+        let committed = self.committed.get_or_init(|| CommittedByVersion::new(&self.outcome));
+        name_winner(&self.input, committed, conflict);
+    }
+
+    /// Gives back the memory of the epoch's batches, of those that nobody else holds.
+    pub fn into_batches(self) -> impl Iterator<Item = Batch> {
+        self.input.batches.into_iter().filter_map(Arc::into_inner)
     }
 
     /// Returns the last LSN of every store that the epoch wrote, ascending store.
@@ -117,12 +132,13 @@ impl EpochCache {
         EpochCache { window: RwLock::default(), bytes_max }
     }
 
-    /// Adds the newest epoch.
-    pub fn publish(&self, epoch: Arc<ResolvedEpoch>) {
+    /// Adds the newest epoch; returns those that left for it.
+    #[must_use]
+    pub fn publish(&self, epoch: Arc<ResolvedEpoch>) -> Vec<Arc<ResolvedEpoch>> {
         let mut window = self.window.write();
         window.bytes += epoch.bytes;
         window.epochs.push_back(epoch);
-        self.evict(&mut window);
+        self.evict(&mut window)
     }
 
     /// Notes that outcomes up to `epoch` are in the log and may leave.
@@ -130,16 +146,18 @@ impl EpochCache {
         self.window.write().logged = epoch;
     }
 
-    fn evict(&self, window: &mut Window) {
+    fn evict(&self, window: &mut Window) -> Vec<Arc<ResolvedEpoch>> {
+        let mut evicted = Vec::new();
         while window.bytes > self.bytes_max {
-            match window.epochs.front() {
-                Some(oldest) if oldest.outcome.epoch <= window.logged => {
+            match window.epochs.pop_front_if(|oldest| oldest.outcome.epoch <= window.logged) {
+                Some(oldest) => {
                     window.bytes -= oldest.bytes;
-                    window.epochs.pop_front();
+                    evicted.push(oldest);
                 }
-                _ => break,
+                None => break,
             }
         }
+        evicted
     }
 
     /// Returns epoch `epoch`, if it is here.
@@ -194,9 +212,9 @@ mod tests {
     #[test]
     fn finds_the_epoch_after_a_position() {
         let cache = EpochCache::new(1 << 20);
-        cache.publish(epoch(5, &[(1, 10), (1, 11)]));
-        cache.publish(epoch(6, &[(2, 1)]));
-        cache.publish(epoch(7, &[(1, 12), (1, 13)]));
+        let _ = cache.publish(epoch(5, &[(1, 10), (1, 11)]));
+        let _ = cache.publish(epoch(6, &[(2, 1)]));
+        let _ = cache.publish(epoch(7, &[(1, 12), (1, 13)]));
         let at = |store, after| cache.following(StoreId(store), Lsn(after)).map(|e| e.outcome.epoch.0);
         assert_eq!(at(1, 9), Some(5));
         assert_eq!(at(1, 10), Some(5));
@@ -210,11 +228,11 @@ mod tests {
     #[test]
     fn keeps_what_the_log_does_not_hold_yet() {
         let cache = EpochCache::new(0);
-        cache.publish(epoch(1, &[(1, 1)]));
-        cache.publish(epoch(2, &[(1, 2)]));
+        let _ = cache.publish(epoch(1, &[(1, 1)]));
+        let _ = cache.publish(epoch(2, &[(1, 2)]));
         assert!(cache.epoch(Epoch(1)).is_some());
         cache.logged(Epoch(1));
-        cache.publish(epoch(3, &[(1, 3)]));
+        let _ = cache.publish(epoch(3, &[(1, 3)]));
         assert!(cache.epoch(Epoch(1)).is_none());
         assert!(cache.epoch(Epoch(2)).is_some());
     }

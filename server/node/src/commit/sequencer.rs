@@ -486,7 +486,7 @@ impl Sequencer {
         }
         let epoch = Arc::new(ResolvedEpoch::new(input, outcome, timing));
         self.state.visibility.note_epoch(epoch.outcome.epoch, &epoch.last_lsns().collect::<Vec<_>>());
-        self.shared.cache.publish(Arc::clone(&epoch));
+        let evicted = self.shared.cache.publish(Arc::clone(&epoch));
         self.publish_stores();
         self.publish_epoch();
         // Clients first: waking the log thread and the pushes costs an idle service a noticeable part of its latency.
@@ -495,6 +495,8 @@ impl Sequencer {
         self.tell_watchers(&epoch);
         let _ = self.log.send(Job::Outcome(epoch));
         self.shared.progress.wake();
+        let batches = evicted.into_iter().filter_map(Arc::into_inner).flat_map(ResolvedEpoch::into_batches);
+        batches.for_each(|batch| self.state.batcher.recycle(batch));
         if self.image_bytes >= self.state.image_every_bytes && self.image.is_none() {
             self.begin_image();
         }
