@@ -15,6 +15,7 @@ pub mod read;
 pub mod reader;
 pub mod stats;
 pub mod store;
+pub mod stream;
 pub mod txn;
 
 pub use access::{KeyCreated, KeyInfo, KeyList, KeyRequest};
@@ -35,6 +36,7 @@ pub use store::{
     AttachRequest, ImportLine, ImportLines, ImportResult, Row, RowPage, SkipList, SkipRequest, SkippedRecord, Snapshot,
     StorageDurability, StoreDeclaration, StoreExistence, StoreInfo, StoreList, StorePush, StorePushState,
 };
+pub use stream::{CommitEvent, CommitEventKind};
 pub use txn::{
     AbortReason, Ack, BatchCommitRequest, BatchCommitResponse, BatchTxn, BeginRequest, BeginResponse, CommitRequest,
     Conflict, ConflictOp, ConflictStage, IsolationLevel, Range, Read, TxnOutcome, TxnState, Write, WriteOp,

@@ -1441,6 +1441,15 @@ type ListRowsParams struct {
 	Limit *int32 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
+// CommitStreamParams defines parameters for CommitStream.
+type CommitStreamParams struct {
+	// TribunalClient Name of the client, for rules that are fair between clients
+	TribunalClient *string `json:"tribunal-client,omitempty"`
+
+	// Traceparent W3C trace context of all commits of the stream; stored in the log's records
+	Traceparent *string `json:"traceparent,omitempty"`
+}
+
 // TxnStatusParams defines parameters for TxnStatus.
 type TxnStatusParams struct {
 	// WaitMs How long to wait for an outcome
@@ -1792,6 +1801,30 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/txns/batch-commit (the `BatchCommit` operationId).
 	BatchCommit(ctx context.Context, body BatchCommitJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CommitStreamWithBody Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
+	// answers, each as soon as it is decided.
+	//
+	// The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
+	// `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
+	// the line, counted from 1; the stream goes on. Answers come in the order of the decisions, which is not that of the
+	// requests: tell them apart by `txn_id`. Lines that are on their way together may be decided in any order, too; send what
+	// must come after a commit after its verdict. A verdict with `ack: applied` comes when it is applied and holds up no other.
+	//
+	// The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
+	// none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
+	// The stream takes one place of the tenant's quota.
+	//
+	// Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
+	// client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
+	// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
+	// their outcomes first. When the connection is lost, commits that were taken in are decided all the same: get the status of
+	// each by its id.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/txns/stream (the `CommitStream` operationId).
+	CommitStreamWithBody(ctx context.Context, params *CommitStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// TxnStatus Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit later.
 	//
@@ -2368,6 +2401,40 @@ func (c *Client) BatchCommitWithBody(ctx context.Context, contentType string, bo
 // Corresponds with POST /v1/txns/batch-commit (the `BatchCommit` operationId).
 func (c *Client) BatchCommit(ctx context.Context, body BatchCommitJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewBatchCommitRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CommitStreamWithBody Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
+// answers, each as soon as it is decided.
+//
+// The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
+// `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
+// the line, counted from 1; the stream goes on. Answers come in the order of the decisions, which is not that of the
+// requests: tell them apart by `txn_id`. Lines that are on their way together may be decided in any order, too; send what
+// must come after a commit after its verdict. A verdict with `ack: applied` comes when it is applied and holds up no other.
+//
+// The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
+// none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
+// The stream takes one place of the tenant's quota.
+//
+// Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
+// client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
+// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
+// their outcomes first. When the connection is lost, commits that were taken in are decided all the same: get the status of
+// each by its id.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/txns/stream (the `CommitStream` operationId).
+func (c *Client) CommitStreamWithBody(ctx context.Context, params *CommitStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCommitStreamRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -3534,6 +3601,61 @@ func NewBatchCommitRequestWithBody(server string, contentType string, body io.Re
 	return req, nil
 }
 
+// NewCommitStreamRequestWithBody constructs an http.Request for the CommitStream method, with any body, and a specified content type
+func NewCommitStreamRequestWithBody(server string, params *CommitStreamParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/txns/stream")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.TribunalClient != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "tribunal-client", *params.TribunalClient, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("tribunal-client", headerParam0)
+		}
+
+		if params.Traceparent != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "traceparent", *params.Traceparent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("traceparent", headerParam1)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewTxnStatusRequest constructs an http.Request for the TxnStatus method
 func NewTxnStatusRequest(server string, txnID string, params *TxnStatusParams) (*http.Request, error) {
 	var err error
@@ -4062,6 +4184,30 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/txns/batch-commit (the `BatchCommit` operationId).
 	BatchCommitWithResponse(ctx context.Context, body BatchCommitJSONRequestBody, reqEditors ...RequestEditorFn) (*BatchCommitAnswer, error)
+
+	// CommitStreamWithBodyWithResponse Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
+	// answers, each as soon as it is decided.
+	//
+	// The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
+	// `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
+	// the line, counted from 1; the stream goes on. Answers come in the order of the decisions, which is not that of the
+	// requests: tell them apart by `txn_id`. Lines that are on their way together may be decided in any order, too; send what
+	// must come after a commit after its verdict. A verdict with `ack: applied` comes when it is applied and holds up no other.
+	//
+	// The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
+	// none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
+	// The stream takes one place of the tenant's quota.
+	//
+	// Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
+	// client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
+	// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
+	// their outcomes first. When the connection is lost, commits that were taken in are decided all the same: get the status of
+	// each by its id.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/txns/stream (the `CommitStream` operationId).
+	CommitStreamWithBodyWithResponse(ctx context.Context, params *CommitStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CommitStreamAnswer, error)
 
 	// TxnStatusWithResponse Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit later.
 	//
@@ -5727,6 +5873,82 @@ func (r BatchCommitAnswer) ContentType() string {
 	return ""
 }
 
+type CommitStreamAnswer struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationProblemJSON5XX *Problem
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r CommitStreamAnswer) GetApplicationProblemJSON401() *Problem {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r CommitStreamAnswer) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r CommitStreamAnswer) GetApplicationProblemJSON415() *Problem {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r CommitStreamAnswer) GetApplicationProblemJSON429() *Problem {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r CommitStreamAnswer) GetApplicationProblemJSON4XX() *Problem {
+	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r CommitStreamAnswer) GetApplicationProblemJSON5XX() *Problem {
+	return r.ApplicationProblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r CommitStreamAnswer) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CommitStreamAnswer) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CommitStreamAnswer) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CommitStreamAnswer) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // TxnStatusAnswer200Headers the declared response headers of an HTTP 200 response for TxnStatus
 type TxnStatusAnswer200Headers struct {
 	TxnStatus *string
@@ -6483,6 +6705,36 @@ func (c *ClientWithResponses) BatchCommitWithResponse(ctx context.Context, body 
 		return nil, err
 	}
 	return ParseBatchCommitAnswer(rsp)
+}
+
+// CommitStreamWithBodyWithResponse Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
+// answers, each as soon as it is decided.
+//
+// The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
+// `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
+// the line, counted from 1; the stream goes on. Answers come in the order of the decisions, which is not that of the
+// requests: tell them apart by `txn_id`. Lines that are on their way together may be decided in any order, too; send what
+// must come after a commit after its verdict. A verdict with `ack: applied` comes when it is applied and holds up no other.
+//
+// The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
+// none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
+// The stream takes one place of the tenant's quota.
+//
+// Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
+// client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
+// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
+// their outcomes first. When the connection is lost, commits that were taken in are decided all the same: get the status of
+// each by its id.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/txns/stream (the `CommitStream` operationId).
+func (c *ClientWithResponses) CommitStreamWithBodyWithResponse(ctx context.Context, params *CommitStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CommitStreamAnswer, error) {
+	rsp, err := c.CommitStreamWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCommitStreamAnswer(rsp)
 }
 
 // TxnStatusWithResponse Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit later.
@@ -7852,6 +8104,67 @@ func ParseBatchCommitAnswer(rsp *http.Response) (*BatchCommitAnswer, error) {
 			headers.Traceparent = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCommitStreamAnswer parses an HTTP response from a CommitStreamWithResponse call
+func ParseCommitStreamAnswer(rsp *http.Response) (*CommitStreamAnswer, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CommitStreamAnswer{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON5XX = &dest
+
 	}
 
 	return response, nil

@@ -49,6 +49,10 @@ impl Default for RouterOptions {
 #[derive(Clone, Copy, Debug)]
 pub struct Streamed;
 
+/// Marks an answer that is written while the body of its request is still read.
+#[derive(Clone, Copy, Debug)]
+pub struct Duplex;
+
 /// What every handler shares.
 #[derive(Clone)]
 pub struct App {

@@ -16,12 +16,15 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tribunal_types::limits::STREAM_BYTES_MAX;
 use tribunal_types::{NamespaceId, Role, Roles};
 
-use crate::app::App;
+use crate::app::{App, Duplex};
+use crate::listener::fast_path::STREAM;
 use crate::quota::{Permit, body_bytes};
 use crate::request::caller::everybody;
 use crate::response::admitted_body::admitted;
+use crate::response::kept_body::keeping;
 use crate::response::problem::ProblemResponse;
 use tribunal_service::{Principal, Service, ServiceError, Unauthenticated};
 
@@ -136,12 +139,12 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     if need == Need::Nobody {
         return next.run(request).await;
     }
-    let (principal, permit) = match enter(
-        &app,
-        need,
-        request.headers(),
-        body_bytes(request.method(), request.version(), request.headers()),
-    ) {
+    let bytes = match request.extensions().get::<MatchedPath>() {
+        // It holds no more of its body at a time, and asks for room before it does.
+        Some(pattern) if pattern.as_str() == STREAM => STREAM_BYTES_MAX,
+        _ => body_bytes(request.method(), request.version(), request.headers()),
+    };
+    let (principal, permit) = match enter(&app, need, request.headers(), bytes) {
         Ok(entered) => entered,
         Err(response) => return response,
     };
@@ -155,6 +158,11 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     let response = next.run(request);
     let response = if decides { response.await } else { while_admitted(&app, &token, response).await };
     let Some(permit) = answering.answered() else { return response };
+    if response.extensions().get::<Duplex>().is_some() {
+        // It checks the credential itself, and ends with a problem.
+        let place = StreamPlace { permit: Some(permit), service: Arc::clone(&app.service) };
+        return response.map(|body| keeping(body, place));
+    }
     // A small answer is as good as sent.
     if response.body().size_hint().exact().is_some_and(|bytes| bytes <= ANSWER_BYTES_SMALL) {
         return response;
@@ -193,6 +201,18 @@ impl Drop for Answering<'_> {
                 drop(permit);
             });
         }
+    }
+}
+
+/// The permit of a stream of commits. What was undecided when it ended is decided all the same.
+struct StreamPlace {
+    permit: Option<Permit>,
+    service: Arc<Service>,
+}
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        drop(Answering { permit: self.permit.take(), waits_on: Some(&self.service) });
     }
 }
 

@@ -12,6 +12,36 @@ static ENDED: AtomicU64 = AtomicU64::new(0);
 /// Connections that were cut for being silent or too slow.
 static CUT: AtomicU64 = AtomicU64::new(0);
 
+/// Commit streams that were opened.
+static STREAMS_OPENED: AtomicU64 = AtomicU64::new(0);
+/// Commit streams that ended.
+static STREAMS_ENDED: AtomicU64 = AtomicU64::new(0);
+
+/// A commit stream that is open until this is dropped.
+#[derive(Debug)]
+pub struct OpenStream(());
+
+impl OpenStream {
+    /// Notes an open stream.
+    #[must_use]
+    pub fn new() -> OpenStream {
+        STREAMS_OPENED.fetch_add(1, Ordering::Relaxed);
+        OpenStream(())
+    }
+}
+
+impl Default for OpenStream {
+    fn default() -> Self {
+        OpenStream::new()
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        STREAMS_ENDED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Notes an answer.
 pub fn answered(status: u16) {
     let class = usize::from(status / 100).clamp(2, 5) - 2;
@@ -44,10 +74,15 @@ pub fn write(into: &mut String) {
     for (name, help, number) in [
         ("tribunal_http_connections_accepted", "Connections accepted.", accepted),
         ("tribunal_http_connections_cut", "Connections cut for being silent or too slow.", get(&CUT)),
+        ("tribunal_http_commit_streams_opened", "Commit streams opened.", get(&STREAMS_OPENED)),
     ] {
         let _ = writeln!(into, "# HELP {name} {help}\n# TYPE {name} counter\n{name}_total {number}");
     }
-    let name = "tribunal_http_connections_open";
-    let open = accepted.saturating_sub(ended);
-    let _ = writeln!(into, "# HELP {name} Connections open now.\n# TYPE {name} gauge\n{name} {open}");
+    let streams = get(&STREAMS_OPENED).saturating_sub(get(&STREAMS_ENDED));
+    for (name, help, open) in [
+        ("tribunal_http_connections_open", "Connections open now.", accepted.saturating_sub(ended)),
+        ("tribunal_http_commit_streams_open", "Commit streams open now.", streams),
+    ] {
+        let _ = writeln!(into, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {open}");
+    }
 }

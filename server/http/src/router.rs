@@ -15,8 +15,8 @@ use crate::authz;
 use crate::openapi_security;
 use crate::response::problem::ProblemResponse;
 use crate::routes::{
-    batch_commit, begin, commit, consumers, keys, log_pull, meta, plugins, rows, stats, store_push, store_state,
-    stores, txn_status, versions, webhooks,
+    batch_commit, begin, commit, commit_stream, consumers, keys, log_pull, meta, plugins, rows, stats, store_push,
+    store_state, stores, txn_status, versions, webhooks,
 };
 use tribunal_service::Service;
 
@@ -33,7 +33,7 @@ use tribunal_service::Service;
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     servers((url = "http://127.0.0.1:7420", description = "A node for development")),
-    components(schemas(tribunal_api::ImportLine, tribunal_api::LogEvent, tribunal_api::PushBody, tribunal_api::StateLine)),
+    components(schemas(tribunal_api::CommitEvent, tribunal_api::ImportLine, tribunal_api::LogEvent, tribunal_api::PushBody, tribunal_api::StateLine)),
     tags(
         (name = "transactions", description = "Begin, commit, abort, and the status of a transaction"),
         (name = "log", description = "Committed writes, in order: pulled, streamed or pushed"),
@@ -80,6 +80,7 @@ fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Document::openapi())
         .merge(long_answers())
         .routes(routes!(begin::begin))
+        .routes(routes!(commit_stream::commit_stream))
         .routes(routes!(commit::txn_commit))
         .routes(routes!(commit::txn_abort))
         .routes(routes!(commit::txn_validate))

@@ -18,6 +18,10 @@ pub const READ_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const JSON_DEPTH_MAX: usize = 64;
 /// Transactions of one `batch-commit` request.
 pub const TXNS_PER_REQUEST_MAX: usize = 10_000;
+/// Commits of one stream that may wait for their verdicts; the server reads no further line before one has it.
+pub const STREAM_COMMITS_MAX: usize = 1024;
+/// Bytes of their lines. A longer commit waits alone.
+pub const STREAM_BYTES_MAX: usize = 1024 * 1024;
 /// Transactions of one epoch, all groups together: positions must fit a `Version`, one is the shared middle.
 pub const TXNS_PER_EPOCH_MAX: usize = 1 << 19;
 /// Transactions that one batch takes before it is sealed.
@@ -77,5 +81,7 @@ const _: () = {
     assert!(WAITING_BYTES_MAX >= BATCH_BYTES_MAX);
     assert!(VALUE_BYTES_MAX < BODY_BYTES_MAX);
     assert!(TXNS_PER_REQUEST_MAX <= TXNS_PER_BATCH_MAX);
+    assert!(STREAM_COMMITS_MAX <= TXNS_PER_REQUEST_MAX);
+    assert!(STREAM_BYTES_MAX <= BODY_BYTES_MAX);
     assert!(STATUS_AGE_MS >= ID_WINDOW_MS);
 };

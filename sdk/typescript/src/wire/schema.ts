@@ -355,6 +355,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/txns/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
+         *     answers, each as soon as it is decided.
+         * @description The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
+         *     `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
+         *     the line, counted from 1; the stream goes on. Answers come in the order of the decisions, which is not that of the
+         *     requests: tell them apart by `txn_id`. Lines that are on their way together may be decided in any order, too; send what
+         *     must come after a commit after its verdict. A verdict with `ack: applied` comes when it is applied and holds up no other.
+         *
+         *     The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
+         *     none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
+         *     The stream takes one place of the tenant's quota.
+         *
+         *     Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
+         *     client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
+         *     expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
+         *     their outcomes first. When the connection is lost, commits that were taken in are decided all the same: get the status of
+         *     each by its id.
+         */
+        post: operations["commitStream"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/txns/{txn_id}": {
         parameters: {
             query?: never;
@@ -3983,6 +4018,135 @@ export interface operations {
                 };
             };
             /** @description The request failed; no decision was made */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "unavailable",
+                     *       "detail": "the node is stopping",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    commitStream: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Name of the client, for rules that are fair between clients */
+                "tribunal-client"?: string;
+                /** @description W3C trace context of all commits of the stream; stored in the log's records */
+                traceparent?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        /** @description One `BatchTxn` a line, without an end of its own */
+        requestBody: {
+            content: {
+                /** @example {"key":"acct/1","version":"17"} */
+                "application/x-ndjson": string;
+            };
+        };
+        responses: {
+            /** @description One `TxnOutcome` a line, as they are decided, and `CommitEvent`s */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /** @example {"key":"acct/1","version":"17"} */
+                    "application/x-ndjson": string;
+                };
+            };
+            /** @description No valid key or token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "unauthenticated",
+                     *       "detail": "send an API key or a token as `authorization: Bearer`",
+                     *       "retryable": false,
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key has no role that commits */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "forbidden",
+                     *       "detail": "this operation needs the role operator",
+                     *       "retryable": false,
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not NDJSON, or compressed */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "unsupported_media_type",
+                     *       "detail": "the body must be application/json",
+                     *       "retryable": false,
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description More requests in flight than the quota allows */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "quota_exceeded",
+                     *       "detail": "more is in flight than the quota allows",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The stream did not begin; no decision was made */
             default: {
                 headers: {
                     [name: string]: unknown;

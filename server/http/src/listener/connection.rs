@@ -39,6 +39,8 @@ const HEAD: u8 = 1;
 pub struct Activity {
     base: Instant,
     in_flight: AtomicU32,
+    /// Responses that are written while the bodies of their requests are read.
+    duplex: AtomicU32,
     phase: AtomicU8,
     since_ms: AtomicU64,
     multiplexed: AtomicBool,
@@ -60,6 +62,7 @@ impl Activity {
         Activity {
             base: Instant::now(),
             in_flight: AtomicU32::new(0),
+            duplex: AtomicU32::new(0),
             phase: AtomicU8::new(HEAD),
             since_ms: AtomicU64::new(0),
             multiplexed: AtomicBool::new(false),
@@ -94,6 +97,13 @@ impl Activity {
         Working(Arc::clone(self))
     }
 
+    /// Notes a response that is written while the body of its request is read: what arrives is no head, and the client may
+    /// end its sending side. The connection idles while nothing of the response is written.
+    pub fn duplex_began(self: &Arc<Self>) -> DuplexGuard {
+        self.duplex.fetch_add(1, Ordering::Relaxed);
+        DuplexGuard(Arc::clone(self))
+    }
+
     /// Counts a request. Returns what is wrong with it, if it stands in for a bad one.
     #[must_use]
     pub fn next_request(&self) -> Option<BadHead> {
@@ -126,6 +136,7 @@ impl Activity {
     fn bytes_came(&self) {
         let awaited = self.phase.load(Ordering::Relaxed) == IDLE
             && self.in_flight.load(Ordering::Relaxed) == 0
+            && self.duplex.load(Ordering::Relaxed) == 0
             && !self.multiplexed.load(Ordering::Relaxed);
         if awaited {
             self.phase.store(HEAD, Ordering::Relaxed);
@@ -167,6 +178,17 @@ impl Drop for Working {
         self.0.phase.store(IDLE, Ordering::Relaxed);
         self.0.mark();
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A response that is written while the body of its request is read, until this is dropped.
+#[derive(Debug)]
+pub struct DuplexGuard(Arc<Activity>);
+
+impl Drop for DuplexGuard {
+    fn drop(&mut self) {
+        self.0.mark();
+        self.0.duplex.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -212,7 +234,9 @@ impl<T> WatchedIo<T> {
 
     /// Tells what hyper is to see of the end of the client's bytes: nothing, until the response has been written.
     fn end_of_input(&self) -> Poll<io::Result<()>> {
-        let answering = self.unflushed || self.activity.in_flight.load(Ordering::Relaxed) > 0;
+        let answering = self.unflushed
+            || self.activity.in_flight.load(Ordering::Relaxed) > 0
+            || self.activity.duplex.load(Ordering::Relaxed) > 0;
         if answering && self.guard.is_between_requests() {
             self.activity.half_closed();
             return Poll::Pending;
@@ -353,6 +377,20 @@ mod tests {
         assert_eq!(activity.time_left(HEADER, IDLE_FOR), None);
         drop(working);
         assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() > HEADER);
+        activity.bytes_came();
+        assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() <= HEADER);
+    }
+
+    #[test]
+    fn the_body_of_a_duplex_request_is_no_head_and_its_response_may_idle() {
+        let activity = Arc::new(Activity::new());
+        activity.known().store(true, Ordering::Relaxed);
+        let working = activity.request_began(false);
+        let duplex = activity.duplex_began();
+        drop(working);
+        activity.bytes_came();
+        assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() > HEADER);
+        drop(duplex);
         activity.bytes_came();
         assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() <= HEADER);
     }

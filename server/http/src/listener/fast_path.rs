@@ -32,12 +32,14 @@ use tribunal_service::{Lane, Service};
 const CONSTANT: &str = "/v1/debug/constant";
 /// The route that decides many.
 const BATCH: &str = "/v1/txns/batch-commit";
+/// The route that decides as many as come.
+pub(crate) const STREAM: &str = "/v1/txns/stream";
 /// The route that begins a transaction.
 const BEGIN: &str = "/v1/txns";
 /// What the routes of stores begin with.
 const STORES: &str = "/v1/stores/";
 /// Bytes of a body that is parsed within a millisecond or so.
-const SHORT_BYTES: u64 = 128 * 1024;
+pub(crate) const SHORT_BYTES: u64 = 128 * 1024;
 
 /// What a request needs to know of its connection.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +48,15 @@ pub struct ConnectionContext {
     pub lane: Option<Lane>,
     /// Whether a caller of this connection is known; an unknown one is closed first when there is no room.
     pub known: Arc<AtomicBool>,
+}
+
+/// Where a stream of commits runs: on its connection's lane, except for what takes long.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamThreads {
+    /// The lane.
+    pub lane: Option<Lane>,
+    /// Threads that share their work.
+    pub shared: Handle,
 }
 
 /// All routes, and the short way to the one that matters most.
@@ -111,6 +122,11 @@ impl FastPath {
             };
         }
         match &self.shared {
+            // It takes in a little at a time, and its verdicts come where it waits.
+            Some(shared) if request.method() == Method::POST && request.uri().path() == STREAM => {
+                request.extensions_mut().insert(StreamThreads { lane: connection.lane, shared: shared.clone() });
+                self.routed(request).await
+            }
             Some(shared) if !(short && (is_batch(&request) || is_read(&request))) => {
                 self.elsewhere(shared, request).await
             }

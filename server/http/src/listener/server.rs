@@ -20,13 +20,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tribunal_service::Lane;
 
-use crate::counters;
+use crate::app::Duplex;
+use crate::counters::{self, OpenStream};
 use crate::listener::connection::{Activity, WatchedIo};
 use crate::listener::fast_path::{ConnectionContext, FastPath};
 use crate::listener::http1_head::{FIELDS_MAX, HEAD_BYTES_MAX};
 use crate::listener::lanes::{Lanes, Seat};
 use crate::listener::strangers::Strangers;
 use crate::listener::tls::Socket;
+use crate::response::kept_body::keeping;
 
 /// Concurrent streams of one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
@@ -268,14 +270,19 @@ async fn connection(
         let working = requests.request_began(request.version() == Version::HTTP_2);
         let bad = requests.next_request();
         let (fast_path, context) = (Arc::clone(&fast_path), Arc::clone(&context));
+        let requests = Arc::clone(&requests);
         async move {
             let response = match bad {
                 None => fast_path.answer(request, &context).await,
                 Some(bad) => bad.problem().into_response(),
             };
+            let duplex = response.extensions().get::<Duplex>().map(|_| requests.duplex_began());
             drop(working);
             counters::answered(response.status().as_u16());
-            Ok::<_, Infallible>(response)
+            Ok::<_, Infallible>(match duplex {
+                None => response,
+                Some(duplex) => response.map(|body| keeping(body, (duplex, OpenStream::new()))),
+            })
         }
     });
     let mut served = std::pin::pin!(builder.serve_connection(io, service));

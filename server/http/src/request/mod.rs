@@ -5,6 +5,7 @@ pub mod body_hash;
 pub mod caller;
 pub mod content_negotiation;
 pub mod json;
+pub mod lines;
 pub mod op_fields;
 pub mod query;
 pub mod read_body;

@@ -3,5 +3,6 @@
 pub mod admitted_body;
 pub(crate) mod body_relay;
 pub mod field_error;
+pub(crate) mod kept_body;
 pub mod problem;
 pub mod response_json;

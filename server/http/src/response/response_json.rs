@@ -30,6 +30,18 @@ impl JsonWriter {
         JsonWriter { into: Vec::with_capacity(bytes) }
     }
 
+    /// Returns how many bytes were written.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.into.len()
+    }
+
+    /// Tells whether nothing was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.into.is_empty()
+    }
+
     /// Returns what was written.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {

@@ -3,6 +3,7 @@
 pub mod batch_commit;
 pub mod begin;
 pub mod commit;
+pub mod commit_stream;
 pub mod consumers;
 pub mod keys;
 pub mod log_pull;
@@ -14,6 +15,7 @@ pub mod stats;
 pub mod store_push;
 pub mod store_state;
 pub mod stores;
+pub mod stream_intake;
 pub mod txn_status;
 pub mod versions;
 pub mod webhooks;

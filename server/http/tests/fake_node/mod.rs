@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
 use tribunal_service::*;
@@ -49,6 +49,10 @@ pub struct FakeNode {
     /// Who is known by which token.
     pub principals: Mutex<HashMap<String, Arc<Principal>>>,
     commit_takes: Duration,
+    /// While true, no commit is decided.
+    pub held: watch::Sender<bool>,
+    /// Set when the node stops.
+    pub stops: watch::Sender<bool>,
     begun: AtomicUsize,
 }
 
@@ -86,6 +90,10 @@ impl FakeNode {
     /// Returns how many commits have come.
     pub fn begun(&self) -> usize {
         self.begun.load(Ordering::SeqCst)
+    }
+
+    async fn until_released(&self) {
+        let _ = self.held.subscribe().wait_for(|held| !held).await;
     }
 
     fn decide(&self, txn: &TxnRequest) -> Result<Decided, ServiceError> {
@@ -186,13 +194,18 @@ impl TxnApi for FakeNode {
             if !self.commit_takes.is_zero() {
                 tokio::time::sleep(self.commit_takes).await;
             }
+            self.until_released().await;
             let applied = (ack == AckMode::Applied).then_some(true);
             self.decide(&txn).map(|decided| Decided { applied, ..decided })
         })
     }
 
     fn commit_many(&self, txns: Vec<TxnRequest>, _: AckMode) -> ServiceFuture<'_, Vec<Result<Decided, ServiceError>>> {
-        soon(Ok(txns.iter().map(|txn| self.decide(txn)).collect()))
+        self.begun.fetch_add(txns.len(), Ordering::SeqCst);
+        Box::pin(async move {
+            self.until_released().await;
+            Ok(txns.iter().map(|txn| self.decide(txn)).collect())
+        })
     }
 
     fn abort(&self, _: NamespaceId, id: TxnId) -> ServiceFuture<'_, Decided> {
@@ -499,7 +512,9 @@ impl NodeApi for FakeNode {
     }
 
     fn ended(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::pending())
+        Box::pin(async {
+            let _ = self.stops.subscribe().wait_for(|stops| *stops).await;
+        })
     }
 
     fn metrics(&self) -> String {

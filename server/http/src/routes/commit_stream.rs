@@ -1,0 +1,384 @@
+//! `POST /v1/txns/stream`: commits as long as the client sends them, verdicts as they are decided, over one connection.
+//!
+//! The body of the answer drives everything: it reads the request, a frame at a time, and only while the window has room.
+//! So a client that does not read its answers stops its own commits, and a stream holds no more than its window: lines whose
+//! verdicts are pending, one frame, the answers to them. Invariant: every line that was taken in is answered before the
+//! stream ends, whatever ends it; what the client sends after that is read and dropped for a moment, because a connection
+//! that is closed over unread bytes is reset, and the client might lose the end.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::BoxError;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use futures_util::stream::{FuturesUnordered, unfold};
+use futures_util::{FutureExt, StreamExt};
+use tokio::time::Instant;
+use tribunal_api::Problem;
+use tribunal_service::ServiceError;
+use tribunal_types::limits::{BODY_BYTES_MAX, STREAM_BYTES_MAX, STREAM_COMMITS_MAX};
+
+use crate::app::{App, Duplex, RouterOptions};
+use crate::authz::still_admitted;
+use crate::listener::fast_path::{SHORT_BYTES, StreamThreads};
+use crate::quota::Permit;
+use crate::request::body::{MediaType, media_type};
+use crate::request::caller::caller;
+use crate::request::content_negotiation::Form;
+use crate::request::lines::{Line, LineReader};
+use crate::response::problem::ProblemResponse;
+use crate::response::response_json::{JsonWriter, item_decision, refused};
+use crate::routes::log_stream::streamed;
+use crate::routes::stream_intake::{Answers, Intake, Port, Submission, is_long, parse};
+
+/// How old the knowledge can be that the caller may commit.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes of answers above which no further line is refused before they are written.
+const ANSWER_BYTES: usize = 64 * 1024;
+/// How long, and how many bytes, a client may still send after the end.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
+
+/// Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
+/// answers, each as soon as it is decided.
+///
+/// The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
+/// `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
+/// the line, counted from 1; the stream goes on. Answers come in the order of the decisions, which is not that of the
+/// requests: tell them apart by `txn_id`. Lines that are on their way together may be decided in any order, too; send what
+/// must come after a commit after its verdict. A verdict with `ack: applied` comes when it is applied and holds up no other.
+///
+/// The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
+/// none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
+/// The stream takes one place of the tenant's quota.
+///
+/// Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
+/// client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
+/// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
+/// their outcomes first. When the connection is lost, commits that were taken in are decided all the same: get the status of
+/// each by its id.
+#[utoipa::path(
+    post, path = "/v1/txns/stream", operation_id = "commitStream", tag = "transactions",
+    params(
+        ("tribunal-client" = Option<String>, Header, nullable = false, description = "Name of the client, for rules that are fair between clients"),
+        ("traceparent" = Option<String>, Header, nullable = false, description = "W3C trace context of all commits of the stream; stored in the log's records"),
+    ),
+    request_body(content = String, content_type = "application/x-ndjson", description = "One `BatchTxn` a line, without an end of its own"),
+    responses(
+        (status = 200, description = "One `TxnOutcome` a line, as they are decided, and `CommitEvent`s", body = String, content_type = "application/x-ndjson"),
+        (status = 401, description = "No valid key or token", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "The key has no role that commits", body = Problem, content_type = "application/problem+json"),
+        (status = 415, description = "Not NDJSON, or compressed", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "More requests in flight than the quota allows", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The stream did not begin; no decision was made", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn commit_stream(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (mut parts, body) = request.into_parts();
+    media_type(&parts.headers, &[MediaType::NdJson])?;
+    let caller = caller(&parts);
+    let threads = parts.extensions.remove::<StreamThreads>();
+    let port = Port { service: Arc::clone(&app.service), caller, threads };
+    let stream = CommitStream::new(app, parts.headers, port, body);
+    let chunks = unfold(stream, |mut stream| async {
+        let chunk = stream.next().await?;
+        Some((Ok::<_, Infallible>(chunk), stream))
+    });
+    let mut response = streamed(Form::NdJson, Body::from_stream(chunks));
+    response.extensions_mut().insert(Duplex);
+    Ok(response)
+}
+
+/// Why a stream takes nothing in any more.
+struct End {
+    reason: String,
+    problem: Option<ProblemResponse>,
+}
+
+struct CommitStream {
+    app: App,
+    headers: HeaderMap,
+    port: Port,
+    body: Body,
+    body_is_over: bool,
+    lines: LineReader,
+    /// A line for which the window has no room yet.
+    waiting: Option<Line>,
+    /// For the bytes of a line above the window's.
+    long: Option<Permit>,
+    /// The number of the last line that was taken in.
+    taken: u64,
+    undecided: FuturesUnordered<Submission>,
+    /// The window.
+    commits: usize,
+    bytes: usize,
+    /// A line that has begun, and since when its rest is awaited.
+    begun: Option<(u64, Instant)>,
+    check_at: Instant,
+    written_at: Instant,
+    node_ended: Pin<Box<dyn Future<Output = ()> + Send>>,
+    end: Option<End>,
+    end_is_written: bool,
+}
+
+impl CommitStream {
+    fn new(app: App, headers: HeaderMap, port: Port, body: Body) -> Self {
+        let service = Arc::clone(&app.service);
+        let check_at = Instant::now() + check_interval(&app.options);
+        CommitStream {
+            app,
+            headers,
+            port,
+            body,
+            body_is_over: false,
+            lines: LineReader::default(),
+            waiting: None,
+            long: None,
+            taken: 0,
+            undecided: FuturesUnordered::new(),
+            commits: 0,
+            bytes: 0,
+            begun: None,
+            check_at,
+            written_at: Instant::now(),
+            node_ended: Box::pin(async move { service.node.ended().await }),
+            end: None,
+            end_is_written: false,
+        }
+    }
+
+    /// Returns what to write next; `None` at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.end_is_written {
+            let _ = tokio::time::timeout(LINGER, self.drop_the_rest()).await;
+            return None;
+        }
+        let mut out = JsonWriter::with_capacity(4096);
+        loop {
+            if self.check_at <= Instant::now() {
+                self.check(&mut out);
+            }
+            let more = self.take_in(&mut out);
+            if self.end.is_some() && self.undecided.is_empty() {
+                self.write_end(&mut out);
+            }
+            if !out.is_empty() {
+                self.written_at = Instant::now();
+                return Some(Bytes::from(out.finish()));
+            }
+            tokio::select! {
+                biased;
+                () = &mut self.node_ended, if self.end.is_none() => self.end("stopping", None),
+                Some(answers) = self.undecided.next(), if !self.undecided.is_empty() => self.write(answers, &mut out),
+                () = tokio::task::yield_now(), if more => {}
+                frame = next_frame(&mut self.body), if self.may_read() => self.arrived(frame),
+                () = tokio::time::sleep_until(self.check_at) => {}
+            }
+        }
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.commits == 0 || self.commits < STREAM_COMMITS_MAX && self.bytes + bytes <= STREAM_BYTES_MAX
+    }
+
+    fn may_read(&self) -> bool {
+        let nothing_waits = self.waiting.is_none() && self.lines.needs_more();
+        self.end.is_none() && !self.body_is_over && nothing_waits && self.has_room(self.lines.begun_bytes())
+    }
+
+    /// Takes in what the body brings.
+    fn arrived(&mut self, frame: Option<Result<Bytes, BoxError>>) {
+        match frame {
+            Some(Ok(bytes)) => self.lines.push(bytes),
+            Some(Err(error)) => {
+                let detail = format!("the request broke off after line {}: {error}", self.taken);
+                let problem = ProblemResponse::new(StatusCode::BAD_REQUEST, "body_incomplete", detail);
+                self.fail(problem);
+            }
+            None => {
+                self.body_is_over = true;
+                self.waiting = self.lines.last_line();
+            }
+        }
+    }
+
+    /// Takes lines in for which the window has room. Tells whether there may be more of them: a turn parses no more than is
+    /// parsed soon.
+    fn take_in(&mut self, out: &mut JsonWriter) -> bool {
+        let catalog = self.app.service.stores.catalog();
+        let mut intake = Intake::default();
+        let mut parsed_bytes = 0;
+        let mut more = false;
+        while self.end.is_none() {
+            if parsed_bytes >= SHORT_BYTES as usize || out.len() >= ANSWER_BYTES {
+                more = true;
+                break;
+            }
+            let Some(line) = self.waiting.take().or_else(|| self.lines.next_line()) else {
+                self.check_begun_line();
+                if self.body_is_over {
+                    self.end("complete", None);
+                }
+                break;
+            };
+            let bytes = line.bytes.len();
+            if bytes > BODY_BYTES_MAX {
+                self.fail(too_long(line.number));
+                break;
+            }
+            if !self.has_room(bytes) {
+                self.waiting = Some(line);
+                break;
+            }
+            self.taken = line.number;
+            if line.is_blank() {
+                continue;
+            }
+            if is_long(&line) {
+                self.commits += 1;
+                self.bytes += bytes;
+                self.undecided.push(self.port.submit_long(line, self.long.take()));
+                continue;
+            }
+            parsed_bytes += bytes;
+            match parse(&line, &catalog, &self.port.caller) {
+                Ok(parsed) => {
+                    self.commits += 1;
+                    self.bytes += bytes;
+                    intake.add(parsed, bytes);
+                }
+                Err(refusal) => {
+                    refused(out, refusal.id, &refusal.problem);
+                    out.end_line();
+                }
+            }
+        }
+        self.undecided.extend(intake.submissions(&self.port));
+        more
+    }
+
+    /// Ends the stream over a line that is too long, or for which there is no room; `lines` has only its beginning.
+    fn check_begun_line(&mut self) {
+        let (begun, number) = (self.lines.begun_bytes(), self.lines.taken() + 1);
+        if begun > BODY_BYTES_MAX {
+            return self.fail(too_long(number));
+        }
+        if begun > STREAM_BYTES_MAX && self.long.is_none() {
+            self.long = self.app.tenants.enter(self.port.caller.namespace, BODY_BYTES_MAX);
+            if self.long.is_none() {
+                let retry_after_ms = self.app.service.txns.retry_after_ms();
+                let catalog = self.app.service.stores.catalog();
+                let mut problem = ProblemResponse::of_service(ServiceError::QuotaExceeded { retry_after_ms }, &catalog);
+                problem.body.line = u32::try_from(number).ok();
+                self.fail(problem);
+            }
+        }
+    }
+
+    /// Checks what time changes: whether the caller is still admitted, whether a line has stopped arriving, whether
+    /// something has to be written.
+    fn check(&mut self, out: &mut JsonWriter) {
+        let now = Instant::now();
+        let options = self.app.options;
+        self.check_at = now + check_interval(&options);
+        if self.end.is_none()
+            && let Err(problem) = still_admitted(&self.app, &self.headers)
+        {
+            self.fail(problem);
+        }
+        let number = self.lines.taken() + 1;
+        let awaited = self.may_read() && self.lines.begun_bytes() > 0;
+        self.begun = awaited.then(|| self.begun.filter(|(line, _)| *line == number).unwrap_or((number, now)));
+        if self.begun.is_some_and(|(_, since)| now.duration_since(since) >= options.body_timeout) {
+            let ms = options.body_timeout.as_millis();
+            let detail = format!("line {number} began and was not whole within {ms} ms; write whole lines");
+            let mut problem = ProblemResponse::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).retryable(None);
+            problem.body.line = u32::try_from(number).ok();
+            self.fail(problem);
+        }
+        if now.duration_since(self.written_at) >= options.heartbeat {
+            out.open(b'{');
+            out.text_field("event", "heartbeat");
+            out.close(b'}');
+            out.end_line();
+        }
+    }
+
+    /// Writes answers, and those that are there as well: what one epoch decides leaves in one write.
+    fn write(&mut self, answers: Answers, out: &mut JsonWriter) {
+        let catalog = self.app.service.stores.catalog();
+        let mut next = Some(answers);
+        while let Some(answers) = next {
+            self.commits -= answers.items.len();
+            self.bytes -= answers.bytes;
+            for (id, result) in answers.items {
+                match result {
+                    Ok(decided) => item_decision(out, id, &decided, &catalog),
+                    Err(problem) => refused(out, id, &problem),
+                }
+                out.end_line();
+            }
+            next = self.undecided.next().now_or_never().flatten();
+        }
+    }
+
+    fn fail(&mut self, problem: ProblemResponse) {
+        self.end(&problem.body.code.clone(), Some(problem));
+    }
+
+    /// Takes nothing in from here on.
+    fn end(&mut self, reason: &str, problem: Option<ProblemResponse>) {
+        self.end = Some(End { reason: reason.to_owned(), problem });
+    }
+
+    fn write_end(&mut self, out: &mut JsonWriter) {
+        let Some(End { reason, problem }) = &self.end else { return };
+        out.open(b'{');
+        out.text_field("event", "end");
+        out.text_field("reason", reason);
+        out.decimal_field("lines", self.taken);
+        if let Some(problem) = problem {
+            out.name("problem");
+            out.raw(&serde_json::to_vec(&problem.body).unwrap_or_default());
+        }
+        out.close(b'}');
+        out.end_line();
+        self.end_is_written = true;
+    }
+
+    async fn drop_the_rest(&mut self) {
+        let mut left = LINGER_BYTES_MAX;
+        while !self.body_is_over
+            && let Some(Ok(bytes)) = next_frame(&mut self.body).await
+        {
+            let Some(rest) = left.checked_sub(bytes.len()) else { return };
+            left = rest;
+        }
+    }
+}
+
+fn check_interval(options: &RouterOptions) -> Duration {
+    RECHECK_INTERVAL.min(options.heartbeat).min(options.body_timeout)
+}
+
+/// Returns the data of the next frame; `None` at the end.
+async fn next_frame(body: &mut Body) -> Option<Result<Bytes, BoxError>> {
+    let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
+    // A frame without data has trailers.
+    Some(frame.map(|frame| frame.into_data().unwrap_or_default()).map_err(Into::into))
+}
+
+fn too_long(number: u64) -> ProblemResponse {
+    let detail = format!(
+        "line {number} is longer than {BODY_BYTES_MAX} bytes, the limit of a commit, so the stream ends; end each commit with \
+         a line break"
+    );
+    let mut problem = ProblemResponse::new(StatusCode::PAYLOAD_TOO_LARGE, "line_too_long", detail);
+    problem.body.line = u32::try_from(number).ok();
+    problem
+}

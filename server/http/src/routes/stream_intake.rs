@@ -1,0 +1,183 @@
+//! How the lines of a commit stream reach the node: those that are there together go together, except for what would hold
+//! the others up.
+//!
+//! Commits that need an epoch form one submission, read-only ones another, which waits for no epoch. A commit with
+//! `ack: applied` waits for its stores, and a long one is parsed elsewhere: each of them is a submission of its own.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use tribunal_service::{AckMode, Catalog, Decided, Lane, Service, ServiceError};
+use tribunal_types::{TxnId, TxnRequest};
+
+use crate::listener::fast_path::{SHORT_BYTES, StreamThreads};
+use crate::quota::Permit;
+use crate::request::body::utf8;
+use crate::request::caller::CallerContext;
+use crate::request::json::document;
+use crate::request::lines::Line;
+use crate::request::txn_body::{ParsedCommit, TxnSeed};
+use crate::response::field_error::Path;
+use crate::response::problem::ProblemResponse;
+
+/// The answer to one commit.
+pub(super) type StreamAnswer = (TxnId, Result<Decided, ProblemResponse>);
+
+/// The answers to a submission, and what it counted for in the window.
+pub(super) struct Answers {
+    /// One for each commit.
+    pub items: Vec<StreamAnswer>,
+    /// Bytes of their lines.
+    pub bytes: usize,
+}
+
+/// Commits that the node has.
+pub(super) type Submission = Pin<Box<dyn Future<Output = Answers> + Send>>;
+
+/// Where submissions go.
+#[derive(Clone)]
+pub(super) struct Port {
+    /// The node.
+    pub service: Arc<Service>,
+    /// Who commits.
+    pub caller: CallerContext,
+    /// Where the stream runs; `None` if there are no lanes.
+    pub threads: Option<StreamThreads>,
+}
+
+#[derive(Default)]
+struct Group {
+    txns: Vec<TxnRequest>,
+    bytes: usize,
+}
+
+/// Commits that leave together.
+#[derive(Default)]
+pub(super) struct Intake {
+    writes: Group,
+    reads: Group,
+    /// Each leaves alone.
+    applied: Vec<Group>,
+}
+
+impl Intake {
+    /// Adds a commit, whose line had so many bytes.
+    pub fn add(&mut self, parsed: ParsedCommit, bytes: usize) {
+        let ParsedCommit { txn, ack, .. } = parsed;
+        let group = if txn.is_read_only() {
+            &mut self.reads
+        } else if ack == AckMode::Applied {
+            return self.applied.push(Group { txns: vec![txn], bytes });
+        } else {
+            &mut self.writes
+        };
+        group.txns.push(txn);
+        group.bytes += bytes;
+    }
+
+    /// Makes submissions of what was added.
+    pub fn submissions(self, port: &Port) -> impl Iterator<Item = Submission> {
+        let groups = [(self.writes, AckMode::Durable), (self.reads, AckMode::Durable)];
+        let applied = self.applied.into_iter().map(|group| (group, AckMode::Applied));
+        let groups = groups.into_iter().chain(applied).filter(|(group, _)| !group.txns.is_empty());
+        groups.map(|(group, ack)| submission(port.clone(), group, ack))
+    }
+}
+
+fn submission(port: Port, Group { txns, bytes }: Group, ack: AckMode) -> Submission {
+    Box::pin(async move {
+        let ids: Vec<TxnId> = txns.iter().map(|txn| txn.id).collect();
+        let results = port.decided(txns, ack).await;
+        let catalog = port.service.stores.catalog();
+        let named = |result: Result<_, _>| result.map_err(|error| ProblemResponse::of_service(error, &catalog));
+        Answers { items: ids.into_iter().zip(results.into_iter().map(named)).collect(), bytes }
+    })
+}
+
+impl Port {
+    fn lane(&self) -> Option<Lane> {
+        self.threads.as_ref().and_then(|threads| threads.lane)
+    }
+
+    /// Returns one result for each transaction.
+    async fn decided(&self, mut txns: Vec<TxnRequest>, ack: AckMode) -> Vec<Result<Decided, ServiceError>> {
+        let count = txns.len();
+        let mut results = match (count, txns.pop()) {
+            (1, Some(only)) => vec![self.service.txns.commit(only, ack, self.lane()).await],
+            (_, last) => {
+                txns.extend(last);
+                let decided = self.service.txns.commit_many(txns, ack).await;
+                decided.unwrap_or_else(|error| vec![Err(error); count])
+            }
+        };
+        let detail = "no answer came for this commit; get its status by id";
+        results.resize(count, Err(ServiceError::OutcomeUnknown { detail: detail.to_owned() }));
+        results
+    }
+
+    /// Submits a line that takes long to parse. `permit` is for its bytes.
+    pub fn submit_long(&self, line: Line, permit: Option<Permit>) -> Submission {
+        let (port, bytes) = (self.clone(), line.bytes.len());
+        Box::pin(async move {
+            let parsed = match port.threads.as_ref().map(|threads| threads.shared.clone()) {
+                None => port.parse(&line),
+                Some(shared) => {
+                    let parser = port.clone();
+                    shared.spawn(async move { parser.parse(&line) }).await.unwrap_or_else(|_| Err(broken_off()))
+                }
+            };
+            let item = match parsed {
+                Err(refused) => (refused.id, Err(refused.problem)),
+                Ok(ParsedCommit { txn, ack, .. }) => {
+                    let id = txn.id;
+                    let result = port.service.txns.commit(txn, ack, port.lane()).await;
+                    let catalog = port.service.stores.catalog();
+                    (id, result.map_err(|error| ProblemResponse::of_service(error, &catalog)))
+                }
+            };
+            drop(permit);
+            Answers { items: vec![item], bytes }
+        })
+    }
+
+    /// Parses a line.
+    pub fn parse(&self, line: &Line) -> Result<ParsedCommit, RefusedLine> {
+        parse(line, &self.service.stores.catalog(), &self.caller)
+    }
+}
+
+/// A line that is no commit.
+pub(super) struct RefusedLine {
+    /// The id on it, if it can be read.
+    pub id: TxnId,
+    /// What is wrong with it.
+    pub problem: ProblemResponse,
+}
+
+/// Parses a line. A problem names the line.
+pub(super) fn parse(line: &Line, catalog: &Catalog, caller: &CallerContext) -> Result<ParsedCommit, RefusedLine> {
+    let refused = |id: TxnId, mut problem: ProblemResponse| {
+        problem.body.line = u32::try_from(line.number).ok();
+        RefusedLine { id, problem }
+    };
+    let text = utf8(&line.bytes).map_err(|problem| refused(TxnId::default(), problem))?;
+    let seed = TxnSeed { catalog, caller, id: None, at: Path::Root, bytes_hint: text.len() };
+    let parsed =
+        document(text, seed).map_err(|malformed| refused(TxnId::default(), ProblemResponse::of_syntax(&malformed)))?;
+    if parsed.errors.is_empty() {
+        return Ok(parsed);
+    }
+    Err(refused(parsed.txn.id, ProblemResponse::of_errors(&parsed.errors)))
+}
+
+/// Tells whether a line takes long to parse.
+pub(super) fn is_long(line: &Line) -> bool {
+    line.bytes.len() as u64 > SHORT_BYTES
+}
+
+fn broken_off() -> RefusedLine {
+    let detail = "the commit could not be read; please report this with the server's log";
+    let problem = ProblemResponse::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail);
+    RefusedLine { id: TxnId::default(), problem }
+}
