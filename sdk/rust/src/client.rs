@@ -250,13 +250,18 @@ impl Client {
         } else {
             self.send_commit(&item).await
         };
+        self.settled(&prepared.txn_id, reply).await
+    }
+
+    /// Returns the outcome that a reply to a commit tells, or requests it by the id.
+    pub(crate) async fn settled(&self, txn_id: &str, reply: Reply) -> Result<Outcome, Error> {
         match reply {
             Ok(answer) if is_settled(&answer) => {
                 self.recorded(decision(read(&answer)?, answer.replayed, answer.traceparent))
             }
-            Ok(answer) => self.resolve(&prepared.txn_id, &answer.status.to_string()).await,
+            Ok(answer) => self.resolve(txn_id, &answer.status.to_string()).await,
             Err(lost) if lost.never_sent => Err(Error::of_no_answer(lost)),
-            Err(lost) => self.resolve(&prepared.txn_id, &lost.text).await,
+            Err(lost) => self.resolve(txn_id, &lost.text).await,
         }
     }
 
@@ -443,6 +448,10 @@ impl Client {
 
     pub(crate) fn retry(&self) -> &RetryPolicy {
         &self.inner.options.retry
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.inner.options.timeout
     }
 
     pub(crate) fn attempt_hook(&self) -> Option<&AttemptHook> {

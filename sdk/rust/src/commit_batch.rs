@@ -58,7 +58,7 @@ impl CommitItem {
     }
 
     /// Writes the commit's line of a batch: its body with the id as the first member.
-    fn write_to(&self, lines: &mut Vec<u8>) {
+    pub(crate) fn write_to(&self, lines: &mut Vec<u8>) {
         lines.extend_from_slice(b"{\"txn_id\":");
         lines.extend_from_slice(serde_json::Value::from(self.txn_id.as_str()).to_string().as_bytes());
         if self.body.len() > 2 {
@@ -130,7 +130,8 @@ fn split_reply(reply: &Reply, count: usize) -> Vec<Reply> {
     (0..count).map(|_| Err(NoAnswer::lost(unreadable.clone()))).collect()
 }
 
-fn reply_of_line(answer: &Answer, line: &[u8]) -> Result<Answer, serde_json::Error> {
+/// Returns the reply that the commit of a line would have got on its own.
+pub(crate) fn reply_of_line(answer: &Answer, line: &[u8]) -> Result<Answer, serde_json::Error> {
     let Line { problem, replayed } = serde_json::from_slice(line)?;
     let Some(problem) = problem else {
         return Ok(Answer { replayed, body: answer.body.slice_ref(line), ..answer.clone() });

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Method, Request, StatusCode, Uri};
+use hyper::http::request::Builder;
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::TokioExecutor;
 
+use crate::link::LinkBody;
 use crate::{ClientOptions, Error, tls};
 
 /// Bytes of a response above which it is refused.
@@ -20,6 +22,8 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 pub(crate) struct Connection {
     pool: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// For commit streams: each keeps its connection to itself.
+    streams: Client<HttpsConnector<HttpConnector>, LinkBody>,
     base: String,
     /// Headers of every request.
     headers: HeaderMap,
@@ -89,21 +93,48 @@ impl Connection {
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(connector);
         let idle_max = options.connections_idle_max;
+        let streams = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector.clone());
         let pool = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(idle_max).build(connector);
-        Ok(Connection { pool, base, headers })
+        Ok(Connection { pool, streams, base, headers })
     }
 
     pub(crate) fn url(&self) -> &str {
         &self.base
     }
 
-    /// Sends a request and collects the response, within its timeout.
-    pub(crate) async fn ask(&self, sent: Sent<'_>) -> Result<Answer, NoAnswer> {
-        let Sent { method, path, body, traceparent, timeout } = sent;
+    /// Begins a request with the headers of all.
+    fn request(&self, method: Method, path: &str) -> Builder {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
+        request
+    }
+
+    fn no_answer(&self, e: &ClientError) -> NoAnswer {
+        let advice = tls::advice(e);
+        let hopeless = e.is_connect() && tls::is_refusal(e);
+        let handshake = self.base.starts_with("https") && e.is_connect();
+        let why = advice.unwrap_or_else(|| chain(e) + if handshake { tls::hint(e) } else { "" });
+        NoAnswer { text: format!("{}: {why}", self.base), never_sent: e.is_connect(), hopeless }
+    }
+
+    /// Posts a body that is written as it comes. Returns the response as soon as it begins.
+    pub(crate) async fn open_stream(
+        &self,
+        path: &str,
+        content_type: &'static str,
+        body: LinkBody,
+    ) -> Result<Response<Incoming>, NoAnswer> {
+        let request = self.request(Method::POST, path).header(CONTENT_TYPE, content_type).body(body);
+        let request = request.map_err(|e| NoAnswer { text: e.to_string(), never_sent: true, hopeless: true })?;
+        self.streams.request(request).await.map_err(|e| self.no_answer(&e))
+    }
+
+    /// Sends a request and collects the response, within its timeout.
+    pub(crate) async fn ask(&self, sent: Sent<'_>) -> Result<Answer, NoAnswer> {
+        let Sent { method, path, body, traceparent, timeout } = sent;
+        let mut request = self.request(method, path);
         if let Some((content_type, _)) = &body {
             request = request.header(CONTENT_TYPE, *content_type);
         }
@@ -114,13 +145,7 @@ impl Connection {
             .body(Full::new(body.map(|(_, bytes)| bytes).unwrap_or_default()))
             .map_err(|e| NoAnswer { text: e.to_string(), never_sent: true, hopeless: true })?;
         let exchange = async {
-            let response = self.pool.request(request).await.map_err(|e| {
-                let advice = tls::advice(&e);
-                let hopeless = e.is_connect() && tls::is_refusal(&e);
-                let handshake = self.base.starts_with("https") && e.is_connect();
-                let why = advice.unwrap_or_else(|| chain(&e) + if handshake { tls::hint(&e) } else { "" });
-                NoAnswer { text: format!("{}: {why}", self.base), never_sent: e.is_connect(), hopeless }
-            })?;
+            let response = self.pool.request(request).await.map_err(|e| self.no_answer(&e))?;
             let status = response.status();
             let replayed = response.headers().get("idempotency-replayed").is_some_and(|value| value == "true");
             let traceparent =
