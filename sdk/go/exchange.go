@@ -51,30 +51,44 @@ func askFor[T any](
 	defer cancel()
 	response, err := call(ctx)
 	if err != nil {
-		var network *net.OpError
-		var certificate *tls.CertificateVerificationError
-		untrusted := errors.As(err, &certificate)
-		neverSent := untrusted || errors.As(err, &network) && network.Op == "dial"
-		return reply[T]{err: err, neverSent: neverSent, untrusted: untrusted}
+		return lostRequest[T](err)
 	}
 	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode/100 != 2 {
+		return refusal[T](response)
+	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, replyBytesMax))
 	if err != nil {
 		return reply[T]{err: err}
-	}
-	if response.StatusCode/100 != 2 {
-		problem := new(Problem)
-		if json.Unmarshal(body, problem) != nil || problem.Code == "" {
-			// An intermediary has responded.
-			problem = nil
-		}
-		return reply[T]{status: response.StatusCode, problem: problem}
 	}
 	data, err := read(body)
 	if err != nil {
 		return reply[T]{err: err, garbled: true}
 	}
 	return reply[T]{data: data, header: response.Header}
+}
+
+// lostRequest is the reply to a request without a response.
+func lostRequest[T any](err error) reply[T] {
+	var network *net.OpError
+	var certificate *tls.CertificateVerificationError
+	untrusted := errors.As(err, &certificate)
+	neverSent := untrusted || errors.As(err, &network) && network.Op == "dial"
+	return reply[T]{err: err, neverSent: neverSent, untrusted: untrusted}
+}
+
+// refusal is the reply of a response outside of 2xx.
+func refusal[T any](response *response) reply[T] {
+	body, err := io.ReadAll(io.LimitReader(response.Body, replyBytesMax))
+	if err != nil {
+		return reply[T]{err: err}
+	}
+	problem := new(Problem)
+	if json.Unmarshal(body, problem) != nil || problem.Code == "" {
+		// An intermediary has responded.
+		problem = nil
+	}
+	return reply[T]{status: response.StatusCode, problem: problem}
 }
 
 func documentOf[T any](body []byte) (*T, error) {

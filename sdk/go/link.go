@@ -1,0 +1,246 @@
+package tribunal
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"tribunal.internal/client/wire"
+)
+
+// linkLineBytesMax bounds a line of the response.
+const linkLineBytesMax = 64 << 20
+
+var (
+	// errRepeated: the id waits for its reply already.
+	errRepeated = errors.New("the id is in flight")
+	// errOver: the link takes nothing any more.
+	errOver = errors.New("the link is over")
+)
+
+// delivered is what comes back for one line.
+type delivered struct {
+	reply reply[wire.TxnOutcome]
+	// notTaken is set if the service certainly did not take the line in.
+	notTaken error
+}
+
+// A link is one connection of a commit stream: lines out, replies in, each to the caller that waits for it.
+//
+// Callers append to one buffer, which the connection takes whenever it has room: lines that are written at the same time
+// leave together. Every line that was written is answered exactly once, at the latest when the link is over.
+type link struct {
+	cancel context.CancelFunc
+
+	mutex sync.Mutex
+	// changed is signalled when there are lines, or will be none any more.
+	changed *sync.Cond
+	// lines are those that the connection has not taken yet.
+	lines []byte
+	// written counts lines, taken those of them that the connection has taken, at least in part.
+	written, taken uint64
+	waiting        map[string]waitingLine
+	finished, over bool
+	received       time.Time
+}
+
+type waitingLine struct {
+	number uint64
+	// reply has room for it, so that a caller that left holds up no other.
+	reply chan delivered
+}
+
+// linkEnd is how a link ended, for what still waits.
+type linkEnd struct {
+	// reply is that to lines that the service may have taken in.
+	reply reply[wire.TxnOutcome]
+	// upto is the last line that it may have taken in.
+	upto uint64
+}
+
+// linkLine is a line of the response: an outcome or an event.
+type linkLine struct {
+	wire.TxnOutcome
+	Event string  `json:"event"`
+	Lines *string `json:"lines"`
+}
+
+// startLink connects, in a goroutine of its own.
+func startLink(c *Client) *link {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &link{cancel: cancel, waiting: map[string]waitingLine{}, received: time.Now()}
+	l.changed = sync.NewCond(&l.mutex)
+	go func() {
+		defer cancel()
+		l.end(l.exchange(ctx, c))
+	}()
+	return l
+}
+
+func (l *link) isOver() bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.over
+}
+
+// write writes a line; its reply comes on the channel.
+func (l *link) write(txnID string, line []byte) (<-chan delivered, error) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if l.over {
+		return nil, errOver
+	}
+	if _, waits := l.waiting[txnID]; waits {
+		return nil, errRepeated
+	}
+	l.written++
+	comes := make(chan delivered, 1)
+	l.waiting[txnID] = waitingLine{l.written, comes}
+	l.lines = append(l.lines, line...)
+	l.changed.Signal()
+	return comes, nil
+}
+
+// finish ends the request. Replies to what was written still come.
+func (l *link) finish() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.finished = true
+	l.changed.Broadcast()
+}
+
+// endIfSilentSince ends the link if nothing came from the service since a moment, neither replies nor heartbeats.
+func (l *link) endIfSilentSince(moment time.Time) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if !l.received.After(moment) {
+		// Further commits need another link at once.
+		l.over = true
+		l.changed.Broadcast()
+		l.cancel()
+	}
+}
+
+// Read hands lines to the connection.
+func (l *link) Read(into []byte) (int, error) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	for len(l.lines) == 0 {
+		if l.finished || l.over {
+			return 0, io.EOF
+		}
+		l.changed.Wait()
+	}
+	read := copy(into, l.lines)
+	l.lines = l.lines[read:]
+	l.taken = l.written
+	if len(l.lines) == 0 {
+		l.lines = nil
+	}
+	return read, nil
+}
+
+// Close is called by the connection when it takes no more.
+func (l *link) Close() error {
+	l.finish()
+	return nil
+}
+
+func (l *link) exchange(ctx context.Context, c *Client) linkEnd {
+	parameters := wire.CommitStreamParams{}
+	if c.options.ClientName != "" {
+		parameters.TribunalClient = &c.options.ClientName
+	}
+	// A stream has no timeout of its own: the service shows that it is alive.
+	untimed, streams := *c.options.HTTPClient, *c.wire
+	untimed.Timeout = 0
+	streams.Client = &untimed
+	response, err := streams.CommitStreamWithBody(ctx, &parameters, "application/x-ndjson", l)
+	if err != nil {
+		return linkEnd{lostRequest[wire.TxnOutcome](err), math.MaxUint64}
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return linkEnd{refusal[wire.TxnOutcome](response), math.MaxUint64}
+	}
+	scanner := bufio.NewScanner(response.Body)
+	scanner.Buffer(nil, linkLineBytesMax)
+	for scanner.Scan() {
+		end, err := l.arrived(scanner.Bytes())
+		if err != nil {
+			return lostLink(err)
+		}
+		if end != nil {
+			return *end
+		}
+	}
+	if scanner.Err() != nil {
+		return lostLink(scanner.Err())
+	}
+	return lostLink(errors.New("the stream broke off"))
+}
+
+func lostLink(err error) linkEnd {
+	return linkEnd{reply[wire.TxnOutcome]{err: err}, math.MaxUint64}
+}
+
+// arrived hands a line to the caller that waits for it. It returns the end, if it is that.
+func (l *link) arrived(text []byte) (*linkEnd, error) {
+	line := new(linkLine)
+	if err := json.Unmarshal(text, line); err != nil {
+		return nil, err
+	}
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.received = time.Now()
+	switch line.Event {
+	case "heartbeat":
+		return nil, nil
+	case "end":
+		end := lostLink(errors.New("the service ended the stream: " + string(given(line.Reason))))
+		if upto, err := strconv.ParseUint(given(line.Lines), 10, 64); err == nil {
+			end.upto = upto
+		}
+		return &end, nil
+	}
+	id := given(line.TxnID)
+	if line.TxnID == nil && line.Problem != nil && line.Problem.Line != nil {
+		// The service could not read the id, so it tells the line.
+		for txnID, waits := range l.waiting {
+			if waits.number == uint64(*line.Problem.Line) {
+				id = txnID
+			}
+		}
+	}
+	if waits, found := l.waiting[id]; found {
+		delete(l.waiting, id)
+		waits.reply <- delivered{reply: singleOf(&line.TxnOutcome, nil)}
+	}
+	return nil, nil
+}
+
+// end answers what still waits, and takes nothing any more.
+func (l *link) end(end linkEnd) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.over, l.lines = true, nil
+	l.changed.Broadcast()
+	// Without a connection nothing was taken, and the reason is worth more than another attempt.
+	refused := end.reply.neverSent || end.reply.status != 0
+	for _, waits := range l.waiting {
+		mayBeTaken := waits.number <= l.taken && waits.number <= end.upto
+		if refused || mayBeTaken {
+			waits.reply <- delivered{reply: end.reply}
+		} else {
+			waits.reply <- delivered{notTaken: end.reply.err}
+		}
+	}
+	l.waiting = nil
+}

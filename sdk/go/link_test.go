@@ -1,0 +1,244 @@
+package tribunal
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tribunal.internal/client/wire"
+)
+
+// scriptedStreams is a service whose streams follow a script: for each line its number and id, and what to answer. An empty
+// answer is none; one that ends with "!" ends the response. A request for a status is answered: committed. A status
+// other than 200 refuses the first stream.
+func scriptedStreams(
+	t *testing.T, version, status int, script func(stream, line int, id string) string,
+) (*Client, *atomic.Int32) {
+	t.Helper()
+	lines, streams := new(atomic.Int32), new(atomic.Int32)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id := strings.Split(r.URL.Path, "/")[3]; id != "stream" {
+			_, _ = io.WriteString(w, wonLine(id))
+			return
+		}
+		if r.ProtoMajor != version {
+			t.Error(r.Proto)
+		}
+		stream := int(streams.Add(1))
+		out := http.NewResponseController(w)
+		_ = out.EnableFullDuplex()
+		if stream == 1 && status != http.StatusOK {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, problemText(status, "refused"))
+			return
+		}
+		_ = out.Flush()
+		scanner := bufio.NewScanner(r.Body)
+		for line := 1; scanner.Scan(); line++ {
+			var txn wire.BatchTxn
+			if err := json.Unmarshal(scanner.Bytes(), &txn); err != nil {
+				t.Error(err)
+			}
+			lines.Add(1)
+			answer, ends := strings.CutSuffix(script(stream, line, txn.TxnID), "!")
+			if answer != "" {
+				_, _ = io.WriteString(w, answer+"\n")
+				_ = out.Flush()
+			}
+			if ends {
+				return
+			}
+		}
+	}))
+	// Over HTTP/1.1 the server panics when it finds a body that a handler has not read.
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	options := Options{}
+	if version == 1 {
+		server.Start()
+	} else {
+		server.EnableHTTP2 = true
+		server.StartTLS()
+		options.HTTPClient = server.Client()
+	}
+	t.Cleanup(server.Close)
+	client, err := New(server.URL, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, lines
+}
+
+func together(all *sync.WaitGroup, do func()) {
+	all.Add(1)
+	go func() {
+		defer all.Done()
+		do()
+	}()
+}
+
+func endsOf(t *testing.T, stream *CommitStream, count int) map[string]int {
+	t.Helper()
+	var mutex sync.Mutex
+	var all sync.WaitGroup
+	ends := map[string]int{}
+	for n := range count {
+		together(&all, func() {
+			end := endOf(stream.Commit(t.Context(), preparedPut(t, stream.client, n)))
+			mutex.Lock()
+			defer mutex.Unlock()
+			ends[end]++
+		})
+	}
+	all.Wait()
+	return ends
+}
+
+func preparedPut(t *testing.T, client *Client, n int) *PreparedCommit {
+	t.Helper()
+	txn := client.BeginLocal("")
+	txn.Put("kv", fmt.Sprint(n), n)
+	prepared, err := txn.Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return prepared
+}
+
+func endOf(verdict Verdict, err error) string {
+	var mistake *ClientMistake
+	var unavailable *Unavailable
+	switch {
+	case errors.As(err, &mistake):
+		return "mistake " + mistake.Problem.Code
+	case errors.As(err, &unavailable):
+		return "unavailable"
+	case err != nil:
+		return err.Error()
+	}
+	if won, ok := verdict.(*Committed); ok && won.Replayed {
+		return "committed, replayed"
+	}
+	return "committed"
+}
+
+func TestWhatAStreamDidNotTakeInIsWrittenAgainAndTheRestIsResolved(t *testing.T) {
+	for _, version := range []int{1, 2} {
+		client, lines := scriptedStreams(t, version, http.StatusOK, func(stream, line int, id string) string {
+			switch {
+			case stream > 1:
+				return wonLine(id)
+			case line == 10:
+				return `{"event":"end","reason":"stopping","lines":"4"}!`
+			}
+			return ""
+		})
+		stream := client.CommitStream()
+		ends := endsOf(t, stream, 10)
+		if ends["committed"] != 6 || ends["committed, replayed"] != 4 || lines.Load() != 16 {
+			t.Error(version, ends, lines.Load())
+		}
+		stream.Close()
+	}
+}
+
+func TestARefusedStreamAndStrangeLinesReachEachCommit(t *testing.T) {
+	for at, one := range []struct {
+		status   int
+		answer   string
+		expected string
+	}{
+		{403, "", "mistake refused"},
+		{503, "", "unavailable"},
+		// It does not tell what became of the commit.
+		{502, "", "committed, replayed"},
+		{200, "no JSON", "committed, replayed"},
+		{200, "[1]", "committed, replayed"},
+		{200, `{"event":"end","reason":"stopping","lines":"1"}`, "committed, replayed"},
+		{200, "!", "committed, replayed"},
+		{200, `{"status":"problem","problem":{"type":"about:blank","title":"x","detail":"x","status":400,"code":"bad_txn_id","retryable":false,"line":1}}`, "mistake bad_txn_id"},
+		{200, "504", "committed, replayed"},
+	} {
+		client, _ := scriptedStreams(t, 1+at%2, one.status, func(stream, line int, id string) string {
+			switch {
+			case stream > 1 || line > 1:
+				return wonLine(id)
+			case one.answer == "504":
+				return problemLine(id, 504, "outcome_unknown")
+			}
+			return one.answer
+		})
+		stream := client.CommitStream()
+		if end := endOf(stream.Commit(t.Context(), preparedPut(t, client, 1))); end != one.expected {
+			t.Error(one, end)
+		}
+		if end := endOf(stream.Commit(t.Context(), preparedPut(t, client, 2))); end != "committed" {
+			t.Error(one, "the next commit:", end)
+		}
+		stream.Close()
+	}
+}
+
+func TestTheWindowHoldsCommitsBackAndAnIDInFlightIsSentByItself(t *testing.T) {
+	client, lines := scriptedStreams(t, 2, http.StatusOK, func(int, int, string) string { return "" })
+	stream := client.CommitStream()
+	defer stream.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	reached := func(count int32) {
+		for begun := time.Now(); lines.Load() < count; time.Sleep(time.Millisecond) {
+			if time.Since(begun) > 30*time.Second {
+				t.Fatal(lines.Load())
+			}
+		}
+	}
+	var all sync.WaitGroup
+	first := preparedPut(t, client, 0)
+	commit := func(prepared *PreparedCommit) { together(&all, func() { _, _ = stream.Commit(ctx, prepared) }) }
+	commit(first)
+	reached(1)
+	if end := endOf(stream.Commit(t.Context(), first)); end != "committed" {
+		t.Error(end)
+	}
+	for n := range 3000 {
+		commit(preparedPut(t, client, n))
+	}
+	reached(streamCommitsMax)
+	time.Sleep(200 * time.Millisecond)
+	if lines.Load() != streamCommitsMax {
+		t.Error(lines.Load())
+	}
+	cancel()
+	all.Wait()
+}
+
+func TestAWindowIsEnteredInOrderAndLeftByThoseWhoGiveUp(t *testing.T) {
+	w := window{commitsMax: 2, bytesMax: 10}
+	enter := func(bytes int) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		return w.enter(ctx, bytes)
+	}
+	if enter(100) != nil || enter(1) == nil {
+		t.Fatal("a large one enters alone")
+	}
+	w.leave(100)
+	if enter(4) != nil || enter(7) == nil || enter(6) != nil || enter(0) == nil {
+		t.Fatal("two, and ten bytes")
+	}
+	w.leave(4)
+	w.leave(6)
+	if w.commits != 0 || w.bytes != 0 || len(w.queue) != 0 {
+		t.Fatal(w.commits, w.bytes, len(w.queue))
+	}
+}
