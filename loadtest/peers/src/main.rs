@@ -104,12 +104,13 @@ struct Run {
     out: PathBuf,
 }
 
-const ALL: [Name; 10] = [
+const ALL: [Name; 11] = [
     Name::Tribunal,
     Name::TribunalGathered,
     Name::TribunalReads,
     Name::TribunalSdk,
     Name::TribunalSdkReads,
+    Name::TribunalStream,
     Name::Redis,
     Name::Postgres,
     Name::Etcd,

@@ -3,6 +3,7 @@
 //!
 //! `OwnRows`: the engine knows the versions of its rows, from its own commits and from conflicts. `HttpReads`: it knows
 //! nothing; Begin reads the transaction's rows, and a transaction that only reads is one read of them all, as of one epoch.
+//! With `streams` all sessions commit over one stream.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -17,7 +18,7 @@ use tribunal_bench::model::{Row, RowModel, Versions as _};
 use tribunal_bench::options::Shape;
 use tribunal_bench::workload::{Change, Plan, Planner};
 use tribunal_client::api::IsolationLevel;
-use tribunal_client::{BeginOptions, Client, Error, Outcome, RowRead, Transaction, Version};
+use tribunal_client::{BeginOptions, Client, CommitStream, Error, Outcome, RowRead, Transaction, Version};
 
 use crate::engine::{Ran, Window};
 use crate::key::{self, KEY_BYTES};
@@ -37,6 +38,7 @@ struct Turn<'a> {
     client: Client,
     store: &'a str,
     reads: Reads,
+    stream: Option<CommitStream>,
     shape: &'a Shape,
     rows: &'a RefCell<RowModel>,
     planner: RefCell<&'a mut Planner>,
@@ -53,6 +55,8 @@ pub struct Sessions<'a> {
     pub store: &'a str,
     /// Where they read.
     pub reads: Reads,
+    /// Whether they commit over one stream.
+    pub streams: bool,
     /// Their transactions.
     pub shape: &'a Shape,
     /// What the engine knows of the rows.
@@ -75,6 +79,7 @@ pub fn run(
 ) -> Result<Ran, BenchError> {
     let client = Client::new(&format!("http://{}", sessions.addr)).map_err(refused)?;
     let turn = Turn {
+        stream: sessions.streams.then(|| client.commit_stream()),
         client,
         store: sessions.store,
         reads: sessions.reads,
@@ -147,7 +152,10 @@ impl Turn<'_> {
             }
         }
         self.write(&mut txn, plan)?;
-        let outcome = txn.commit().await?;
+        let outcome = match &self.stream {
+            Some(stream) => stream.commit(&txn.prepare()).await?,
+            None => txn.commit().await?,
+        };
         Ok(self.learn(plan, &outcome))
     }
 

@@ -33,6 +33,8 @@ pub enum Name {
     TribunalSdk,
     /// Tribunal through its Rust client's defaults, rows read over HTTP.
     TribunalSdkReads,
+    /// Tribunal through a commit stream of its Rust client, rows in the engine.
+    TribunalStream,
     /// Redis, WATCH and MULTI, synced append-only file.
     Redis,
     /// PostgreSQL 15, SERIALIZABLE.
@@ -55,6 +57,7 @@ impl Name {
             Name::TribunalReads => "Tribunal, rows read over HTTP",
             Name::TribunalSdk => "Tribunal, Rust client",
             Name::TribunalSdkReads => "Tribunal, Rust client, rows read over HTTP",
+            Name::TribunalStream => "Tribunal, Rust client, commit stream",
             Name::Redis => "Redis WATCH/MULTI, AOF always",
             Name::Postgres => "PostgreSQL 15 SERIALIZABLE",
             Name::Etcd => "etcd 3.6 JSON gateway",
@@ -65,7 +68,7 @@ impl Name {
 
     fn kind(self) -> Option<Kind> {
         match self {
-            Name::Tribunal | Name::TribunalSdk => Some(Kind::OwnRows),
+            Name::Tribunal | Name::TribunalSdk | Name::TribunalStream => Some(Kind::OwnRows),
             Name::TribunalGathered => Some(Kind::Gathered),
             Name::TribunalReads | Name::TribunalSdkReads => Some(Kind::HttpReads),
             Name::TribunalBatch => Some(Kind::Batches),
@@ -76,7 +79,7 @@ impl Name {
     /// Returns where its transactions read, if they go through the Rust client.
     fn sdk_reads(self) -> Option<sdk::Reads> {
         match self {
-            Name::TribunalSdk => Some(sdk::Reads::OwnRows),
+            Name::TribunalSdk | Name::TribunalStream => Some(sdk::Reads::OwnRows),
             Name::TribunalSdkReads => Some(sdk::Reads::Http),
             _ => None,
         }
@@ -295,7 +298,8 @@ impl Arena {
             (Peer::Tribunal(tribunal), Some(reads)) => {
                 let (count, seed) = (self.pace.clients, self.seed(0));
                 let (addr, rows) = (process.addr(), tribunal.known_rows());
-                let sessions = Sessions { addr, store: PUSHED, reads, shape: &shape, rows, count, seed };
+                let streams = name == Name::TribunalStream;
+                let sessions = Sessions { addr, store: PUSHED, reads, streams, shape: &shape, rows, count, seed };
                 sdk::run(&sessions, &mut planner, window, &cpu)?
             }
             _ => engine::run(self.clients(peer, name, &shape)?, &mut planner, window, &cpu)?,
