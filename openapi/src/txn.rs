@@ -47,8 +47,8 @@ pub enum WriteOp {
     Put,
     /// Removes the row; aborts with `row_missing` if it is missing.
     Delete,
-    /// Adds to an integer. Two adds never conflict. Aborts with `row_missing` if the row is missing (insert it to start
-    /// at 0), with `not_a_number` if its value is no integer or its store is declared, and with `add_overflow` if the sum
+    /// Adds to an integer. Two adds never conflict. If the row is missing, it is created as `or` says, else the transaction
+    /// aborts with `row_missing`. Aborts with `not_a_number` if its value is no integer or its store is declared, and with `add_overflow` if the sum
     /// could leave 64 bits. The server knows a sum to within 16 digits, or exactly if the row was last written with more.
     Add,
 }
@@ -182,6 +182,11 @@ pub struct Write {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub value_b64: Option<String>,
+    /// Of an `add`: the integer that it adds to if the row is missing. The row is created then, and the log has an insert of
+    /// the sum. Several such adds of one row do not conflict: the first creates it. Absent: the row must exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, format = "double-int", minimum = -9007199254740991_i64, maximum = 9007199254740991_i64, example = 0)]
+    pub or: Option<i64>,
 }
 
 /// A commit: what the transaction read and what it wants to write.

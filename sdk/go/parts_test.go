@@ -14,6 +14,9 @@ var operations = []wire.WriteOp{wire.Insert, wire.Update, wire.Put, wire.Delete,
 // apply applies an operation to a row as a storage does; false if it must not be applied.
 func apply(row *int, write pendingWrite) (*int, bool) {
 	value, _ := strconv.Atoi(string(write.value))
+	if row == nil && write.or != nil {
+		row = write.or
+	}
 	if write.op == wire.Insert && row != nil || write.op != wire.Insert && write.op != wire.Put && row == nil {
 		return nil, false
 	}
@@ -29,15 +32,19 @@ func apply(row *int, write pendingWrite) (*int, bool) {
 func same(a, b *int) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
 
 func TestAMergedOperationHasTheEffectOfBoth(t *testing.T) {
-	ten, checked := 10, 0
-	for _, first := range operations {
-		for _, second := range operations {
+	ten, five, checked := 10, 5, 0
+	all := []pendingWrite{{op: wire.Add, or: &five}}
+	for _, op := range operations {
+		all = append(all, pendingWrite{op: op})
+	}
+	for _, first := range all {
+		for _, second := range all {
 			for _, row := range []*int{nil, &ten} {
-				one, two := pendingWrite{op: first}, pendingWrite{op: second}
-				if first != wire.Delete {
+				one, two := first, second
+				if first.op != wire.Delete {
 					one.value = json.RawMessage("3")
 				}
-				if second != wire.Delete {
+				if second.op != wire.Delete {
 					two.value = json.RawMessage("4")
 				}
 				whole, applies := apply(row, one)
@@ -52,16 +59,16 @@ func TestAMergedOperationHasTheEffectOfBoth(t *testing.T) {
 				switch {
 				case err != nil:
 					if applies {
-						t.Errorf("%s %s %v: %v", first, second, row, err)
+						t.Errorf("%+v %+v %v: %v", first, second, row, err)
 					}
 				case both == nil:
 					if !applies || !same(whole, row) {
-						t.Errorf("%s %s %v: nothing", first, second, row)
+						t.Errorf("%+v %+v %v: nothing", first, second, row)
 					}
 				case applies:
 					// Existence may be checked later than one by one, never differently for a commit.
 					if merged, ok := apply(row, *both); !ok || !same(merged, whole) {
-						t.Errorf("%s %s %v: %+v", first, second, row, both)
+						t.Errorf("%+v %+v %v: %+v", first, second, row, both)
 					}
 					checked++
 				}

@@ -168,7 +168,7 @@ func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) 
 	if !written {
 		return row(key, before.version, before.value), nil
 	}
-	value, err := sum(before.value, own.value)
+	value, err := own.addedTo(before.value)
 	return row(key, before.version, value), err
 }
 
@@ -195,7 +195,7 @@ func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit 
 		before := rows[name.key]
 		value := write.value
 		if write.op == wire.Add {
-			if value, err = sum(before.Value, write.value); err != nil {
+			if value, err = write.addedTo(before.Value); err != nil {
 				return nil, err
 			}
 		}
@@ -246,6 +246,13 @@ func (t *Transaction) Put(store, key string, value any) { t.write(store, key, wi
 // Add adds to an integer row; adds do not conflict with each other. The transaction aborts if the row is missing.
 func (t *Transaction) Add(store, key string, delta int64) { t.write(store, key, wire.Add, delta) }
 
+// AddOr adds to an integer row, or to or if the row is missing: then it is created. Such adds do not conflict with each
+// other either; the first creates the row.
+func (t *Transaction) AddOr(store, key string, delta int64, or int) {
+	value := json.RawMessage(strconv.FormatInt(delta, 10))
+	t.merge(store, key, pendingWrite{wire.Add, value, &or})
+}
+
 // Delete removes a row; the transaction aborts if it is missing.
 func (t *Transaction) Delete(store, key string) { t.merge(store, key, pendingWrite{op: wire.Delete}) }
 
@@ -288,7 +295,7 @@ func (t *Transaction) Prepare() (*PreparedCommit, error) {
 	writes := make([]wire.Write, 0, len(t.writes))
 	for _, name := range t.writeOrder {
 		if pending, ok := t.writes[name]; ok {
-			write := wire.Write{Op: pending.op, Store: name.store, Value: pending.value}
+			write := wire.Write{Op: pending.op, Store: name.store, Value: pending.value, Or: pending.or}
 			write.Key, write.KeyB64 = keyFields(name.key)
 			writes = append(writes, write)
 		}
@@ -325,7 +332,7 @@ func (t *Transaction) write(store, key string, op wire.WriteOp, value any) {
 		t.fail(misuse("the value cannot be represented in JSON: %v", err))
 		return
 	}
-	t.merge(store, key, pendingWrite{op, raw})
+	t.merge(store, key, pendingWrite{op: op, value: raw})
 }
 
 func (t *Transaction) merge(store, key string, next pendingWrite) {

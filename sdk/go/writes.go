@@ -12,6 +12,16 @@ type pendingWrite struct {
 	op wire.WriteOp
 	// value is nil for a delete.
 	value json.RawMessage
+	// or is what an add adds to if the row is missing; nil if the row must exist.
+	or *int
+}
+
+// addedTo returns what an add leaves in a row, given the row's value.
+func (w pendingWrite) addedTo(row json.RawMessage) (json.RawMessage, error) {
+	if row == nil && w.or != nil {
+		row = json.RawMessage(strconv.Itoa(*w.or))
+	}
+	return sum(row, w.value)
 }
 
 // known is what is known of a row before the transaction.
@@ -30,7 +40,11 @@ func merge(before *pendingWrite, next pendingWrite, row known) (*pendingWrite, e
 	}
 	if before.op == wire.Delete {
 		if next.op == wire.Insert || next.op == wire.Put {
-			return &pendingWrite{wire.Update, next.value}, nil
+			return &pendingWrite{op: wire.Update, value: next.value}, nil
+		}
+		if next.op == wire.Add && next.or != nil {
+			value, err := next.addedTo(nil)
+			return &pendingWrite{op: wire.Update, value: value}, err
 		}
 		return nil, misuse("the transaction changes a row that it deleted before")
 	}
@@ -39,11 +53,14 @@ func merge(before *pendingWrite, next pendingWrite, row known) (*pendingWrite, e
 		return nil, misuse("the transaction inserts a row that it wrote before")
 	case wire.Add:
 		value, err := sum(before.value, next.value)
-		return &pendingWrite{before.op, value}, err
+		return &pendingWrite{before.op, value, before.or}, err
 	case wire.Delete:
-		if before.op == wire.Insert || before.op == wire.Put {
+		if before.op == wire.Insert || before.op == wire.Put || before.or != nil {
 			if row == absent {
 				return nil, nil
+			}
+			if before.or != nil && row == unread {
+				return nil, misuse("the transaction adds to and deletes a row that it has not read")
 			}
 			if before.op == wire.Insert || row == unread {
 				return nil, misuse("the transaction %ss and deletes a row that it has not read", before.op)
@@ -51,10 +68,13 @@ func merge(before *pendingWrite, next pendingWrite, row known) (*pendingWrite, e
 		}
 		return &next, nil
 	}
-	if before.op == wire.Add {
-		return &pendingWrite{wire.Update, next.value}, nil
+	switch {
+	case before.or != nil:
+		return &pendingWrite{op: wire.Put, value: next.value}, nil
+	case before.op == wire.Add:
+		return &pendingWrite{op: wire.Update, value: next.value}, nil
 	}
-	return &pendingWrite{before.op, next.value}, nil
+	return &pendingWrite{op: before.op, value: next.value}, nil
 }
 
 // sum adds two JSON integers exactly.

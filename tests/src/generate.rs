@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tribunal_core::native::NativeRule;
+use tribunal_types::limits::ADD_START_MAX;
 use tribunal_types::{Csn, Epoch, Existence, Isolation, StoreId, StoreSpec, TxnId, Version};
 
 use crate::cluster::tracked;
@@ -230,12 +231,14 @@ fn any_action() -> BoxedStrategy<Action> {
     };
     let delta =
         prop_oneof![12 => 1..9_i64, 2 => -9..0_i64, 1 => far(), 1 => Just(i64::MAX / 2), 1 => Just(i64::MIN / 2)];
+    let or = prop_oneof![6 => Just(0), 1 => Just(ADD_START_MAX), 1 => Just(-ADD_START_MAX)];
     prop_oneof![
         2 => value().prop_map(Action::Insert),
         3 => value().prop_map(Action::Update),
         4 => value().prop_map(Action::Put),
         2 => Just(Action::Delete),
-        3 => delta.prop_map(Action::Add),
+        3 => delta.clone().prop_map(Action::Add),
+        2 => (delta, or).prop_map(|(delta, or)| Action::AddOr(delta, or)),
     ]
     .boxed()
 }

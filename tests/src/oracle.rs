@@ -84,6 +84,8 @@ enum Presence {
 struct Access<'a> {
     txn: &'a TxnSpec,
     changes_existence: Vec<&'a Row>,
+    /// Rows that it creates by adding to them, unless another one has done so.
+    creates_or_adds: Vec<&'a Row>,
 }
 
 impl Oracle {
@@ -174,12 +176,18 @@ impl Oracle {
         }
         for (row, action) in &txn.writes {
             let presence = self.presence(row, txn);
-            if let (Action::Add(delta), Presence::Present(_)) = (action, presence)
-                && self.past(row).last().is_some_and(|change| leaves_64_bits(change.within, [*delta].into_iter()))
-            {
+            let adds_to = match (action, presence) {
+                (Action::AddOr(..), Presence::Absent) => Some(within(None)),
+                (Action::AddOr(..) | Action::Add(_), Presence::Present(_)) => {
+                    self.past(row).last().map(|change| change.within)
+                }
+                _ => None,
+            };
+            if adds_to.is_some_and(|within| leaves_64_bits(within, action.delta().into_iter())) {
                 reasons.insert(Reason::AddOverflow);
             }
-            if matches!(action, Action::Add(_)) && self.is_declared(row.store) && presence != Presence::Absent {
+            let creates = matches!(action, Action::AddOr(..));
+            if action.delta().is_some() && self.is_declared(row.store) && (presence != Presence::Absent || creates) {
                 reasons.insert(Reason::NotANumber);
             }
             match (action, presence) {
@@ -187,7 +195,9 @@ impl Oracle {
                 (Action::Update(_) | Action::Delete | Action::Add(_), Presence::Absent) => {
                     reasons.insert(Reason::RowMissing)
                 }
-                (Action::Add(_), Presence::Present(Some(false))) => reasons.insert(Reason::NotANumber),
+                (Action::Add(_) | Action::AddOr(..), Presence::Present(Some(false))) => {
+                    reasons.insert(Reason::NotANumber)
+                }
                 _ => false,
             };
         }
@@ -278,7 +288,7 @@ impl Oracle {
     fn is_foreign(&self, txn: &TxnSpec, row: &Row, action: &Action, epoch: Epoch) -> bool {
         match (txn.seen(row), action) {
             (Some(seen), _) => !self.is_current(row, seen, epoch.prev()),
-            (None, Action::Add(_)) => false,
+            (None, Action::Add(_) | Action::AddOr(..)) => false,
             (None, _) => txn.snapshot_of(row.store).is_some_and(|at| self.changed_since(row, at)),
         }
     }
@@ -371,22 +381,28 @@ impl Oracle {
         let changes = |(row, action): &'a (Row, Action)| match action {
             Action::Insert(_) | Action::Delete => Some(row),
             Action::Put(_) if !matches!(self.presence(row, txn), Presence::Present(_)) => Some(row),
+            Action::AddOr(..) if self.presence(row, txn) == Presence::Absent && txn.seen(row).is_some() => Some(row),
             _ => None,
         };
-        Access { txn, changes_existence: txn.writes.iter().filter_map(changes).collect() }
+        let creates = |(row, action): &'a (Row, Action)| {
+            let blind = matches!(action, Action::AddOr(..)) && txn.seen(row).is_none();
+            (blind && self.presence(row, txn) == Presence::Absent).then_some(row)
+        };
+        Access {
+            txn,
+            changes_existence: txn.writes.iter().filter_map(changes).collect(),
+            creates_or_adds: txn.writes.iter().filter_map(creates).collect(),
+        }
     }
 
     /// Whether adds of the transaction, together with those committed before it, could leave 64 bits.
     fn overflows(&self, access: &Access, committed: &[Access]) -> bool {
         let delta = |txn: &TxnSpec, row: &Row| {
-            txn.writes.iter().find_map(|(written, action)| match action {
-                Action::Add(delta) if written == row => Some(*delta),
-                _ => None,
-            })
+            txn.writes.iter().find_map(|(written, action)| action.delta().filter(|_| written == row))
         };
-        access.txn.writes.iter().filter(|(_, action)| matches!(action, Action::Add(_))).any(|(row, _)| {
+        access.txn.writes.iter().filter(|(_, action)| action.delta().is_some()).any(|(row, _)| {
             let all = committed.iter().chain([access]).filter_map(|other| delta(other.txn, row));
-            self.past(row).last().is_some_and(|change| leaves_64_bits(change.within, all))
+            leaves_64_bits(self.past(row).last().map_or(within(None), |change| change.within), all)
         })
     }
 
@@ -427,21 +443,27 @@ impl Oracle {
                     }
                     (Action::Insert(value) | Action::Update(value) | Action::Put(value), _) => Some(value.clone()),
                     (Action::Delete, Some(_)) => None,
-                    (Action::Add(delta), Some(Value::Int(n))) => match n.checked_add(*delta) {
+                    (Action::Add(delta) | Action::AddOr(delta, _), Some(Value::Int(n))) => {
+                        match n.checked_add(*delta) {
+                            Some(sum) => Some(Value::Int(sum)),
+                            None => return wrong("adds beyond 64 bits:", row),
+                        }
+                    }
+                    (Action::AddOr(delta, or), None) => match or.checked_add(*delta) {
                         Some(sum) => Some(Value::Int(sum)),
-                        None => return wrong("adds beyond 64 bits:", row),
+                        None => return wrong("starts beyond 64 bits:", row),
                     },
-                    (Action::Add(_), Some(Value::Text(_))) => return wrong("adds to a text:", row),
+                    (Action::Add(_) | Action::AddOr(..), Some(Value::Text(_))) => return wrong("adds to a text:", row),
                 };
                 let past = self.rows.entry(row.clone()).or_default();
                 if version.epoch() != epoch || past.last().is_some_and(|change| change.version >= version) {
                     return Err(format!("version {version:?} of {}/{} does not rise", row.store, row.key));
                 }
                 let moved = |by: i64| {
-                    let (least, most) = past.last().map_or((0, 0), |change| change.within);
+                    let (least, most) = past.last().map_or(within(None), |change| change.within);
                     (least + i128::from(by), most + i128::from(by))
                 };
-                let within = if let Action::Add(delta) = action { moved(*delta) } else { within(after.as_ref()) };
+                let within = action.delta().map_or_else(|| within(after.as_ref()), moved);
                 past.push(Change { version, value: after, within });
             }
         }
@@ -488,7 +510,7 @@ fn is_ordered(txn: &TxnSpec) -> bool {
 
 /// WW: both write one row, and not both only add to it.
 fn writes_with(one: &Access, two: &Access) -> bool {
-    let adds = |txn: &TxnSpec, row: &Row, action: &Action| matches!(action, Action::Add(_)) && txn.seen(row).is_none();
+    let adds = |txn: &TxnSpec, row: &Row, action: &Action| action.delta().is_some() && txn.seen(row).is_none();
     one.txn.writes.iter().any(|(row, mine)| {
         let theirs = two.txn.writes.iter().find(|(written, _)| written == row);
         theirs.is_some_and(|(_, theirs)| !(adds(one.txn, row, mine) && adds(two.txn, row, theirs)))
@@ -501,15 +523,15 @@ fn reads_from(reader: &Access, writer: &Access) -> bool {
     let row = writes.iter().any(|(row, _)| reader.txn.seen(row).is_some());
     let ranges = reader.txn.level == Isolation::Serializable;
     let range = ranges && writes.iter().any(|(row, _)| reader.txn.scans.iter().any(|scan| scan.holds(row)));
-    let existence = reader
-        .txn
-        .writes
-        .iter()
-        .any(|(row, action)| !matches!(action, Action::Put(_)) && writer.changes_existence.contains(&row));
+    let existence = reader.txn.writes.iter().any(|(row, action)| {
+        let changed = writer.changes_existence.contains(&row)
+            || writer.creates_or_adds.contains(&row) && !reader.creates_or_adds.contains(&row);
+        !matches!(action, Action::Put(_)) && changed
+    });
     let base = reader.txn.writes.iter().any(|(row, action)| {
         let replaces =
             |(written, other): &(Row, Action)| written == row && matches!(other, Action::Update(_) | Action::Put(_));
-        matches!(action, Action::Add(_)) && writes.iter().any(replaces)
+        action.delta().is_some() && writes.iter().any(replaces)
     });
     row || range || existence || base
 }

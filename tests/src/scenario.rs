@@ -89,6 +89,8 @@ pub enum Action {
     Delete,
     /// Adds to an integer row.
     Add(i64),
+    /// Adds the first to an integer row, or to the second if the row is missing.
+    AddOr(i64, i64),
 }
 
 impl Action {
@@ -100,7 +102,16 @@ impl Action {
             Action::Update(_) => WriteKind::Update,
             Action::Put(_) => WriteKind::Put,
             Action::Delete => WriteKind::Delete,
-            Action::Add(_) => WriteKind::Add,
+            Action::Add(_) | Action::AddOr(..) => WriteKind::Add,
+        }
+    }
+
+    /// Returns what an add adds.
+    #[must_use]
+    pub fn delta(&self) -> Option<i64> {
+        match self {
+            Action::Add(delta) | Action::AddOr(delta, _) => Some(*delta),
+            _ => None,
         }
     }
 
@@ -109,7 +120,7 @@ impl Action {
     pub fn leaves_integer(&self) -> bool {
         match self {
             Action::Insert(value) | Action::Update(value) | Action::Put(value) => matches!(value, Value::Int(_)),
-            Action::Add(_) => true,
+            Action::Add(_) | Action::AddOr(..) => true,
             Action::Delete => false,
         }
     }
@@ -213,9 +224,14 @@ impl TxnSpec {
                     (value.json(), matches!(value, Value::Int(_)))
                 }
                 Action::Delete => (String::new(), false),
-                Action::Add(delta) => (delta.to_string(), true),
+                Action::Add(delta) | Action::AddOr(delta, _) => (delta.to_string(), true),
             };
             let value = Span::push(&mut txn.values, text.as_bytes());
+            let start = match action {
+                Action::AddOr(delta, or) => or.saturating_add(*delta).to_string(),
+                _ => String::new(),
+            };
+            let start_len = Span::push(&mut txn.values, start.as_bytes()).len as u8;
             txn.writes.push(Write {
                 row: keying.row(self.namespace, row),
                 store: row.store,
@@ -223,6 +239,7 @@ impl TxnSpec {
                 value,
                 kind: action.kind(),
                 integer,
+                start_len,
             });
         }
         txn

@@ -423,7 +423,13 @@ impl Player {
             "del" => txn.writes.push((self.row(on), Action::Delete)),
             "add" => {
                 let split = on.find(['+', '-']).expect("row+delta");
-                txn.writes.push((self.row(&on[..split]), Action::Add(on[split..].parse().expect("a delta"))));
+                let (row, delta) = (self.row(&on[..split]), &on[split..]);
+                let number = |text: &str| text.parse().expect("a number");
+                let action = match delta.split_once('|') {
+                    Some((delta, or)) => Action::AddOr(number(delta), number(or)),
+                    None => Action::Add(number(delta)),
+                };
+                txn.writes.push((row, action));
             }
             other => panic!("no operation {other}"),
         }

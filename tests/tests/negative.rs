@@ -139,6 +139,17 @@ fn story(bug: Bug) -> &'static str {
              epoch
              T3 rc read x@T1 put y=1        => plugin:9 validate: read x seen T1 now T2"
         }
+        Bug::EveryAddCreates => {
+            "epoch
+             T1 rc add x+1|5                => ok kv#1
+             T2 rc add x+2|7                => ok kv#2
+             log kv => #1 insert x=6; #2 add x=2"
+        }
+        Bug::CreatingAddsIgnoreExistence => {
+            "epoch
+             T1 ser ins x=1                 => ok
+             T2 ser add x+1|0               => order_conflict merge: write x by T1; merge: write x by T1"
+        }
         Bug::SplitSnapshots => {
             "stores kv:mv sql:mv
              epoch

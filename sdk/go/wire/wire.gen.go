@@ -1378,6 +1378,12 @@ type Write struct {
 	// Op What to do.
 	Op WriteOp `json:"op"`
 
+	// Or Of an `add`: the integer that it adds to if the row is missing. The row is created then, and the log has an insert of
+	// the sum. Several such adds of one row do not conflict: the first creates it. Absent: the row must exist.
+	//
+	// Example: 0
+	Or *int `json:"or,omitempty"`
+
 	// Store The row's store.
 	//
 	// Example: kv

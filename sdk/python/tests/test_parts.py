@@ -16,6 +16,8 @@ from tribunal_client.writes import NOTHING, PendingWrite, merge
 
 def apply(row: int | None, write: PendingWrite) -> int | None:
     """Apply an operation to a row as a storage does; raises if it must not be applied."""
+    if row is None and write.or_ is not None:
+        row = write.or_
     if (row is None) == (write.op in ("update", "delete", "add")) and write.op != "put":
         raise LookupError("aborts")
     if write.op == "delete":
@@ -24,10 +26,15 @@ def apply(row: int | None, write: PendingWrite) -> int | None:
     return write.value + (row or 0) if write.op == "add" else write.value
 
 
-@pytest.mark.parametrize(("first", "second", "row"), list(product(get_args(WriteOp), get_args(WriteOp), (None, 10))))
-def test_a_merged_operation_has_the_effect_of_both(first: WriteOp, second: WriteOp, row: int | None) -> None:
-    one = PendingWrite(first, NOTHING if first == "delete" else 3)
-    two = PendingWrite(second, NOTHING if second == "delete" else 4)
+OPERATIONS: list[tuple[WriteOp, int | None]] = [*((op, None) for op in get_args(WriteOp)), ("add", 5)]
+
+
+@pytest.mark.parametrize(("first", "second", "row"), list(product(OPERATIONS, OPERATIONS, (None, 10))))
+def test_a_merged_operation_has_the_effect_of_both(
+    first: tuple[WriteOp, int | None], second: tuple[WriteOp, int | None], row: int | None
+) -> None:
+    one = PendingWrite(first[0], NOTHING if first[0] == "delete" else 3, first[1])
+    two = PendingWrite(second[0], NOTHING if second[0] == "delete" else 4, second[1])
     try:
         whole, aborts = apply(apply(row, one), two), False
     except LookupError:

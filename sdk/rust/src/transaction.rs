@@ -13,7 +13,7 @@ use tribunal_types::{Epoch, Version};
 
 use crate::client::{Client, Row};
 use crate::reads::{RowRead, RowState, state_of};
-use crate::writes::{Known, PendingWrite, merge, sum};
+use crate::writes::{Known, PendingWrite, merge};
 use crate::{Error, Outcome, wire};
 
 type RowName = (Arc<str>, Vec<u8>);
@@ -134,8 +134,11 @@ impl Transaction {
     pub async fn get(&mut self, store: &str, key: impl AsRef<[u8]>) -> Result<Option<Row>, Error> {
         let name = self.name(store, key.as_ref());
         let own = self.writes.get(&name).cloned();
-        if let Some(PendingWrite { op: WriteOp::Insert | WriteOp::Update | WriteOp::Put | WriteOp::Delete, value }) =
-            own
+        if let Some(PendingWrite {
+            op: WriteOp::Insert | WriteOp::Update | WriteOp::Put | WriteOp::Delete,
+            value,
+            ..
+        }) = own
         {
             let version = self.reads.get(&name).and_then(|seen| seen.version);
             return value.map(|value| row(name.1, version, &value)).transpose();
@@ -158,7 +161,7 @@ impl Transaction {
         };
         let value = match (seen.value, own) {
             (value, None) => value,
-            (value, Some(add)) => Some(sum(value.as_deref(), add.value.as_deref())?),
+            (value, Some(add)) => Some(add.added_to(value.as_deref())?),
         };
         value.map(|value| row(name.1, seen.version, &value)).transpose()
     }
@@ -229,9 +232,9 @@ impl Transaction {
             }
             let before = rows.remove(key);
             let value = match (write.op, &write.value) {
-                (WriteOp::Add, delta) => {
+                (WriteOp::Add, _) => {
                     let base = before.as_ref().map(|row| wire::raw(&row.value)).transpose()?;
-                    Some(sum(base.as_deref(), delta.as_deref())?)
+                    Some(write.added_to(base.as_deref())?)
                 }
                 (_, value) => value.clone(),
             };
@@ -304,6 +307,16 @@ impl Transaction {
         self.write(store, key.as_ref(), WriteOp::Add, Some(wire::raw(&delta)?))
     }
 
+    /// Adds to an integer row, or to `or` if the row is missing: then it is created. Such adds do not conflict with each
+    /// other either; the first creates the row.
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`].
+    pub fn add_or(&mut self, store: &str, key: impl AsRef<[u8]>, delta: i64, or: i64) -> Result<(), Error> {
+        let add = PendingWrite { op: WriteOp::Add, value: Some(wire::raw(&delta)?), or: Some(or) };
+        self.merge(store, key.as_ref(), add)
+    }
+
     /// Returns the transaction's own write of a row: `Some(None)` if it deletes the row, `None` if it does not write it, or
     /// only adds to it.
     ///
@@ -369,7 +382,7 @@ impl Transaction {
         let writes = self.writes.iter().map(|((store, key), write)| {
             let (key, key_b64) = wire::key_fields(key);
             let value = write.value.clone();
-            Write { op: write.op, store: store.to_string(), key, key_b64, value, value_b64: None }
+            Write { op: write.op, store: store.to_string(), key, key_b64, value, value_b64: None, or: write.or }
         });
         let request = CommitRequest {
             isolation: Some(self.isolation),
@@ -397,6 +410,10 @@ impl Transaction {
     }
 
     fn write(&mut self, store: &str, key: &[u8], op: WriteOp, value: Option<Box<RawValue>>) -> Result<(), Error> {
+        self.merge(store, key, PendingWrite { op, value, or: None })
+    }
+
+    fn merge(&mut self, store: &str, key: &[u8], next: PendingWrite) -> Result<(), Error> {
         let name = self.name(store, key);
         let known = match self.reads.get(&name).map(|seen| seen.version) {
             None => Known::Unread,
@@ -404,7 +421,7 @@ impl Transaction {
             Some(Some(_)) => Known::Present,
         };
         let before = self.writes.get(&name).cloned();
-        match merge(before, PendingWrite { op, value }, known)? {
+        match merge(before, next, known)? {
             Some(write) => self.writes.insert(name, write),
             None => self.writes.remove(&name),
         };

@@ -11,6 +11,18 @@ pub(crate) struct PendingWrite {
     pub op: WriteOp,
     /// Absent for a delete.
     pub value: Option<Box<RawValue>>,
+    /// Of an add: what it adds to if the row is missing.
+    pub or: Option<i64>,
+}
+
+impl PendingWrite {
+    /// Returns what an add leaves in a row, given the row's value.
+    pub(crate) fn added_to(&self, row: Option<&RawValue>) -> Result<Box<RawValue>, Error> {
+        match (row, self.or) {
+            (None, Some(or)) => sum(Some(&wire::raw(&or)?), self.value.as_deref()),
+            _ => sum(row, self.value.as_deref()),
+        }
+    }
 }
 
 /// What is known of the row before the transaction.
@@ -31,20 +43,28 @@ pub(crate) fn merge(
     let Some(before) = before else { return Ok(Some(next)) };
     let op = match (before.op, next.op) {
         (Insert | Update | Put | Add, Insert) => return misuse("inserts a row that it wrote before"),
+        (Delete, Add) if next.or.is_some() => {
+            return Ok(Some(PendingWrite { op: Update, value: Some(next.added_to(None)?), or: None }));
+        }
         (Delete, Update | Delete | Add) => return misuse("changes a row that it deleted before"),
         (Insert | Put, Delete) if row == Known::Absent => return Ok(None),
+        (Add, Delete) if before.or.is_some() && row == Known::Absent => return Ok(None),
+        (Add, Delete) if before.or.is_some() && row == Known::Unread => {
+            return misuse("adds to and deletes a row that it has not read");
+        }
         (Insert, Delete) => return misuse("inserts and deletes a row that it has not read"),
         (Put, Delete) if row == Known::Unread => return misuse("puts and deletes a row that it has not read"),
         (Put | Update | Add, Delete) => Delete,
         (Insert, Put | Update) => Insert,
         (Put, Put | Update) => Put,
+        (Add, Put | Update) if before.or.is_some() => Put,
         (Update | Add, Put | Update) | (Delete, Insert | Put) => Update,
         (_, Add) => {
             let value = sum(before.value.as_deref(), next.value.as_deref())?;
-            return Ok(Some(PendingWrite { op: before.op, value: Some(value) }));
+            return Ok(Some(PendingWrite { op: before.op, value: Some(value), or: before.or }));
         }
     };
-    Ok(Some(PendingWrite { op, value: next.value }))
+    Ok(Some(PendingWrite { op, value: next.value, or: None }))
 }
 
 fn misuse<T>(what: &str) -> Result<T, Error> {
@@ -63,8 +83,8 @@ mod tests {
     use super::*;
     use WriteOp::{Add, Delete, Insert, Put, Update};
 
-    fn write(op: WriteOp, value: i64) -> PendingWrite {
-        PendingWrite { op, value: (op != Delete).then(|| wire::raw(&value).expect("a number")) }
+    fn write((op, or): (WriteOp, Option<i64>), value: i64) -> PendingWrite {
+        PendingWrite { op, value: (op != Delete).then(|| wire::raw(&value).expect("a number")), or }
     }
 
     /// Applies an operation to a row as a storage does; `None` if it aborts.
@@ -75,14 +95,15 @@ mod tests {
             Put => Some(value),
             Update => row.is_some().then_some(value),
             Delete => row.is_some().then_some(None),
-            Add => row.map(|row| value.map(|value| row + value)),
+            Add => row.or(write.or).map(|row| value.map(|value| row + value)),
         }
     }
 
     #[test]
     fn a_merged_operation_has_the_effect_of_both() {
-        for first in [Insert, Update, Put, Delete, Add] {
-            for second in [Insert, Update, Put, Delete, Add] {
+        let all = || [Insert, Update, Put, Delete, Add].map(|op| (op, None)).into_iter().chain([(Add, Some(5))]);
+        for first in all() {
+            for second in all() {
                 for row in [None, Some(10)] {
                     let known = if row.is_some() { Known::Present } else { Known::Absent };
                     let one_by_one = apply(row, &write(first, 3)).and_then(|row| apply(row, &write(second, 4)));

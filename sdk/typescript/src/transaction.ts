@@ -9,7 +9,7 @@ import { copied, sum, type JsonValue } from "./json.js";
 import { identity, isBefore, keyFields, normal, order, successor, type Key } from "./keys.js";
 import type { RowState } from "./reads.js";
 import type { TxnOutcome, Verdict } from "./verdict.js";
-import { merge, type Known, type PendingWrite, type WriteOp } from "./writes.js";
+import { addedTo, merge, type Known, type PendingWrite, type WriteOp } from "./writes.js";
 
 /** The isolation levels, weakest first; `serializable` is the default and strict. */
 export type IsolationLevel = components["schemas"]["IsolationLevel"];
@@ -96,7 +96,7 @@ export class Transaction {
         seen = known;
       }
     }
-    const value = own === undefined ? seen.value : sum(seen.value, own.value);
+    const value = own === undefined ? seen.value : addedTo(seen.value, own);
     return row(name, seen.version, value);
   }
 
@@ -167,7 +167,7 @@ export class Transaction {
     for (const [id, { key, write }] of this.#writes.get(store) ?? []) {
       if (isBefore(key, start) || (end !== undefined && !isBefore(key, end))) continue;
       const before = rows.get(id);
-      const value = write.op === "add" ? sum(before?.value as JsonValue | undefined, write.value) : write.value;
+      const value = write.op === "add" ? addedTo(before?.value as JsonValue | undefined, write) : write.value;
       const merged = row<T>(key, before?.version, value);
       if (merged === undefined) rows.delete(id);
       else rows.set(id, merged);
@@ -214,9 +214,13 @@ export class Transaction {
     this.#write(store, key, "delete", undefined);
   }
 
-  /** Adds to an integer row; adds do not conflict with each other. The transaction aborts if the row is missing. */
-  add(store: string, key: Key, delta: number): void {
-    this.#write(store, key, "add", sum(0, delta));
+  /**
+   * Adds to an integer row; adds do not conflict with each other. If the row is missing, it is created with the sum of
+   * `or` and `delta`; without `or` the transaction aborts.
+   */
+  add(store: string, key: Key, delta: number, options: { or?: number | undefined } = {}): void {
+    const or = options.or === undefined ? undefined : sum(0, options.or);
+    this.#write(store, key, "add", sum(0, delta), or);
   }
 
   /** Whether the transaction writes nothing. */
@@ -266,18 +270,19 @@ export class Transaction {
         store,
         ...keyFields(key),
         ...(write.value === undefined ? {} : { value: write.value }),
+        ...(write.or === undefined ? {} : { or: write.or }),
       })),
     );
     return { txnId: this.id, request, traceparent: this.traceparent };
   }
 
-  #write(store: string, key: Key, op: WriteOp, value: JsonValue | undefined): void {
+  #write(store: string, key: Key, op: WriteOp, value: JsonValue | undefined, or?: number): void {
     const name = normal(key);
     const id = identity(name);
     const seen = this.#reads.get(store)?.get(id);
     const known: Known = seen === undefined ? "unread" : seen.version === undefined ? "absent" : "present";
     const rows = bucket(this.#writes, store);
-    const write = merge(rows.get(id)?.write, { op, value }, known);
+    const write = merge(rows.get(id)?.write, { op, value, or }, known);
     if (write === undefined) rows.delete(id);
     else rows.set(id, { key: name, write });
   }

@@ -12,6 +12,13 @@ export interface PendingWrite {
   readonly op: WriteOp;
   /** Absent for a delete. */
   readonly value: JsonValue | undefined;
+  /** Of an add: what it adds to if the row is missing. */
+  readonly or?: number | undefined;
+}
+
+/** Returns what an add leaves in a row, given the row's value. */
+export function addedTo(row: JsonValue | undefined, add: PendingWrite): number {
+  return sum(row === undefined ? add.or : row, add.value);
 }
 
 /** What is known of the row before the transaction. */
@@ -23,27 +30,39 @@ export function merge(before: PendingWrite | undefined, next: PendingWrite, row:
   const written = before.op !== "delete";
   switch (next.op) {
     case "add":
-      if (!written) throw changesDeleted();
-      return { op: before.op, value: sum(before.value, next.value) };
+      if (!written) {
+        if (next.or === undefined) throw changesDeleted();
+        return { op: "update", value: addedTo(undefined, next) };
+      }
+      return { op: before.op, value: sum(before.value, next.value), or: before.or };
     case "insert":
       if (written) throw new Misuse("the transaction inserts a row that it wrote before");
       return { op: "update", value: next.value };
     case "put":
-      if (!written || before.op === "update" || before.op === "add") return { op: "update", value: next.value };
-      return { op: before.op, value: next.value };
+      if (!written || before.op === "update") return { op: "update", value: next.value };
+      return { op: replaced(before), value: next.value };
     case "update":
       if (!written) throw changesDeleted();
-      return { op: before.op === "add" ? "update" : before.op, value: next.value };
+      return { op: replaced(before), value: next.value };
     case "delete":
       if (!written) throw changesDeleted();
-      if (before.op === "insert" || before.op === "put") {
+      if (before.op === "insert" || before.op === "put" || before.or !== undefined) {
         if (row === "absent") return undefined;
+        if (before.op === "add" && row === "unread") {
+          throw new Misuse("the transaction adds to and deletes a row that it has not read");
+        }
         if (before.op === "insert" || row === "unread") {
           throw new Misuse(`the transaction ${before.op}s and deletes a row that it has not read`);
         }
       }
       return { op: "delete", value: undefined };
   }
+}
+
+/** Returns how a row is written that is replaced after a write. */
+function replaced(before: PendingWrite): WriteOp {
+  if (before.op !== "add") return before.op;
+  return before.or === undefined ? "update" : "put";
 }
 
 function changesDeleted(): Misuse {

@@ -23,22 +23,23 @@ function apply(row: number | undefined, write: PendingWrite): number | undefined
     case "delete":
       return row === undefined ? "aborts" : undefined;
     case "add":
-      return row === undefined ? "aborts" : row + value;
+      return row === undefined && write.or === undefined ? "aborts" : Number(row ?? write.or) + value;
   }
 }
 
 test("a merged operation has the effect of both", () => {
   let merged = 0;
-  for (const first of ops) {
-    for (const second of ops) {
+  const all: [WriteOp, number | undefined][] = [...ops.map((op): [WriteOp, undefined] => [op, undefined]), ["add", 5]];
+  for (const first of all) {
+    for (const second of all) {
       for (const row of [undefined, 10]) {
         const [one, two] = [
-          { op: first, value: first === "delete" ? undefined : 3 },
-          { op: second, value: second === "delete" ? undefined : 4 },
+          { op: first[0], value: first[0] === "delete" ? undefined : 3, or: first[1] },
+          { op: second[0], value: second[0] === "delete" ? undefined : 4, or: second[1] },
         ];
         const half = apply(row, one);
         const whole = half === "aborts" ? half : apply(half, two);
-        const name = `${first} ${second} ${String(row)}`;
+        const name = `${String(first)} ${String(second)} ${String(row)}`;
         let both: PendingWrite | undefined;
         try {
           both = merge(one, two, row === undefined ? "absent" : "present");

@@ -56,6 +56,9 @@ const KEY_FOLLOWS: u8 = 1 << 5;
 const VALUE_FOLLOWS: u8 = 1 << 6;
 /// The first of two or more consecutive writes that differ only in their keys and values.
 const RUN: u8 = 1 << 7;
+/// In place of a kind: an add that creates its row if it is missing.
+const ADD_OR_CREATE: u8 = 5;
+const _: () = assert!(WriteKind::ALL.len() == ADD_OR_CREATE as usize);
 
 /// The part of a batch that can be read without unpacking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -434,11 +437,12 @@ fn check_span(reader: &Reader<'_>, span: Span, arena: usize) -> Result<Span, Mal
 /// Returns the length of the run that the first write starts; at least one.
 fn run_of(writes: &[Write], keys: &Spans, values: &Spans) -> usize {
     let first = &writes[0];
-    if !keys.follows(first.key) || !values.follows(first.value) {
+    if !keys.follows(first.key) || !values.follows(first.value) || first.start_len > 0 {
         return 1;
     }
     let follows = |(before, next): &(&Write, &Write)| {
         (next.store, next.kind, next.integer, next.key.len) == (first.store, first.kind, first.integer, first.key.len)
+            && next.start_len == 0
             && next.key.at == before.key.at + before.key.len
             && next.value.at == before.value.at + before.value.len
     };
@@ -450,7 +454,7 @@ fn put_writes(mut writes: &[Write], store: &mut u64, keys: &mut Spans, values: &
         let (run, rest) = writes.split_at(run_of(writes, keys, values));
         writes = rest;
         let same = u64::from(first.store.0) == *store;
-        let mut flags = first.kind as u8;
+        let mut flags = if first.start_len > 0 { ADD_OR_CREATE } else { first.kind as u8 };
         let mut set = |bit: u8, on: bool| flags |= if on { bit } else { 0 };
         set(INTEGER, first.integer);
         set(SAME_STORE, same);
@@ -465,6 +469,10 @@ fn put_writes(mut writes: &[Write], store: &mut u64, keys: &mut Spans, values: &
         keys.put(first.key, out);
         if run.len() == 1 {
             values.put(first.value, out);
+            if first.start_len > 0 {
+                out.push(first.start_len);
+                values.next += u32::from(first.start_len);
+            }
             continue;
         }
         // The number of writes after the second, and whether all values are of the same length.
@@ -576,18 +584,25 @@ fn take_writes(
     let arena = Arc::clone(&batch.keys);
     while wanted > 0 {
         let flags = reader.u8("write")?;
-        let kind = WriteKind::from_u8(flags & 7).ok_or_else(|| reader.malformed("kind of write"))?;
+        let creates = flags & 7 == ADD_OR_CREATE;
+        let kind = if creates { Some(WriteKind::Add) } else { WriteKind::from_u8(flags & 7) };
+        let kind = kind.ok_or_else(|| reader.malformed("kind of write"))?;
         if flags & SAME_STORE == 0 {
             *store = reader.number("store")?;
         }
         let (store, integer) = (StoreId(*store), flags & INTEGER != 0);
-        let mut push = |key: Span, value: Span| {
+        let mut push = |key: Span, value: Span, start_len: u8| {
             let row = keyer(namespace, store, key.of(&arena));
-            batch.writes.push(Write { row, store, key, value, kind, integer });
+            batch.writes.push(Write { row, store, key, value, kind, integer, start_len });
         };
         let key = keys.take(reader, flags & KEY_FOLLOWS != 0, arena.len())?;
         if flags & RUN == 0 {
-            push(key, values.take(reader, flags & VALUE_FOLLOWS != 0, batch.values.len())?);
+            let value = values.take(reader, flags & VALUE_FOLLOWS != 0, batch.values.len())?;
+            let start_len = if creates { reader.u8("start of an add")? } else { 0 };
+            if creates && values.take_following(reader, u32::from(start_len), batch.values.len())?.len == 0 {
+                return Err(reader.malformed("start of an add"));
+            }
+            push(key, value, start_len);
             wanted -= 1;
             continue;
         }
@@ -595,7 +610,7 @@ fn take_writes(
         let count = (head >> 1).checked_add(2).filter(|count| *count <= wanted as u64);
         let count = count.ok_or_else(|| reader.malformed("run of writes"))? as usize;
         let follow = KEY_FOLLOWS | VALUE_FOLLOWS;
-        if flags & follow != follow {
+        if creates || flags & follow != follow {
             return Err(reader.malformed("run of writes"));
         }
         let mut len: u32 = reader.number("length")?;
@@ -604,7 +619,7 @@ fn take_writes(
             if number > 0 && head & 1 == 0 {
                 len = reader.number("length")?;
             }
-            push(key, values.take_following(reader, len, batch.values.len())?);
+            push(key, values.take_following(reader, len, batch.values.len())?, 0);
         }
         wanted -= count;
     }

@@ -49,8 +49,8 @@ impl Kind {
     /// Format version.
     fn version(self) -> u8 {
         match self {
-            Kind::Batch => 3,
-            Kind::Outcome | Kind::Control | Kind::Readers => 2,
+            Kind::Batch | Kind::Outcome => 3,
+            Kind::Control | Kind::Readers => 2,
             Kind::Image | Kind::Mark => 1,
         }
     }

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use tribunal_types::{
-    Decision, Digest, Epoch, EpochOutcome, FenceResult, Isolation, Lsn, PolicyFallback, StoreId, StoreLsn, TxnIx,
-    VerdictAt, Version, Witness,
+    CreatedRow, Decision, Digest, Epoch, EpochOutcome, FenceResult, Isolation, Lsn, PolicyFallback, StoreId, StoreLsn,
+    TxnIx, VerdictAt, Version, Witness,
 };
 
 use crate::conflict::{op_kind, put_reason, put_version, stage, take_reason, take_version};
@@ -26,7 +26,8 @@ const HAS_WITNESSES: u8 = 1 << 3;
 const HAS_IMPORTED: u8 = 1 << 4;
 const HAS_EARLY_ABORTS: u8 = 1 << 5;
 const HAS_FENCES: u8 = 1 << 6;
-const HAS_FALLBACKS: u8 = 1 << 7;
+/// Plugins failed, or adds created rows.
+const HAS_RARITIES: u8 = 1 << 7;
 
 const COMMITTED: u8 = 0;
 const ABORTED: u8 = 1;
@@ -92,7 +93,7 @@ fn columns_of(outcome: &EpochOutcome) -> u8 {
         (HAS_IMPORTED, outcome.imported != 0),
         (HAS_EARLY_ABORTS, !outcome.early_aborts.is_empty()),
         (HAS_FENCES, !outcome.fences.is_empty()),
-        (HAS_FALLBACKS, !outcome.fallbacks.is_empty()),
+        (HAS_RARITIES, !outcome.fallbacks.is_empty() || !outcome.created.is_empty()),
     ];
     all.iter().filter(|(_, there)| *there).fold(0, |has, (bit, _)| has | bit)
 }
@@ -289,7 +290,7 @@ fn take_verdict_at(reader: &mut Reader<'_>, near: Epoch) -> Result<VerdictAt, Ma
     Ok(VerdictAt { epoch, item: reader.number("item of verdict")? })
 }
 
-/// Appends the results of early aborts and fences, and the failures of plugins.
+/// Appends the results of early aborts and fences, and what is rare: failures of plugins, rows that adds created.
 fn put_results(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
     let count = |bit: u8, len: usize, out: &mut Vec<u8>| {
         if has & bit != 0 {
@@ -311,10 +312,17 @@ fn put_results(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
             FenceResult::Expired => out.push(2),
         }
     }
-    count(HAS_FALLBACKS, outcome.fallbacks.len(), out);
+    count(HAS_RARITIES, outcome.fallbacks.len(), out);
     for fallback in &outcome.fallbacks {
         out.push(fallback.level.map_or(0, |level| level as u8 + 1));
         put_bytes(fallback.fault.as_bytes(), out);
+    }
+    count(HAS_RARITIES, outcome.created.len(), out);
+    let mut near = 0;
+    for row in &outcome.created {
+        put_delta(near, u64::from(row.txn.0), out);
+        put_varint(u64::from(row.write), out);
+        near = u64::from(row.txn.0);
     }
 }
 
@@ -337,7 +345,7 @@ fn take_results(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) ->
             _ => return Err(reader.malformed("fence")),
         });
     }
-    let count = counted(reader, HAS_FALLBACKS, 2, "fallbacks")?;
+    let count = counted(reader, HAS_RARITIES, 2, "fallbacks")?;
     outcome.fallbacks.reserve_exact(count);
     for _ in 0..count {
         let level = match reader.u8("level")?.checked_sub(1) {
@@ -345,6 +353,19 @@ fn take_results(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) ->
             Some(level) => Some(Isolation::from_u8(level).ok_or_else(|| reader.malformed("level"))?),
         };
         outcome.fallbacks.push(PolicyFallback { level, fault: reader.text("fault")? });
+    }
+    let count = counted(reader, HAS_RARITIES, 2, "created rows")?;
+    outcome.created.reserve_exact(count);
+    let mut near = 0;
+    for _ in 0..count {
+        near = reader.delta(near, "created row")?;
+        let txn = TxnIx(u32::try_from(near).map_err(|_| reader.malformed("created row"))?);
+        let row = CreatedRow { txn, write: reader.number("created row")? };
+        // Readers of the log search it.
+        if outcome.created.last().is_some_and(|last| *last >= row) {
+            return Err(reader.malformed("created row"));
+        }
+        outcome.created.push(row);
     }
     Ok(())
 }

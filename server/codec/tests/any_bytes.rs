@@ -1,18 +1,19 @@
 //! Records survive a round trip, and no input makes a decoder panic or allocate more than its size justifies.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use proptest::collection::vec;
+use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use tribunal_codec::{
     ImageAssembler, batch_head, decode_batch, decode_control, decode_mark, decode_outcome, decode_readers,
     encode_batch, encode_outcome, image_pieces,
 };
 use tribunal_types::{
-    Batch, BodyHash, Conflict, ControlIndex, Csn, Decision, Digest, EarlyAbort, Epoch, EpochOutcome, FenceItem,
-    FenceResult, GroupId, ImportedVersion, Incarnation, Isolation, Lsn, NamespaceId, NodeId, OpKind, PolicyFallback,
-    Range, Read, Reason, RowKey, Span, Stage, StateImage, StoreId, StoreLsn, StoreSnapshot, TxnId, TxnIx, TxnRequest,
-    VerdictAt, Version, Witness, Write, WriteKind,
+    Batch, BodyHash, Conflict, ControlIndex, CreatedRow, Csn, Decision, Digest, EarlyAbort, Epoch, EpochOutcome,
+    FenceItem, FenceResult, GroupId, ImportedVersion, Incarnation, Isolation, Lsn, NamespaceId, NodeId, OpKind,
+    PolicyFallback, Range, Read, Reason, RowKey, Span, Stage, StateImage, StoreId, StoreLsn, StoreSnapshot, TxnId,
+    TxnIx, TxnRequest, VerdictAt, Version, Witness, Write, WriteKind,
 };
 
 /// A keyer whose results differ from those of a real one.
@@ -109,7 +110,10 @@ prop_compose! {
             let row = keyer(namespace, store, span.of(&request.keys));
             let value = Span::push(&mut request.values, value);
             let kind = WriteKind::from_u8(*kind).unwrap();
-            request.writes.push(Write { row, store, key: span, value, kind, integer: *integer });
+            // An add may say what its row starts with.
+            let start: &[u8] = if kind == WriteKind::Add { &key[..key.len().min(20)] } else { &[] };
+            let start_len = Span::push(&mut request.values, start).len as u8;
+            request.writes.push(Write { row, store, key: span, value, kind, integer: *integer, start_len });
         }
         request
     }
@@ -186,6 +190,7 @@ prop_compose! {
         ),
         imported in any::<u64>(), floor in any::<u64>(),
         fallbacks in vec((proptest::option::of(0..4_u8), "[ -~]{0,20}"), 0..3), digest in any::<u64>(),
+        created in prop_oneof![Just(BTreeSet::new()), btree_set((any::<u32>(), any::<u32>()), 1..4)],
     ) -> EpochOutcome {
         EpochOutcome {
             epoch: Epoch(77), epoch_time_ms, decisions, witnesses, order: order.into_iter().map(TxnIx).collect(),
@@ -199,6 +204,7 @@ prop_compose! {
                 .map(|(level, fault)| PolicyFallback { level: level.and_then(Isolation::from_u8), fault })
                 .collect(),
             digest: Digest(digest),
+            created: created.into_iter().map(|(txn, write)| CreatedRow { txn: TxnIx(txn), write }).collect(),
         }
     }
 }
@@ -322,7 +328,15 @@ fn ten_writes(txns: u64) -> (Batch, usize) {
             let key = Span::push(&mut request.keys, &key_bytes);
             let value = Span::push(&mut request.values, &value_bytes);
             let row = keyer(NamespaceId(0), StoreId(1), &key_bytes);
-            request.writes.push(Write { row, store: StoreId(1), key, value, kind: WriteKind::Put, integer: false });
+            request.writes.push(Write {
+                row,
+                store: StoreId(1),
+                key,
+                value,
+                kind: WriteKind::Put,
+                integer: false,
+                start_len: 0,
+            });
         }
         batch.push(&request, Csn::new(clock_ms * 1000 - 3000 + n * 37, NodeId(1)));
     }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use tribunal_codec::{decode_batch, decode_outcome, encode_batch, encode_outcome};
 use tribunal_types::{
-    Batch, BodyHash, Conflict, ControlIndex, Csn, Decision, Digest, EarlyAbort, Epoch, EpochOutcome, FenceItem,
-    FenceResult, GroupId, ImportedVersion, Incarnation, Isolation, Lsn, NamespaceId, NodeId, OpKind, PolicyFallback,
-    Range, Read, Reason, RowKey, Span, Stage, StoreId, StoreLsn, StoreSnapshot, TxnId, TxnIx, TxnRequest, VerdictAt,
-    Version, Witness, Write, WriteKind,
+    Batch, BodyHash, Conflict, ControlIndex, CreatedRow, Csn, Decision, Digest, EarlyAbort, Epoch, EpochOutcome,
+    FenceItem, FenceResult, GroupId, ImportedVersion, Incarnation, Isolation, Lsn, NamespaceId, NodeId, OpKind,
+    PolicyFallback, Range, Read, Reason, RowKey, Span, Stage, StoreId, StoreLsn, StoreSnapshot, TxnId, TxnIx,
+    TxnRequest, VerdictAt, Version, Witness, Write, WriteKind,
 };
 
 const GROUP: GroupId = GroupId { node: NodeId(3), incarnation: Incarnation(7) };
@@ -36,7 +36,15 @@ fn usual() -> TxnRequest {
         let key = Span::push(&mut txn.keys, format!("row/{n:04}").as_bytes());
         let value = Span::push(&mut txn.values, &[b'a' + n; 12]);
         let row = keyer(txn.namespace, StoreId(1), key.of(&txn.keys));
-        txn.writes.push(Write { row, store: StoreId(1), key, value, kind: WriteKind::Put, integer: false });
+        txn.writes.push(Write {
+            row,
+            store: StoreId(1),
+            key,
+            value,
+            kind: WriteKind::Put,
+            integer: false,
+            start_len: 0,
+        });
     }
     txn
 }
@@ -69,7 +77,7 @@ fn unusual() -> TxnRequest {
         (deleted, WriteKind::Delete, "", false),
     ] {
         let value = Span::push(&mut txn.values, text.as_bytes());
-        txn.writes.push(Write { row: row(key, &txn.keys), store, key, value, kind, integer });
+        txn.writes.push(Write { row: row(key, &txn.keys), store, key, value, kind, integer, start_len: 0 });
     }
     txn
 }
@@ -158,6 +166,7 @@ fn unusual_outcome() -> EpochOutcome {
         ],
         imported: 17,
         fallbacks: vec![PolicyFallback { level: Some(Isolation::Snapshot), fault: "out of fuel".into() }],
+        created: [(0, 3), (0, 7), (2, 0)].map(|(txn, write)| CreatedRow { txn: TxnIx(txn), write }).to_vec(),
         ..usual_outcome()
     }
 }
@@ -174,19 +183,36 @@ fn checked_in(name: &str, written_now: &[u8]) -> Vec<u8> {
     (0..text.len() / 2).map(|n| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap()).collect()
 }
 
-#[test]
-fn batches_of_format_3_are_read_and_written() {
-    let batch = batch();
-    let mut bytes = Vec::new();
-    encode_batch(&batch, &mut bytes);
-    let kept = checked_in("batch-3.hex", &bytes);
-    assert_eq!(decode_batch(&kept, GROUP, &keyer), Ok(batch));
-    assert_eq!(bytes, kept, "what is written has changed: that takes another version number");
+/// Adds that may create their rows, between others.
+fn adds() -> Batch {
+    let mut txn = TxnRequest { id: id(5), priority: 100, ..TxnRequest::default() };
+    for (n, start) in [(1, ""), (2, "7"), (3, "-9007199254740990"), (4, ""), (5, "")] {
+        let key = Span::push(&mut txn.keys, format!("count/{n}").as_bytes());
+        let value = Span::push(&mut txn.values, b"5");
+        let start_len = Span::push(&mut txn.values, start.as_bytes()).len as u8;
+        let row = keyer(txn.namespace, StoreId(1), key.of(&txn.keys));
+        txn.writes.push(Write { row, store: StoreId(1), key, value, kind: WriteKind::Add, integer: true, start_len });
+    }
+    let mut batch = Batch { group: GROUP, first: Epoch(7), last: Epoch(7), clock_ms: 9_000, ..Batch::default() };
+    batch.push(&txn, Csn::new(9_000_000, NodeId(3)));
+    batch.keys = Arc::new(batch.keys.to_vec());
+    batch
 }
 
 #[test]
-fn outcomes_of_format_2_are_read_and_written() {
-    for (name, outcome) in [("outcome-2.hex", usual_outcome()), ("outcome-2-unusual.hex", unusual_outcome())] {
+fn batches_of_format_3_are_read_and_written() {
+    for (name, batch) in [("batch-3.hex", batch()), ("batch-3-adds.hex", adds())] {
+        let mut bytes = Vec::new();
+        encode_batch(&batch, &mut bytes);
+        let kept = checked_in(name, &bytes);
+        assert_eq!(decode_batch(&kept, GROUP, &keyer), Ok(batch), "{name}");
+        assert_eq!(bytes, kept, "{name}: what is written has changed: that takes another version number");
+    }
+}
+
+#[test]
+fn outcomes_of_format_3_are_read_and_written() {
+    for (name, outcome) in [("outcome-3.hex", usual_outcome()), ("outcome-3-unusual.hex", unusual_outcome())] {
         let mut bytes = Vec::new();
         encode_outcome(&outcome, &mut bytes);
         let kept = checked_in(name, &bytes);

@@ -42,11 +42,15 @@ pub enum Bug {
     IdleEpochsForgotten = 17,
     /// Validators learn when reads were current at the snapshot level only.
     OnlySnapshotReadsDated = 18,
+    /// Every add that may create its row does, whatever others of its epoch have.
+    EveryAddCreates = 19,
+    /// An add that may create its row is placed beside inserts of it.
+    CreatingAddsIgnoreExistence = 20,
 }
 
 impl Bug {
     /// All faults.
-    pub const ALL: [Bug; 18] = [
+    pub const ALL: [Bug; 20] = [
         Bug::IgnoreReadSet,
         Bug::IgnoreWriteSet,
         Bug::SkipRanges,
@@ -65,6 +69,8 @@ impl Bug {
         Bug::UnorderedRepeatableRead,
         Bug::IdleEpochsForgotten,
         Bug::OnlySnapshotReadsDated,
+        Bug::EveryAddCreates,
+        Bug::CreatingAddsIgnoreExistence,
     ];
 }
 

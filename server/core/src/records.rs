@@ -5,8 +5,8 @@
 //! is never written into a page, whatever the caller asks for.
 
 use tribunal_types::{
-    Batch, Decision, EpochInput, EpochOutcome, Lsn, RecordBatch, RecordHead, RecordWrite, Span, StoreId, Txn, Version,
-    Write,
+    Batch, CreatedRow, Decision, EpochInput, EpochOutcome, Lsn, RecordBatch, RecordHead, RecordWrite, Span, StoreId,
+    Txn, Version, WriteKind,
 };
 
 /// One committed transaction's rows in one store.
@@ -21,6 +21,8 @@ pub struct Record<'a> {
     /// The transaction's place in it.
     pub txn: usize,
     store: StoreId,
+    /// Its writes that created their rows, though they are adds.
+    created: &'a [CreatedRow],
 }
 
 impl<'a> Record<'a> {
@@ -30,10 +32,17 @@ impl<'a> Record<'a> {
         &self.batch.txns[self.txn]
     }
 
-    /// Returns the rows, in the order of the transaction's writes.
-    pub fn rows(&self) -> impl Iterator<Item = &'a Write> + Clone + use<'a> {
-        let store = self.store;
-        self.batch.writes[self.batch.writes_of(self.txn)].iter().filter(move |write| write.store == store)
+    /// Returns the rows, in the order of the transaction's writes; spans point into the batch's arenas. An add that
+    /// created its row is an insert here.
+    pub fn rows(&self) -> impl Iterator<Item = RecordWrite> + Clone + use<'a> {
+        let (store, created) = (self.store, self.created);
+        let writes = (0..).zip(&self.batch.writes[self.batch.writes_of(self.txn)]);
+        writes.filter(move |(_, write)| write.store == store).map(move |(n, write)| match write.start() {
+            Some(start) if created.iter().any(|row| row.write == n) => {
+                RecordWrite { kind: WriteKind::Insert, key: write.key, value: start }
+            }
+            _ => RecordWrite { kind: write.kind, key: write.key, value: write.value },
+        })
     }
 }
 
@@ -53,7 +62,11 @@ pub fn records_after<'a>(
         }
         next = next.next();
         let (batch, txn) = input.locate(at.txn);
-        Some(Record { lsn: at.lsn, version, batch, txn, store })
+        // Rarely more than none.
+        let of_txn = |row: &CreatedRow| row.txn < at.txn;
+        let created = &outcome.created[outcome.created.partition_point(of_txn)..];
+        let created = &created[..created.partition_point(|row| row.txn == at.txn)];
+        Some(Record { lsn: at.lsn, version, batch, txn, store, created })
     })
 }
 
@@ -129,6 +142,7 @@ mod tests {
                     value,
                     kind: WriteKind::Put,
                     integer: false,
+                    start_len: 0,
                 });
             }
             txn

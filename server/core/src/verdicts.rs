@@ -227,6 +227,7 @@ mod tests {
             value: Span::default(),
             kind: WriteKind::Put,
             integer: false,
+            start_len: 0,
         };
         txn.writes.push(write);
         let mut one = Batch::default();

@@ -138,6 +138,24 @@ async fn each_fault_has_its_code_and_pointer() {
             "add_unsupported",
             "/writes/0/op",
         ),
+        one(
+            json!({"writes": [{"op": "add", "store": "kv", "key": "a", "value": 5, "or": "0"}]}),
+            422,
+            "not_an_integer",
+            "/writes/0/or",
+        ),
+        one(
+            json!({"writes": [{"op": "add", "store": "kv", "key": "a", "value": 5, "or": 9_007_199_254_740_992_i64}]}),
+            422,
+            "not_an_integer",
+            "/writes/0/or",
+        ),
+        one(
+            json!({"writes": [{"op": "put", "store": "kv", "key": "a", "value": 5, "or": 0}]}),
+            400,
+            "exclusive_fields",
+            "/writes/0/or",
+        ),
         one(json!({"txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a"}), 400, "unknown_field", "/txn_id"),
     ];
     for (body, status, code, pointer) in table {

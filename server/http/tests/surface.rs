@@ -332,6 +332,7 @@ async fn the_wire_types_fit_the_reader() {
         key_b64: None,
         value: value.map(|v| serde_json::value::RawValue::from_string(v.to_owned()).unwrap()),
         value_b64: None,
+        or: None,
     };
     let request = CommitRequest {
         isolation: Some(IsolationLevel::RepeatableRead),

@@ -52,7 +52,15 @@ fn batch(group: GroupId, keyer: &RowKeyer, random: &mut Random, epoch: u64, txns
             let key = Span::push(&mut request.keys, &key_bytes);
             let value = Span::push(&mut request.values, &value_bytes);
             let row = keyer.row(NamespaceId(0), StoreId(1), &key_bytes);
-            request.writes.push(Write { row, store: StoreId(1), key, value, kind: WriteKind::Put, integer: false });
+            request.writes.push(Write {
+                row,
+                store: StoreId(1),
+                key,
+                value,
+                kind: WriteKind::Put,
+                integer: false,
+                start_len: 0,
+            });
         }
         batch.push(&request, Csn::new(clock_ms * 1000 + n as u64, NodeId(1)));
     }

@@ -210,3 +210,36 @@ fn a_store_that_is_declared_anew_starts_from_what_its_storage_holds() {
     let wrong = node.put("/v1/stores/other", &json!({"adaptor": "papyrus"}));
     assert_eq!(wrong.status, 422, "{}", wrong.body);
 }
+
+#[test]
+fn a_counter_needs_no_insert() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let add = |n: u64| json!({"writes": [{"op": "add", "store": "kv", "key": "hits", "value": n, "or": 100}]});
+    let counts: u64 = 1 + std::thread::scope(|scope| {
+        let commit = |n| node.commit(&add(n)).body;
+        let adders: Vec<_> = (1..=8).map(|n| scope.spawn(move || (n, commit(n)))).collect();
+        let verdicts = adders.into_iter().map(|adder| adder.join().unwrap());
+        verdicts
+            .map(|(n, verdict)| (verdict["status"] == "committed").then_some(n).expect("adds do not conflict"))
+            .sum::<u64>()
+    });
+    assert_eq!(node.commit(&json!({"writes": [{"op": "add", "store": "kv", "key": "hits", "value": 1}]})).status, 200);
+    let stored = eventually("the counter", || row(&node, "hits").filter(|row| row["value"] == 100 + counts));
+    let kinds = |node: &Node| {
+        let writes = node.log_of("kv").into_iter().map(|record| record["writes"][0].clone());
+        writes.map(|write| (write["op"].clone(), write["value"].as_u64().expect("a number"))).collect::<Vec<_>>()
+    };
+    let log = kinds(&node);
+    let created = log.iter().filter(|(op, _)| op == "insert").count();
+    assert_eq!((created, &log[0].0, log.len()), (1, &json!("insert"), 9), "{log:?}");
+    assert!(log[0].1 > 100 && log[1..].iter().all(|(op, delta)| op == "add" && *delta < 100), "{log:?}");
+    let missing = json!({"writes": [{"op": "add", "store": "kv", "key": "none", "value": 1}]});
+    assert_eq!(node.commit(&missing).body["reason"], "row_missing");
+    node.kill();
+    let node = Node::start(dir.path());
+    assert_eq!(
+        (row(&node, "hits").map(|row| row["value"].clone()), kinds(&node)),
+        (Some(stored["value"].clone()), log)
+    );
+}

@@ -64,7 +64,7 @@ impl MemoryLog {
                 let key = Span::push(&mut txn.keys, key.as_bytes());
                 let value = Span::push(&mut txn.values, value.as_bytes());
                 let (row, kind) = (RowKey::default(), *kind);
-                txn.writes.push(Write { row, store: STORE, key, value, kind, integer: false });
+                txn.writes.push(Write { row, store: STORE, key, value, kind, integer: false, start_len: 0 });
             }
             batch.push(&txn, Csn(n as u64));
             let version = Version::new(epoch, n as u32).expect("fits");

@@ -31,7 +31,9 @@ pub use ids::{
     TxnId, TxnIx, Version,
 };
 pub use image::{Blob, Column, StateImage};
-pub use outcome::{Decision, EpochInput, EpochOutcome, FenceResult, PolicyFallback, StoreLsn, VerdictAt, Witness};
+pub use outcome::{
+    CreatedRow, Decision, EpochInput, EpochOutcome, FenceResult, PolicyFallback, StoreLsn, VerdictAt, Witness,
+};
 pub use record::{RecordBatch, RecordHead, RecordWrite};
 pub use store::{EMBEDDED_ADAPTOR, Existence, StoreSpec};
 pub use txn::{Isolation, Range, Read, Span, TxnRequest, Write, WriteKind, WriteKinds};

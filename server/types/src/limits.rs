@@ -12,6 +12,8 @@ pub const STORES_PER_TXN_MAX: usize = 64;
 pub const KEY_BYTES_MAX: usize = 10 * 1024;
 /// Bytes of a value.
 pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
+/// Largest integer, either side of zero, that an `add` may start a missing row with: what every JSON library can hold.
+pub const ADD_START_MAX: i64 = (1 << 53) - 1;
 /// Bytes of the values that one request reads.
 pub const READ_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Nesting of a JSON document.

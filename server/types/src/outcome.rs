@@ -108,6 +108,15 @@ pub struct StoreLsn {
     pub lsn: Lsn,
 }
 
+/// A committed `add` that created its row: in the log it is an insert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CreatedRow {
+    /// The transaction.
+    pub txn: TxnIx,
+    /// Index of the write within the transaction's own writes.
+    pub write: u32,
+}
+
 /// Answer to a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceResult {
@@ -143,6 +152,8 @@ pub struct EpochOutcome {
     pub order: Vec<TxnIx>,
     /// Log positions, in serial order of the transactions and ascending store within one; dense per store.
     pub lsns: Vec<StoreLsn>,
+    /// Adds that created their rows, ascending.
+    pub created: Vec<CreatedRow>,
     /// One per early abort, all batches in order: the id's stored verdict (its own, or an earlier one).
     pub early_aborts: Vec<VerdictAt>,
     /// One per fence, all batches in order.

@@ -55,7 +55,8 @@ pub enum WriteKind {
     Put = 2,
     /// Removes the row; aborts if it is missing.
     Delete = 3,
-    /// Adds to an integer row; aborts if it is missing. Two adds never conflict.
+    /// Adds to an integer row; aborts if it is missing, unless the write says what the row starts with. Two adds never
+    /// conflict.
     Add = 4,
 }
 
@@ -192,6 +193,21 @@ pub struct Write {
     pub kind: WriteKind,
     /// Whether the value is a JSON integer within `i64`, so that `add` may follow.
     pub integer: bool,
+    /// Of an `add` that creates its row if it is missing: length of the value that the row starts with, a decimal integer
+    /// right after `value` in the value arena. 0: the row must exist.
+    pub start_len: u8,
+}
+
+const _: () = assert!(size_of::<Write>() == 40, "batches hold millions of writes");
+
+impl Write {
+    /// Returns the value with which an `add` starts its row if it is missing, in the value arena.
+    #[inline(always)]
+    #[must_use]
+    pub fn start(&self) -> Option<Span> {
+        (self.start_len > 0)
+            .then(|| Span { at: self.value.at.saturating_add(self.value.len), len: u32::from(self.start_len) })
+    }
 }
 
 /// One transaction on its way into a batch. Row keys are hashed, spans point into `keys` and `values`.

@@ -201,3 +201,119 @@ fn of_a_short_integer_only_its_digits_are_known() {
          TB rc add x+1                              => ok kv#9",
     );
 }
+
+#[test]
+fn an_add_that_says_what_a_row_starts_with_creates_it() {
+    for level in ["rc", "rr", "si", "ser"] {
+        check(&format!(
+            "epoch
+             T0 {level} add x+1                     => row_missing join: write x
+             T1 {level} add x+1|5                   => ok kv#1
+             dry-run D {level} add x+1|5            => read_only 1
+             epoch
+             T2 {level} add x+2|5                   => ok kv#2
+             T3 {level} add x+3                     => ok kv#3
+             epoch
+             T4 {level} del x                       => ok kv#4
+             epoch
+             T5 {level} add x-1|0                   => ok kv#5
+             log kv => #1 insert x=6; #2 add x=2; #3 add x=3; #4 delete x=; #5 insert x=-1"
+        ));
+    }
+}
+
+#[test]
+fn the_first_in_the_order_creates_the_row_and_the_others_add() {
+    for shards in [1, 3] {
+        for level in ["rc", "rr", "si", "ser"] {
+            check(&format!(
+                "shards {shards}
+                 rule constant
+                 epoch
+                 T1 {level} add x+1|10 csn=40       => ok kv#3
+                 T2 {level} add x+2|20 csn=30       => ok kv#2
+                 T3 {level} add x+4|30 put y=1 csn=20 => ok kv#1
+                 log kv => #1 insert x=34,put y=1; #2 add x=2; #3 add x=1
+                 epoch
+                 T4 {level} add x+1|0               => ok kv#4"
+            ));
+        }
+    }
+}
+
+#[test]
+fn an_add_that_loses_creates_nothing() {
+    check(
+        "epoch
+         T1 rc put y=1                              => ok kv#1
+         T2 rc put y=2 add x+1|0                    => write_conflict merge: write y by T1
+         T3 rc add x+2|0                            => ok kv#2
+         log kv => #1 put y=1; #2 insert x=2",
+    );
+}
+
+#[test]
+fn a_creating_add_has_no_place_beside_an_insert_of_its_row() {
+    check(
+        "epoch
+         T1 ser ins x=1                             => ok kv#1
+         T2 ser add x+1|0                           => order_conflict merge: write x by T1; merge: write x by T1
+         T3 ser add y+1|0                           => ok kv#2
+         T4 ser ins y=1                             => order_conflict merge: write y by T3; merge: write y by T3
+         T5 rc ins y=1                              => write_conflict merge: write y by T3
+         T6 rc add x+1|0                            => write_conflict merge: write x by T1",
+    );
+}
+
+#[test]
+fn a_creating_add_comes_before_a_put_of_its_row_and_after_a_read_of_its_absence() {
+    check(
+        "epoch
+         T1 ser put x=1                             => ok kv#3
+         T2 ser add x+1|0                           => ok kv#2
+         T3 ser add x+1|0                           => ok kv#1
+         log kv => #1 insert x=1; #2 add x=1; #3 put x=1
+         epoch
+         T4 ser @1 read y@- put z=1                 => ok kv#4
+         T5 ser add y+1|0                           => ok kv#5
+         epoch
+         T6 ser add w+1|0                           => ok kv#7
+         T7 ser @2 read w@- put z=2                 => ok kv#6
+         order => T7 T6",
+    );
+}
+
+#[test]
+fn a_creating_add_of_a_row_read_as_absent_counts_as_insert() {
+    check(
+        "epoch
+         T1 ser @0 read x@- add x+1|0               => ok kv#1
+         T2 ser add x+2|0                           => order_conflict merge: write x by T1; merge: write x by T1
+         T3 rc add x+2|0                            => write_conflict merge: write x by T1
+         log kv => #1 insert x=1",
+    );
+}
+
+#[test]
+fn a_sum_that_leaves_64_bits_creates_no_row() {
+    check(
+        "epoch
+         T1 rc add x+9213372036854775809|0          => add_overflow join: write x
+         T2 rc add y+9213372036854775808|9007199254740991 => ok kv#2
+         T3 rc add y+1|0                            => add_overflow merge: write y by T2
+         T4 rc add z-1|0                            => ok kv#1
+         log kv => #1 insert z=-1; #2 insert y=9222379236109516799
+         epoch
+         T5 rc add y+1|0                            => add_overflow join: write y now T2",
+    );
+}
+
+#[test]
+fn nothing_is_added_to_a_missing_row_of_a_declared_store() {
+    check(
+        "stores kv:declared
+         epoch
+         T1 rc @0 read x@- add x+1|0                => not_a_number join: write x
+         T2 rc @0 add y+1|0                         => not_a_number join: write y",
+    );
+}

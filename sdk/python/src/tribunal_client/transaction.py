@@ -140,7 +140,7 @@ class Draft:
             else:
                 seen = found if known is None else _Seen(known.version, found.value)
                 self._reads[name] = seen
-        value = seen.value if own is None else total(seen.value, own.value)
+        value = seen.value if own is None else own.added_to(seen.value)
         return _row(name[1], seen.version, value)
 
     def _get_many(self, store: str, keys: Sequence[Key]) -> Flow[list[Row | None]]:
@@ -179,7 +179,7 @@ class Draft:
             before = rows.pop(key, None)
             value = write.value
             if write.op == "add":
-                value = total(None if before is None else before.value, write.value)
+                value = write.added_to(NOTHING if before is None else before.value)
             row = _row(key, None if before is None else before.version, value)
             if row is not None:
                 rows[key] = row
@@ -212,9 +212,12 @@ class Draft:
         """Remove a row; the transaction aborts if it is missing."""
         self._write(store, key, "delete", NOTHING)
 
-    def add(self, store: str, key: Key, delta: int) -> None:
-        """Add to an integer row; adds do not conflict with each other. The transaction aborts if the row is missing."""
-        self._write(store, key, "add", total(0, delta))
+    def add(self, store: str, key: Key, delta: int, *, or_: int | None = None) -> None:
+        """Add to an integer row; adds do not conflict with each other.
+
+        If the row is missing, it is created with the sum of `or_` and `delta`; without `or_` the transaction aborts.
+        """
+        self._write(store, key, "add", total(0, delta), None if or_ is None else total(0, or_))
 
     def prepare(self) -> PreparedCommit:
         """Create the commit request, for example for `Client.batch`."""
@@ -235,11 +238,11 @@ class Draft:
         )
         return PreparedCommit(self.id, request, self.traceparent)
 
-    def _write(self, store: str, key: Key, op: WriteOp, value: JsonValue | Nothing) -> None:
+    def _write(self, store: str, key: Key, op: WriteOp, value: JsonValue | Nothing, or_: int | None = None) -> None:
         name = (store, normal(key))
         seen = self._reads.get(name)
         known: Known = "unread" if seen is None else "absent" if seen.version is None else "present"
-        write = merge(self._writes.get(name), PendingWrite(op, value), known)
+        write = merge(self._writes.get(name), PendingWrite(op, value, or_), known)
         if write is None:
             del self._writes[name]
         else:
@@ -272,4 +275,5 @@ def _range(store: str, start: bytes, end: bytes) -> Range:
 def _written(store: str, key: bytes, write: PendingWrite) -> Write:
     text, in_base64 = key_fields(key)
     value = UNSET if isinstance(write.value, Nothing) else write.value
-    return Write(op=write.op, store=store, key=text, key_b64=in_base64, value=value)
+    or_ = UNSET if write.or_ is None else write.or_
+    return Write(op=write.op, store=store, key=text, key_b64=in_base64, value=value, or_=or_)

@@ -32,6 +32,12 @@ class PendingWrite:
 
     op: WriteOp
     value: JsonValue | Nothing = NOTHING
+    or_: int | None = None
+    """Of an add: what it adds to if the row is missing."""
+
+    def added_to(self, row: object) -> int:
+        """Return what an add leaves in a row, given the row's value; `NOTHING` if it is missing."""
+        return total(self.or_ if isinstance(row, Nothing) else row, self.value)
 
 
 def copied(value: Any) -> JsonValue:  # noqa: ANN401
@@ -58,18 +64,24 @@ def merge(before: PendingWrite | None, then: PendingWrite, row: Known) -> Pendin
     if before.op == "delete":
         if then.op in ("insert", "put"):
             return PendingWrite("update", then.value)
+        if then.op == "add" and then.or_ is not None:
+            return PendingWrite("update", then.added_to(NOTHING))
         raise Misuse("the transaction changes a row that it deleted before")
     match then.op:
         case "insert":
             raise Misuse("the transaction inserts a row that it wrote before")
         case "add":
-            return PendingWrite(before.op, total(before.value, then.value))
+            return PendingWrite(before.op, total(before.value, then.value), before.or_)
         case "put" | "update":
-            return PendingWrite("update" if before.op == "add" else before.op, then.value)
+            if before.op == "add":
+                return PendingWrite("update" if before.or_ is None else "put", then.value)
+            return PendingWrite(before.op, then.value)
         case "delete":
-            if before.op in ("insert", "put"):
+            if before.op in ("insert", "put") or before.or_ is not None:
                 if row == "absent":
                     return None
+                if before.op == "add" and row == "unread":
+                    raise Misuse("the transaction adds to and deletes a row that it has not read")
                 if before.op == "insert" or row == "unread":
                     raise Misuse(f"the transaction {before.op}s and deletes a row that it has not read")
             return PendingWrite("delete")

@@ -1487,6 +1487,13 @@ export interface components {
             /** @description What to do. */
             op: components["schemas"]["WriteOp"];
             /**
+             * Format: double-int
+             * @description Of an `add`: the integer that it adds to if the row is missing. The row is created then, and the log has an insert of
+             *     the sum. Several such adds of one row do not conflict: the first creates it. Absent: the row must exist.
+             * @example 0
+             */
+            or?: number;
+            /**
              * @description The row's store.
              * @example kv
              */

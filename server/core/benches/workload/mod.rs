@@ -202,7 +202,7 @@ impl Bench {
             let key = Span::push(&mut txn.keys, &row.to_be_bytes());
             let value = Span::push(&mut txn.values, b"{\"value\":12345678}");
             let kind = WriteKind::Update;
-            txn.writes.push(Write { row: row_key(row), store: STORE, key, value, kind, integer: false });
+            txn.writes.push(Write { row: row_key(row), store: STORE, key, value, kind, integer: false, start_len: 0 });
         }
         (txn, written)
     }

@@ -20,6 +20,8 @@ pub(crate) mod class {
     pub(crate) const CHANGE_EXISTENCE: u8 = 32;
     /// Replaces the value that others may add to.
     pub(crate) const CHANGE_BASE: u8 = 64;
+    /// Creates the row unless an add before it has: an add that says what a missing row starts with.
+    pub(crate) const CREATE_OR_ADD: u8 = 128;
     /// Any write.
     pub(crate) const WRITES: u8 = WRITE | ADD;
 }
@@ -44,6 +46,10 @@ pub(crate) mod held {
     pub(crate) const EXISTENCE_READ: u16 = 128;
     /// Base of an add relied on by an ordered one.
     pub(crate) const BASE_READ: u16 = 256;
+    /// Created by an add.
+    pub(crate) const CREATED_BY_ADD: u16 = 512;
+    /// Relied on by an ordered add to be absent, or created by an add.
+    pub(crate) const ABSENCE_READ: u16 = 1024;
     /// Written in any way.
     pub(crate) const WRITTEN: u16 = WRITE_UNORDERED | ADD_UNORDERED | WRITE_ORDERED | ADD_ORDERED;
     /// Written in any way by an unordered one.
@@ -56,6 +62,15 @@ pub(crate) mod held {
 pub(crate) fn of_write(kind: WriteKind, exists: bool, was_read: bool) -> u8 {
     let exists = exists || kind == WriteKind::Put && planted(Bug::SkipPutExistence);
     CLASSES[kind as usize][usize::from(exists) << 1 | usize::from(was_read)]
+}
+
+/// Returns the access classes of an add that creates its row, which is missing before the epoch. Unless the transaction
+/// has read the row, two of them do not conflict: the first in the order creates the row.
+#[inline(always)]
+pub(crate) fn of_creating_add(was_read: bool) -> u8 {
+    use class::*;
+    let creates = if was_read { WRITE | READ_EXISTENCE | CHANGE_EXISTENCE } else { CREATE_OR_ADD };
+    ADD | READ_BASE | creates
 }
 
 /// Access classes by kind, then by whether the row exists and whether it was read, a bit each: what a
@@ -100,7 +115,7 @@ struct Masks {
 }
 
 /// Number of sets of access classes.
-const SETS: usize = 1 << 7;
+const SETS: usize = 1 << 8;
 
 static MASKS: [Masks; SETS] = {
     let mut masks = [masks_of(0); SETS];
@@ -118,22 +133,26 @@ const fn masks_of(class: u8) -> Masks {
         if holds { then } else { 0 }
     }
     let changed = when(class & CHANGE_EXISTENCE != 0, held::EXISTENCE_CHANGED)
-        | when(class & CHANGE_BASE != 0, held::BASE_CHANGED);
+        | when(class & CHANGE_BASE != 0, held::BASE_CHANGED)
+        | when(class & CREATE_OR_ADD != 0, held::CREATED_BY_ADD);
     let unordered = when(class & WRITE != 0, held::WRITE_UNORDERED) | when(class & ADD != 0, held::ADD_UNORDERED);
     let ordered = when(class & WRITE != 0, held::WRITE_ORDERED)
         | when(class & ADD != 0, held::ADD_ORDERED)
         | when(class & READ_VALUE != 0, held::VALUE_READ)
         | when(class & READ_EXISTENCE != 0, held::EXISTENCE_READ)
-        | when(class & READ_BASE != 0, held::BASE_READ);
+        | when(class & READ_BASE != 0, held::BASE_READ)
+        | when(class & CREATE_OR_ADD != 0, held::ABSENCE_READ);
     Masks {
         // Two adds do not meet.
         write_write: when(class & WRITE != 0, held::WRITTEN)
             | when(class & ADD != 0, held::WRITE_UNORDERED | held::WRITE_ORDERED),
         read_after_write: when(class & READ_VALUE != 0, held::WRITTEN)
-            | when(class & READ_EXISTENCE != 0, held::EXISTENCE_CHANGED)
+            | when(class & READ_EXISTENCE != 0, held::EXISTENCE_CHANGED | held::CREATED_BY_ADD)
+            | when(class & CREATE_OR_ADD != 0, held::EXISTENCE_CHANGED)
             | when(class & READ_BASE != 0, held::BASE_CHANGED),
         write_after_read: when(class & WRITES != 0, held::VALUE_READ)
-            | when(class & CHANGE_EXISTENCE != 0, held::EXISTENCE_READ)
+            | when(class & CHANGE_EXISTENCE != 0, held::EXISTENCE_READ | held::ABSENCE_READ)
+            | when(class & CREATE_OR_ADD != 0, held::EXISTENCE_READ)
             | when(class & CHANGE_BASE != 0, held::BASE_READ),
         holds: [unordered | changed, ordered | changed],
     }
@@ -141,7 +160,7 @@ const fn masks_of(class: u8) -> Masks {
 
 #[inline(always)]
 fn masks(class: u8) -> &'static Masks {
-    &MASKS[usize::from(class) % SETS]
+    &MASKS[usize::from(class)]
 }
 
 /// `WW`: what is held that the access writes as well.
@@ -158,6 +177,7 @@ pub(crate) fn write_write(class: u8) -> u16 {
 #[inline(always)]
 pub(crate) fn read_after_write(class: u8) -> u16 {
     let class = if planted(Bug::AddsNeverConflict) { class & !class::READ_BASE } else { class };
+    let class = if planted(Bug::CreatingAddsIgnoreExistence) { class & !class::CREATE_OR_ADD } else { class };
     masks(class).read_after_write
 }
 
@@ -193,6 +213,18 @@ mod tests {
         let fresh = of_write(WriteKind::Put, false, false);
         assert_eq!(insert & write_after_read(over), 0);
         assert_eq!(insert & write_after_read(fresh), held::EXISTENCE_READ);
+    }
+
+    #[test]
+    fn adds_that_create_one_row_commute_and_an_insert_fits_on_neither_side() {
+        let add = of_creating_add(false);
+        let held = holds(add, true);
+        assert_eq!(held & (write_write(add) | read_after_write(add) | write_after_read(add)), 0);
+        let insert = of_write(WriteKind::Insert, false, false);
+        for (one, two) in [(add, insert), (insert, add), (of_creating_add(true), add)] {
+            assert_ne!(holds(one, true) & read_after_write(two), 0);
+            assert_ne!(holds(one, true) & write_after_read(two), 0);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::policy::{group, write_flag};
 use crate::resolve::access_class;
 use crate::resolve::epoch_rows::{EpochRow, NONE, OwnRead};
 use crate::resolve::evidence::{Absences, Interval, LevelEvidence, OwnAbsence, Past, RowNow, Unplaced};
-use crate::resolve::scratch::ShardScratch;
+use crate::resolve::scratch::{Creation, ShardScratch};
 use crate::resolve::shard::{Shard, ShardState};
 use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{BatchBase, EpochView, Fate, is_multi_version, snapshot_of};
@@ -95,6 +95,7 @@ fn open(place: ShardPlace, scratch: &mut ShardScratch, view: EpochView<'_>) {
     scratch.unplaced.clear();
     scratch.own_absences.clear();
     scratch.adds = false;
+    scratch.creations.clear();
 }
 
 /// Where a transaction's operations begin in its batch's columns.
@@ -204,8 +205,8 @@ impl OneTxn<'_> {
     }
 
     fn join_writes(&self, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>, multi_version: bool) {
-        let ShardScratch { rows, write_rows, write_slots, write_access, levels, rejected, own_absences, adds, .. } =
-            scratch;
+        let ShardScratch { rows, write_rows, write_slots, write_access, levels, rejected, own_absences, .. } = scratch;
+        let (adds, creations) = (&mut scratch.adds, &mut scratch.creations);
         let at_snapshot = self.txn.isolation == Isolation::Snapshot && !planted(Bug::AbsenceNeverDated);
         let level = &mut levels[self.txn.isolation as usize];
         let rows = rows.rows.as_mut_slice();
@@ -235,9 +236,16 @@ impl OneTxn<'_> {
                 level.writes += 1;
             }
             let mut reason = forbidden(write.kind, exists);
-            if write.kind == WriteKind::Add && reason.is_none() {
-                *adds = true;
-                reason = self.forbidden_add(write, row, state, view);
+            if write.kind == WriteKind::Add {
+                if !exists && write.start_len > 0 {
+                    reason = None;
+                    *class = access_class::of_creating_add(own.was_read());
+                    creations.push(Creation { row: position, txn: self.t as u32, write: w as u32 });
+                }
+                if reason.is_none() {
+                    *adds = true;
+                    reason = self.forbidden_add(write, row, exists, state, view);
+                }
             }
             // The first refusal counts.
             if let Some(reason) = reason
@@ -248,10 +256,18 @@ impl OneTxn<'_> {
         }
     }
 
-    /// Why a row cannot be added to, although it exists: its value is no integer, or too far from zero already. A
-    /// declared store's values are not known here, so nothing is added there.
-    fn forbidden_add(&self, write: &Write, row: &EpochRow, state: &ShardState, view: EpochView<'_>) -> Option<Reason> {
-        if !row.is_live() || !row.is_integer() || view.stores.is_declared(write.store) {
+    /// Why a row cannot be added to, although it exists or would be created: its value is no integer, or too far from
+    /// zero already. A declared store's values are not known here, so nothing is added there. What a row starts with is
+    /// small, see `sums`.
+    fn forbidden_add(
+        &self,
+        write: &Write,
+        row: &EpochRow,
+        exists: bool,
+        state: &ShardState,
+        view: EpochView<'_>,
+    ) -> Option<Reason> {
+        if exists && !(row.is_live() && row.is_integer()) || view.stores.is_declared(write.store) {
             return Some(Reason::NotANumber);
         }
         let Some(delta) = integer_of(write.value.of(&self.batch.values)) else { return Some(Reason::NotANumber) };

@@ -260,7 +260,7 @@ fn commit(scratch: &mut ShardScratch, t: u32, ordered: bool) {
             writer: now(held::WRITE_UNORDERED | held::WRITE_ORDERED, by.writer),
             adder: now(held::ADD_UNORDERED | held::ADD_ORDERED, by.adder),
             changer: now(held::EXISTENCE_CHANGED | held::BASE_CHANGED, by.changer),
-            reader: now(held::VALUE_READ | held::EXISTENCE_READ | held::BASE_READ, by.reader),
+            reader: now(held::VALUE_READ | held::EXISTENCE_READ | held::BASE_READ | held::ABSENCE_READ, by.reader),
         };
     }
     scratch.ranges.commit(t);

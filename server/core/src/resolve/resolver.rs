@@ -5,11 +5,13 @@
 //! outcome does not depend on the number of shards, nor on how the transactions are spread over groups' batches
 //! (but for the middle of the serial order, which goes by group).
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use tribunal_types::{
-    Batch, Bounds, Decision, Digest, Epoch, EpochInput, EpochOutcome, FenceResult, Isolation, Lsn, NamespaceId, OpKind,
-    RowKey, Stage, StoreId, StoreLsn, StoreSpec, TxnId, TxnIx, VerdictAt, Version, Witness, limits,
+    Batch, Bounds, CreatedRow, Decision, Digest, Epoch, EpochInput, EpochOutcome, FenceResult, Isolation, Lsn,
+    NamespaceId, OpKind, RowKey, Stage, StoreId, StoreLsn, StoreSpec, TxnId, TxnIx, VerdictAt, Version, Witness,
+    limits,
 };
 
 use crate::image::frozen::Frozen;
@@ -19,6 +21,7 @@ use crate::resolve::apply::{self, Changes};
 use crate::resolve::executor::ShardExecutor;
 use crate::resolve::join;
 use crate::resolve::merge::{Loser, Merged};
+use crate::resolve::scratch::{Creation, ShardScratch};
 use crate::resolve::shard::Shard;
 use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op, snapshot_of};
@@ -153,6 +156,7 @@ impl Resolver {
         scratch.txns.judge_snapshots(input, &self.stores, self.floor.at());
         self.contest(input, policies, exec, &mut scratch, &mut outcome);
         self.decide(input, &mut scratch, &mut outcome);
+        self.find_created(&scratch.versions, &mut outcome);
         self.number(input, &mut outcome);
         self.apply(input, &scratch.txns, &scratch.versions, true, exec, &mut outcome);
         self.finish(input, &mut outcome, None, exec);
@@ -377,6 +381,24 @@ impl Resolver {
         }
         let count = outcome.witnesses.len() as u32 - first;
         outcome.decisions[t] = Decision::Aborted { reason, first, count };
+    }
+
+    /// Finds the adds that created their rows: of each row the committed one that is first in the serial order.
+    fn find_created(&self, versions: &[u64], outcome: &mut EpochOutcome) {
+        for ShardScratch { creations, .. } in self.shards.iter().map(|shard| &shard.scratch) {
+            let mut first: BTreeMap<u32, (u64, CreatedRow)> = BTreeMap::new();
+            for &Creation { row, txn, write } in creations {
+                let version = versions[txn as usize];
+                let own = (version, CreatedRow { txn: TxnIx(txn), write });
+                if version != 0 && planted(Bug::EveryAddCreates) {
+                    outcome.created.push(own.1);
+                } else if version != 0 {
+                    first.entry(row).and_modify(|first| *first = own.min(*first)).or_insert(own);
+                }
+            }
+            outcome.created.extend(first.values().map(|(_, created)| *created));
+        }
+        outcome.created.sort_unstable();
     }
 
     /// Gives every committed transaction its place in the log of each store that it writes.

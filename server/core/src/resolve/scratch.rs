@@ -11,6 +11,16 @@ use crate::resolve::range_votes::RangeVotes;
 use crate::resolve::txns::Fate;
 use crate::state::sums::Headroom;
 
+/// An add of a row that is missing before the epoch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Creation {
+    /// Position of the row among those of the epoch.
+    pub(crate) row: u32,
+    pub(crate) txn: u32,
+    /// Index of the write within the transaction's own writes.
+    pub(crate) write: u32,
+}
+
 /// What one epoch works with.
 #[derive(Debug, Default)]
 pub(crate) struct ShardScratch {
@@ -35,6 +45,8 @@ pub(crate) struct ShardScratch {
     pub(crate) own_absences: Vec<OwnAbsence>,
     /// Some live transaction adds to a row.
     pub(crate) adds: bool,
+    /// Adds of live transactions that create their rows unless another one does.
+    pub(crate) creations: Vec<Creation>,
     /// How much may still be added to a row beside what the merge's winners add, by the row's number; `None` until an
     /// add asks.
     pub(crate) headrooms: Vec<Option<Headroom>>,

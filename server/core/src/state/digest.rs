@@ -68,6 +68,7 @@ pub(crate) fn chained(before: Digest, input: &EpochInput, outcome: &EpochOutcome
     }
     chain.word(outcome.imported);
     chain.word(outcome.floor.0);
+    outcome.created.iter().for_each(|row| chain.word(u64::from(row.txn.0) << 32 | u64::from(row.write)));
     outcome.fallbacks.iter().for_each(|f| chain.word(f.level.map_or(9, |level| level as u64)));
     Digest(chain.0)
 }

@@ -3,7 +3,7 @@
 //! The map knows of an integer only that it is one. A value written in at most [`SMALL_TEXT_BYTES`] bytes lies within
 //! [`SMALL`] of zero, and that is enough to know: such a row costs nothing here. A longer one is kept exactly. An add
 //! moves what was known by its delta. So a row has an entry here from its first add, or its first long value, until it
-//! is replaced by a short one or deleted.
+//! is replaced by a short one or deleted. A row that adds create started with a short one.
 //!
 //! Rows are spread over buckets that images share: the first write to a bucket after an image began copies that bucket.
 
@@ -12,11 +12,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use tribunal_types::RowKey;
+use tribunal_types::limits::ADD_START_MAX;
 
 /// Bytes of an integer's text, sign included, up to which only [`SMALL`] is known of it.
 pub(crate) const SMALL_TEXT_BYTES: u32 = 16;
 /// The largest integer of so many bytes.
 pub(crate) const SMALL: u64 = 9_999_999_999_999_999;
+const _: () = assert!(ADD_START_MAX.unsigned_abs() <= SMALL, "a row that an add creates starts small");
 
 /// What is known of an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

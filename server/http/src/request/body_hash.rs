@@ -7,7 +7,7 @@
 //! Encoding, all numbers little-endian: isolation u8, priority u8, start u64 + 1 (0 if absent), first attempt u64 + 1
 //! (0 if absent); number of snapshots u32, each store u32, epoch u64; number of reads u32, each store u32, version u64 (0 if absent), key; number of
 //! ranges u32, each store u32, start, end; number of writes u32, each kind u8, store u32, key, value. A key or value
-//! is its length u32 and its bytes.
+//! is its length u32 and its bytes. An add with `or` has kind 255, and what the row starts with after its value.
 
 use std::cell::RefCell;
 
@@ -54,10 +54,13 @@ fn canonical(txn: &TxnRequest, into: &mut Vec<u8>) {
     }
     count(txn.writes.len(), into);
     for write in &txn.writes {
-        into.push(write.kind as u8);
+        into.push(if write.start_len > 0 { u8::MAX } else { write.kind as u8 });
         into.extend_from_slice(&write.store.0.to_le_bytes());
         piece(write.key.of(&txn.keys), into);
         piece(write.value.of(&txn.values), into);
+        if let Some(start) = write.start() {
+            piece(start.of(&txn.values), into);
+        }
     }
 }
 

@@ -16,6 +16,8 @@ use crate::response::field_error::{Code, FieldErrors, Path};
 const FIELDS_MAX: usize = 5;
 /// Place of the field that may be any JSON, after the texts of an operation that has it.
 pub const VALUE: usize = 5;
+/// Place of what an add starts a missing row with.
+pub const OR: usize = 6;
 
 /// A text field of an operation.
 #[derive(Debug, Default)]
@@ -34,13 +36,15 @@ pub struct OpFields<'de> {
     texts: [Text<'de>; FIELDS_MAX],
     /// The field [`VALUE`], as it is.
     pub value: Option<&'de RawValue>,
+    /// The field [`OR`], as it is.
+    pub or: Option<&'de RawValue>,
 }
 
 impl<'de> OpFields<'de> {
     /// Returns the fields of an operation that is no object; noted already.
     #[must_use]
     pub fn faulty() -> OpFields<'de> {
-        OpFields { texts: [const { Text::Faulty }; FIELDS_MAX], value: None }
+        OpFields { texts: [const { Text::Faulty }; FIELDS_MAX], value: None, or: None }
     }
 
     /// Takes the field [`VALUE`] as an integer from 1 to `max`; notes it if it is something else.
@@ -77,6 +81,8 @@ impl<'de> Fields<'de> for Op<'de, '_> {
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
         if index == VALUE {
             self.fields.value = Some(map.next_value()?);
+        } else if index == OR {
+            self.fields.or = Some(map.next_value()?);
         } else {
             self.fields.texts[index] = match scalar(map)?.given() {
                 Some(found) => found.text(at, self.errors).map_or(Text::Faulty, Text::Given),
@@ -105,7 +111,7 @@ impl<'de> DeserializeSeed<'de> for OpSeed<'_> {
     type Value = Option<OpFields<'de>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        let fields = OpFields { texts: Default::default(), value: None };
+        let fields = OpFields { texts: Default::default(), value: None, or: None };
         let mut op = Op { names: self.names, fields, errors: self.errors };
         let seen = ObjectSeed { fields: &mut op, at: self.at }.deserialize(deserializer)?;
         Ok(seen.map(|_| op.fields))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess};
-use tribunal_types::limits::{OPS_PER_TXN_MAX, RANGES_PER_TXN_MAX, STORES_PER_TXN_MAX, VALUE_BYTES_MAX};
+use tribunal_types::limits::{ADD_START_MAX, OPS_PER_TXN_MAX, RANGES_PER_TXN_MAX, STORES_PER_TXN_MAX, VALUE_BYTES_MAX};
 use tribunal_types::{
     Epoch, Existence, Isolation, OpKind, Range, Read, RowKey, Span, StoreId, StoreSnapshot, StoreSpec, TxnId,
     TxnRequest, Version, Write, WriteKind,
@@ -22,7 +22,7 @@ use crate::request::json::{
     ArraySeed, Entries, EntriesSeed, Fields, Items, ObjectSeed, Scalar, decimal, depth_within_limit, is_integer,
     not_interoperable, scalar,
 };
-use crate::request::op_fields::{OpFields, OpSeed, Text, VALUE, put_key};
+use crate::request::op_fields::{OR, OpFields, OpSeed, Text, VALUE, put_key};
 use crate::response::field_error::{Code, FieldErrors, Path};
 use tribunal_service::{AckMode, Catalog};
 
@@ -46,8 +46,8 @@ const ITEM_FIELDS: &[&str] =
     &["isolation", "snapshots", "reads", "ranges", "writes", "priority", "ack", "epoch", "first_attempt_ms", "txn_id"];
 const READ_FIELDS: &[&str] = &["store", "key", "version", "key_b64"];
 const RANGE_FIELDS: &[&str] = &["store", "start", "end", "start_b64", "end_b64"];
-const WRITE_FIELDS: &[&str] = &["store", "key", "op", "key_b64", "value_b64", "value"];
-const _: () = assert!(WRITE_FIELDS.len() == VALUE + 1);
+const WRITE_FIELDS: &[&str] = &["store", "key", "op", "key_b64", "value_b64", "value", "or"];
+const _: () = assert!(WRITE_FIELDS.len() == VALUE + 2 && OR == VALUE + 1);
 
 /// A body that was read.
 #[derive(Debug)]
@@ -237,20 +237,56 @@ impl<'c> Draft<'c> {
             let detail = "this store does not apply records exactly once, so it takes no add";
             self.errors.add(Code::AddUnsupported, at.field("op"), detail);
         }
-        if let (Some(kind), Some(StoreSpec { adaptor: Some(adaptor), takes, name, .. })) =
-            (kind, spec.map(|spec| &**spec))
-            && !takes.contains(kind)
-        {
-            let detail = format!(
-                "the adaptor \"{adaptor}\" of store \"{name}\" takes no {}; write the row in another way, or declare the \
-                 store with an adaptor that does",
-                kind.name()
-            );
-            self.errors.add(Code::WriteNotSupported, at.field("op"), detail);
+        let start_len = op.or.map_or(0, |or| self.start(kind, or.get(), value, at));
+        if let Some(spec) = spec {
+            kind.into_iter().for_each(|kind| self.check_taken(kind, start_len > 0, spec, at));
         }
         let row = self.row(store, key);
         let kind = kind.unwrap_or(WriteKind::Put);
-        self.txn.writes.push(Write { row, store, key: key.unwrap_or_default(), value, kind, integer });
+        self.txn.writes.push(Write { row, store, key: key.unwrap_or_default(), value, kind, integer, start_len });
+    }
+
+    /// Notes a write that the store's adaptor does not take.
+    fn check_taken(&mut self, kind: WriteKind, creates: bool, spec: &StoreSpec, at: Path<'_>) {
+        let StoreSpec { adaptor: Some(adaptor), takes, name, .. } = spec else { return };
+        let missing = if !takes.contains(kind) {
+            kind.name()
+        } else if creates && !takes.contains(WriteKind::Insert) {
+            "insert, which an add with `or` may become"
+        } else {
+            return;
+        };
+        let detail = format!(
+            "the adaptor \"{adaptor}\" of store \"{name}\" takes no {missing}; write the row in another way, or declare \
+             the store with an adaptor that does"
+        );
+        self.errors.add(Code::WriteNotSupported, at.field("op"), detail);
+    }
+
+    /// Appends what an add leaves in a row that it creates, and returns how long that is: the sum of `or` and the `value`
+    /// that was appended last.
+    fn start(&mut self, kind: Option<WriteKind>, or: &str, value: Span, at: Path<'_>) -> u8 {
+        // Generated clients write an absent field as null.
+        if or == "null" || kind.is_none() {
+            return 0;
+        }
+        if kind != Some(WriteKind::Add) {
+            self.errors.add(
+                Code::ExclusiveFields,
+                at.field("or"),
+                "only an add has one: what it adds to if the row is missing",
+            );
+            return 0;
+        }
+        let Some(or) = or.parse::<i64>().ok().filter(|or| (-ADD_START_MAX..=ADD_START_MAX).contains(or)) else {
+            let detail = format!("must be an integer between -{ADD_START_MAX} and {ADD_START_MAX}");
+            self.errors.add(Code::NotAnInteger, at.field("or"), detail);
+            return 0;
+        };
+        let delta = std::str::from_utf8(value.of(&self.txn.values)).ok().and_then(|text| text.parse::<i64>().ok());
+        // A sum that leaves 64 bits is never written: if the row is missing, the resolver aborts.
+        let sum = or.saturating_add(delta.unwrap_or(0)).to_string();
+        u8::try_from(Span::push(&mut self.txn.values, sum.as_bytes()).len).unwrap_or(0)
     }
 
     fn value(&mut self, kind: WriteKind, op: &mut OpFields<'_>, at: Path<'_>) -> (Span, bool) {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use tokio::sync::oneshot;
 use tribunal_service::{Catalog, ServiceError};
-use tribunal_types::{Existence, NamespaceId, RowKey, StoreId, TxnRequest, WriteKind};
+use tribunal_types::{Existence, NamespaceId, RowKey, StoreId, TxnRequest, Write, WriteKind};
 
 use crate::commit::message::{KnownNow, Message};
 use crate::service::NodeService;
@@ -66,8 +66,8 @@ impl NodeService {
     }
 }
 
-/// Counts the writes that may create a row of a tracked store: inserts, and puts of rows that the transaction has not
-/// read.
+/// Counts the writes that may create a row of a tracked store: inserts, and puts and adds with `or` of rows that the
+/// transaction has not read.
 fn rows_added_at_most(txn: &TxnRequest, catalog: &Catalog) -> u64 {
     let known: HashSet<RowKey> = txn.reads.iter().filter(|read| read.seen.is_some()).map(|read| read.row).collect();
     let mut last: Option<(StoreId, bool)> = None;
@@ -79,7 +79,7 @@ fn rows_added_at_most(txn: &TxnRequest, catalog: &Catalog) -> u64 {
             tracked
         }
     };
-    let creates = |kind| matches!(kind, WriteKind::Insert | WriteKind::Put);
-    let new = txn.writes.iter().filter(|w| creates(w.kind) && !known.contains(&w.row) && tracked(w.store));
+    let creates = |w: &Write| matches!(w.kind, WriteKind::Insert | WriteKind::Put) || w.start_len > 0;
+    let new = txn.writes.iter().filter(|w| creates(w) && !known.contains(&w.row) && tracked(w.store));
     new.count() as u64
 }

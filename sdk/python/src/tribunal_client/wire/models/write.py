@@ -21,6 +21,10 @@ class Write:
         store (str): The row's store. Example: kv.
         key (str | Unset): The row's key, UTF-8. Example: acct/1.
         key_b64 (str | Unset): The row's key in base64, instead of `key`.
+        or_ (int | Unset): Of an `add`: the integer that it adds to if the row is missing. The row is created then, and
+            the log has an insert of
+            the sum. Several such adds of one row do not conflict: the first creates it. Absent: the row must exist.
+            Example: 0.
         value (Any | Unset): The value: any JSON, stored as posted; an integer for `add`; absent for `delete`.
         value_b64 (str | Unset): A binary value in base64, instead of `value`. Stored as the JSON object `{"$b64":
             ...}`.
@@ -30,6 +34,7 @@ class Write:
     store: str
     key: str | Unset = UNSET
     key_b64: str | Unset = UNSET
+    or_: int | Unset = UNSET
     value: Any | Unset = UNSET
     value_b64: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
@@ -42,6 +47,8 @@ class Write:
         key = self.key
 
         key_b64 = self.key_b64
+
+        or_ = self.or_
 
         value = self.value
 
@@ -59,6 +66,8 @@ class Write:
             field_dict["key"] = key
         if key_b64 is not UNSET:
             field_dict["key_b64"] = key_b64
+        if or_ is not UNSET:
+            field_dict["or"] = or_
         if value is not UNSET:
             field_dict["value"] = value
         if value_b64 is not UNSET:
@@ -77,6 +86,8 @@ class Write:
 
         key_b64 = d.pop("key_b64", UNSET)
 
+        or_ = d.pop("or", UNSET)
+
         value = d.pop("value", UNSET)
 
         value_b64 = d.pop("value_b64", UNSET)
@@ -86,6 +97,7 @@ class Write:
             store=store,
             key=key,
             key_b64=key_b64,
+            or_=or_,
             value=value,
             value_b64=value_b64,
         )
