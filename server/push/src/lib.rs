@@ -37,7 +37,7 @@ pub use resp::{RespOptions, RespTransport};
 pub use source::{AckSink, EpochSource, LogPoint, LogSource, PushWatch, ReadLimit, SourceError};
 pub use sql::{SqlOptions, SqlTransport};
 pub use sql_endpoint::SqlEndpoint;
-pub use status::{PushHandle, PushState, PushStatus};
+pub use status::{PushActivity, PushHandle, PushStatus};
 pub use transport::{StorageDurability, Transport, TransportError};
 pub use webhook::{WatermarkStore, Webhook, WebhookParts};
 

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tribunal_types::{Ack, Command, Lsn, PushRequest, RecordBatch, StoreId};
 
-use crate::status::{Progress, PushHandle, PushState};
+use crate::status::{Progress, PushActivity, PushHandle};
 use crate::{
     AckSink, Adaptor, AdaptorFault, LogSource, PushWatch, ReadLimit, SourceError, StorageDurability, Transport,
 };
@@ -111,7 +111,7 @@ impl Pusher {
     #[must_use]
     pub fn new(parts: PushParts) -> (Pusher, PushHandle) {
         let progress = Arc::new(Mutex::new(Progress {
-            state: PushState::Connecting,
+            activity: PushActivity::Connecting,
             acked: None,
             last_error: None,
             poison: None,
@@ -139,7 +139,7 @@ impl Pusher {
             () = shutdown => {}
             () = self.push_until_dropped() => {}
         }
-        self.progress.lock().state = PushState::Ended;
+        self.progress.lock().activity = PushActivity::Ended;
     }
 
     async fn push_until_dropped(&mut self) {
@@ -183,7 +183,7 @@ impl Pusher {
         let random = RandomState::new().hash_one(attempts);
         tracing::debug!(store = %self.parts.store, attempts, error = %text, "push backs off");
         let mut progress = self.progress.lock();
-        progress.state = PushState::BackingOff;
+        progress.activity = PushActivity::BackingOff;
         progress.last_error = Some(text);
         Some(half + half.mul_f64((random >> 11) as f64 / (1u64 << 53) as f64))
     }
@@ -192,7 +192,7 @@ impl Pusher {
         tracing::error!(store = %self.parts.store, reason = %text, "push stopped");
         {
             let mut progress = self.progress.lock();
-            progress.state = PushState::Stopped;
+            progress.activity = PushActivity::Stopped;
             progress.last_error = Some(text.clone());
             progress.poison = poison;
         }
@@ -204,7 +204,7 @@ impl Pusher {
     async fn session(&mut self) -> Pushed<std::convert::Infallible> {
         {
             let mut progress = self.progress.lock();
-            progress.state = PushState::Connecting;
+            progress.activity = PushActivity::Connecting;
             progress.poison = None;
         }
         let question = self.parts.adaptor.watermark().map_err(stuck)?;
@@ -240,7 +240,7 @@ impl Pusher {
 
     fn reading(&self, idle: bool) {
         let mut progress = self.progress.lock();
-        progress.state = if idle { PushState::Idle } else { PushState::Pushing };
+        progress.activity = if idle { PushActivity::Idle } else { PushActivity::Pushing };
         if idle {
             progress.caught_up = Instant::now();
             progress.attempts = 0;

@@ -12,7 +12,7 @@ use crate::{LogSource, StorageDurability};
 
 /// What a push is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PushState {
+pub enum PushActivity {
     /// Connects and reads the storage's watermark.
     #[default]
     Connecting,
@@ -28,17 +28,17 @@ pub enum PushState {
     Ended,
 }
 
-impl PushState {
-    /// Returns the word shown in a store's status.
+impl PushActivity {
+    /// Returns the word that shows it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            PushState::Connecting => "connecting",
-            PushState::Pushing => "pushing",
-            PushState::Idle => "idle",
-            PushState::BackingOff => "backing_off",
-            PushState::Stopped => "stopped",
-            PushState::Ended => "ended",
+            PushActivity::Connecting => "connecting",
+            PushActivity::Pushing => "pushing",
+            PushActivity::Idle => "idle",
+            PushActivity::BackingOff => "backing_off",
+            PushActivity::Stopped => "stopped",
+            PushActivity::Ended => "ended",
         }
     }
 }
@@ -47,7 +47,7 @@ impl PushState {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushStatus {
     /// What it is doing.
-    pub state: PushState,
+    pub activity: PushActivity,
     /// Last record that the storage acknowledged.
     pub acked: Lsn,
     /// Last record of the log.
@@ -69,7 +69,7 @@ pub struct PushStatus {
 }
 
 pub(crate) struct Progress {
-    pub state: PushState,
+    pub activity: PushActivity,
     /// `None` until the watermark was read once.
     pub acked: Option<Lsn>,
     pub last_error: Option<String>,
@@ -107,7 +107,7 @@ impl PushHandle {
         let acked = progress.acked.unwrap_or_default();
         let lag = head.0.saturating_sub(acked.0);
         PushStatus {
-            state: progress.state,
+            activity: progress.activity,
             acked,
             head,
             lag,

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use tribunal_codec::{ConsumerOffset, Webhook as Registered};
-use tribunal_push::{PushState, TransportError};
+use tribunal_push::{PushActivity, TransportError};
 use tribunal_service::ServiceError;
 use tribunal_service::{ConsumerPosition, ConsumerStatus, Registration, WebhookStatus};
 use tribunal_types::{Epoch, LogId, Lsn, NamespaceId, StoreId};
@@ -174,7 +174,7 @@ impl NodeService {
             records_max: registered.records_max,
             bytes_max: registered.bytes_max,
             timeout_ms: registered.timeout_ms,
-            state: if replaced { PushState::Stopped.name() } else { status.state.name() },
+            state: if replaced { PushActivity::Stopped.name() } else { status.activity.name() },
             acked: registered.watermark,
             head: self.head(store),
             lag_ms: u64::try_from(status.behind.as_millis()).unwrap_or(u64::MAX),

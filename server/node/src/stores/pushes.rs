@@ -17,7 +17,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tribunal_push::{
     Adaptor, ApplyObserver, AttachPlace, AttachRefusal, Attachment, EmbeddedStore, EpochSource, Follower, LogSource,
-    PushHandle, PushOptions, PushParts, Pusher, RespOptions, RespTransport, SqlTransport, StorageDurability, Transport,
+    PushActivity, PushHandle, PushOptions, PushParts, Pusher, RespOptions, RespTransport, SqlTransport,
+    StorageDurability, Transport,
 };
 use tribunal_service::PushState;
 use tribunal_types::{Lsn, StoreId, StoreSpec, WriteKinds};
@@ -358,9 +359,9 @@ impl Pushes {
             State::Running(running) => {
                 let status = running.handle.status();
                 StorePush {
-                    state: match status.state {
-                        tribunal_push::PushState::BackingOff => PushState::BackingOff,
-                        tribunal_push::PushState::Stopped | tribunal_push::PushState::Ended => PushState::Stopped,
+                    state: match status.activity {
+                        PushActivity::BackingOff => PushState::BackingOff,
+                        PushActivity::Stopped | PushActivity::Ended => PushState::Stopped,
                         _ => PushState::Running,
                     },
                     lag_ms: u64::try_from(status.behind.as_millis()).unwrap_or(u64::MAX),
@@ -384,9 +385,7 @@ impl Pushes {
             let embedded = entry.store.spec.is_embedded();
             match std::mem::replace(&mut entry.state, State::Starting) {
                 State::Broken(_) => Some((entry.store.clone(), None)),
-                State::Running(running)
-                    if embedded && running.handle.status().state == tribunal_push::PushState::Stopped =>
-                {
+                State::Running(running) if embedded && running.handle.status().activity == PushActivity::Stopped => {
                     let _ = running.stop.send(true);
                     Some((entry.store.clone(), Some(running.task)))
                 }

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tribunal_types::{Lsn, StoreId};
 
 use super::{EmbeddedError, EmbeddedStore};
-use crate::status::{Progress, PushHandle, PushState};
+use crate::status::{Progress, PushActivity, PushHandle};
 use crate::{AckSink, LogSource, StorageDurability};
 
 /// How long epochs gather before they are applied together, unless a read applies them.
@@ -37,7 +37,7 @@ impl Follower {
     #[must_use]
     pub fn new(store: Arc<EmbeddedStore>, id: StoreId, sink: Arc<dyn AckSink>) -> (Follower, PushHandle) {
         let progress = Arc::new(Mutex::new(Progress {
-            state: PushState::Connecting,
+            activity: PushActivity::Connecting,
             acked: None,
             last_error: None,
             poison: None,
@@ -64,7 +64,7 @@ impl Follower {
             () = shutdown => {}
             () = self.follow() => {}
         }
-        self.progress.lock().state = PushState::Ended;
+        self.progress.lock().activity = PushActivity::Ended;
     }
 
     async fn follow(&self) {
@@ -105,7 +105,7 @@ impl Follower {
 
     fn caught_up(&self, at: Lsn) {
         let mut progress = self.progress.lock();
-        progress.state = PushState::Idle;
+        progress.activity = PushActivity::Idle;
         progress.acked = Some(at);
         progress.last_error = None;
         progress.poison = None;
@@ -120,10 +120,10 @@ impl Follower {
         progress.attempts = progress.attempts.saturating_add(1);
         progress.last_error = Some(text.clone());
         if matches!(error, EmbeddedError::Busy { .. } | EmbeddedError::Log(crate::SourceError::Unavailable(_))) {
-            progress.state = PushState::BackingOff;
+            progress.activity = PushActivity::BackingOff;
             return Some(BACKOFF_MIN.saturating_mul(1 << (progress.attempts - 1).min(10)).min(BACKOFF_MAX));
         }
-        progress.state = PushState::Stopped;
+        progress.activity = PushActivity::Stopped;
         if let EmbeddedError::Poison { lsn, .. } = error {
             progress.poison = Some(*lsn);
         }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tribunal_push::{
-    AllowedNet, EgressPolicy, LogSource, PushHandle, PushOptions, PushParts, PushState, Pusher, ReadLimit, RespOptions,
-    RespTransport, StorageDurability, Transport, TransportError,
+    AllowedNet, EgressPolicy, LogSource, PushActivity, PushHandle, PushOptions, PushParts, Pusher, ReadLimit,
+    RespOptions, RespTransport, StorageDurability, Transport, TransportError,
 };
 use tribunal_types::{Command, Lsn, RespPipeline, RespValue, StorageReply, WriteKind};
 
@@ -74,7 +74,7 @@ impl Push {
     async fn until_caught_up(&self) {
         self.until("caught up", |push| {
             let status = push.handle.status();
-            status.lag == 0 && status.state == PushState::Idle
+            status.lag == 0 && status.activity == PushActivity::Idle
         })
         .await;
     }
@@ -82,7 +82,7 @@ impl Push {
     async fn end(self) {
         self.shutdown.send(()).expect("the push runs");
         self.task.await.expect("the push ends without a panic");
-        assert_eq!(self.handle.status().state, PushState::Ended);
+        assert_eq!(self.handle.status().activity, PushActivity::Ended);
     }
 }
 
@@ -167,7 +167,7 @@ async fn redis_killed_in_mid_push_and_set_back_equals_the_log_again() {
     push.until("in the middle", |push| push.handle.status().acked > Lsn(1_500)).await;
     redis.kill();
     push.log.append_many(500);
-    push.until("noticed", |push| push.handle.status().state == PushState::BackingOff).await;
+    push.until("noticed", |push| push.handle.status().activity == PushActivity::BackingOff).await;
     assert!(push.handle.status().lag >= 500 && push.handle.status().last_error.is_some());
     redis.restart();
     push.until_caught_up().await;
@@ -217,7 +217,7 @@ async fn a_dead_storage_backs_off_and_holds_nobody_up() {
     live.until_caught_up().await;
     dead.until("several attempts", |push| push.handle.status().attempts > 3).await;
     let status = dead.handle.status();
-    assert_eq!((status.state, status.lag, status.acked), (PushState::BackingOff, 1_000, Lsn(0)));
+    assert_eq!((status.activity, status.lag, status.acked), (PushActivity::BackingOff, 1_000, Lsn(0)));
     assert_eq!(dead.log.largest_read.load(Ordering::Relaxed), 0, "nothing is read for a storage that is not there");
     dead.end().await;
     live.end().await;
@@ -230,7 +230,7 @@ async fn a_record_that_cannot_be_pushed_is_named_and_not_skipped() {
     push.log.append_many(150);
     push.log.append(vec![(WriteKind::Put, POISON.to_owned(), "1".to_owned())]);
     push.log.append_many(20);
-    push.until("stopped", |push| push.handle.status().state == PushState::Stopped).await;
+    push.until("stopped", |push| push.handle.status().activity == PushActivity::Stopped).await;
     let status = push.handle.status();
     assert_eq!(status.acked, Lsn(150), "everything before it is pushed");
     assert!(status.last_error.as_ref().is_some_and(|text| text.contains("LSN 151")), "{status:?}");
@@ -251,7 +251,7 @@ async fn a_storage_of_another_log_is_not_touched() {
     ask(&direct, &["SET", "watermark", "20"]).await;
     let push = Push::start(redis.endpoint());
     push.log.append_many(10);
-    push.until("stopped", |push| push.handle.status().state == PushState::Stopped).await;
+    push.until("stopped", |push| push.handle.status().activity == PushActivity::Stopped).await;
     assert!(push.handle.status().last_error.is_some_and(|text| text.contains("another log")));
     assert_eq!(rows_in(redis.endpoint()).await, BTreeMap::new());
     assert_eq!(push.log.head(STORE), Lsn(10));
