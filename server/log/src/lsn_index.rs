@@ -23,7 +23,7 @@ pub(crate) struct LsnSpan {
 pub(crate) enum Found {
     /// In this epoch.
     At(Epoch),
-    /// In an epoch from the first up to, not including, the second.
+    /// In an epoch from the first up to, not including, the second: at most [`SPARSE_EPOCHS`] of them.
     Between(Epoch, Epoch),
     /// Nothing is there yet.
     Head,
@@ -45,6 +45,8 @@ struct StoreLog {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LsnIndex {
     stores: BTreeMap<StoreId, StoreLog>,
+    /// Epochs below this one are forgotten.
+    oldest: Epoch,
 }
 
 /// Returns each store's records in an outcome, ascending store.
@@ -79,6 +81,7 @@ impl LsnIndex {
 
     /// Forgets epochs below `epoch`.
     pub(crate) fn remove_below(&mut self, epoch: Epoch) {
+        self.oldest = epoch;
         for log in self.stores.values_mut() {
             let gone = log.spans.partition_point(|span| span.epoch < epoch);
             log.spans.drain(..gone);
@@ -96,20 +99,24 @@ impl LsnIndex {
         if wanted <= log.truncated {
             return Found::Truncated(log.truncated.next());
         }
-        let behind = log.spans.partition_point(|span| span.first <= wanted);
-        let until = log.spans.get(behind).map_or(Epoch::MAX, |span| span.epoch);
-        match behind.checked_sub(1).map(|ix| log.spans[ix]) {
-            Some(span) if wanted.0 < span.first.0 + span.count => Found::At(span.epoch),
-            Some(span) => Found::Between(span.epoch.next(), until),
-            None => Found::Between(Epoch(0), until),
+        let next = log.spans.partition_point(|span| span.first <= wanted);
+        let last = next.checked_sub(1).map(|ix| log.spans[ix]);
+        if let Some(span) = last
+            && wanted.0 < span.first.0 + span.count
+        {
+            return Found::At(span.epoch);
         }
+        // An epoch is thinned out only if it is near one that is kept. That one may be forgotten by now.
+        let from = last.map_or(self.oldest, |span| span.epoch.next().max(self.oldest));
+        let near = Epoch(from.0.saturating_add(SPARSE_EPOCHS));
+        Found::Between(from, log.spans.get(next).map_or(near, |span| span.epoch.min(near)))
     }
 
     /// Returns the last kept span of each store below `epoch`, for what must be remembered when it goes.
     pub(crate) fn last_below(&self, epoch: Epoch) -> Vec<(StoreId, Option<LsnSpan>)> {
         let last = |log: &StoreLog| {
-            let behind = log.spans.partition_point(|span| span.epoch < epoch);
-            behind.checked_sub(1).map(|ix| log.spans[ix])
+            let next = log.spans.partition_point(|span| span.epoch < epoch);
+            next.checked_sub(1).map(|ix| log.spans[ix])
         };
         self.stores.iter().map(|(store, log)| (*store, last(log))).collect()
     }
@@ -184,6 +191,33 @@ mod tests {
         }
         assert_eq!(index.find(StoreId(1), Lsn(2 * epochs)), Found::Head);
         assert_eq!(index.find(StoreId(9), Lsn(0)), Found::Head);
+    }
+
+    #[test]
+    fn idle_epochs_are_not_searched() {
+        // The store writes in five epochs, ten apart, then the log is idle for 100,000.
+        let written: Vec<u64> = (0..8_000).flat_map(|burst| (0..5).map(move |n| burst * 100_000 + n * 10 + 1)).collect();
+        let mut index = LsnIndex::default();
+        for (lsn, &epoch) in (1..).zip(&written) {
+            index.push(&outcome(epoch, &[(1, lsn)]));
+        }
+        for below in [0, 31, 100_011, 5_000_021] {
+            index.remove_below(Epoch(below));
+            let gone = written.iter().filter(|epoch| **epoch < below).count() as u64;
+            index.set_truncated(StoreId(1), Lsn(gone));
+            let mut searched = 0;
+            for (after, &epoch) in (0..).zip(&written).skip(gone as usize) {
+                let (from, until) = match index.find(StoreId(1), Lsn(after)) {
+                    Found::At(at) => (at, at.next()),
+                    Found::Between(from, until) => (from, until),
+                    other => panic!("{after}: {other:?}"),
+                };
+                assert!((from..until).contains(&Epoch(epoch)), "{after}: {from} {until}, not {epoch}");
+                assert!(until.0 - from.0 <= SPARSE_EPOCHS, "{after}: {from} {until}");
+                searched += u64::from(until != from.next());
+            }
+            assert!(searched > 1_000, "{searched}");
+        }
     }
 
     #[test]

@@ -176,8 +176,7 @@ impl LogReader {
                 Found::At(epoch) => return Ok(Located::Epoch(epoch)),
                 Found::Head => return Ok(Located::Head),
                 Found::Truncated(oldest) => return Ok(Located::Truncated { oldest }),
-                // After a truncation the first span kept may be further on: nothing is below the oldest epoch.
-                Found::Between(from, until) => (from.max(index.oldest), until),
+                Found::Between(from, until) => (from, until),
             }
         };
         let wanted = after.next();
