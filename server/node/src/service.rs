@@ -523,9 +523,9 @@ impl NodeService {
 impl TxnApi for NodeService {
     fn begin(&self, begin: Begin) -> Reply<'_, Begun> {
         Box::pin(async move {
-            let wait = Duration::from_millis(begin.wait_ms.min(limits::WAIT_MS_MAX));
+            let until = Instant::now() + Duration::from_millis(begin.wait_ms.min(limits::WAIT_MS_MAX));
             if let Some(session) = begin.session {
-                let visible = self.until_visible(&begin.stores, session.0, Instant::now() + wait).await;
+                let visible = self.until_visible(&begin.stores, session.0, until).await;
                 visible.map_err(|store| self.lagging(store, self.retry_after()))?;
             }
             let floor = self.shared.progress.floor();
@@ -541,13 +541,24 @@ impl TxnApi for NodeService {
             if !begin.read.is_empty() {
                 read = self.rows.read(&begin.read).await?;
             }
+            let catalog = self.stores.catalog();
+            let keeps_versions = |store: StoreId| catalog.by_id(store).is_some_and(|spec| spec.multi_version);
+            let one_cut = begin.stores.iter().any(|store| keeps_versions(*store));
+            if one_cut {
+                // All stores get one snapshot, and what was read is not to be newer.
+                let visible = self.until_visible(&begin.stores, read.applied, until).await;
+                visible.map_err(|store| self.lagging(store, self.retry_after()))?;
+            }
             let mut snapshots = begin.stores.iter().map(snapshot).collect::<Result<Vec<_>, _>>()?;
             for store in begin.read.stores() {
                 // What was read is of exactly this epoch, and stays so however far the store is by now.
                 snapshots.iter_mut().filter(|snapshot| snapshot.store == store).for_each(|s| s.at = read.applied);
             }
-            let catalog = self.stores.catalog();
-            make_one_cut(&mut snapshots, |store| catalog.by_id(store).is_some_and(|spec| spec.multi_version));
+            // A storage may come back with less than it had.
+            if one_cut && let Some(late) = snapshots.iter().find(|snapshot| snapshot.at < read.applied) {
+                return Err(self.lagging(late.store, self.retry_after()));
+            }
+            make_one_cut(&mut snapshots, keeps_versions);
             Ok(Begun { read, snapshots, epoch: self.shared.progress.last().next(), time_ms: self.clock.now_ms() })
         })
     }

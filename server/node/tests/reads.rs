@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use support::Node;
+use support::redis::Redis;
 
 fn number(value: &Value) -> u64 {
     value.as_str().expect("a decimal string").parse().expect("a number")
@@ -161,4 +162,42 @@ fn reads_that_cannot_be_answered_are_refused_with_what_to_do() {
     refused(path, &json!({"read": rows}), 422, "read_too_large", "read fewer");
     let some = node.post(path, &json!({"read": rows[..8]}));
     assert_eq!(some.status, 200, "{}", some.body);
+}
+
+/// A store that keeps versions itself is read at its snapshot, so a transaction with it has one snapshot for all stores:
+/// rows that Begin returns must not be newer.
+#[test]
+fn rows_of_begin_are_not_newer_than_its_snapshots() {
+    let Some(redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let versioned =
+        json!({"adaptor": "redis", "adaptor_config": {"endpoint": redis.endpoint()}, "multi_version": true});
+    assert_eq!(node.put("/v1/stores/versioned", &versioned).status, 201);
+    let write = |n: u64| json!({"writes": [put("kv", "a", n), put("versioned", "a", n)]});
+    assert_eq!(node.commit(&write(1)).body["status"], "committed");
+    let begin = |wait_ms: u64| {
+        let body = json!({"stores": ["versioned"], "read": [{"store": "kv", "key": "a"}], "wait_ms": wait_ms});
+        node.post("/v1/txns", &body)
+    };
+    let of_one_cut = |begun: &Value| {
+        let snapshots = &begun["snapshots"];
+        assert_eq!(snapshots["kv"], snapshots["versioned"], "{begun}");
+        let version = number(&begun["rows"][0]["version"]);
+        assert!(version >> 20 <= number(&snapshots["kv"]), "a row of a later epoch: {begun}");
+    };
+    let begun = begin(10_000);
+    assert_eq!((begun.status, &begun.body["rows"][0]["value"]), (201, &json!(1)), "{}", begun.body);
+    of_one_cut(&begun.body);
+    redis.pause(true);
+    assert_eq!(node.commit(&write(2)).body["status"], "committed");
+    let lagging = begin(50);
+    if lagging.status == 201 {
+        of_one_cut(&lagging.body);
+    }
+    assert_eq!((lagging.status, &lagging.body["code"]), (503, &json!("store_lagging")), "{}", lagging.body);
+    redis.pause(false);
+    let begun = begin(10_000);
+    assert_eq!((begun.status, &begun.body["rows"][0]["value"]), (201, &json!(2)), "{}", begun.body);
+    of_one_cut(&begun.body);
 }

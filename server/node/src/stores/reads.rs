@@ -46,21 +46,26 @@ impl RowReader {
             embedded.is_none_or(|embedded| embedded.has_room() && self.records.is_near(*store, embedded.applied()))
         };
         let few = query.ranges.is_empty() && query.rows.len() <= ROWS_IN_PLACE_MAX;
+        let stores = query.stores();
         if few
-            && query.stores().iter().all(near)
-            && let Some(answer) = self.look(query, Depth::Memory)?
+            && stores.iter().all(near)
+            && let Some(answer) = self.look(query, &stores, Depth::Memory)?
         {
             return Ok(answer);
         }
         let (this, query) = (self.clone(), query.clone());
-        let read = self.runtime.spawn_blocking(move || this.look(&query, Depth::Disk)).await;
+        let read = self.runtime.spawn_blocking(move || this.look(&query, &stores, Depth::Disk)).await;
         let read = read.map_err(|error| ServiceError::Unavailable { detail: error.to_string() })??;
         read.ok_or_else(|| ServiceError::Unavailable { detail: "the rows were not read".into() })
     }
 
-    /// Reads rows and ranges; `None` if that takes the disk and must not.
-    fn look(&self, query: &ReadQuery, depth: Depth) -> Result<Option<ReadAnswer>, ServiceError> {
-        let stores = query.stores();
+    /// Reads rows and ranges of `stores`, which the query names; `None` if that takes the disk and must not.
+    fn look(
+        &self,
+        query: &ReadQuery,
+        stores: &[StoreId],
+        depth: Depth,
+    ) -> Result<Option<ReadAnswer>, ServiceError> {
         let opened = stores.iter().map(|store| self.open(*store)).collect::<Result<Vec<_>, _>>()?;
         let mut applied = Epoch(0);
         let views = match &opened[..] {
