@@ -5,6 +5,7 @@
 extern crate alloc;
 
 pub mod batcher;
+pub mod control;
 pub mod epochs;
 pub mod image;
 pub mod planted;

@@ -196,7 +196,8 @@ mod tests {
     #[test]
     fn idle_epochs_are_not_searched() {
         // The store writes in five epochs, ten apart, then the log is idle for 100,000.
-        let written: Vec<u64> = (0..8_000).flat_map(|burst| (0..5).map(move |n| burst * 100_000 + n * 10 + 1)).collect();
+        let written: Vec<u64> =
+            (0..8_000).flat_map(|burst| (0..5).map(move |n| burst * 100_000 + n * 10 + 1)).collect();
         let mut index = LsnIndex::default();
         for (lsn, &epoch) in (1..).zip(&written) {
             index.push(&outcome(epoch, &[(1, lsn)]));

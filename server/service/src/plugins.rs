@@ -1,5 +1,6 @@
 //! Plugins: upload, activation, rollback, deletion, and the state of slots.
 
+pub use tribunal_types::FilledBy;
 use tribunal_types::{ControlIndex, Epoch, Isolation, PluginSlot};
 
 use crate::ServiceFuture;
@@ -147,33 +148,6 @@ pub struct Plugin {
     pub builtin: bool,
     /// Versions, newest first.
     pub versions: Vec<Version>,
-}
-
-/// What caused an activation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FilledBy {
-    /// The node's configuration.
-    #[default]
-    Configuration,
-    /// A request to activate a plugin.
-    Request,
-    /// A request to roll back.
-    Rollback,
-    /// An automatic rollback after too many consecutive faults.
-    Faults,
-}
-
-impl FilledBy {
-    /// Returns the name in the API.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            FilledBy::Configuration => "configuration",
-            FilledBy::Request => "activate",
-            FilledBy::Rollback => "rollback",
-            FilledBy::Faults => "faults",
-        }
-    }
 }
 
 /// An activation of a plugin: an entry of the control log.

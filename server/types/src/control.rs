@@ -52,6 +52,42 @@ impl fmt::Display for PluginSlot {
     }
 }
 
+/// What caused an activation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FilledBy {
+    /// The node's configuration.
+    #[default]
+    Configuration,
+    /// A request to activate a plugin.
+    Request,
+    /// A request to roll back.
+    Rollback,
+    /// An automatic rollback after too many consecutive faults.
+    Faults,
+}
+
+impl FilledBy {
+    /// All causes.
+    pub const ALL: [FilledBy; 4] = [FilledBy::Configuration, FilledBy::Request, FilledBy::Rollback, FilledBy::Faults];
+
+    /// Returns the name in the API and in the control log.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            FilledBy::Configuration => "configuration",
+            FilledBy::Request => "activate",
+            FilledBy::Rollback => "rollback",
+            FilledBy::Faults => "faults",
+        }
+    }
+
+    /// Tells whether the slot returns to its previous plugin.
+    #[must_use]
+    pub fn goes_back(self) -> bool {
+        matches!(self, FilledBy::Rollback | FilledBy::Faults)
+    }
+}
+
 /// Which module fills a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginChoice {

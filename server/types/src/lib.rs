@@ -25,7 +25,7 @@ pub use adaptor::{
     Ack, Command, HttpCall, PushRequest, RespPipeline, RespValue, SqlStatement, StorageReply, Watermark,
 };
 pub use batch::{Batch, EarlyAbort, FenceItem, ImportedVersion, StoreSnapshot, Txn};
-pub use control::{Bounds, ControlChange, ControlIndex, Detachment, PluginChoice, PluginSlot, Skip};
+pub use control::{Bounds, ControlChange, ControlIndex, Detachment, FilledBy, PluginChoice, PluginSlot, Skip};
 pub use ids::{
     BodyHash, Csn, Digest, Epoch, GroupId, Incarnation, InvalidLogId, LogId, Lsn, NamespaceId, NodeId, RowKey, StoreId,
     TxnId, TxnIx, Version,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tribunal_core::batcher::Batcher;
+use tribunal_core::control::slots::Slots;
 use tribunal_core::epochs::Epochs;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::row_key::RowKeyer;
@@ -24,7 +25,7 @@ use crate::commit::store_watch::delivery;
 use crate::config::Config;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::plugins::policies::PolicySet;
-use crate::plugins::slots::Slots;
+use crate::plugins::settings::entry_of;
 use crate::stores::store_registry::StoreRegistry;
 
 /// A node before its threads start.
@@ -237,7 +238,7 @@ impl Replay {
     fn restore(&mut self, upto: ControlIndex, slots: Option<&[u64]>) {
         let included = self.controls.iter().take_while(|(index, _)| *index <= upto);
         let activations = included.filter_map(|(index, change)| match change {
-            ControlChange::ActivatePlugin { choice, from } => Some((*index, choice.clone(), *from)),
+            ControlChange::ActivatePlugin { choice, from } => Some(entry_of(*index, choice, *from)),
             _ => None,
         });
         let next = self.resolver.last().next();

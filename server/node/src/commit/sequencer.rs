@@ -16,8 +16,8 @@ use tokio::sync::oneshot;
 use tribunal_core::id_table::Known;
 use tribunal_core::visibility::Delivery;
 use tribunal_types::{
-    Batch, ControlChange, ControlIndex, Detachment, EarlyAbort, Epoch, EpochInput, FenceItem, ImportedVersion, Lsn,
-    NamespaceId, Reason, StoreId, TxnId,
+    Batch, ControlChange, ControlIndex, Detachment, EarlyAbort, Epoch, EpochInput, FenceItem, FilledBy,
+    ImportedVersion, Lsn, NamespaceId, Reason, StoreId, TxnId,
 };
 
 use crate::commit::epoch_cache::{ResolvedEpoch, Timing};
@@ -33,7 +33,7 @@ use crate::commit::shards::BySize;
 use crate::commit::store_watch::{StoreWatches, delivery};
 use crate::commit::watchers::Watchers;
 use crate::config::EpochLength;
-use crate::plugins::slots::{Settings, Word};
+use crate::plugins::settings::intent_of;
 use crate::stores::catalog::{NewestReport, PushReports};
 
 /// The sequencer's state.
@@ -535,7 +535,7 @@ impl Sequencer {
                 }
                 ControlChange::ActivatePlugin { choice, from } => {
                     let changed = self.state.policies.activate(index, choice, *from, next);
-                    if Settings::of(choice).by == Word::Faults && !changed.is_empty() {
+                    if intent_of(choice).by == FilledBy::Faults && !changed.is_empty() {
                         self.shared.metrics.count_rollback(&choice.slot);
                     }
                     changed.iter().for_each(&mut self.state.on_slot);

@@ -8,5 +8,5 @@ pub mod plugin_health;
 pub mod plugin_loader;
 pub mod plugin_store;
 pub mod policies;
+pub mod settings;
 pub mod signatures;
-pub mod slots;

@@ -12,12 +12,13 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tribunal_core::control::slots::{Entry, SlotState, SlotUse, Slots};
 use tribunal_service::plugins::digest as read_digest;
 use tribunal_service::plugins::{
     Activate, Activation, Health, Measured, Overview, Plugin, PluginApi, Slot, Upload, Uploaded, Version,
 };
 use tribunal_service::{ServiceError, ServiceFuture};
-use tribunal_types::{ControlChange, EMBEDDED_ADAPTOR, Epoch, Isolation, PluginChoice, PluginSlot};
+use tribunal_types::{ControlChange, EMBEDDED_ADAPTOR, Epoch, FilledBy, Isolation, PluginChoice, PluginSlot};
 use tribunal_wasm::{BUILTINS, World};
 
 use crate::commit::message::Message;
@@ -27,8 +28,8 @@ use crate::plugins::engine::engine;
 use crate::plugins::plugin_check::{self, CheckError, Rejected};
 use crate::plugins::plugin_loader::{PluginLoader, builtin_by_digest, builtin_digest};
 use crate::plugins::plugin_store::{Artefact, ArtefactDigest, Checked, hex};
+use crate::plugins::settings::{Settings, shown, shown_past};
 use crate::plugins::signatures::Signed;
-use crate::plugins::slots::{Entry, Settings, SlotState, SlotUse, Slots, Word};
 
 /// Bytes of a failing input up to which a refusal quotes it; `tribunal plugin test` prints larger ones.
 const INPUT_BYTES_MAX: usize = 4096;
@@ -250,10 +251,10 @@ impl Parts {
         let slots = self.slots.read();
         let slots = slots.iter().filter_map(|(slot, state)| {
             Some(Slot {
-                active: state.active()?.shown(),
+                active: shown(state.active()?),
                 since: state.active()?.since,
-                pending: state.waiting().map(Entry::shown),
-                history: state.history().cloned().collect(),
+                pending: state.waiting().map(shown),
+                history: state.history().map(shown_past).collect(),
                 health: self.loader.board.of(slot).read(),
             })
         });
@@ -280,7 +281,7 @@ impl Parts {
         let settings = Settings {
             host,
             init: request.config.clone(),
-            by: Word::Activate,
+            by: FilledBy::Request,
             who: request.who.clone(),
             at_ms: unix_ms(),
             replaces: 0,
@@ -383,7 +384,7 @@ impl Parts {
             (slot.clone(), target.choice.clone())
         };
         let mut settings = Settings::of(&target);
-        (settings.by, settings.who, settings.at_ms) = (Word::Rollback, who, unix_ms());
+        (settings.by, settings.who, settings.at_ms) = (FilledBy::Rollback, who, unix_ms());
         if !matches!(slot, PluginSlot::Adaptor(_)) {
             settings.host = self.loader.host_name().map_err(unavailable)?;
         }
@@ -406,7 +407,7 @@ impl Parts {
         self.check_signed_still(&target)?;
         let host = self.loader.host_name().map_err(unavailable)?;
         let init = Settings::of(&target).init;
-        let settings = Settings { host, init, by: Word::Faults, replaces, at_ms: unix_ms(), ..Settings::default() };
+        let settings = Settings { host, init, by: FilledBy::Faults, replaces, at_ms: unix_ms(), ..Settings::default() };
         self.write(PluginChoice { config: settings.text(), ..target }, Epoch(0))
     }
 
@@ -463,7 +464,7 @@ impl Parts {
         self.loader.prepare(ready);
         self.control(ControlChange::ActivatePlugin { choice: choice.clone(), from })?;
         let slots = self.slots.read();
-        let newest = slots.slot(&choice.slot).and_then(|state| state.history().next().cloned());
+        let newest = slots.slot(&choice.slot).and_then(|state| state.history().next().map(shown_past));
         tracing::info!(plugin = choice.name, slot = %choice.slot, from = from.0, "a slot was filled");
         newest.ok_or_else(|| unavailable("the slot is not known"))
     }

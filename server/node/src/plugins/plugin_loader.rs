@@ -19,8 +19,8 @@ use crate::plugins::compiled_files::CompiledFiles;
 use crate::plugins::engine::{LogAdaptor, engine};
 use crate::plugins::plugin_health::{CountedNative, CountedRule, CountedValidator, HealthBoard, SlotHealth};
 use crate::plugins::plugin_store::{ArtefactDigest, PluginStore, hex};
+use crate::plugins::settings::Settings;
 use crate::plugins::signatures::Signers;
-use crate::plugins::slots::Settings;
 
 /// The value of [`Settings::host`] for native policies.
 const NATIVE: &str = "native";

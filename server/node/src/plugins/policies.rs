@@ -7,15 +7,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use tribunal_core::control::slots::Slots;
 use tribunal_core::native::NativeRule;
 use tribunal_core::policy::{Policies, PolicyFault, Validation, Validator, ValidatorColumns, group};
 use tribunal_types::limits::PLUGIN_FAULTS_MAX;
-use tribunal_types::{ControlIndex, Epoch, EpochOutcome, Isolation, PluginChoice, PluginSlot};
+use tribunal_types::{ControlIndex, Epoch, EpochOutcome, FilledBy, Isolation, PluginChoice, PluginSlot};
 
 use crate::config::{Config, PolicyHost};
 use crate::plugins::plugin_health::{CallTimes, SlotHealth};
 use crate::plugins::plugin_loader::{Loaded, LoadedRule, PluginLoader, Ready, named};
-use crate::plugins::slots::{Settings, Slots, Word};
+use crate::plugins::settings::{Settings, entry_of};
 
 /// A rule and four validators, and what the control log says of them.
 pub struct PolicySet {
@@ -112,10 +113,11 @@ impl PolicySet {
     ) -> Vec<PluginSlot> {
         let holds = {
             let mut slots = self.slots.write();
-            if slots.is_void(choice) {
+            let entry = entry_of(index, choice, from);
+            if slots.is_void(&choice.slot, &entry.intent) {
                 return Vec::new();
             }
-            let holds = slots.apply(index, choice, from, next);
+            let holds = slots.apply(entry, next);
             self.anything_waits = slots.anything_waits();
             holds
         };
@@ -355,7 +357,7 @@ fn on_host(choice: &PluginChoice, host: &str) -> PluginChoice {
         return choice.clone();
     }
     // Whatever it was, saying it again must not roll anything back.
-    let by = if settings.by.goes_back() { Word::Activate } else { settings.by };
+    let by = if settings.by.goes_back() { FilledBy::Request } else { settings.by };
     PluginChoice { config: Settings { host: host.to_owned(), by, ..settings }.text(), ..choice.clone() }
 }
 

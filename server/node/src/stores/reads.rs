@@ -60,12 +60,7 @@ impl RowReader {
     }
 
     /// Reads rows and ranges of `stores`, which the query names; `None` if that takes the disk and must not.
-    fn look(
-        &self,
-        query: &ReadQuery,
-        stores: &[StoreId],
-        depth: Depth,
-    ) -> Result<Option<ReadAnswer>, ServiceError> {
+    fn look(&self, query: &ReadQuery, stores: &[StoreId], depth: Depth) -> Result<Option<ReadAnswer>, ServiceError> {
         let opened = stores.iter().map(|store| self.open(*store)).collect::<Result<Vec<_>, _>>()?;
         let mut applied = Epoch(0);
         let views = match &opened[..] {

@@ -4,12 +4,11 @@
 //! entry of the slot replaces it. Former entries are stacked, so that a rollback finds the one before. No clock, no I/O,
 //! no code: the owner of the modules reads what is in force and loads it.
 
-use std::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
 
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-use tribunal_service::plugins::{Activation, FilledBy};
-use tribunal_types::{ControlIndex, Epoch, PluginChoice, PluginSlot};
+use tribunal_types::{ControlIndex, Epoch, FilledBy, PluginChoice, PluginSlot};
 
 /// Entries that a slot can roll back through.
 const DEPTH_MAX: usize = 32;
@@ -20,76 +19,15 @@ const WAITS: u64 = 1 << 63;
 /// Marks the index of an entry of the history, with the epochs that it decided, in a state image.
 const HISTORY: u64 = 1 << 62;
 
-/// What the control log keeps as a plugin's configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
-    /// Fingerprint of the engine that runs it, or `native`: another engine may spend other fuel, so it counts from an
-    /// epoch on, too.
-    pub host: String,
-    /// What `init` gets.
+/// What a choice's configuration says of the entry itself. The text is the shell's: it is read there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Intent {
+    /// What kind of change it is.
+    pub by: FilledBy,
+    /// What the plugin's `init` gets.
     pub init: String,
-    /// What kind of change wrote it.
-    #[serde(default, skip_serializing_if = "is_configuration")]
-    pub by: Word,
-    /// Who requested it; empty for the node itself.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub who: String,
-    /// What a node that goes back by itself saw fail: the entry is void if another one holds by then.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub replaces: u64,
-    /// When it was requested, Unix milliseconds by the clock of the node that took the request; 0 if unknown. Nothing is
-    /// decided by it.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub at_ms: u64,
-}
-
-/// [`FilledBy`] as it is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Word {
-    /// The node's configuration.
-    #[default]
-    Configuration,
-    /// A request.
-    Activate,
-    /// A request to go back.
-    Rollback,
-    /// The node itself, because what filled the slot failed too often in a row.
-    Faults,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-impl Word {
-    /// Tells whether the change returns to what filled the slot before.
-    pub fn goes_back(self) -> bool {
-        matches!(self, Word::Rollback | Word::Faults)
-    }
-}
-
-fn is_configuration(word: &Word) -> bool {
-    *word == Word::Configuration
-}
-
-impl Settings {
-    /// Reads a choice's settings. Text of another form counts as a configuration of no engine.
-    #[must_use]
-    pub fn of(choice: &PluginChoice) -> Settings {
-        serde_json::from_str(&choice.config).unwrap_or_else(|_| Settings {
-            host: String::new(),
-            init: choice.config.clone(),
-            ..Settings::default()
-        })
-    }
-
-    /// Writes the settings.
-    #[must_use]
-    pub fn text(&self) -> String {
-        // A structure of strings: it always serialises.
-        serde_json::to_string(self).unwrap_or_default()
-    }
+    /// Of an entry that goes back after faults: the one that failed. It is void if another one holds by then.
+    pub replaces: ControlIndex,
 }
 
 /// An entry of the control log that holds, or held.
@@ -99,6 +37,8 @@ pub struct Entry {
     pub index: ControlIndex,
     /// What it says.
     pub choice: PluginChoice,
+    /// Why it says it.
+    pub intent: Intent,
     /// Earliest epoch.
     pub from: Epoch,
     /// First epoch that it decided; `None` if nobody remembers.
@@ -108,39 +48,26 @@ pub struct Entry {
 }
 
 impl Entry {
-    fn is_same_plugin(&self, other: &PluginChoice) -> bool {
-        let (own, theirs) = (Settings::of(&self.choice), Settings::of(other));
-        self.choice.name == other.name && self.choice.digest == other.digest && own.init == theirs.init
+    /// Makes an entry that decides nothing yet.
+    #[must_use]
+    pub fn new(index: ControlIndex, choice: PluginChoice, intent: Intent, from: Epoch) -> Entry {
+        let configured = intent.by == FilledBy::Configuration;
+        Entry { index, choice, intent, from, since: None, configured }
     }
 
-    /// Shows the entry.
-    #[must_use]
-    pub fn shown(&self) -> Activation {
-        shown(self.index, &self.choice, self.from)
+    fn is_same_plugin(&self, other: &Entry) -> bool {
+        let (own, theirs) = (&self.choice, &other.choice);
+        own.name == theirs.name && own.digest == theirs.digest && self.intent.init == other.intent.init
     }
 }
 
-fn shown(control: ControlIndex, choice: &PluginChoice, from: Epoch) -> Activation {
-    let Settings { init, by, who, at_ms, .. } = Settings::of(choice);
-    Activation {
-        control,
-        slot: choice.slot.clone(),
-        name: choice.name.clone(),
-        digest: choice.digest,
-        config_digest: Sha256::digest(init.as_bytes()).into(),
-        config: init,
-        who: (!who.is_empty()).then_some(who),
-        at_ms: (at_ms > 0).then_some(at_ms),
-        since: None,
-        until: None,
-        by: match by {
-            Word::Configuration => FilledBy::Configuration,
-            Word::Activate => FilledBy::Request,
-            Word::Rollback => FilledBy::Rollback,
-            Word::Faults => FilledBy::Faults,
-        },
-        from,
-    }
+/// An entry of a slot's past.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Past {
+    /// The entry; `since` is the first epoch that it decided.
+    pub entry: Entry,
+    /// Last epoch that it decided.
+    pub until: Option<Epoch>,
 }
 
 /// How a slot uses a plugin's code.
@@ -158,7 +85,7 @@ pub struct SlotState {
     /// What held, oldest first; the last one holds.
     stack: Vec<Entry>,
     waiting: Option<Entry>,
-    history: VecDeque<Activation>,
+    history: VecDeque<Past>,
 }
 
 impl SlotState {
@@ -181,26 +108,25 @@ impl SlotState {
     }
 
     /// Returns the newest entries for this slot, newest first.
-    pub fn history(&self) -> impl Iterator<Item = &Activation> {
+    pub fn history(&self) -> impl Iterator<Item = &Past> {
         self.history.iter().rev()
     }
 
-    /// Tells whether the choice goes back from something that holds no more.
-    fn is_void(&self, choice: &PluginChoice) -> bool {
-        let settings = Settings::of(choice);
-        settings.by == Word::Faults && self.active().is_none_or(|active| active.index.0 != settings.replaces)
+    /// Tells whether an entry with this intent goes back from something that holds no more.
+    fn is_void(&self, intent: &Intent) -> bool {
+        intent.by == FilledBy::Faults && self.active().is_none_or(|active| active.index != intent.replaces)
     }
 
     /// Notes that another entry decides from epoch `since` on.
     fn note_held(&mut self, index: ControlIndex, since: Epoch) {
-        for entry in &mut self.history {
-            if entry.control == index {
+        for Past { entry, until } in &mut self.history {
+            if entry.index == index {
                 entry.since = Some(since);
             } else if entry.since == Some(since) {
                 // Replaced before its first epoch.
                 entry.since = None;
-            } else if entry.since.is_some() && entry.until.is_none() {
-                entry.until = Some(since.prev());
+            } else if entry.since.is_some() && until.is_none() {
+                *until = Some(since.prev());
             }
         }
     }
@@ -209,26 +135,27 @@ impl SlotState {
         if self.history.len() == HISTORY_MAX {
             self.history.pop_front();
         }
-        self.history.push_back(entry.shown());
+        self.history.push_back(Past { entry: entry.clone(), until: None });
     }
 
     /// Lets an entry hold from epoch `since` on.
     fn hold(&mut self, mut entry: Entry, since: Epoch) {
         self.note_held(entry.index, since);
         let depth = self.stack.len();
-        if Settings::of(&entry.choice).by.goes_back() {
-            while self.stack.last().is_some_and(|top| !top.is_same_plugin(&entry.choice)) {
+        if entry.intent.by.goes_back() {
+            while self.stack.last().is_some_and(|top| !top.is_same_plugin(&entry)) {
                 self.stack.pop();
             }
         }
         let is_back = self.stack.len() < depth;
         match self.stack.last_mut() {
             // The same under another engine, requested by another caller, or back again.
-            Some(top) if top.is_same_plugin(&entry.choice) => {
-                if !Settings::of(&entry.choice).by.goes_back() {
+            Some(top) if top.is_same_plugin(&entry) => {
+                if !entry.intent.by.goes_back() {
                     top.configured = entry.configured;
                 }
-                (top.index, top.choice, top.from) = (entry.index, entry.choice, entry.from);
+                (top.index, top.choice, top.intent) = (entry.index, entry.choice, entry.intent);
+                top.from = entry.from;
                 if is_back || top.since.is_none() {
                     top.since = Some(since);
                 }
@@ -252,16 +179,14 @@ pub struct Slots {
 
 impl Slots {
     /// Takes an entry of the control log, which the epoch `next` is the first to carry. Returns whether it holds at once.
-    pub fn apply(&mut self, index: ControlIndex, choice: &PluginChoice, from: Epoch, next: Epoch) -> bool {
-        let state = self.by_slot.entry(choice.slot.clone()).or_default();
-        if state.is_void(choice) {
+    pub fn apply(&mut self, entry: Entry, next: Epoch) -> bool {
+        let state = self.by_slot.entry(entry.choice.slot.clone()).or_default();
+        if state.is_void(&entry.intent) {
             return false;
         }
-        let configured = Settings::of(choice).by == Word::Configuration;
-        let entry = Entry { index, choice: choice.clone(), from, since: None, configured };
         state.note(&entry);
         state.waiting = None;
-        if from <= next {
+        if entry.from <= next {
             state.hold(entry, next);
             return true;
         }
@@ -283,10 +208,10 @@ impl Slots {
         changed
     }
 
-    /// Tells whether an entry with this choice would change nothing: it goes back from something that holds no more.
+    /// Tells whether an entry would change nothing: it goes back from something that holds no more.
     #[must_use]
-    pub fn is_void(&self, choice: &PluginChoice) -> bool {
-        self.by_slot.get(&choice.slot).is_some_and(|state| state.is_void(choice))
+    pub fn is_void(&self, slot: &PluginSlot, intent: &Intent) -> bool {
+        self.by_slot.get(slot).is_some_and(|state| state.is_void(intent))
     }
 
     /// Removes code that no slot holds from what rollbacks return to.
@@ -347,9 +272,9 @@ impl Slots {
             for entry in &state.stack {
                 words.extend([entry.index.0, entry.since.map_or(0, |epoch| epoch.0), u64::from(entry.configured)]);
             }
-            for entry in &state.history {
+            for Past { entry, until } in &state.history {
                 let epoch = |epoch: Option<Epoch>| epoch.map_or(0, |epoch| epoch.0);
-                words.extend([entry.control.0 | HISTORY, epoch(entry.since), epoch(entry.until)]);
+                words.extend([entry.index.0 | HISTORY, epoch(entry.since), epoch(*until)]);
             }
             words
                 .extend(state.waiting.iter().flat_map(|entry| [entry.index.0 | WAITS, 0, u64::from(entry.configured)]));
@@ -360,29 +285,30 @@ impl Slots {
     /// Restores the slots from an image and the entries of the control log that it includes, in their order. Without an
     /// image's word, entries count as if each had held at once.
     #[must_use]
-    pub fn restore(words: Option<&[u64]>, entries: &[(ControlIndex, PluginChoice, Epoch)], next: Epoch) -> Slots {
+    pub fn restore(words: Option<&[u64]>, entries: &[Entry], next: Epoch) -> Slots {
         let mut slots = Slots::default();
-        for (index, choice, from) in entries {
-            slots.apply(*index, choice, if words.is_some() { *from } else { Epoch(0) }, next);
+        for entry in entries {
+            let from = if words.is_some() { entry.from } else { Epoch(0) };
+            slots.apply(Entry { from, ..entry.clone() }, next);
         }
         let Some(words) = words else { return slots };
         for state in slots.by_slot.values_mut() {
             (state.stack, state.waiting) = (Vec::new(), None);
-            state.history.iter_mut().for_each(|entry| (entry.since, entry.until) = (None, None));
+            state.history.iter_mut().for_each(|past| (past.entry.since, past.until) = (None, None));
         }
         for word in words.chunks_exact(3) {
-            let found = entries.iter().find(|(index, ..)| index.0 == word[0] & !(WAITS | HISTORY));
-            let Some((index, choice, from)) = found else { continue };
-            let state = slots.by_slot.entry(choice.slot.clone()).or_default();
+            let found = entries.iter().find(|entry| entry.index.0 == word[0] & !(WAITS | HISTORY));
+            let Some(found) = found else { continue };
+            let state = slots.by_slot.entry(found.choice.slot.clone()).or_default();
             if word[0] & HISTORY != 0 {
                 let epoch = |number: u64| (number > 0).then_some(Epoch(number));
-                if let Some(entry) = state.history.iter_mut().find(|entry| entry.control == *index) {
-                    (entry.since, entry.until) = (epoch(word[1]), epoch(word[2]));
+                if let Some(past) = state.history.iter_mut().find(|past| past.entry.index == found.index) {
+                    (past.entry.since, past.until) = (epoch(word[1]), epoch(word[2]));
                 }
                 continue;
             }
             let since = (word[1] > 0).then_some(Epoch(word[1]));
-            let entry = Entry { index: *index, choice: choice.clone(), from: *from, since, configured: word[2] == 1 };
+            let entry = Entry { since, configured: word[2] == 1, ..found.clone() };
             if word[0] & WAITS == 0 {
                 state.stack.push(entry);
             } else {
@@ -395,16 +321,19 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
+    use alloc::borrow::ToOwned;
+    use alloc::format;
+
     use super::*;
 
-    fn choice(name: &str, by: Word) -> PluginChoice {
-        let settings = Settings { host: "h".into(), by, ..Settings::default() };
-        PluginChoice {
+    fn entry(index: u64, name: &str, by: FilledBy, from: u64) -> Entry {
+        let choice = PluginChoice {
             slot: PluginSlot::Rule,
             name: name.into(),
             digest: [name.len() as u8; 32],
-            config: settings.text(),
-        }
+            config: String::new(),
+        };
+        Entry::new(ControlIndex(index), choice, Intent { by, ..Intent::default() }, Epoch(from))
     }
 
     /// Applies `NAME@from` (activate), `-NAME` (rollback to), `.NAME` (configuration) in epochs 1, 2, 3, and so on; returns
@@ -416,12 +345,12 @@ mod tests {
             let next = Epoch(at as u64 + 1);
             let (word, from) = word.split_once('@').map_or((word, 0), |(word, from)| (word, from.parse().unwrap()));
             let (name, by) = match word.split_at(1) {
-                ("-", name) => (name, Word::Rollback),
-                (".", name) => (name, Word::Configuration),
-                _ => (word, Word::Activate),
+                ("-", name) => (name, FilledBy::Rollback),
+                (".", name) => (name, FilledBy::Configuration),
+                _ => (word, FilledBy::Request),
             };
             if word != "_" {
-                slots.apply(ControlIndex(at as u64 + 1), &choice(name, by), Epoch(from), next);
+                slots.apply(entry(at as u64 + 1, name, by, from), next);
             }
             slots.advance(next);
             let active = slots.slot(&PluginSlot::Rule).and_then(SlotState::active);
@@ -450,17 +379,17 @@ mod tests {
 
     #[test]
     fn a_rollback_after_faults_is_void_once_another_entry_holds() {
-        let after_faults = |replaces| {
-            let settings = Settings { host: "h".into(), by: Word::Faults, replaces, ..Settings::default() };
-            PluginChoice { config: settings.text(), ..choice("f", Word::Faults) }
+        let after_faults = |index, replaces| {
+            let entry = entry(index, "f", FilledBy::Faults, 0);
+            Entry { intent: Intent { replaces: ControlIndex(replaces), ..entry.intent }, ..entry }
         };
         let (_, mut slots) = played(".f aa bbb");
-        assert!(!slots.apply(ControlIndex(9), &after_faults(2), Epoch(0), Epoch(9)), "`aa` failed, `bbb` holds");
+        assert!(!slots.apply(after_faults(9, 2), Epoch(9)), "`aa` failed, `bbb` holds");
         assert_eq!(slots.slot(&PluginSlot::Rule).unwrap().active().unwrap().choice.name, "bbb");
-        assert!(slots.apply(ControlIndex(10), &after_faults(3), Epoch(0), Epoch(10)));
+        assert!(slots.apply(after_faults(10, 3), Epoch(10)));
         let state = slots.slot(&PluginSlot::Rule).unwrap();
         assert_eq!(state.active().unwrap().choice.name, "f");
-        assert_eq!(state.history().next().unwrap().by, FilledBy::Faults);
+        assert_eq!(state.history().next().unwrap().entry.intent.by, FilledBy::Faults);
     }
 
     #[test]
@@ -471,7 +400,7 @@ mod tests {
         assert!(state.before().is_none(), "nothing is left to go back to");
         assert!(state.active().unwrap().configured, "the configuration is in charge again");
         assert_eq!(state.history().count(), 5);
-        assert_eq!(state.history().next().unwrap().by, FilledBy::Rollback);
+        assert_eq!(state.history().next().unwrap().entry.intent.by, FilledBy::Rollback);
         check(".f aa bbb aa -bbb -aa -f", "f aa bbb aa bbb aa f");
     }
 
@@ -487,9 +416,9 @@ mod tests {
         let state = slots.slot(&PluginSlot::Rule).unwrap();
         let told: Vec<_> = state
             .history()
-            .map(|entry| {
-                let epoch = |epoch: Option<Epoch>| epoch.map_or("-".to_owned(), |epoch| epoch.to_string());
-                format!("{} {}..{}", entry.name, epoch(entry.since), epoch(entry.until))
+            .map(|Past { entry, until }| {
+                let epoch = |epoch: Option<Epoch>| epoch.map_or("-".to_owned(), |epoch| format!("{epoch}"));
+                format!("{} {}..{}", entry.choice.name, epoch(entry.since), epoch(*until))
             })
             .collect();
         assert_eq!(told, ["aa 6..-", "bbb 5..5", "aa 4..4", "f 1..3"]);
@@ -498,10 +427,11 @@ mod tests {
     #[test]
     fn an_entry_that_is_replaced_before_its_first_epoch_decided_none() {
         let (_, mut slots) = played(".f _ aa");
-        slots.apply(ControlIndex(8), &choice("bbb", Word::Activate), Epoch(0), Epoch(4));
-        slots.apply(ControlIndex(9), &choice("aa", Word::Rollback), Epoch(0), Epoch(4));
+        slots.apply(entry(8, "bbb", FilledBy::Request, 0), Epoch(4));
+        slots.apply(entry(9, "aa", FilledBy::Rollback, 0), Epoch(4));
         let state = slots.slot(&PluginSlot::Rule).unwrap();
-        let told: Vec<_> = state.history().map(|entry| (entry.name.as_str(), entry.since, entry.until)).collect();
+        let told: Vec<_> =
+            state.history().map(|past| (past.entry.choice.name.as_str(), past.entry.since, past.until)).collect();
         let [two, three, four] = [2, 3, 4].map(|epoch| Some(Epoch(epoch)));
         assert_eq!(told, [("aa", four, None), ("bbb", None, None), ("aa", three, three), ("f", Some(Epoch(1)), two)]);
         assert_eq!(state.active().unwrap().since, four, "since it is back");
@@ -510,9 +440,9 @@ mod tests {
     #[test]
     fn a_rollback_passes_by_what_was_forgotten() {
         let (_, mut slots) = played(".f aa bbb");
-        slots.forget(&choice("aa", Word::Activate).digest);
+        slots.forget(&entry(9, "aa", FilledBy::Request, 0).choice.digest);
         assert_eq!(slots.slot(&PluginSlot::Rule).unwrap().before().unwrap().choice.name, "f");
-        slots.forget(&choice("bbb", Word::Activate).digest);
+        slots.forget(&entry(9, "bbb", FilledBy::Request, 0).choice.digest);
         assert_eq!(slots.slot(&PluginSlot::Rule).unwrap().active().unwrap().choice.name, "bbb", "it still decides");
     }
 
@@ -520,19 +450,15 @@ mod tests {
     fn an_image_brings_back_what_held_and_what_waits() {
         for script in [".f aa bbb -aa ccc@99", ".f aa@3 bbb@50 _", ".f", ".f aa@9 bbb@9 -f"] {
             let (_, slots) = played(script);
-            let mut entries: Vec<(ControlIndex, PluginChoice, Epoch)> = Vec::new();
+            let mut entries: Vec<Entry> = Vec::new();
             for (at, word) in script.split(' ').enumerate().filter(|(_, word)| *word != "_") {
                 let (word, from) = word.split_once('@').map_or((word, 0), |(word, from)| (word, from.parse().unwrap()));
                 let by = match &word[..1] {
-                    "-" => Word::Rollback,
-                    "." => Word::Configuration,
-                    _ => Word::Activate,
+                    "-" => FilledBy::Rollback,
+                    "." => FilledBy::Configuration,
+                    _ => FilledBy::Request,
                 };
-                entries.push((
-                    ControlIndex(at as u64 + 1),
-                    choice(word.trim_start_matches(['-', '.']), by),
-                    Epoch(from),
-                ));
+                entries.push(entry(at as u64 + 1, word.trim_start_matches(['-', '.']), by, from));
             }
             let again = Slots::restore(Some(&slots.image()), &entries, Epoch(6));
             let (before, after) = (slots.slot(&PluginSlot::Rule).unwrap(), again.slot(&PluginSlot::Rule).unwrap());
@@ -541,14 +467,5 @@ mod tests {
             let naive = Slots::restore(None, &entries, Epoch(6));
             assert!(!naive.anything_waits());
         }
-    }
-
-    #[test]
-    fn settings_are_written_as_before_unless_somebody_asked() {
-        let mut settings = Settings { host: "h".into(), init: "{}".into(), ..Settings::default() };
-        assert_eq!(settings.text(), r#"{"host":"h","init":"{}"}"#);
-        settings.by = Word::Rollback;
-        let choice = PluginChoice { config: settings.text(), ..choice("a", Word::Activate) };
-        assert_eq!(Settings::of(&choice), settings);
     }
 }
