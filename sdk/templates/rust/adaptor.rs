@@ -122,3 +122,52 @@ impl Adaptor for {{Name}} {
 }
 
 tribunal_plugin_sdk::export_adaptor!({{Name}});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A batch of two records with one row each.
+    fn batch() -> LogBatch {
+        LogBatch {
+            store: "kv".into(),
+            lsn: vec![1, 2],
+            epoch: vec![5, 6],
+            csn: vec![50, 60],
+            version: vec![5 << 20, 6 << 20],
+            txn_ids: vec![0; 32],
+            row_ends: vec![1, 2],
+            kind: vec![kind::PUT, kind::DELETE],
+            key_at: vec![0, 2],
+            key_len: vec![1, 1],
+            value_at: vec![1, 3],
+            value_len: vec![1, 0],
+            bytes: b"a7b".to_vec(),
+        }
+    }
+
+    #[test]
+    fn rows_become_strings_and_the_watermark_follows() {
+        let adaptor = {{Name}}::init(r#"{"prefix": "p:"}"#).unwrap();
+        let [request] = &adaptor.encode(batch()).unwrap()[..] else { panic!("one request is enough") };
+        assert_eq!((request.first, request.last, &*request.idempotency_key), (1, 2, "kv:1-2"));
+        let Command::Resp(pipeline) = &request.command else { panic!("no command of Redis") };
+        let ends = pipeline.arg_ends.iter().map(|&end| end as usize);
+        let starts = std::iter::once(0).chain(ends.clone());
+        let arguments: Vec<&str> = starts.zip(ends).map(|(a, b)| str::from_utf8(&pipeline.args[a..b]).unwrap()).collect();
+        assert_eq!(arguments[2..], ["3", "#watermark:p:", "p:a", "p:b", "0", "2", "p", "7", "d", ""]);
+    }
+
+    #[test]
+    fn answers_are_told_apart() {
+        let adaptor = {{Name}}::init("{}").unwrap();
+        let text = |word: &str| Reply::Resp(vec![RespValue::Text(word.into())]);
+        let error = |word: &str| Reply::Resp(vec![RespValue::Error(word.into())]);
+        assert_eq!(adaptor.read_watermark(Reply::Resp(vec![RespValue::Nil])).unwrap(), 0);
+        assert_eq!(adaptor.read_watermark(text("17")).unwrap(), 17);
+        assert!(matches!(adaptor.classify(text("OK")), Ack::Ok));
+        assert!(matches!(adaptor.classify(error("MOVED 9")), Ack::Moved(_)));
+        assert!(matches!(adaptor.classify(error("LOADING")), Ack::Retry(_)));
+        assert!(matches!(adaptor.classify(error("WRONGTYPE")), Ack::Fatal(_)));
+    }
+}

@@ -33,6 +33,7 @@ fn build(folder: &Path) {
         ("log-adaptor", "redis-hash", include_str!("outside/redis_hash.rs")),
     ] {
         done(folder, &["new", "--world", world, "--lang", "rust", name]);
+        own_test_survives_an_edit(folder, world, name);
         // The template itself builds and passes before anybody edits it.
         assert!(done(folder, &["build", name]).contains("imports: none"));
         assert!(done(folder, &["test", name]).contains("passed"));
@@ -47,6 +48,32 @@ fn build(folder: &Path) {
         write(folder, world, name, source);
         done(folder, &["build", name]);
     }
+}
+
+/// Runs the template's own test, on this machine, as it is and with what authors edit first: what the plugin needs.
+fn own_test_survives_an_edit(folder: &Path, world: &str, name: &str) {
+    let source = folder.join(name).join("src/lib.rs");
+    let text = std::fs::read_to_string(&source).expect("reads");
+    let (needs, more) = match world {
+        "conflict-rule" => ("= Columns::CSN;", "= Columns::all();"),
+        "isolation-validator" => ("= Groups::READS;", "= Groups::all();"),
+        _ => (".difference(Kinds::ADD)", ""),
+    };
+    assert!(text.contains(needs), "{world}: the template has this line");
+    for edited in [&text, &text.replace(needs, more)] {
+        std::fs::write(&source, edited).expect("writes");
+        let ran = Command::new("cargo")
+            .args(["test", "--quiet"])
+            .current_dir(folder.join(name))
+            .env("CARGO_TARGET_DIR", folder.join("target"))
+            .env_remove("RUSTFLAGS")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .output()
+            .expect("cargo starts");
+        let printed = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success() && printed.contains("passed"), "{world}: {printed}");
+    }
+    std::fs::write(&source, text).expect("writes");
 }
 
 /// One test, because all stories need the same three builds.

@@ -63,9 +63,19 @@ const C_ADAPTOR: [&str; 3] = [
 const JS_MANIFEST: &str = include_str!("../../../../../sdk/templates/js/package.json.in");
 const JS_LOCK: &str = include_str!("../../../../../sdk/templates/js/package-lock.json.in");
 const JS_BUILD: &str = include_str!("../../../../../sdk/templates/js/build.mjs");
-const JS_RULE: &str = include_str!("../../../../../sdk/templates/js/rule.js");
-const JS_VALIDATOR: &str = include_str!("../../../../../sdk/templates/js/validator.js");
-const JS_ADAPTOR: &str = include_str!("../../../../../sdk/templates/js/adaptor.js");
+/// Each with its own test.
+const JS_RULE: [&str; 2] = [
+    include_str!("../../../../../sdk/templates/js/rule.js"),
+    include_str!("../../../../../sdk/templates/js/rule.test.js"),
+];
+const JS_VALIDATOR: [&str; 2] = [
+    include_str!("../../../../../sdk/templates/js/validator.js"),
+    include_str!("../../../../../sdk/templates/js/validator.test.js"),
+];
+const JS_ADAPTOR: [&str; 2] = [
+    include_str!("../../../../../sdk/templates/js/adaptor.js"),
+    include_str!("../../../../../sdk/templates/js/adaptor.test.js"),
+];
 
 /// A file to write: path below the plugin's folder, and text.
 type File = (PathBuf, String);
@@ -177,7 +187,7 @@ fn c(name: &str, world: World) -> Vec<File> {
 }
 
 fn js(name: &str, world: World) -> Vec<File> {
-    let source = match world {
+    let [source, test] = match world {
         World::ConflictRule => JS_RULE,
         World::IsolationValidator => JS_VALIDATOR,
         World::LogAdaptor => JS_ADAPTOR,
@@ -188,6 +198,7 @@ fn js(name: &str, world: World) -> Vec<File> {
         ("build.mjs".into(), JS_BUILD.to_owned()),
         (".gitignore".into(), "/node_modules\n*.wasm\n".to_owned()),
         ("src/plugin.js".into(), filled(source, name)),
+        ("test/plugin.test.js".into(), test.to_owned()),
     ]
 }
 
