@@ -7,6 +7,7 @@ mod support;
 mod tool;
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::Redis;
