@@ -357,7 +357,7 @@ fn contract_violations_are_found_before_an_upload(folder: &Path) {
         ("validator", "init", "rejects its configuration: it ran out of fuel"),
         ("validator", "length", "golden vectors: it returned 1 codes and 1 witnesses for 2 transactions"),
         ("validator", "reasons", "it returned code 255, which is not the code of a reason"),
-        ("validator", "witnesses", "it blamed operation 1000 of a transaction that has"),
+        ("validator", "witnesses", "it blamed operation 1000 of a transaction with 2 operations"),
         ("validator", "everybody", "golden vectors: it rejects a transaction without conflicts"),
         ("validator", "shuffles", "shuffled batches: a transaction gets code"),
         ("validator", "subsets", "subsets of a batch: a transaction gets code"),
