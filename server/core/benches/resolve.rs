@@ -8,7 +8,8 @@
 //! single line for so many seconds, and `-- --count 40` resolves so many epochs without a clock (with
 //! `valgrind --tool=callgrind --toggle-collect='*decided*'` it counts instructions); both take `--zipf 0.9`, and
 //! `--rows 10000` for a table that fits in the caches. `-- --image`
-//! measures how long a state image delays epochs, at once and in steps.
+//! measures how long a state image delays epochs, at once and in steps; `-- --admit 2` what it costs to look transactions
+//! up before they enter an epoch.
 
 mod workload;
 
@@ -141,6 +142,25 @@ fn image(workload: Workload) {
     );
 }
 
+/// Measures what it costs to look a transaction up before it enters an epoch, by how far ahead its rows are asked for.
+fn admit(workload: Workload, seconds: f64) {
+    const AHEAD: [usize; 6] = [0, 1, 2, 3, 4, 8];
+    let mut bench = Bench::new(workload, native_policies());
+    let mut took: [Vec<Duration>; AHEAD.len()] = Default::default();
+    let begun = cpu_time();
+    while took[0].len() < 3 || (cpu_time() - begun).as_secs_f64() < seconds {
+        for (took, ahead) in took.iter_mut().zip(AHEAD) {
+            took.push(bench.admit(ahead));
+        }
+        bench.resolve();
+    }
+    for (took, ahead) in took.iter_mut().zip(AHEAD) {
+        took.sort_unstable();
+        let of = |share: usize| took[took.len() / share].as_nanos() / workload.epoch as u128;
+        println!("{ahead} ahead: median {:>4} ns a transaction, best tenth {:>4} ns", of(2), of(10));
+    }
+}
+
 /// Returns the number that follows an option.
 fn number(option: &str) -> Option<f64> {
     let value = std::env::args().skip_while(|arg| arg != option).nth(1)?;
@@ -152,6 +172,9 @@ fn main() {
     let only_report = std::env::args().any(|arg| arg == "--report");
     let rows = number("--rows").map_or(BASE.rows, |rows| rows as usize);
     let single = Workload { skew: number("--zipf").unwrap_or(0.0), rows, ..BASE };
+    if let Some(seconds) = number("--admit") {
+        return admit(single, seconds);
+    }
     if let Some(seconds) = number("--one") {
         report(single, seconds);
         return;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tribunal_core::executor::Inline;
+use tribunal_core::id_table::Known;
 use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
@@ -205,6 +206,28 @@ impl Bench {
             txn.writes.push(Write { row: row_key(row), store: STORE, key, value, kind, integer: false, start_len: 0 });
         }
         (txn, written)
+    }
+
+    /// Looks an epoch's transactions up one after the other, as they are when they arrive. What is looked up is asked for
+    /// `ahead` transactions before, and where that is twice as many before; with 0 it is not.
+    #[allow(dead_code, reason = "the bench of the Wasm policies takes this module as well")]
+    pub fn admit(&mut self, ahead: usize) -> Duration {
+        self.epoch += 1;
+        let now_ms = START_MS + self.txns / 100;
+        let txns: Vec<TxnRequest> = (0..self.workload.epoch).map(|_| self.txn(now_ms).0).collect();
+        let resolver = &self.resolver;
+        let start = cpu_time();
+        txns.iter().take(2 * ahead).for_each(|txn| resolver.prefetch_tags(txn));
+        txns.iter().take(ahead).for_each(|txn| resolver.prefetch_rows(txn));
+        for (i, txn) in txns.iter().enumerate() {
+            if ahead > 0 {
+                txns.get(i + 2 * ahead).into_iter().for_each(|txn| resolver.prefetch_tags(txn));
+                txns.get(i + ahead).into_iter().for_each(|txn| resolver.prefetch_rows(txn));
+            }
+            assert_eq!(resolver.known(txn.namespace, txn.id), Known::Unknown);
+            assert!(resolver.find_early_abort(txn).is_none(), "its client read the newest state");
+        }
+        cpu_time() - start
     }
 
     /// Resolves one epoch and returns how long that took, and how many committed.

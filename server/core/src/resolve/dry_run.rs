@@ -5,8 +5,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use tribunal_types::{
-    Batch, Conflict, Csn, Epoch, EpochInput, Isolation, OpKind, Reason, Stage, TxnIx, TxnRequest, Verdict, Version,
-    Witness, WriteKind,
+    Batch, Conflict, Csn, Epoch, EpochInput, Isolation, OpKind, Reason, RowKey, Stage, TxnIx, TxnRequest, Verdict,
+    Version, Witness, WriteKind,
 };
 
 use crate::planted::{Bug, planted};
@@ -17,7 +17,8 @@ use crate::resolve::resolver::Resolver;
 use crate::resolve::scratch::ShardScratch;
 use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op, snapshot_of};
 use crate::resolve::validate;
-use crate::state::map::Entry;
+use crate::state::id_table::ScopedId;
+use crate::state::map::{Entry, NO_SLOT};
 use crate::verdicts::conflict_of;
 
 /// The only transaction of a pretended epoch.
@@ -29,6 +30,15 @@ fn pretend(resolver: &Resolver, complete: Epoch, txns: &[TxnRequest]) -> EpochIn
     let mut batch = Batch { first: epoch, last: epoch, ..Batch::default() };
     txns.iter().for_each(|txn| batch.push(txn, Csn::default()));
     EpochInput { epoch, epoch_time_ms: resolver.epoch_time_ms, batches: alloc::vec![Arc::new(batch)] }
+}
+
+/// Calls `f` with the rows that may make a transaction certain to lose.
+fn for_each_judged(txn: &TxnRequest, f: impl FnMut(RowKey)) {
+    match txn.isolation {
+        Isolation::ReadCommitted => {}
+        Isolation::RepeatableRead | Isolation::Serializable => txn.reads.iter().map(|read| read.row).for_each(f),
+        Isolation::Snapshot => txn.writes.iter().map(|write| write.row).for_each(f),
+    }
 }
 
 impl Resolver {
@@ -119,6 +129,18 @@ impl Resolver {
         Some((reason, conflicts))
     }
 
+    /// Starts loading where the rows are that [`Resolver::find_early_abort`] will look at, and what [`Resolver::known`]
+    /// will. For a transaction that is judged after some others: [`Resolver::prefetch_rows`] follows halfway.
+    pub fn prefetch_tags(&self, txn: &TxnRequest) {
+        self.ids.prefetch(&ScopedId { namespace: txn.namespace, id: txn.id });
+        for_each_judged(txn, |row| _ = self.shard_of(row).state.map.prefetch_tags(row));
+    }
+
+    /// Starts loading those rows themselves.
+    pub fn prefetch_rows(&self, txn: &TxnRequest) {
+        for_each_judged(txn, |row| self.shard_of(row).state.map.prefetch_at(row, NO_SLOT));
+    }
+
     fn find_loss(&self, txn: &TxnRequest) -> Option<(Reason, (OpKind, u32))> {
         if let Some(stale) = txn.snapshots.iter().find(|s| s.at < self.floor.at()) {
             let batch = &pretend(self, self.last, core::slice::from_ref(txn)).batches[0];
@@ -147,12 +169,12 @@ impl Resolver {
     }
 
     /// Returns whether the map knows a newer state than the version read.
-    fn is_superseded(&self, row: tribunal_types::RowKey, seen: Option<Version>) -> bool {
+    fn is_superseded(&self, row: RowKey, seen: Option<Version>) -> bool {
         let newest = self.entry(row).map_or(0, |entry| entry.version);
         seen.is_some_and(|seen| seen.bits() < newest)
     }
 
-    fn entry(&self, row: tribunal_types::RowKey) -> Option<Entry> {
+    fn entry(&self, row: RowKey) -> Option<Entry> {
         self.shard_of(row).state.map.find(row).map(|(_, entry)| entry)
     }
 
