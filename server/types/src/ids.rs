@@ -232,8 +232,7 @@ impl TxnId {
     /// Returns the Unix milliseconds in the id's first 48 bits (RFC 9562, section 5.7).
     #[must_use]
     pub fn unix_ms(self) -> u64 {
-        let b = self.0;
-        u64::from_be_bytes([0, 0, b[0], b[1], b[2], b[3], b[4], b[5]])
+        (u128::from_be_bytes(self.0) >> 80) as u64
     }
 
     /// Returns whether version and variant bits are those of a UUIDv7.

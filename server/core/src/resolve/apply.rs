@@ -172,11 +172,14 @@ fn put(
     }
     entry.set(version, flags);
     map.changed(&before);
-    if (before.flags() ^ flags) & row_flag::TOMBSTONE != 0 && !declared {
-        row_counts.add(write.store, if flags == row_flag::TOMBSTONE { -1 } else { 1 });
-    }
-    if (before.flags() | flags) & row_flag::SUMMED != 0 {
-        sum(sums, change, before.flags());
+    // One branch for what most writes do not touch.
+    if (before.flags() | flags) & (row_flag::TOMBSTONE | row_flag::SUMMED) != 0 {
+        if (before.flags() ^ flags) & row_flag::TOMBSTONE != 0 && !declared {
+            row_counts.add(write.store, if flags == row_flag::TOMBSTONE { -1 } else { 1 });
+        }
+        if (before.flags() | flags) & row_flag::SUMMED != 0 {
+            sum(sums, change, before.flags());
+        }
     }
     if before.version >> Version::POSITION_BITS != version.epoch().0
         && let Some(replaced) = Version::from_bits(before.version)
