@@ -57,6 +57,8 @@ fn need(method: &Method, pattern: &str) -> Need {
         path if path.starts_with("/v1/consumers") => any(&[Role::Engine, Role::Store, Role::Operator]),
         "/v1/stores/{store}/versions" => any(&[Role::Store, Role::Operator]),
         path if path.starts_with("/v1/stores/{store}/push") => any(&[Role::Operator]),
+        // Reads although it is a POST: the rows are in the body.
+        "/v1/stores/{store}/rows/read" => any(&[Role::Engine, Role::Store, Role::Operator]),
         path if path.starts_with("/v1/stores") && reads => any(&[Role::Engine, Role::Store, Role::Operator]),
         path if path.starts_with("/v1/admin/plugins") => of_service(&[Role::PluginAdmin]),
         "/v1/admin/keys" | "/v1/admin/keys/{id}" => any(&[Role::Operator]),

@@ -73,6 +73,9 @@ fn nobody_without_a_key_gets_in_and_each_role_gets_only_so_far() {
     let expected = [
         (&engine, "GET", "/v1/log?store=kv", 200),
         (&engine, "PUT", "/v1/stores/other", 403),
+        // It names no rows.
+        (&engine, "POST", "/v1/stores/kv/rows/read", 400),
+        (&reader, "POST", "/v1/stores/kv/rows/read", 400),
         (&engine, "GET", "/metrics", 403),
         (&engine, "GET", "/v1/admin/keys", 403),
         (&engine, "POST", "/v1/stores/kv/push/resume", 403),
