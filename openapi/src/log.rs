@@ -93,7 +93,7 @@ pub struct LogWrite {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogEventKind {
-    /// The stream is alive and has nothing new.
+    /// Names the log, and where the stream and the log's head are. It comes first, and then at regular intervals.
     #[default]
     Heartbeat,
     /// The stream ends.

@@ -1422,7 +1422,7 @@ type LogPullParams struct {
 	// WaitMs How long to wait for the first record of a page. A stream ends when no record has arrived for that long, and stays open if it is absent
 	WaitMs *int32 `form:"wait_ms,omitempty" json:"wait_ms,omitempty"`
 
-	// HeartbeatMs Streams only: interval of heartbeats while there are no records; if absent, as long as the server's idle timeout allows
+	// HeartbeatMs Streams only: longest time between two heartbeats; if absent, as long as the server's idle timeout allows
 	HeartbeatMs *int32 `form:"heartbeat_ms,omitempty" json:"heartbeat_ms,omitempty"`
 
 	// LastEventID Server-sent events only: overrides `after`
@@ -1621,7 +1621,8 @@ type ClientInterface interface {
 	//
 	// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 	// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
-	// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the end with its reason.
+	// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
+	// the end with its reason.
 	//
 	// Corresponds with GET /v1/log (the `LogPull` operationId).
 	LogPull(ctx context.Context, params *LogPullParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1780,12 +1781,18 @@ type ClientInterface interface {
 
 	// BeginWithBody Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 	//
+	// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
+	// generates with the time that is in `txn_id`.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/txns (the `Begin` operationId).
 	BeginWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Begin Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
+	//
+	// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
+	// generates with the time that is in `txn_id`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1970,7 +1977,8 @@ func (c *Client) PutConsumer(ctx context.Context, name string, body PutConsumerJ
 //
 // `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 // `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
-// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the end with its reason.
+// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
+// the end with its reason.
 //
 // Corresponds with GET /v1/log (the `LogPull` operationId).
 func (c *Client) LogPull(ctx context.Context, params *LogPullParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2349,6 +2357,9 @@ func (c *Client) ImportVersionsWithBody(ctx context.Context, store string, conte
 
 // BeginWithBody Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 //
+// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
+// generates with the time that is in `txn_id`.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/txns (the `Begin` operationId).
@@ -2365,6 +2376,9 @@ func (c *Client) BeginWithBody(ctx context.Context, contentType string, body io.
 }
 
 // Begin Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
+//
+// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
+// generates with the time that is in `txn_id`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3982,7 +3996,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 	// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
-	// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the end with its reason.
+	// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
+	// the end with its reason.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -4163,12 +4178,18 @@ type ClientWithResponsesInterface interface {
 
 	// BeginWithBodyWithResponse Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 	//
+	// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
+	// generates with the time that is in `txn_id`.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/txns (the `Begin` operationId).
 	BeginWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*BeginAnswer, error)
 
 	// BeginWithResponse Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
+	//
+	// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
+	// generates with the time that is in `txn_id`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6348,7 +6369,8 @@ func (c *ClientWithResponses) PutConsumerWithResponse(ctx context.Context, name 
 //
 // `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 // `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
-// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the end with its reason.
+// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
+// the end with its reason.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -6661,6 +6683,9 @@ func (c *ClientWithResponses) ImportVersionsWithBodyWithResponse(ctx context.Con
 
 // BeginWithBodyWithResponse Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 //
+// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
+// generates with the time that is in `txn_id`.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/txns (the `Begin` operationId).
@@ -6673,6 +6698,9 @@ func (c *ClientWithResponses) BeginWithBodyWithResponse(ctx context.Context, con
 }
 
 // BeginWithResponse Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
+//
+// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
+// generates with the time that is in `txn_id`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -67,13 +67,45 @@ async fn ndjson_is_a_record_a_line_and_says_why_it_ends() {
     let found = lines(&read(&mut socket, |_| false).await);
     let lsns: Vec<_> = found.iter().filter_map(|line| line["lsn"].as_str()).collect();
     assert_eq!(lsns, ["2", "3", "4"]);
-    assert_eq!(found[0]["writes"], json!([{"op": "put", "key": "k2", "value": 2}]));
-    let end = json!({"event": "end", "log": fake_node::LOG.to_string(), "next": "4", "head_lsn": "5", "durable_upto": "5", "oldest": "1", "reason": "limit"});
-    assert_eq!(found[3], end);
+    let log = fake_node::LOG.to_string();
+    let event =
+        json!({"event": "heartbeat", "log": log, "next": "1", "head_lsn": "5", "durable_upto": "5", "oldest": "1"});
+    assert_eq!(found[0], event, "the log and its head come before the records");
+    assert_eq!(found[1]["writes"], json!([{"op": "put", "key": "k2", "value": 2}]));
+    let end = json!({"event": "end", "log": log, "next": "4", "head_lsn": "5", "durable_upto": "5", "oldest": "1", "reason": "limit"});
+    assert_eq!((&found[4], found.len()), (&end, 5));
 
     let (_, mut socket) = open(&server, "/v1/log?store=kv&after=4&wait_ms=0", &[NDJSON]).await;
     let found = lines(&read(&mut socket, |_| false).await);
-    assert_eq!((found[0]["lsn"].as_str(), found[1]["reason"].as_str(), found.len()), (Some("5"), Some("idle"), 2));
+    assert_eq!((found[1]["lsn"].as_str(), found[2]["reason"].as_str(), found.len()), (Some("5"), Some("idle"), 3));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn heartbeats_come_between_records_as_well() {
+    let server = start().await;
+    put(&server, 1).await;
+    let (_, mut socket) = open(&server, "/v1/log?store=kv&heartbeat_ms=100", &[NDJSON]).await;
+    let mut text = String::new();
+    // Records come more often than heartbeats are due, so the stream is never quiet.
+    for n in 2..=20 {
+        put(&server, n).await;
+        text += &read(&mut socket, |more| more.contains(&format!("\"k{n}\""))).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut lsn = json!("0");
+    let mut heads = Vec::new();
+    for line in lines(&text) {
+        if line["event"] == "heartbeat" {
+            assert_eq!(line["next"], lsn, "it follows the records that it counts");
+            heads.push(line["head_lsn"].as_str().map(str::to_owned));
+        } else {
+            lsn = line["lsn"].clone();
+        }
+    }
+    assert_eq!(heads[0].as_deref(), Some("1"), "one comes first");
+    assert!(heads.len() >= 2 && heads.last() != heads.first(), "{heads:?}");
+    drop(socket);
     server.stop().await.unwrap();
 }
 
@@ -87,7 +119,7 @@ async fn a_quiet_stream_shows_that_it_lives_and_goes_on_with_what_comes() {
     assert!(lines(&beats).iter().all(|line| line["event"] == "heartbeat" && line["next"] == "1"), "{beats}");
     put(&server, 2).await;
     let more = read(&mut socket, |text| text.contains("\"lsn\"")).await;
-    let record = lines(&more).pop().unwrap();
+    let record = lines(&more).into_iter().find(|line| line["event"].is_null()).unwrap();
     assert_eq!((&record["lsn"], &record["prev_lsn"]), (&json!("2"), &json!("1")));
     drop(socket);
     server.stop().await.unwrap();
@@ -102,17 +134,18 @@ async fn events_carry_their_lsn_and_resume_behind_the_last_one() {
     let (head, mut socket) = open(&server, "/v1/log?store=kv&limit=2", &[EVENTS]).await;
     assert!(head.contains("content-type: text/event-stream"), "{head}");
     let text = read(&mut socket, |_| false).await;
-    assert!(text.starts_with("retry: 1000\nid: 1\ndata: {\"lsn\":\"1\","), "{text}");
+    assert!(text.starts_with("retry: 1000\nevent: heartbeat\ndata: {"), "{text}");
     let blocks: Vec<_> = text.trim_end().split("\n\n").collect();
-    assert_eq!(blocks.len(), 3, "{text}");
-    assert!(blocks[1].starts_with("id: 2\ndata: {") && blocks[2].starts_with("event: end\ndata: {"), "{text}");
+    assert_eq!(blocks.len(), 4, "{text}");
+    assert!(blocks[1].starts_with("id: 1\ndata: {\"lsn\":\"1\","), "{text}");
+    assert!(blocks[2].starts_with("id: 2\ndata: {") && blocks[3].starts_with("event: end\ndata: {"), "{text}");
     let data = |block: &str| block.split("data: ").nth(1).unwrap().to_owned();
-    assert_eq!(serde_json::from_str::<Value>(&data(blocks[1])).unwrap()["writes"][0]["key"], "k2");
+    assert_eq!(serde_json::from_str::<Value>(&data(blocks[2])).unwrap()["writes"][0]["key"], "k2");
 
     let resumed = [EVENTS, ("last-event-id", "3")];
     let (_, mut socket) = open(&server, "/v1/log?store=kv&after=0&wait_ms=0", &resumed).await;
     let text = read(&mut socket, |_| false).await;
-    assert!(text.starts_with("retry: 1000\nid: 4\n") && !text.contains("id: 3"), "{text}");
+    assert!(text.contains("\n\nid: 4\n") && !text.contains("id: 3"), "{text}");
     let from_start = [EVENTS, ("last-event-id", "")];
     let (_, mut socket) = open(&server, "/v1/log?store=kv&limit=1", &from_start).await;
     assert!(read(&mut socket, |_| false).await.contains("id: 1\n"));

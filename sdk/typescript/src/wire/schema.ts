@@ -57,7 +57,8 @@ export interface paths {
          * LogPull: reads a store's committed log, dense in `lsn`.
          * @description `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
          *     `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
-         *     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the end with its reason.
+         *     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
+         *     the end with its reason.
          */
         get: operations["logPull"];
         put?: never;
@@ -327,7 +328,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself. */
+        /**
+         * Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
+         * @description One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
+         *     generates with the time that is in `txn_id`.
+         */
         post: operations["begin"];
         delete?: never;
         options?: never;
@@ -1889,7 +1894,7 @@ export interface operations {
                 limit?: number;
                 /** @description How long to wait for the first record of a page. A stream ends when no record has arrived for that long, and stays open if it is absent */
                 wait_ms?: number;
-                /** @description Streams only: interval of heartbeats while there are no records; if absent, as long as the server's idle timeout allows */
+                /** @description Streams only: longest time between two heartbeats; if absent, as long as the server's idle timeout allows */
                 heartbeat_ms?: number;
             };
             header?: {

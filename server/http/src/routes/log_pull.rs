@@ -38,7 +38,8 @@ const LAST_EVENT_ID: &str = "last-event-id";
 ///
 /// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 /// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
-/// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the end with its reason.
+/// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
+/// the end with its reason.
 #[utoipa::path(
     get, path = "/v1/log", operation_id = "logPull", tag = "log",
     params(
@@ -47,7 +48,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
         ("log" = Option<String>, Query, nullable = false, description = "Log that `after` is a position of, as in an earlier page. If it is not this one, the answer is 410 rather than records that do not follow"),
         ("limit" = Option<u32>, Query, nullable = false, minimum = 1, maximum = 10000, description = "Most records to return: of a page, 1000 if absent; of a stream, no limit if absent"),
         ("wait_ms" = Option<u32>, Query, nullable = false, minimum = 0, maximum = 60000, description = "How long to wait for the first record of a page. A stream ends when no record has arrived for that long, and stays open if it is absent"),
-        ("heartbeat_ms" = Option<u32>, Query, nullable = false, minimum = 100, maximum = 60000, description = "Streams only: interval of heartbeats while there are no records; if absent, as long as the server's idle timeout allows"),
+        ("heartbeat_ms" = Option<u32>, Query, nullable = false, minimum = 100, maximum = 60000, description = "Streams only: longest time between two heartbeats; if absent, as long as the server's idle timeout allows"),
         ("last-event-id" = Option<String>, Header, nullable = false, description = "Server-sent events only: overrides `after`"),
     ),
     responses(

@@ -1,9 +1,9 @@
 //! A store's log as a stream: NDJSON, or server-sent events.
 //!
 //! The stream holds a position, never a queue: it reads the log again when the connection has taken what it wrote
-//! before, so a slow reader costs one page of memory and lags in the log. Heartbeats show that it lives, and where the
-//! head is. It ends with an event that says why: the limit is reached, nothing came for as long as was asked, the log
-//! was truncated under the reader, or the node stops.
+//! before, so a slow reader costs one page of memory and lags in the log. Heartbeats name the log and its head: one comes
+//! first, then at least one in each interval, between records as well. It ends with an event that names the reason: the
+//! limit is reached, nothing came for as long as was asked, the log was truncated under the reader, or the node stops.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub struct StreamQuery {
     pub records_max: Option<u64>,
     /// It ends when nothing came for this long; `None` goes on.
     pub idle: Option<Duration>,
-    /// How often a quiet stream shows that it lives.
+    /// Longest time between two heartbeats.
     pub heartbeat: Duration,
 }
 
@@ -56,6 +56,8 @@ struct LogStream {
     left: u64,
     /// When nothing had come since.
     quiet_since: Instant,
+    /// When the last heartbeat was written.
+    beat_at: Instant,
     /// What was read already, before the answer began.
     first: Option<LogPage>,
     ended: bool,
@@ -68,7 +70,9 @@ struct LogStream {
 pub async fn open(service: Arc<Service>, query: StreamQuery) -> Result<Response, ServiceError> {
     let left = query.records_max.unwrap_or(u64::MAX);
     let (form, after) = (query.form, query.from.after);
-    let mut stream = LogStream { service, query, after, left, quiet_since: Instant::now(), first: None, ended: false };
+    let now = Instant::now();
+    let mut stream =
+        LogStream { service, query, after, left, quiet_since: now, beat_at: now, first: None, ended: false };
     stream.first = Some(stream.read(Duration::ZERO).await?);
     let chunks = unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
@@ -111,28 +115,32 @@ impl LogStream {
             if self.query.form == Form::Events {
                 out.json.raw_line(format!("retry: {RECONNECT_MS}\n").as_bytes());
             }
-            if page.records.records.is_empty() && !page.ending {
-                out.event("heartbeat", &page, None);
-            }
+            self.beat(&mut out, &page);
             self.write(&mut out, &page);
         } else {
-            let idle_left = self.query.idle.map(|idle| (self.quiet_since + idle).duration_since(Instant::now()));
-            let wait = idle_left.unwrap_or(self.query.heartbeat).min(self.query.heartbeat);
-            match self.read(wait).await {
-                Ok(page) => {
-                    if page.records.records.is_empty() && !page.ending && !self.is_idle() {
-                        out.event("heartbeat", &page, None);
-                    }
-                    self.write(&mut out, &page);
-                }
+            match self.read(self.wait()).await {
+                Ok(page) => self.write(&mut out, &page),
                 Err(error) => self.fail(&mut out, error),
             }
         }
         Some(Bytes::from(out.json.finish()))
     }
 
+    /// How long to wait for records: until the next heartbeat, or until the stream has been idle for long enough.
+    fn wait(&self) -> Duration {
+        let now = Instant::now();
+        let beat = (self.beat_at + self.query.heartbeat).duration_since(now);
+        self.query.idle.map_or(beat, |idle| beat.min((self.quiet_since + idle).duration_since(now)))
+    }
+
     fn is_idle(&self) -> bool {
         self.query.idle.is_some_and(|idle| self.quiet_since.elapsed() >= idle)
+    }
+
+    /// Writes where the stream is.
+    fn beat(&mut self, out: &mut Out, page: &LogPage) {
+        out.event("heartbeat", self.after, page, None);
+        self.beat_at = Instant::now();
     }
 
     fn write(&mut self, out: &mut Out, page: &LogPage) {
@@ -149,10 +157,11 @@ impl LogStream {
             () if self.left == 0 => "limit",
             () if page.ending => "stopping",
             () if count == 0 && self.is_idle() => "idle",
+            () if self.beat_at.elapsed() >= self.query.heartbeat => return self.beat(out, page),
             () => return,
         };
         self.ended = true;
-        out.event("end", page, Some(reason));
+        out.event("end", self.after, page, Some(reason));
     }
 
     fn fail(&mut self, out: &mut Out, error: ServiceError) {
@@ -179,10 +188,10 @@ impl Out {
     }
 
     /// Writes what is no record. Without an id: it does not move a reader's position.
-    fn event(&mut self, event: &str, page: &LogPage, reason: Option<&str>) {
+    fn event(&mut self, event: &str, next: Lsn, page: &LogPage, reason: Option<&str>) {
         self.begin(event);
         self.json.text_field("log", &page.log.to_string());
-        self.json.decimal_field("next", page.next.0);
+        self.json.decimal_field("next", next.0);
         self.json.decimal_field("head_lsn", page.head.0);
         self.json.decimal_field("durable_upto", page.durable_upto.0);
         self.json.decimal_field("oldest", page.oldest.0);

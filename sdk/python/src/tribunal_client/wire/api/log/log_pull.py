@@ -111,8 +111,9 @@ def sync_detailed(
     a stream of one
     `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
     `Last-Event-ID`
-    resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the
-    end with its reason.
+    resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of
+    which comes first, and
+    the end with its reason.
 
     Args:
         store (str):
@@ -165,8 +166,9 @@ def sync(
     a stream of one
     `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
     `Last-Event-ID`
-    resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the
-    end with its reason.
+    resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of
+    which comes first, and
+    the end with its reason.
 
     Args:
         store (str):
@@ -214,8 +216,9 @@ async def asyncio_detailed(
     a stream of one
     `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
     `Last-Event-ID`
-    resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the
-    end with its reason.
+    resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of
+    which comes first, and
+    the end with its reason.
 
     Args:
         store (str):
@@ -266,8 +269,9 @@ async def asyncio(
     a stream of one
     `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
     `Last-Event-ID`
-    resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, and the
-    end with its reason.
+    resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of
+    which comes first, and
+    the end with its reason.
 
     Args:
         store (str):

@@ -74,6 +74,10 @@ def sync_detailed(
     """Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7)
     itself.
 
+     One answer may serve several transactions that begin at the same time: each needs an id of its own,
+    which the client
+    generates with the time that is in `txn_id`.
+
     Args:
         body (BeginRequest): A Begin.
 
@@ -104,6 +108,10 @@ def sync(
     """Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7)
     itself.
 
+     One answer may serve several transactions that begin at the same time: each needs an id of its own,
+    which the client
+    generates with the time that is in `txn_id`.
+
     Args:
         body (BeginRequest): A Begin.
 
@@ -128,6 +136,10 @@ async def asyncio_detailed(
 ) -> Response[BeginResponse | Problem]:
     """Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7)
     itself.
+
+     One answer may serve several transactions that begin at the same time: each needs an id of its own,
+    which the client
+    generates with the time that is in `txn_id`.
 
     Args:
         body (BeginRequest): A Begin.
@@ -156,6 +168,10 @@ async def asyncio(
 ) -> BeginResponse | Problem | None:
     """Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7)
     itself.
+
+     One answer may serve several transactions that begin at the same time: each needs an id of its own,
+    which the client
+    generates with the time that is in `txn_id`.
 
     Args:
         body (BeginRequest): A Begin.
