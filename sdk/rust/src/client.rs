@@ -4,23 +4,27 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hyper::Method;
 use hyper::body::Bytes;
-use hyper::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::Value;
 use tribunal_api::{
-    AttachRequest, BatchCommitRequest, BatchCommitResponse, BatchTxn, BeginRequest, BeginResponse, IsolationLevel,
-    KeyCreated, KeyInfo, KeyList, KeyRequest, LogPage, Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration,
-    StoreInfo, StoreList, TxnOutcome, TxnState,
+    AttachRequest, BatchCommitRequest, BatchCommitResponse, BatchTxn, IsolationLevel, KeyCreated, KeyInfo, KeyList,
+    KeyRequest, Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration, StoreInfo, StoreList, TxnOutcome,
+    TxnState,
 };
-use tribunal_types::{Epoch, LogId, Lsn, Version};
+use tribunal_types::{Epoch, Lsn, Version};
 
+use crate::begin::Begins;
 use crate::coalescer::Coalescer;
 use crate::commit_batch::{CommitItem, Reply};
 use crate::connection::{Answer, Connection, NoAnswer, Sent};
+use crate::reads::Reads;
 use crate::session::Session;
-use crate::{AttemptHook, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, Transaction, commit_batch, wire};
+use crate::{
+    AttemptHook, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, Transaction, commit_batch, read_batch, wire,
+};
 
 /// Options of a client.
 #[derive(Clone, Debug)]
@@ -41,7 +45,7 @@ pub struct ClientOptions {
     pub retry: RetryPolicy,
     /// Whether a transaction sees what this client has committed to the stores that the transaction names.
     pub read_own_writes: bool,
-    /// Whether concurrent commits are sent as batches; see [`Client::commit`].
+    /// Whether concurrent commits, Begins and reads of rows are sent as batches; see [`Client::commit`].
     pub coalesce: bool,
     /// Called at the end of each attempt of [`Client::run`].
     pub on_attempt: Option<AttemptHook>,
@@ -72,52 +76,6 @@ impl ClientOptions {
         let api_key = std::env::var("TRIBUNAL_API_KEY").ok().filter(|key| !key.is_empty());
         let ca_file = std::env::var_os("TRIBUNAL_CA_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
         ClientOptions { api_key, ca_file, ..ClientOptions::default() }
-    }
-}
-
-/// Options of a transaction.
-#[derive(Clone, Debug, Default)]
-pub struct BeginOptions {
-    /// Stores that the transaction will use; empty means all stores of the namespace.
-    pub stores: Vec<String>,
-    /// Isolation level.
-    pub isolation: IsolationLevel,
-    /// Token of a commit that the snapshots must include, instead of this client's own latest one.
-    pub session: Option<String>,
-    /// How long to wait until the snapshots include that commit, in milliseconds; 5 s by default.
-    pub wait_ms: Option<u32>,
-    /// W3C trace context of the caller: sent with the commit, and kept in the log.
-    pub traceparent: Option<String>,
-    /// Rows of embedded stores, by store and key, to read in the same request: [`Transaction::get`] returns them without
-    /// another request. Rows that are never fetched with `get` do not count as read.
-    pub read: Vec<(String, Vec<u8>)>,
-}
-
-impl BeginOptions {
-    /// Builds options for a serializable transaction on these stores.
-    pub fn stores<S: Into<String>>(stores: impl IntoIterator<Item = S>) -> Self {
-        BeginOptions { stores: stores.into_iter().map(Into::into).collect(), ..BeginOptions::default() }
-    }
-
-    /// Adds rows of an embedded store that Begin reads in the same request.
-    #[must_use]
-    pub fn read<K: AsRef<[u8]>>(mut self, store: &str, keys: impl IntoIterator<Item = K>) -> Self {
-        self.read.extend(keys.into_iter().map(|key| (store.to_owned(), key.as_ref().to_vec())));
-        self
-    }
-
-    /// Sets the isolation level.
-    #[must_use]
-    pub fn isolation(mut self, isolation: IsolationLevel) -> Self {
-        self.isolation = isolation;
-        self
-    }
-
-    /// Sets the token of a commit that the snapshots must include.
-    #[must_use]
-    pub fn session(mut self, session: impl Into<String>) -> Self {
-        self.session = Some(session.into());
-        self
     }
 }
 
@@ -167,6 +125,8 @@ struct Inner {
     options: ClientOptions,
     session: Session,
     commits: Arc<Coalescer<CommitItem, Reply>>,
+    begins: Begins,
+    reads: Reads,
 }
 
 impl Client {
@@ -185,49 +145,15 @@ impl Client {
     pub fn with_options(url: &str, options: ClientOptions) -> Result<Self, Error> {
         let connection = Connection::new(url, &options)?;
         let commits = Coalescer::new(commit_batch::BOUNDS);
-        Ok(Client { inner: Arc::new(Inner { connection, options, session: Session::default(), commits }) })
+        let (begins, reads) = (Coalescer::new(read_batch::BOUNDS), Coalescer::new(read_batch::BOUNDS));
+        let session = Session::default();
+        Ok(Client { inner: Arc::new(Inner { connection, options, session, commits, begins, reads }) })
     }
 
     /// Returns the service's URL.
     #[must_use]
     pub fn url(&self) -> &str {
         self.inner.connection.url()
-    }
-
-    /// Begins a transaction at the service, which chooses the snapshots. They include what this client has committed to
-    /// these stores.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn begin(&self, options: BeginOptions) -> Result<Transaction, Error> {
-        let own = || self.inner.options.read_own_writes.then(|| self.inner.session.token(&options.stores)).flatten();
-        let session = options.session.or_else(own);
-        let request = BeginRequest {
-            stores: (!options.stores.is_empty()).then_some(options.stores),
-            isolation: Some(options.isolation),
-            session,
-            wait_ms: options.wait_ms,
-            ttl_ms: None,
-            read: (!options.read.is_empty()).then(|| options.read.iter().map(row_read).collect()),
-            ranges: None,
-        };
-        let wait_ms = options.wait_ms.unwrap_or(0);
-        let answer = self.ask(Method::POST, "/v1/txns", Some(&request), wait_ms).await?;
-        let mut begun: BeginResponse = read(&answer)?;
-        let rows = begun.rows.take().unwrap_or_default();
-        if rows.len() != options.read.len() {
-            return Err(Error::misbehaved(format!(
-                "{} rows returned where {} were requested",
-                rows.len(),
-                options.read.len()
-            )));
-        }
-        let mut txn = Transaction::new(self.clone(), String::new(), options.isolation).begun(begun);
-        for ((store, key), found) in options.read.iter().zip(rows) {
-            txn.fetched(store, key, found)?;
-        }
-        txn.set_traceparent(options.traceparent);
-        Ok(txn)
     }
 
     /// Begins a transaction without a request: with an id created here and without snapshots. Such a transaction is
@@ -384,35 +310,6 @@ impl Client {
         read(&self.ask(Method::POST, &path, Some(&prepared.request), 0).await?)
     }
 
-    /// Reads a row of an embedded store as it is now, outside any transaction.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn row(&self, store: &str, key: impl AsRef<[u8]>) -> Result<Option<Row>, Error> {
-        let key = key.as_ref();
-        if matches!(key, b"" | b"." | b"..") {
-            // A path cannot end with such a segment: dots may be resolved on the way.
-            let page = self.rows(store, key, [key, &[0]].concat(), 1).await?;
-            return Ok(page.rows.into_iter().next());
-        }
-        let key = wire::percent_encoded(key);
-        let path = format!("/v1/stores/{}/rows/{key}", wire::percent_encoded(store.as_bytes()));
-        let path = path.as_str();
-        self.retrying(move || async move {
-            let answer = self.ask(Method::GET, path, None::<&()>, 0).await?;
-            if answer.status == StatusCode::NOT_FOUND {
-                // A missing row is a result; a missing store is a mistake and has a code of its own.
-                return match serde_json::from_slice::<Problem>(&answer.body) {
-                    Ok(problem) if problem.code != "row_missing" => Err(Error::of_problem(problem)),
-                    _ => Ok(None),
-                };
-            }
-            let row: tribunal_api::Row = read(&answer)?;
-            if row.version.is_none() { Ok(None) } else { row_of(row).map(Some) }
-        })
-        .await
-    }
-
     /// Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. An empty
     /// `end` is the end of the store.
     ///
@@ -444,6 +341,23 @@ impl Client {
     #[must_use]
     pub fn log(&self, store: &str, after: Lsn) -> LogReader {
         LogReader::new(self.clone(), store, after)
+    }
+
+    pub(crate) fn begins(&self) -> &Begins {
+        &self.inner.begins
+    }
+
+    pub(crate) fn reads(&self) -> &Reads {
+        &self.inner.reads
+    }
+
+    pub(crate) fn options(&self) -> &ClientOptions {
+        &self.inner.options
+    }
+
+    /// Returns the token of the latest commit of this client to these stores, if its own writes are to be read.
+    pub(crate) fn own_session(&self, stores: &[String]) -> Option<String> {
+        self.inner.options.read_own_writes.then(|| self.inner.session.token(stores)).flatten()
     }
 
     pub(crate) fn retry(&self) -> &RetryPolicy {
@@ -484,19 +398,6 @@ impl Client {
             self.inner.session.record(outcome);
         }
         decided
-    }
-
-    pub(crate) async fn log_page(
-        &self,
-        store: &str,
-        (after, log): (Lsn, Option<LogId>),
-        limit: usize,
-        wait_ms: u32,
-    ) -> Result<LogPage, Error> {
-        let store = wire::percent_encoded(store.as_bytes());
-        let log = log.map_or_else(String::new, |log| format!("&log={log}"));
-        let path = format!("/v1/log?store={store}&after={after}{log}&limit={limit}&wait_ms={wait_ms}");
-        self.retrying(|| async { read(&self.ask(Method::GET, &path, None::<&()>, wait_ms).await?) }).await
     }
 
     /// Declares a store, or changes one.
@@ -605,7 +506,7 @@ impl Client {
         self.exchange(method, path, body, wait_ms, None).await?.map_err(Error::of_no_answer)
     }
 
-    async fn exchange(
+    pub(crate) async fn exchange(
         &self,
         method: Method,
         path: &str,
@@ -668,7 +569,7 @@ fn decision(outcome: TxnOutcome, replayed: bool, traceparent: Option<String>) ->
         .ok_or_else(|| Error::misbehaved(format!("{status:?} where a verdict was expected")))
 }
 
-fn row_of(row: tribunal_api::Row) -> Result<Row, Error> {
+pub(crate) fn row_of(row: tribunal_api::Row) -> Result<Row, Error> {
     let value = wire::value_of(row.value, row.value_b64)?;
     Ok(Row {
         key: wire::key_of(row.key, row.key_b64)?.ok_or_else(|| Error::misbehaved("a row without a key"))?,
@@ -691,9 +592,4 @@ fn batch_txn(prepared: &PreparedCommit) -> BatchTxn {
         ranges: request.ranges,
         writes: request.writes,
     }
-}
-
-fn row_read((store, key): &(String, Vec<u8>)) -> tribunal_api::RowRead {
-    let (key, key_b64) = wire::key_fields(key);
-    tribunal_api::RowRead { store: Some(store.clone()), key, key_b64, version: None }
 }

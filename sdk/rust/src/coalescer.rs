@@ -4,12 +4,12 @@
 //! There is no timer: below the limit an item is sent at once, by itself. Callers await their own replies, so the requests
 //! of one session stay in order. Requests are sent from tasks of their own, which no caller can cancel.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Limits on requests in flight.
+/// Limits on the requests of one group in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Requests in flight at the same time.
@@ -22,8 +22,14 @@ pub(crate) struct Bounds {
 
 /// An item that can share a request with others.
 pub(crate) trait Batchable: Send + 'static {
+    /// Only items of the same group share a request. Each group has a queue and limits of its own.
+    fn group(&self) -> &str {
+        ""
+    }
     /// Two items with the same id are never put into the same batch.
-    fn id(&self) -> &str;
+    fn id(&self) -> Option<&str> {
+        None
+    }
     /// Bytes that the item takes up in a request.
     fn bytes(&self) -> usize;
 }
@@ -31,10 +37,13 @@ pub(crate) trait Batchable: Send + 'static {
 /// Queues items while the limit of requests in flight is reached.
 pub(crate) struct Coalescer<Item, Reply> {
     bounds: Bounds,
-    state: Mutex<State<Item, Reply>>,
+    groups: Mutex<Groups<Item, Reply>>,
 }
 
-struct State<Item, Reply> {
+/// Groups with a request in flight.
+type Groups<Item, Reply> = HashMap<String, Group<Item, Reply>>;
+
+struct Group<Item, Reply> {
     in_flight: usize,
     queue: VecDeque<Entry<Item, Reply>>,
 }
@@ -46,7 +55,7 @@ struct Entry<Item, Reply> {
 
 impl<Item: Batchable, Reply: Send + 'static> Coalescer<Item, Reply> {
     pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
-        Arc::new(Coalescer { bounds, state: Mutex::new(State { in_flight: 0, queue: VecDeque::new() }) })
+        Arc::new(Coalescer { bounds, groups: Mutex::default() })
     }
 
     /// Sends an item, by itself or in a batch, and returns its reply; `None` if the runtime shut down first. `send` returns
@@ -60,28 +69,36 @@ impl<Item: Batchable, Reply: Send + 'static> Coalescer<Item, Reply> {
         Sent: Future<Output = Vec<Reply>> + Send + 'static,
     {
         let (reply, receiver) = oneshot::channel();
-        let starts = {
-            let mut state = self.state();
-            state.queue.push_back(Entry { item, reply });
-            let starts = state.in_flight < self.bounds.in_flight_max;
-            state.in_flight += usize::from(starts);
-            starts
-        };
-        if starts {
-            let worker = Worker { coalescer: Arc::clone(self), is_over: false };
+        if let Some(group) = self.enqueue(item, reply) {
+            let worker = Worker { coalescer: Arc::clone(self), group, is_over: false };
             tokio::spawn(worker.run(send));
         }
         receiver.await.ok()
     }
 
-    fn state(&self) -> MutexGuard<'_, State<Item, Reply>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Queues an item. Returns its group if a worker has to be started for it.
+    fn enqueue(&self, item: Item, reply: oneshot::Sender<Reply>) -> Option<String> {
+        let mut groups = self.groups();
+        if !groups.contains_key(item.group()) {
+            groups.insert(item.group().to_owned(), Group { in_flight: 0, queue: VecDeque::new() });
+        }
+        let group = groups.get_mut(item.group())?;
+        let starts = group.in_flight < self.bounds.in_flight_max;
+        group.in_flight += usize::from(starts);
+        let name = starts.then(|| item.group().to_owned());
+        group.queue.push_back(Entry { item, reply });
+        name
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Groups<Item, Reply>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Sends one request after another until the queue is empty.
+/// Sends the requests of a group, one after another, until its queue is empty.
 struct Worker<Item: Batchable, Reply: Send + 'static> {
     coalescer: Arc<Coalescer<Item, Reply>>,
+    group: String,
     is_over: bool,
 }
 
@@ -103,33 +120,43 @@ impl<Item: Batchable, Reply: Send + 'static> Worker<Item, Reply> {
     /// Takes the next batch off the queue: the oldest items, within the bounds, each id once. Ends the worker if the queue
     /// is empty.
     fn next_batch(&mut self) -> Option<(Vec<Item>, Vec<oneshot::Sender<Reply>>)> {
-        let bounds = self.coalescer.bounds;
-        let mut state = self.coalescer.state();
-        state.queue.retain(|entry| !entry.reply.is_closed());
+        let coalescer = Arc::clone(&self.coalescer);
+        let bounds = coalescer.bounds;
+        let mut groups = coalescer.groups();
+        let group = groups.get_mut(&self.group)?;
+        group.queue.retain(|entry| !entry.reply.is_closed());
         let mut ids = HashSet::new();
         let (mut batch, mut rest, mut bytes) = (Vec::new(), VecDeque::new(), 0);
-        while let Some(entry) = state.queue.pop_front() {
+        while let Some(entry) = group.queue.pop_front() {
             let more = entry.item.bytes();
             if batch.len() == bounds.items_max || !batch.is_empty() && bytes + more > bounds.bytes_max {
-                state.queue.push_front(entry);
+                group.queue.push_front(entry);
                 break;
             }
-            if ids.insert(entry.item.id().to_owned()) {
+            if entry.item.id().is_none_or(|id| ids.insert(id.to_owned())) {
                 bytes += more;
                 batch.push((entry.item, entry.reply));
             } else {
                 rest.push_back(entry);
             }
         }
-        rest.append(&mut state.queue);
-        state.queue = rest;
+        rest.append(&mut group.queue);
+        group.queue = rest;
         if batch.is_empty() {
-            state.in_flight -= 1;
-            drop(state);
-            self.is_over = true;
+            // Under the same lock: the next item must see that this worker has ended.
+            self.end(&mut groups);
             return None;
         }
         Some(batch.into_iter().unzip())
+    }
+
+    fn end(&mut self, groups: &mut Groups<Item, Reply>) {
+        self.is_over = true;
+        let Some(group) = groups.get_mut(&self.group) else { return };
+        group.in_flight -= 1;
+        if group.in_flight == 0 {
+            groups.remove(&self.group);
+        }
     }
 }
 
@@ -139,11 +166,8 @@ impl<Item: Batchable, Reply: Send + 'static> Drop for Worker<Item, Reply> {
             return;
         }
         // The runtime is shutting down and has dropped the task. Without a worker nothing would send the queued items, so
-        // their callers get no reply instead of waiting.
-        let mut state = self.coalescer.state();
-        state.in_flight -= 1;
-        if state.in_flight == 0 {
-            state.queue.clear();
-        }
+        // they go with the group, and their callers get no reply instead of waiting.
+        let coalescer = Arc::clone(&self.coalescer);
+        self.end(&mut coalescer.groups());
     }
 }

@@ -26,8 +26,8 @@ pub(crate) struct CommitItem {
 }
 
 impl Batchable for CommitItem {
-    fn id(&self) -> &str {
-        &self.txn_id
+    fn id(&self) -> Option<&str> {
+        Some(&self.txn_id)
     }
 
     /// An upper bound of the length of the commit's line.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Builder;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -63,6 +63,11 @@ pub(crate) struct NoAnswer {
 impl NoAnswer {
     pub(crate) fn lost(text: String) -> Self {
         NoAnswer { text, never_sent: false, hopeless: false }
+    }
+
+    /// The request could not be made.
+    pub(crate) fn hopeless(text: String) -> Self {
+        NoAnswer { text, never_sent: true, hopeless: true }
     }
 }
 
@@ -127,39 +132,72 @@ impl Connection {
         body: LinkBody,
     ) -> Result<Response<Incoming>, NoAnswer> {
         let request = self.request(Method::POST, path).header(CONTENT_TYPE, content_type).body(body);
-        let request = request.map_err(|e| NoAnswer { text: e.to_string(), never_sent: true, hopeless: true })?;
+        let request = request.map_err(|e| NoAnswer::hopeless(e.to_string()))?;
         self.streams.request(request).await.map_err(|e| self.no_answer(&e))
     }
 
     /// Sends a request and collects the response, within its timeout.
     pub(crate) async fn ask(&self, sent: Sent<'_>) -> Result<Answer, NoAnswer> {
-        let Sent { method, path, body, traceparent, timeout } = sent;
+        let timeout = sent.timeout;
+        within(timeout, async { collected(self.response(sent, None).await?).await }).await
+    }
+
+    /// Sends a request and returns the body of the response as it arrives, or the whole response if it is no success. The
+    /// timeout applies to the head of the response.
+    pub(crate) async fn open(
+        &self,
+        sent: Sent<'_>,
+        accept: &'static str,
+    ) -> Result<Result<Incoming, Answer>, NoAnswer> {
+        let timeout = sent.timeout;
+        let opened = async {
+            let response = self.response(sent, Some(accept)).await?;
+            if response.status().is_success() {
+                return Ok(Ok(response.into_body()));
+            }
+            collected(response).await.map(Err)
+        };
+        within(timeout, opened).await
+    }
+
+    async fn response(&self, sent: Sent<'_>, accept: Option<&'static str>) -> Result<Response<Incoming>, NoAnswer> {
+        let Sent { method, path, body, traceparent, .. } = sent;
         let mut request = self.request(method, path);
         if let Some((content_type, _)) = &body {
             request = request.header(CONTENT_TYPE, *content_type);
+        }
+        if let Some(accept) = accept {
+            request = request.header(ACCEPT, accept);
         }
         if let Some(traceparent) = traceparent {
             request = request.header(TRACEPARENT, traceparent);
         }
         let request = request
             .body(Full::new(body.map(|(_, bytes)| bytes).unwrap_or_default()))
-            .map_err(|e| NoAnswer { text: e.to_string(), never_sent: true, hopeless: true })?;
-        let exchange = async {
-            let response = self.pool.request(request).await.map_err(|e| self.no_answer(&e))?;
-            let status = response.status();
-            let replayed = response.headers().get("idempotency-replayed").is_some_and(|value| value == "true");
-            let traceparent =
-                response.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok().map(str::to_owned));
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
-                .collect()
-                .await
-                .map_err(|e| NoAnswer::lost(e.to_string()))?;
-            Ok(Answer { status, replayed, traceparent, body: body.to_bytes() })
-        };
-        tokio::time::timeout(timeout, exchange)
-            .await
-            .unwrap_or_else(|_| Err(NoAnswer::lost(format!("no response within {} ms", timeout.as_millis()))))
+            .map_err(|e| NoAnswer::hopeless(e.to_string()))?;
+        self.pool.request(request).await.map_err(|e| self.no_answer(&e))
     }
+}
+
+/// Bounds an exchange in time.
+pub(crate) async fn within<T>(
+    timeout: Duration,
+    exchange: impl Future<Output = Result<T, NoAnswer>>,
+) -> Result<T, NoAnswer> {
+    tokio::time::timeout(timeout, exchange)
+        .await
+        .unwrap_or_else(|_| Err(NoAnswer::lost(format!("no response within {} ms", timeout.as_millis()))))
+}
+
+async fn collected(response: Response<Incoming>) -> Result<Answer, NoAnswer> {
+    let status = response.status();
+    let replayed = response.headers().get("idempotency-replayed").is_some_and(|value| value == "true");
+    let traceparent = response.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok().map(str::to_owned));
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+        .collect()
+        .await
+        .map_err(|e| NoAnswer::lost(e.to_string()))?;
+    Ok(Answer { status, replayed, traceparent, body: body.to_bytes() })
 }
 
 fn header(what: &str, text: String) -> Result<HeaderValue, Error> {

@@ -36,6 +36,7 @@
 //! A lost reply is resolved, not guessed: the client requests the verdict by the transaction's id and sets a fence, so the
 //! transaction has either committed or never will. Only [`Client::run`] runs the caller's work more than once.
 
+mod begin;
 mod call;
 mod client;
 mod coalescer;
@@ -45,7 +46,9 @@ mod consumers;
 mod error;
 mod link;
 mod log;
+mod log_stream;
 mod outcome;
+mod read_batch;
 mod reads;
 mod retry;
 mod run;
@@ -56,13 +59,14 @@ mod transaction;
 mod wire;
 mod writes;
 
+pub use begin::BeginOptions;
 pub use call::Call;
-pub use client::{BeginOptions, Client, ClientOptions, Row, RowPage, TxnStatus};
+pub use client::{Client, ClientOptions, Row, RowPage, TxnStatus};
 pub use consumers::Offset;
 pub use error::Error;
 pub use log::{LogReader, LogRecord, LogWrite};
 pub use outcome::{Aborted, Committed, Conflict, Outcome};
-pub use reads::{RowRead, RowReads, RowState};
+pub use reads::{KeyRange, RangeReads, RangeRows, RowRead, RowReads, RowState};
 pub use retry::RetryPolicy;
 pub use run::{Attempt, AttemptEnd, AttemptHook};
 pub use stream::CommitStream;

@@ -1,11 +1,12 @@
 //! Reads a store's committed log, record by record, from an offset that the caller keeps.
 
-use std::collections::VecDeque;
+use std::time::Instant;
 
 use serde_json::value::Value;
-use tribunal_api::{RecordChecksum, WriteOp};
+use tribunal_api::{LogEventKind, RecordChecksum, WriteOp};
 use tribunal_types::{Csn, Epoch, LogId, Lsn, Version};
 
+use crate::log_stream::{Line, LogStream};
 use crate::{Client, Error, wire};
 
 /// The writes of one committed transaction in one store.
@@ -38,24 +39,33 @@ pub struct LogWrite {
     pub value: Option<Value>,
 }
 
-/// Reads a store's log in order. Store [`LogReader::offset`] and [`LogReader::log_id`] together with the results of your
-/// processing. To resume, pass the offset to [`Client::log`] and the id to [`LogReader::of_log`].
+/// Reads a store's log in order, from a stream that [`LogReader::next`] opens, and opens again if the connection is lost.
+/// Store [`LogReader::offset`] and [`LogReader::log_id`] together with the results of your processing. To resume, pass the
+/// offset to [`Client::log`] and the id to [`LogReader::of_log`].
 pub struct LogReader {
     client: Client,
     store: String,
-    limit: usize,
+    limit: Option<usize>,
     wait_ms: u32,
     after: Lsn,
     log: Option<LogId>,
     head: Lsn,
-    page: VecDeque<LogRecord>,
+    stream: Option<LogStream>,
+}
+
+/// What a line of the stream leads to.
+enum Step {
+    Record(LogRecord),
+    /// A heartbeat, or the end of a stream after which another one is opened.
+    Further,
+    /// No record has arrived for as long as the stream was to wait.
+    Idle,
 }
 
 impl LogReader {
     pub(crate) fn new(client: Client, store: &str, after: Lsn) -> Self {
         let store = store.to_owned();
-        let page = VecDeque::new();
-        LogReader { client, store, limit: 1_000, wait_ms: 10_000, after, log: None, head: Lsn(0), page }
+        LogReader { client, store, limit: None, wait_ms: 10_000, after, log: None, head: Lsn(0), stream: None }
     }
 
     /// Sets the log that the offset belongs to. If the service's log has been salvaged or replaced since, reads fail with
@@ -66,14 +76,14 @@ impl LogReader {
         self
     }
 
-    /// Sets the maximum number of records in one response.
+    /// Sets the maximum number of records in one response, at most 10,000; unlimited by default.
     #[must_use]
     pub fn page_records_max(mut self, limit: usize) -> Self {
-        self.limit = limit;
+        self.limit = Some(limit);
         self
     }
 
-    /// Sets how long [`LogReader::next`] waits for a record, in milliseconds; 0 returns at once.
+    /// Sets how long [`LogReader::next`] waits for a record, in milliseconds, at most 60,000; 0 returns at once.
     #[must_use]
     pub fn wait_ms(mut self, wait_ms: u32) -> Self {
         self.wait_ms = wait_ms;
@@ -87,25 +97,80 @@ impl LogReader {
     /// [`Error::ClientMistake`] with code `log_truncated` if the offset is too old, or `log_replaced` if it belongs to
     /// another log; see [`Error`].
     pub async fn next(&mut self) -> Result<Option<LogRecord>, Error> {
-        if self.page.is_empty() {
-            let page = self.client.log_page(&self.store, (self.after, self.log), self.limit, self.wait_ms).await?;
-            self.log = Some(wire::log_id(&page.log)?);
-            self.head = wire::lsn(&page.head_lsn)?;
-            let mut due = self.after.next();
-            for record in page.records {
+        let asked = Instant::now();
+        let (mut failed, mut opened) = (0, false);
+        loop {
+            let step = match &mut self.stream {
+                Some(stream) => stream.line().await.and_then(|line| self.take(line)),
+                None => {
+                    let waited = u32::try_from(asked.elapsed().as_millis()).unwrap_or(u32::MAX);
+                    opened = true;
+                    self.open(self.wait_ms.saturating_sub(waited)).await.map(|()| Step::Further)
+                }
+            };
+            match step {
+                Ok(Step::Record(record)) => return Ok(Some(record)),
+                Ok(Step::Further) => {}
+                Ok(Step::Idle) if opened => return Ok(None),
+                // The stream had ended before this call: there may be records since.
+                Ok(Step::Idle) => {}
+                Err(error) => {
+                    self.stream = None;
+                    failed += 1;
+                    let Error::Unavailable { retry_after, .. } = &error else { return Err(error) };
+                    let Some(wait) = self.client.retry().wait(failed, *retry_after) else { return Err(error) };
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    async fn open(&mut self, wait_ms: u32) -> Result<(), Error> {
+        let mut query =
+            format!("store={}&after={}&wait_ms={wait_ms}", wire::percent_encoded(self.store.as_bytes()), self.after);
+        if let Some(log) = self.log {
+            query.push_str(&format!("&log={log}"));
+        }
+        if let Some(limit) = self.limit {
+            query.push_str(&format!("&limit={limit}"));
+        }
+        self.stream = Some(LogStream::open(self.client.connection(), self.client.options(), &query).await?);
+        Ok(())
+    }
+
+    fn take(&mut self, line: Line) -> Result<Step, Error> {
+        let event = match line {
+            Line::Record(record) => {
                 let record = LogRecord::of(record)?;
+                let due = self.after.next();
                 if record.lsn != due {
                     return Err(Error::misbehaved(format!("log record {} where {due} was expected", record.lsn)));
                 }
-                due = due.next();
-                self.page.push_back(record);
+                self.after = record.lsn;
+                self.head = self.head.max(record.lsn);
+                return Ok(Step::Record(record));
+            }
+            Line::Event(event) => event,
+        };
+        if let Some(log) = &event.log {
+            self.log = Some(wire::log_id(log)?);
+        }
+        if let Some(head) = &event.head_lsn {
+            self.head = wire::lsn(head)?;
+        }
+        if event.event != LogEventKind::End {
+            return Ok(Step::Further);
+        }
+        self.stream = None;
+        match (event.problem, event.reason.as_deref()) {
+            (Some(problem), _) => Err(Error::of_problem(problem)),
+            (None, Some("idle")) => Ok(Step::Idle),
+            (None, Some("limit")) => Ok(Step::Further),
+            (None, reason) => {
+                let text = format!("the log stream has ended: {}", reason.unwrap_or("no reason"));
+                Err(Error::Unavailable { text, retry_after: None })
             }
         }
-        let record = self.page.pop_front();
-        if let Some(record) = &record {
-            self.after = record.lsn;
-        }
-        Ok(record)
     }
 
     /// Returns the position of the last record returned.
@@ -120,13 +185,13 @@ impl LogReader {
         self.log
     }
 
-    /// Returns whether every record of the last response has been returned: a good moment to store the offset.
+    /// Returns whether every record that has arrived has been returned: a good moment to store the offset.
     #[must_use]
     pub fn is_page_over(&self) -> bool {
-        self.page.is_empty()
+        self.stream.as_ref().is_none_or(|stream| !stream.has_record())
     }
 
-    /// Returns the last position of the log, as of the last response.
+    /// Returns the last position of the log, as of the last response: a few seconds old at most while records arrive.
     #[must_use]
     pub fn head(&self) -> Lsn {
         self.head

@@ -1,11 +1,17 @@
-//! Reads several rows of an embedded store in one request, all at the same epoch.
+//! Reads several rows or ranges of an embedded store in one request, all at the same epoch. Reads of rows that are queued
+//! while others are in flight share one request.
+
+use std::sync::Arc;
 
 use hyper::Method;
 use serde_json::value::Value;
-use tribunal_api::{ReadRequest, ReadResponse, ReadRow};
+use tribunal_api::{ReadRange, ReadRequest, ReadResponse, ReadRow};
 use tribunal_types::{Epoch, Version};
 
-use crate::client::{Client, Row, read};
+use crate::client::{Client, Row, read, row_of};
+use crate::coalescer::{Batchable, Coalescer};
+use crate::connection::NoAnswer;
+use crate::read_batch::{BYTES_ALONE, Shared, Union, apart, bytes_of, ended};
 use crate::{Error, wire};
 
 /// A row to read.
@@ -37,33 +43,172 @@ pub struct RowReads {
     pub rows: Vec<RowState>,
 }
 
+/// Keys from `start` on, before `end`; an empty `end` is the end of the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyRange {
+    /// First key.
+    pub start: Vec<u8>,
+    /// End, exclusive; empty for the end of the store.
+    pub end: Vec<u8>,
+    /// Maximum number of rows, at most 10,000.
+    pub limit: usize,
+}
+
+impl KeyRange {
+    /// Builds a range.
+    pub fn new(start: impl AsRef<[u8]>, end: impl AsRef<[u8]>, limit: usize) -> Self {
+        KeyRange { start: start.as_ref().to_vec(), end: end.as_ref().to_vec(), limit }
+    }
+}
+
+/// Rows of a range.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RangeRows {
+    /// The rows, in key order.
+    pub rows: Vec<Row>,
+    /// Whether the range has more rows.
+    pub more: bool,
+}
+
+/// Ranges, all at the same epoch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RangeReads {
+    /// The epoch that they reflect: all of it, and nothing of later ones.
+    pub applied: Epoch,
+    /// One for each range, in the order of the request.
+    pub ranges: Vec<RangeRows>,
+}
+
+/// Coalesces reads of rows.
+pub(crate) type Reads = Arc<Coalescer<Arc<ReadItem>, Shared<ReadResponse>>>;
+
+/// A read of one caller.
+pub(crate) struct ReadItem {
+    store: String,
+    rows: Vec<tribunal_api::RowRead>,
+}
+
+impl Batchable for Arc<ReadItem> {
+    fn group(&self) -> &str {
+        &self.store
+    }
+
+    fn bytes(&self) -> usize {
+        bytes_of(&self.rows)
+    }
+}
+
 impl Client {
+    /// Reads a row of an embedded store as it is now, outside any transaction.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn row(&self, store: &str, key: impl AsRef<[u8]>) -> Result<Option<Row>, Error> {
+        let found = self.read_rows(store, &[RowRead { key: key.as_ref(), known: None }]).await?;
+        Ok(found.rows.into_iter().find_map(|state| match state {
+            RowState::Found(row) => Some(row),
+            RowState::Absent | RowState::Unchanged(_) => None,
+        }))
+    }
+
     /// Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in total.
-    /// They include every commit that was acknowledged before the call.
+    /// They include every commit that was acknowledged before the call. While requests of other reads are in flight, the
+    /// read may be queued and share a request; see [`ClientOptions::coalesce`](crate::ClientOptions).
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn read_rows(&self, store: &str, rows: &[RowRead<'_>]) -> Result<RowReads, Error> {
-        let asked = rows.iter().map(|row| {
-            let (key, key_b64) = wire::key_fields(row.key);
-            let version = row.known.map(|version| version.bits().to_string());
-            tribunal_api::RowRead { store: None, key, key_b64, version }
-        });
-        let request = ReadRequest { read: Some(asked.collect()), ranges: None };
-        let path = format!("/v1/stores/{}/rows/read", wire::percent_encoded(store.as_bytes()));
-        let answer: ReadResponse =
-            self.retrying(|| async { read(&self.ask(Method::POST, &path, Some(&request), 0).await?) }).await?;
+        let asked = rows.iter().map(|row| row_read(None, row.key, row.known)).collect();
+        let item = Arc::new(ReadItem { store: store.to_owned(), rows: asked });
+        let answer = self
+            .retrying(|| async {
+                match self.rows_batched(&item).await? {
+                    Some(answer) => Ok(answer),
+                    None => self.rows_single(&item).await,
+                }
+            })
+            .await?;
         let found = answer.rows.unwrap_or_default();
-        if found.len() != rows.len() {
-            return Err(Error::misbehaved(format!(
-                "{} rows returned where {} were requested",
-                found.len(),
-                rows.len()
-            )));
-        }
         let states = found.into_iter().zip(rows).map(|(found, asked)| state_of(found, asked.key));
         Ok(RowReads { applied: wire::epoch(&answer.applied)?, rows: states.collect::<Result<_, _>>()? })
     }
+
+    /// Reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in total. They
+    /// include every commit that was acknowledged before the call.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn read_ranges(&self, store: &str, ranges: &[KeyRange]) -> Result<RangeReads, Error> {
+        let asked = ranges.iter().map(|range| range_read(None, range)).collect();
+        let request = ReadRequest { read: None, ranges: Some(asked) };
+        let path = path_of(store);
+        let answer: ReadResponse =
+            self.retrying(|| async { read(&self.ask(Method::POST, &path, Some(&request), 0).await?) }).await?;
+        let found = answer.ranges.unwrap_or_default();
+        if found.len() != ranges.len() {
+            return Err(Error::misbehaved(format!(
+                "{} ranges returned where {} were requested",
+                found.len(),
+                ranges.len()
+            )));
+        }
+        let ranges = found.into_iter().map(rows_of).collect::<Result<_, _>>()?;
+        Ok(RangeReads { applied: wire::epoch(&answer.applied)?, ranges })
+    }
+
+    /// Returns `None` if the read has to be sent as a request of its own.
+    async fn rows_batched(&self, item: &Arc<ReadItem>) -> Result<Option<ReadResponse>, Error> {
+        if !self.options().coalesce || bytes_of(&item.rows) > BYTES_ALONE {
+            return Ok(None);
+        }
+        let client = self.clone();
+        let send = move |items: Vec<Arc<ReadItem>>| {
+            let client = client.clone();
+            async move { client.send_reads(&items).await }
+        };
+        self.reads().submit(Arc::clone(item), send).await.unwrap_or_else(ended).part()
+    }
+
+    async fn rows_single(&self, item: &Arc<ReadItem>) -> Result<ReadResponse, Error> {
+        let answer = self.send_reads(&[Arc::clone(item)]).await.pop().unwrap_or_else(ended).part()?;
+        answer.ok_or_else(|| Error::misbehaved("no response to a read"))
+    }
+
+    /// Sends reads of one store as one request.
+    async fn send_reads(&self, items: &[Arc<ReadItem>]) -> Vec<Shared<ReadResponse>> {
+        let Some(first) = items.first() else { return Vec::new() };
+        let union = Union::of(items.iter().map(|item| &item.rows[..]));
+        let request = ReadRequest { read: Some(union.rows.clone()), ranges: None };
+        let sent = self.exchange(Method::POST, &path_of(&first.store), Some(&request), 0, None).await;
+        let reply = sent.unwrap_or_else(|error| Err(NoAnswer::hopeless(error.to_string())));
+        apart(reply, items.len(), |answer: ReadResponse| {
+            let each = union.apart(answer.rows.as_deref().unwrap_or_default())?;
+            let part = |rows| ReadResponse { applied: answer.applied.clone(), rows: Some(rows), ranges: None };
+            Ok(each.into_iter().map(part).collect())
+        })
+    }
+}
+
+fn path_of(store: &str) -> String {
+    format!("/v1/stores/{}/rows/read", wire::percent_encoded(store.as_bytes()))
+}
+
+pub(crate) fn row_read(store: Option<&str>, key: &[u8], known: Option<Version>) -> tribunal_api::RowRead {
+    let (key, key_b64) = wire::key_fields(key);
+    let version = known.map(|version| version.bits().to_string());
+    tribunal_api::RowRead { store: store.map(str::to_owned), key, key_b64, version }
+}
+
+pub(crate) fn range_read(store: Option<&str>, range: &KeyRange) -> tribunal_api::RangeRead {
+    let bound = |key: &[u8]| if key.is_empty() { (None, None) } else { wire::key_fields(key) };
+    let ((start, start_b64), (end, end_b64)) = (bound(&range.start), bound(&range.end));
+    let limit = Some(u32::try_from(range.limit).unwrap_or(u32::MAX));
+    tribunal_api::RangeRead { store: store.map(str::to_owned), start, end, start_b64, end_b64, limit }
+}
+
+pub(crate) fn rows_of(found: ReadRange) -> Result<RangeRows, Error> {
+    let rows = found.rows.into_iter().map(row_of).collect::<Result<_, _>>()?;
+    Ok(RangeRows { rows, more: found.more })
 }
 
 pub(crate) fn state_of(found: ReadRow, key: &[u8]) -> Result<RowState, Error> {

@@ -12,7 +12,7 @@ use tribunal_api::{Ack, CommitRequest, IsolationLevel, Range, Read, ReadRow, Wri
 use tribunal_types::{Epoch, Version};
 
 use crate::client::{Client, Row};
-use crate::reads::{RowRead, RowState, state_of};
+use crate::reads::{KeyRange, RangeRows, RowRead, RowState, state_of};
 use crate::writes::{Known, PendingWrite, merge};
 use crate::{Error, Outcome, wire};
 
@@ -35,6 +35,8 @@ pub struct Transaction {
     reads: BTreeMap<RowName, Seen>,
     /// Prefetched rows, which do not count as read until the caller gets them.
     fetched: BTreeMap<RowName, Seen>,
+    /// Ranges that were fetched ahead, and are no reads until somebody scans them.
+    fetched_ranges: BTreeMap<(String, KeyRange), RangeRows>,
     ranges: Vec<Range>,
     writes: BTreeMap<RowName, PendingWrite>,
 }
@@ -73,6 +75,7 @@ impl Transaction {
             stores: BTreeMap::new(),
             reads: BTreeMap::new(),
             fetched: BTreeMap::new(),
+            fetched_ranges: BTreeMap::new(),
             ranges: Vec::new(),
             writes: BTreeMap::new(),
         }
@@ -202,6 +205,11 @@ impl Transaction {
         Ok(())
     }
 
+    /// Keeps a range that was read ahead.
+    pub(crate) fn fetched_range(&mut self, store: String, range: KeyRange, found: RangeRows) {
+        self.fetched_ranges.insert((store, range), found);
+    }
+
     /// Reads at most `limit` rows of `start..end` of an embedded store, own writes included, and observes the part of the
     /// range that was read. An empty `end` is the end of the store.
     ///
@@ -215,7 +223,14 @@ impl Transaction {
         limit: usize,
     ) -> Result<Vec<Row>, Error> {
         let (start, mut end) = (start.as_ref(), end.as_ref().to_vec());
-        let page = self.client.rows(store, start, &end, limit).await?;
+        let ahead = self.fetched_ranges.remove(&(store.to_owned(), KeyRange::new(start, &end, limit)));
+        let page = match ahead {
+            Some(page) => page,
+            None => {
+                let page = self.client.rows(store, start, &end, limit).await?;
+                RangeRows { rows: page.rows, more: page.more }
+            }
+        };
         if let (true, Some(last)) = (page.more, page.rows.last()) {
             end = [&last.key[..], &[0]].concat();
         }

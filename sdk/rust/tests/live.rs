@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::json;
 use support::{Loss, Proxy, Server, profile_folder};
 use tribunal_client::{
-    Aborted, BeginOptions, Client, ClientOptions, Committed, Error, IsolationLevel, Lsn, Outcome, RowRead, RowState,
-    Transaction, TxnStatus, Version, WriteOp,
+    Aborted, BeginOptions, Client, ClientOptions, Committed, Error, IsolationLevel, KeyRange, Lsn, Outcome, Row,
+    RowRead, RowState, Transaction, TxnStatus, Version, WriteOp,
 };
 
 fn committed(outcome: Outcome) -> Committed {
@@ -208,6 +208,74 @@ async fn rows_are_read_by_begin_by_get_many_and_with_cached_versions() {
     assert_eq!(found.rows, [RowState::Unchanged(latest.version.expect("a version")), RowState::Absent]);
     let found = client.read_rows("kv", &ask(first.version)).await.expect("rows");
     assert_eq!(found.rows, [RowState::Found(latest), RowState::Absent]);
+}
+
+#[tokio::test]
+async fn sessions_whose_requests_gather_read_their_own_writes() {
+    let Some(server) = Server::start("own") else { return };
+    let client = Client::new(&server.url).expect("a URL");
+    let sessions: Vec<_> = (0..64)
+        .map(|n| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let (own, shared) = (format!("own/{n}"), format!("shared/{}", n % 4));
+                let begin = BeginOptions::stores(["kv"]).read("kv", [own.as_str()]);
+                let mut ids = Vec::new();
+                for round in 1..=10 {
+                    let mut txn = client.begin(begin.clone()).await.expect("begins");
+                    ids.push(txn.id().to_owned());
+                    let before = txn.get("kv", &own).await.expect("an answer").and_then(|row| row.value.as_i64());
+                    assert_eq!(before, (round > 1).then(|| round - 1), "{own} at Begin");
+                    txn.put("kv", &own, &round).expect("a number");
+                    txn.put("kv", &shared, &n).expect("a number");
+                    let won = committed(txn.commit().await.expect("a verdict"));
+                    let row = client.row("kv", &own).await.expect("an answer").expect("a row");
+                    assert_eq!((row.value, row.version), (json!(round), won.version), "{own} after its commit");
+                    let row = client.row("kv", &shared).await.expect("an answer").expect("a row");
+                    assert!(row.version >= won.version, "{shared}: {row:?} after {won:?}");
+                }
+                ids
+            })
+        })
+        .collect();
+    let mut ids = std::collections::BTreeSet::new();
+    for session in sessions {
+        ids.extend(session.await.expect("no panic"));
+    }
+    assert_eq!(ids.len(), 640, "each transaction has an id of its own");
+}
+
+#[tokio::test]
+async fn ranges_are_read_by_begin_and_outside_transactions() {
+    let Some(server) = Server::start("ranges") else { return };
+    let client = Client::new(&server.url).expect("a URL");
+    for (n, key) in ["a/1", "a/2", "a/3", "b/1"].into_iter().enumerate() {
+        put(&client, key, n as i64).await;
+    }
+    let (all, two) = (KeyRange::new("a/", "a0", 10), KeyRange::new("a/", "a0", 2));
+    let found = client.read_ranges("kv", &[two.clone(), KeyRange::new("b/", "", 5)]).await.expect("ranges");
+    let keys = |rows: &[Row]| rows.iter().map(|row| row.key.clone()).collect::<Vec<_>>();
+    assert_eq!((keys(&found.ranges[0].rows), found.ranges[0].more), (vec![b"a/1".to_vec(), b"a/2".to_vec()], true));
+    assert_eq!((keys(&found.ranges[1].rows), found.ranges[1].more), (vec![b"b/1".to_vec()], false));
+
+    let begin = BeginOptions::stores(["kv"]).range("kv", all.clone()).range("kv", two);
+    let mut unused = client.begin(begin.clone()).await.expect("begins");
+    let mut scanned = client.begin(begin.clone()).await.expect("begins");
+    let mut part = client.begin(begin).await.expect("begins");
+    scanned.put("kv", "a/4", &4).expect("a number");
+    let rows = scanned.scan("kv", "a/", "a0", 10).await.expect("rows");
+    assert_eq!(keys(&rows), [b"a/1", b"a/2", b"a/3", b"a/4"].map(|key| key.to_vec()), "own writes included");
+    assert_eq!(keys(&part.scan("kv", "a/", "a0", 2).await.expect("rows")).len(), 2);
+    put(&client, "a/35", 1).await;
+    // Only a range that was scanned, and as far as it was, belongs to what a transaction has read.
+    for (txn, expected) in [(&mut unused, "commits"), (&mut part, "commits"), (&mut scanned, "range_conflict")] {
+        txn.put("kv", "c", &1).expect("a number");
+        let end = match client.commit(&txn.prepare()).await.expect("a verdict") {
+            Outcome::Committed(_) => "commits".to_owned(),
+            Outcome::Aborted(aborted) => aborted.reason,
+        };
+        assert_eq!(end, expected);
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,8 @@ use tribunal_client::{
 enum Reply {
     /// It responds with this status and body.
     Json(u16, Value),
+    /// It responds with these lines.
+    Lines(Vec<Value>),
     /// It reads the request and closes the connection.
     Lost,
 }
@@ -61,14 +63,13 @@ impl Service {
                             log.push((method, path, body));
                             before
                         };
-                        match answer(kind, before) {
-                            Reply::Json(status, body) => Ok(Response::builder()
-                                .status(status)
-                                .header("traceparent", "00-server")
-                                .body(Full::new(Bytes::from(body.to_string())))
-                                .expect("a response")),
-                            Reply::Lost => Err("lost"),
-                        }
+                        let (status, text) = match answer(kind, before) {
+                            Reply::Json(status, body) => (status, body.to_string()),
+                            Reply::Lines(lines) => (200, lines.iter().map(|line| format!("{line}\n")).collect()),
+                            Reply::Lost => return Err("lost"),
+                        };
+                        let response = Response::builder().status(status).header("traceparent", "00-server");
+                        Ok(response.body(Full::new(Bytes::from(text))).expect("a response"))
                     }
                 });
                 tokio::spawn(async move {
@@ -109,7 +110,7 @@ fn kind_of(method: &str, path: &str) -> &'static str {
         ("POST", path) if path.ends_with("/commit") => "commit",
         ("GET", path) if path.starts_with("/v1/txns/") => "status",
         ("GET", path) if path.starts_with("/v1/log") => "log",
-        ("GET", path) if path.contains("/rows/") => "row",
+        ("POST", path) if path.ends_with("/rows/read") => "rows",
         _ => "other",
     }
 }
@@ -372,7 +373,7 @@ async fn rows_read_at_begin_need_no_further_request_and_count_as_read_once_get_r
     let reads: Vec<_> = reads.iter().map(|read| (read.key.as_deref(), read.version.as_deref())).collect();
     assert_eq!(reads, [(Some("a"), Some("8388608")), (Some("b"), None)]);
     assert_eq!(service.asked("begin")[0].2["read"][2], json!({ "store": "kv", "key": "c" }));
-    assert_eq!((service.asked("begin").len(), service.asked("row").len(), service.asked("other").len()), (1, 0, 0));
+    assert_eq!((service.asked("begin").len(), service.asked("rows").len()), (1, 0));
 
     txn.put("kv", "own", &5).expect("a number");
     for _ in 0..2 {
@@ -380,8 +381,8 @@ async fn rows_read_at_begin_need_no_further_request_and_count_as_read_once_get_r
         let values: Vec<_> = rows.into_iter().map(|row| row.map(|row| row.value)).collect();
         assert_eq!(values, [Some(json!(5)), None, Some(json!(3)), None]);
     }
-    let others = service.asked("other");
-    assert_eq!((others.len(), &others[0].2), (1, &json!({ "read": [{ "key": "d" }] })));
+    let rows = service.asked("rows");
+    assert_eq!((rows.len(), &rows[0].2), (1, &json!({ "read": [{ "key": "d" }] })));
 }
 
 async fn read_and_insert(txn: &mut Transaction) -> Result<(), Error> {
@@ -390,15 +391,16 @@ async fn read_and_insert(txn: &mut Transaction) -> Result<(), Error> {
 }
 
 fn row() -> Reply {
-    Reply::Json(200, json!({ "key": "b", "value": 1, "version": "8388608" }))
+    let row = json!({ "store": "kv", "key": "b", "value": 1, "version": "8388608" });
+    Reply::Json(200, json!({ "applied": "9", "rows": [row] }))
 }
 
 #[tokio::test]
 async fn each_attempt_is_reported_and_a_read_is_retried_in_place() {
     let service = Service::start(|kind, before| match (kind, before) {
-        ("begin" | "row", 0) => problem(503, "overloaded", true),
+        ("begin" | "rows", 0) => problem(503, "overloaded", true),
         ("begin", n) => begun(n),
-        ("row", _) => row(),
+        ("rows", _) => row(),
         ("commit", 0) => aborted("read_conflict", true),
         _ => committed(),
     })
@@ -419,7 +421,7 @@ async fn each_attempt_is_reported_and_a_read_is_retried_in_place() {
     client.run(BeginOptions::stores(["kv"]), read_and_insert).await.expect("commits");
     let expected = [(1, "failed", false), (2, "aborted", false), (3, "committed", true)];
     assert_eq!(*attempts.lock().expect("no panic"), expected);
-    assert_eq!(service.asked("row").len(), 3);
+    assert_eq!(service.asked("rows").len(), 3);
 }
 
 #[tokio::test]
@@ -432,7 +434,7 @@ async fn a_refused_insert_gets_one_fresh_read() {
             json!({ "txn_id": format!("txn-{n}"), "snapshots": { "kv": "9" }, "epoch": "10",
                 "expires_at": "2026-01-01T00:00:00Z", "session": "s" }),
         ),
-        ("row", _) => row(),
+        ("rows", _) => row(),
         _ => aborted("row_exists", true),
     })
     .await;
@@ -481,19 +483,16 @@ async fn a_gap_in_the_log_is_detected() {
             "writes": [{ "op": "put", "key": "a", "value": lsn }] })
     };
     let service = Service::start(move |_, before| {
+        let event = json!({ "event": "heartbeat", "log": LOG, "next": "4", "head_lsn": "8" });
         let lsns: &[u64] = if before == 0 { &[5, 6] } else { &[8] };
-        let records: Vec<Value> = lsns.iter().map(|lsn| record(*lsn)).collect();
-        Reply::Json(
-            200,
-            json!({ "records": records, "log": LOG, "next": "6", "head_lsn": "8", "durable_upto": "8", "oldest": "1" }),
-        )
+        Reply::Lines([event].into_iter().chain(lsns.iter().map(|lsn| record(*lsn))).collect())
     })
     .await;
     let mut log = service.client().log("kv", Lsn(4));
     for lsn in [5, 6] {
         assert_eq!(log.next().await.expect("a record").map(|record| record.lsn), Some(Lsn(lsn)));
     }
-    assert_eq!(log.offset(), Lsn(6));
+    assert_eq!((log.offset(), log.head()), (Lsn(6), Lsn(8)));
     let gap = log.next().await;
     assert!(matches!(gap, Err(Error::ServerMisbehaved(_))), "{gap:?}");
     assert!(!service.asked("log")[0].1.contains("log="), "no log is known at first");

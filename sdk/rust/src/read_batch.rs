@@ -1,0 +1,118 @@
+//! Batches of reads: joins the rows of several callers into one request, and splits the response into one part per caller.
+
+use std::collections::HashMap;
+
+use hyper::StatusCode;
+use serde::de::DeserializeOwned;
+use tribunal_api::{ReadRow, RowRead};
+
+use crate::Error;
+use crate::client::read;
+use crate::coalescer::Bounds;
+use crate::commit_batch::Reply;
+use crate::connection::NoAnswer;
+
+/// What a row counts for beside its key, so that the limit in bytes limits the number of rows as well.
+const ROW_BYTES: usize = 128;
+
+/// Bounds of batched reads: 512 callers and 10,000 rows.
+pub(crate) const BOUNDS: Bounds = Bounds { in_flight_max: 2, items_max: 512, bytes_max: 10_000 * ROW_BYTES };
+
+/// Larger reads are requests of their own: others would wait for the response, or be refused with it.
+pub(crate) const BYTES_ALONE: usize = 1_000 * ROW_BYTES;
+
+pub(crate) fn bytes_of(rows: &[RowRead]) -> usize {
+    let key = |row: &RowRead| row.key.as_ref().or(row.key_b64.as_ref()).map_or(0, String::len);
+    rows.iter().map(|row| ROW_BYTES + key(row)).sum()
+}
+
+/// What one caller gets from a request that it shares with others.
+pub(crate) enum Shared<T> {
+    /// The caller's part of the response.
+    Part(T),
+    /// The request failed.
+    Failed(Reply),
+    /// The response cannot be parsed.
+    Unreadable(String),
+    /// The request was refused because of its content: each caller has to send its own.
+    Refused,
+}
+
+impl<T> Shared<T> {
+    /// Returns the part; `None` if the caller has to send a request of its own.
+    pub(crate) fn part(self) -> Result<Option<T>, Error> {
+        match self {
+            Shared::Part(part) => Ok(Some(part)),
+            Shared::Refused => Ok(None),
+            Shared::Unreadable(text) => Err(Error::misbehaved(text)),
+            Shared::Failed(Err(lost)) => Err(Error::of_no_answer(lost)),
+            Shared::Failed(Ok(answer)) => match read::<serde::de::IgnoredAny>(&answer) {
+                Ok(_) => Err(Error::misbehaved(format!("status {}", answer.status))),
+                Err(error) => Err(error),
+            },
+        }
+    }
+}
+
+/// The reply if the runtime shut down first.
+pub(crate) fn ended<T>() -> Shared<T> {
+    Shared::Failed(Err(NoAnswer::lost("the runtime that sent the request has ended".to_owned())))
+}
+
+/// Splits the response to a request of `count` callers.
+pub(crate) fn apart<A: DeserializeOwned, T>(
+    reply: Reply,
+    count: usize,
+    parts: impl FnOnce(A) -> Result<Vec<T>, String>,
+) -> Vec<Shared<T>> {
+    let answer = match reply {
+        Ok(answer) if answer.status.is_success() => answer,
+        Ok(answer) if count > 1 && is_refused(answer.status) => return (0..count).map(|_| Shared::Refused).collect(),
+        reply => return (0..count).map(|_| Shared::Failed(reply.clone())).collect(),
+    };
+    match serde_json::from_slice(&answer.body).map_err(|e| e.to_string()).and_then(parts) {
+        Ok(parts) => parts.into_iter().map(Shared::Part).collect(),
+        Err(text) => (0..count).map(|_| Shared::Unreadable(text.clone())).collect(),
+    }
+}
+
+/// Returns whether a request was refused because of its content, such as rows with more than 8 MiB or one invalid key.
+fn is_refused(status: StatusCode) -> bool {
+    matches!(status, StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY)
+}
+
+/// The rows of several callers, each row once.
+pub(crate) struct Union {
+    /// The rows to request.
+    pub rows: Vec<RowRead>,
+    /// For each caller, where its rows are among them.
+    places: Vec<Vec<usize>>,
+}
+
+impl Union {
+    /// Joins the rows of callers. A row that two callers know in different versions is requested twice.
+    pub(crate) fn of<'a>(callers: impl Iterator<Item = &'a [RowRead]>) -> Self {
+        let (mut rows, mut known) = (Vec::new(), HashMap::new());
+        let places = callers.map(|asked| {
+            let place = |row: &'a RowRead| {
+                let name = (&row.store, &row.key, &row.key_b64, &row.version);
+                *known.entry(name).or_insert_with(|| {
+                    rows.push(row.clone());
+                    rows.len() - 1
+                })
+            };
+            asked.iter().map(place).collect()
+        });
+        let places = places.collect();
+        Union { rows, places }
+    }
+
+    /// Returns each caller's rows.
+    pub(crate) fn apart(&self, found: &[ReadRow]) -> Result<Vec<Vec<ReadRow>>, String> {
+        if found.len() != self.rows.len() {
+            return Err(format!("{} rows returned where {} were requested", found.len(), self.rows.len()));
+        }
+        let rows = |places: &Vec<usize>| places.iter().map(|place| found[*place].clone()).collect();
+        Ok(self.places.iter().map(rows).collect())
+    }
+}

@@ -1,0 +1,287 @@
+//! Log readers against a service that streams by a script: pieces of lines, heartbeats, ends, broken connections.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tribunal_client::{Client, ClientOptions, Error, LogReader, Lsn, RetryPolicy};
+
+const LOG: &str = "8f14e45fceea167a5a36dedd4bea2543";
+
+/// What the service does on one connection, after it has read the request.
+#[derive(Clone)]
+enum Script {
+    /// It streams these pieces, and ends the stream.
+    Stream(Vec<String>),
+    /// It streams these pieces, and closes the connection without an end.
+    Break(Vec<String>),
+    /// It streams these pieces, and leaves the stream open.
+    Stay(Vec<String>),
+    /// It refuses with this problem.
+    Refuse(u16, &'static str),
+}
+
+struct Service {
+    url: String,
+    /// Heads of the requests.
+    asked: Arc<Mutex<Vec<String>>>,
+    /// Bytes that were streamed.
+    written: Arc<AtomicUsize>,
+}
+
+impl Service {
+    /// Starts a service with a script for each of its connections in turn.
+    async fn start(scripts: impl IntoIterator<Item = Script>) -> Service {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let mut scripts: VecDeque<Script> = scripts.into_iter().collect();
+        let (asked, written) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicUsize>::default());
+        let service = Service { url, asked: Arc::clone(&asked), written: Arc::clone(&written) };
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let script = scripts.pop_front().unwrap_or(Script::Refuse(404, "no_script"));
+                let (asked, written) = (Arc::clone(&asked), Arc::clone(&written));
+                tokio::spawn(async move {
+                    let head = head_of(&mut stream).await;
+                    asked.lock().expect("no test panics with it").push(head);
+                    play(stream, script, &written).await;
+                });
+            }
+        });
+        service
+    }
+
+    fn reader(&self, after: u64) -> LogReader {
+        let retry = RetryPolicy { attempts_max: 3, ..RetryPolicy::default() };
+        let options = ClientOptions { timeout: Duration::from_secs(20), retry, ..ClientOptions::default() };
+        Client::with_options(&self.url, options).expect("a URL").log("kv", Lsn(after))
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().expect("no test panics with it").clone()
+    }
+}
+
+async fn head_of(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => break,
+        }
+    }
+    String::from_utf8(head).expect("a head is text").to_ascii_lowercase()
+}
+
+async fn play(mut stream: TcpStream, script: Script, written: &AtomicUsize) {
+    let (pieces, end, stays) = match script {
+        Script::Refuse(status, code) => {
+            let body = problem(status, code).to_string();
+            let length = body.len();
+            let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+            let _ = stream.write_all((head + &body).as_bytes()).await;
+            return;
+        }
+        Script::Stream(pieces) => (pieces, true, false),
+        Script::Break(pieces) => (pieces, false, false),
+        Script::Stay(pieces) => (pieces, false, true),
+    };
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+    if stream.write_all(head.as_bytes()).await.is_err() {
+        return;
+    }
+    for piece in pieces {
+        let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
+        if stream.write_all(chunk.as_bytes()).await.is_err() {
+            return;
+        }
+        written.fetch_add(piece.len(), Ordering::Relaxed);
+        // Each piece is a packet of its own.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    if end {
+        let _ = stream.write_all(b"0\r\n\r\n").await;
+    }
+    if stays {
+        // Until the reader goes.
+        let _ = stream.read_u8().await;
+    }
+}
+
+fn problem(status: u16, code: &str) -> Value {
+    json!({ "type": "about:blank", "title": "x", "detail": "x", "status": status, "code": code,
+        "retryable": status == 503, "errors": [] })
+}
+
+fn record(lsn: u64) -> String {
+    record_of(lsn, "v\u{e4}lue")
+}
+
+fn record_of(lsn: u64, value: &str) -> String {
+    let (this, before) = (lsn.to_string(), (lsn - 1).to_string());
+    let record = json!({ "lsn": this, "prev_lsn": before, "epoch": "9", "csn": "7", "version": "9437184", "txn_id": "t",
+        "store": "kv", "writes": [{ "op": "put", "key": "a", "value": value }] });
+    format!("{record}\n")
+}
+
+fn beat(next: u64, head: u64) -> String {
+    format!("{}\n", json!({ "event": "heartbeat", "log": LOG, "next": next.to_string(), "head_lsn": head.to_string() }))
+}
+
+fn end(next: u64, reason: &str) -> String {
+    let (next, head) = (next.to_string(), next.to_string());
+    format!("{}\n", json!({ "event": "end", "log": LOG, "next": next, "head_lsn": head, "reason": reason }))
+}
+
+async fn next(log: &mut LogReader) -> Option<u64> {
+    log.next().await.expect("an answer").map(|record| record.lsn.0)
+}
+
+#[tokio::test]
+async fn one_stream_has_all_records_however_it_is_cut_into_pieces() {
+    let text = beat(0, 3) + &record(1) + &record(2) + &beat(2, 3) + &record(3) + &end(3, "idle");
+    let pieces: Vec<String> = text.chars().collect::<Vec<_>>().chunks(7).map(|piece| piece.iter().collect()).collect();
+    let service = Service::start([Script::Stream(pieces)]).await;
+    let mut log = service.reader(0).wait_ms(40);
+    for lsn in 1..=3 {
+        let record = log.next().await.expect("an answer").expect("a record");
+        assert_eq!((record.lsn, &record.writes[0].value), (Lsn(lsn), &Some(json!("v\u{e4}lue"))));
+        assert_eq!((log.offset(), log.head()), (Lsn(lsn), Lsn(3)));
+        assert_eq!(log.log_id().map(|log| log.to_string()).as_deref(), Some(LOG));
+    }
+    let asked = service.asked();
+    assert_eq!(asked.len(), 1);
+    assert!(asked[0].starts_with("get /v1/log?store=kv&after=0&wait_ms=40&heartbeat_ms="), "{}", asked[0]);
+    assert!(asked[0].contains("accept: application/x-ndjson"), "{}", asked[0]);
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_is_resumed_from_the_offset() {
+    let service = Service::start([
+        Script::Break(vec![beat(0, 9), record(1), record(2)[..40].to_owned()]),
+        Script::Refuse(503, "overloaded"),
+        Script::Stream(vec![beat(1, 9), record(2), end(2, "stopping")]),
+        Script::Stream(vec![beat(2, 9), record(3), end(3, "limit")]),
+        Script::Stay(vec![beat(3, 9), record(4)]),
+    ])
+    .await;
+    let mut log = service.reader(0);
+    for lsn in 1..=4 {
+        assert_eq!(next(&mut log).await, Some(lsn));
+    }
+    let asked = service.asked();
+    assert!(!asked[0].contains("log="), "no log is known at first");
+    for (request, after) in asked[1..].iter().zip([1, 1, 2, 3]) {
+        assert!(request.contains(&format!("after={after}&")) && request.contains(&format!("log={LOG}")), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_gives_up_once_its_retries_are_used_up() {
+    let service = Service::start(vec![Script::Break(vec![beat(0, 9)]); 9]).await;
+    let gone = service.reader(0).next().await;
+    assert!(matches!(&gone, Err(Error::Unavailable { .. })), "{gone:?}");
+    assert_eq!(service.asked().len(), 3);
+}
+
+#[tokio::test]
+async fn only_a_stream_that_was_idle_during_the_call_ends_the_wait() {
+    let service = Service::start([
+        Script::Stream(vec![beat(0, 1), record(1), end(1, "idle")]),
+        Script::Stream(vec![beat(1, 2), record(2), end(2, "idle")]),
+        Script::Stream(vec![beat(2, 2), end(2, "idle")]),
+        Script::Stream(vec![beat(2, 2), end(2, "idle")]),
+    ])
+    .await;
+    let mut log = service.reader(0).wait_ms(0);
+    assert_eq!(next(&mut log).await, Some(1));
+    // The first stream has ended, but before this call.
+    assert_eq!(next(&mut log).await, Some(2));
+    assert_eq!(next(&mut log).await, None);
+    assert_eq!((service.asked().len(), log.offset()), (3, Lsn(2)));
+    assert_eq!(next(&mut log).await, None);
+}
+
+#[tokio::test]
+async fn problems_before_and_within_a_stream_reach_the_reader() {
+    let failed =
+        json!({ "event": "end", "next": "1", "reason": "log_truncated", "problem": problem(410, "log_truncated") });
+    let service = Service::start([
+        Script::Stream(vec![beat(0, 9), record(1), format!("{failed}\n")]),
+        Script::Refuse(410, "log_replaced"),
+        Script::Refuse(401, "unauthorized"),
+        Script::Stream(vec![beat(1, 9), record(3)]),
+        Script::Stream(vec![beat(1, 9), "{\"lsn\":\n".to_owned()]),
+        Script::Stream(vec![beat(1, 9), record(2).replace("\"writes\"", "\"checksum\":\"00000000\",\"writes\"")]),
+        Script::Stream(vec![beat(1, 9), record(2)]),
+    ])
+    .await;
+    let mut log = service.reader(0);
+    assert_eq!(next(&mut log).await, Some(1));
+    for expected in ["log_truncated", "log_replaced", "unauthorized"] {
+        let refused = log.next().await;
+        assert!(matches!(&refused, Err(Error::ClientMistake(problem)) if problem.code == expected), "{refused:?}");
+    }
+    for expected in ["record 3 where 2", "cannot be parsed", "checksum"] {
+        let bad = log.next().await;
+        assert!(matches!(&bad, Err(Error::ServerMisbehaved(text)) if text.contains(expected)), "{bad:?}");
+        assert_eq!(log.offset(), Lsn(1));
+    }
+    assert_eq!(next(&mut log).await, Some(2));
+}
+
+#[tokio::test]
+async fn a_line_without_an_end_is_refused() {
+    let piece = "x".repeat(1 << 20);
+    let service = Service::start([Script::Stay(vec![piece; 40])]).await;
+    let long = service.reader(0).next().await;
+    assert!(matches!(&long, Err(Error::ServerMisbehaved(text)) if text.contains("bytes")), "{long:?}");
+}
+
+#[tokio::test]
+async fn a_reader_that_does_not_read_holds_up_the_stream() {
+    let value = "x".repeat(64 * 1024);
+    let pieces: Vec<String> =
+        std::iter::once(beat(0, 9)).chain((1..=1_000).map(|lsn| record_of(lsn, &value))).collect();
+    let total: usize = pieces.iter().map(String::len).sum();
+    let service = Service::start([Script::Stay(pieces)]).await;
+    let mut log = service.reader(0);
+    assert_eq!(next(&mut log).await, Some(1));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let written = service.written.load(Ordering::Relaxed);
+    assert!(written < total / 2, "{written} of {total} bytes were taken");
+    for lsn in 2..=1_000 {
+        assert_eq!(next(&mut log).await, Some(lsn));
+    }
+}
+
+#[tokio::test]
+async fn a_page_is_over_once_all_records_that_came_were_returned() {
+    let service = Service::start([Script::Stay(vec![beat(0, 2) + &record(1) + &record(2) + &beat(2, 2)])]).await;
+    let mut log = service.reader(0);
+    assert!(log.is_page_over());
+    assert_eq!((next(&mut log).await, log.is_page_over()), (Some(1), false));
+    assert_eq!((next(&mut log).await, log.is_page_over()), (Some(2), true), "a heartbeat is no record");
+}
+
+#[tokio::test]
+async fn a_cancelled_wait_loses_nothing() {
+    let line = record(2);
+    let (first, second) = line.split_at(30);
+    let pieces = vec![beat(0, 1) + &record(1), first.to_owned(), second.to_owned(), record(3)];
+    let service = Service::start([Script::Stay(pieces)]).await;
+    let mut log = service.reader(0);
+    assert_eq!(next(&mut log).await, Some(1));
+    let mut found = Vec::new();
+    while found.len() < 2 {
+        // Cancelled again and again, wherever it is.
+        if let Ok(record) = tokio::time::timeout(Duration::from_micros(300), log.next()).await {
+            found.push(record.expect("an answer").expect("a record").lsn.0);
+        }
+    }
+    assert_eq!((found, service.asked().len()), (vec![2, 3], 1));
+}
