@@ -33,8 +33,8 @@ type Options struct {
 	Retry RetryPolicy
 	// IgnoreOwnWrites lets a transaction begin before what this client has committed to its stores is visible.
 	IgnoreOwnWrites bool
-	// NoCoalesce sends every commit as a request of its own. By default, concurrent commits are sent as batches; see
-	// [Client.Commit].
+	// NoCoalesce sends every commit, Begin and read of rows as a request of its own. By default, concurrent ones are sent
+	// as batches; see [Client.Commit].
 	NoCoalesce bool
 	// OnAttempt is called at the end of each attempt of Run.
 	OnAttempt func(Attempt)
@@ -48,6 +48,8 @@ type Client struct {
 	options Options
 	session session
 	commits coalescer[commitItem, reply[wire.TxnOutcome]]
+	begins  coalescer[beginItem, shared[wire.BeginResponse]]
+	reads   coalescer[readItem, shared[wire.ReadResponse]]
 }
 
 // New creates a client for http://host:port or https://host:port. It connects on first use.
@@ -87,6 +89,8 @@ func New(server string, options Options) (*Client, error) {
 	}
 	c := &Client{wire: client, options: options}
 	c.commits.bounds, c.commits.sendOne, c.commits.sendBatch = commitBounds, c.sendCommit, c.sendBatch
+	c.begins.bounds, c.begins.sendOne, c.begins.sendBatch = readBounds, c.sendBegin, c.sendBegins
+	c.reads.bounds, c.reads.sendOne, c.reads.sendBatch = readBounds, c.sendRead, c.sendReads
 	return c, nil
 }
 
@@ -100,59 +104,6 @@ func authoritiesOf(file string) (*x509.CertPool, error) {
 		return nil, misuse("the CA file %s has no PEM certificate", file)
 	}
 	return authorities, nil
-}
-
-// BeginOptions configures a transaction. The zero value is a serializable transaction on all stores.
-type BeginOptions struct {
-	// Stores that the transaction will use; empty means all stores of the namespace.
-	Stores []string
-	// Isolation level; Serializable if empty.
-	Isolation Isolation
-	// Session is the token of a commit that the snapshots must include, instead of this client's own latest one.
-	Session string
-	// Wait is how long to wait until the snapshots include that commit; 0 means 5 s.
-	Wait time.Duration
-	// Traceparent is the W3C trace context of the caller: sent with the commit, and kept in the log.
-	Traceparent string
-	// Read lists rows of embedded stores, by store, to read in the same request: [Transaction.Get] returns them without
-	// another request. Rows that are never fetched with Get do not count as read.
-	Read map[string][]string
-}
-
-// Begin begins a transaction at the service, which chooses the snapshots. They include what this client has committed
-// to these stores.
-func (c *Client) Begin(ctx context.Context, options BeginOptions) (*Transaction, error) {
-	txn := newTransaction(c, "", options.Isolation)
-	body := wire.BeginRequest{Isolation: &txn.isolation}
-	if len(options.Stores) > 0 {
-		body.Stores = &options.Stores
-	}
-	if options.Session == "" && !c.options.IgnoreOwnWrites {
-		options.Session = c.session.token(options.Stores)
-	}
-	if options.Session != "" {
-		body.Session = &options.Session
-	}
-	txn.Traceparent = options.Traceparent
-	if options.Wait > 0 {
-		wait := milliseconds(options.Wait)
-		body.WaitMs = &wait
-	}
-	names, asked := rowsToRead(options.Read)
-	if len(asked) > 0 {
-		body.Read = &asked
-	}
-	begun, err := settled(ask[wire.BeginResponse](ctx, c, options.Wait, func(ctx context.Context) (*response, error) {
-		return c.wire.Begin(ctx, body)
-	}))
-	if err != nil {
-		return nil, err
-	}
-	txn.id, txn.epoch, txn.snapshots = begun.TxnID, &begun.Epoch, begun.Snapshots
-	if err := txn.keep(names, given(begun.Rows)); err != nil {
-		return nil, err
-	}
-	return txn, nil
 }
 
 // BeginLocal begins a transaction without a request: with an id created here and without snapshots. Such a transaction
@@ -212,7 +163,7 @@ func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict,
 	var answer reply[wire.TxnOutcome]
 	if c.options.NoCoalesce || !item.isBatchable() {
 		answer = c.sendCommit(ctx, item)
-	} else if answer, err = c.commits.submit(ctx, prepared.TxnID, item, item.bytes()); err != nil {
+	} else if answer, err = c.commits.submit(ctx, terms{id: prepared.TxnID, bytes: item.bytes()}, item); err != nil {
 		answer = reply[wire.TxnOutcome]{err: err}
 	}
 	if lost := answer.lost(); lost != nil {
@@ -332,29 +283,11 @@ func (c *Client) Validate(ctx context.Context, prepared *PreparedCommit) (*wire.
 
 // Row reads a row of an embedded store as it is now, outside any transaction; nil if it is absent.
 func (c *Client) Row(ctx context.Context, store, key string) (*Row, error) {
-	if key == "" || key == "." || key == ".." {
-		// A path cannot end with such a segment: dots are resolved before the request is sent.
-		page, err := c.Rows(ctx, store, key, key+"\x00", 1)
-		if err != nil || len(page.Rows) == 0 {
-			return nil, err
-		}
-		return &page.Rows[0], nil
-	}
-	found, err := retrying(ctx, c, func() (*wire.Row, error) {
-		reply := ask[wire.Row](ctx, c, 0, func(ctx context.Context) (*response, error) {
-			return c.wire.GetRow(ctx, store, key)
-		})
-		// A missing row is a result; a missing store is a mistake and has a code of its own.
-		if reply.problem != nil && reply.problem.Code == "row_missing" {
-			return &wire.Row{}, nil
-		}
-		return settled(reply)
-	})
-	if err != nil || found.Version == nil {
+	found, err := c.ReadRows(ctx, store, []RowRead{{Key: key}})
+	if err != nil {
 		return nil, err
 	}
-	row, err := rowOf(found)
-	return &row, err
+	return found.Rows[0].Row, nil
 }
 
 // RowPage has rows in key order.

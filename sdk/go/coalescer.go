@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// bounds limit the requests in flight.
+// bounds limit the requests of one group in flight.
 type bounds struct {
 	// inFlight is the maximum number of requests in flight at the same time.
 	inFlight int
@@ -26,60 +26,86 @@ type coalescer[Item, Reply any] struct {
 	// sendBatch returns one reply per item, in order.
 	sendBatch func([]Item) []Reply
 
-	mutex    sync.Mutex
+	mutex sync.Mutex
+	// groups are those with a request in flight, by key.
+	groups map[string]*group[Item, Reply]
+}
+
+// Only items of the same group share a request. Each group has a queue and limits of its own.
+type group[Item, Reply any] struct {
+	key      string
 	inFlight int
 	queue    []*entry[Item, Reply]
 }
 
-type entry[Item, Reply any] struct {
-	id    string
-	item  Item
+// terms are the conditions for putting an item into a batch.
+type terms struct {
+	// group is the key of the item's group.
+	group string
+	// Two items with the same id are never put into the same batch; an empty id is none.
+	id string
+	// bytes that the item takes up in a request.
 	bytes int
+}
+
+type entry[Item, Reply any] struct {
+	terms
+	item Item
 	// reply is buffered, so that a cancelled caller does not block the batch.
 	reply chan Reply
 }
 
-// submit sends an item, by itself or in a batch, and returns its reply. Two items with the same id are never put into the
-// same batch. The only error is the context's; an item that was already in a batch is still sent.
-func (c *coalescer[Item, Reply]) submit(ctx context.Context, id string, item Item, bytes int) (Reply, error) {
+// submit sends an item, by itself or in a batch, and returns its reply. The only error is the context's; an item that was
+// already in a batch is still sent.
+func (c *coalescer[Item, Reply]) submit(ctx context.Context, terms terms, item Item) (Reply, error) {
 	c.mutex.Lock()
-	if c.inFlight < c.bounds.inFlight {
-		c.inFlight++
+	own := c.groups[terms.group]
+	if own == nil {
+		own = &group[Item, Reply]{key: terms.group}
+		if c.groups == nil {
+			c.groups = map[string]*group[Item, Reply]{}
+		}
+		c.groups[terms.group] = own
+	}
+	if own.inFlight < c.bounds.inFlight {
+		own.inFlight++
 		c.mutex.Unlock()
-		defer c.release()
+		defer c.release(own)
 		return c.sendOne(ctx, item), nil
 	}
-	one := &entry[Item, Reply]{id, item, bytes, make(chan Reply, 1)}
-	c.queue = append(c.queue, one)
+	one := &entry[Item, Reply]{terms, item, make(chan Reply, 1)}
+	own.queue = append(own.queue, one)
 	c.mutex.Unlock()
 	select {
 	case reply := <-one.reply:
 		return reply, nil
 	case <-ctx.Done():
-		c.withdraw(one)
+		c.withdraw(own, one)
 		var none Reply
 		return none, ctx.Err()
 	}
 }
 
-// withdraw removes an item from the queue, if it is still there.
-func (c *coalescer[Item, Reply]) withdraw(gone *entry[Item, Reply]) {
+// withdraw removes an item from its queue, if it is still there.
+func (c *coalescer[Item, Reply]) withdraw(from *group[Item, Reply], gone *entry[Item, Reply]) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.queue = slices.DeleteFunc(c.queue, func(one *entry[Item, Reply]) bool { return one == gone })
+	from.queue = slices.DeleteFunc(from.queue, func(one *entry[Item, Reply]) bool { return one == gone })
 }
 
 // release gives up a place among the requests in flight, or uses it for the next batch if items are queued.
-func (c *coalescer[Item, Reply]) release() {
+func (c *coalescer[Item, Reply]) release(of *group[Item, Reply]) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if len(c.queue) == 0 {
-		c.inFlight--
+	if len(of.queue) == 0 {
+		if of.inFlight--; of.inFlight == 0 {
+			delete(c.groups, of.key)
+		}
 		return
 	}
 	go func() {
-		defer c.release()
-		batch := c.nextBatch()
+		defer c.release(of)
+		batch := c.nextBatch(of)
 		if len(batch) == 0 {
 			return
 		}
@@ -94,17 +120,17 @@ func (c *coalescer[Item, Reply]) release() {
 }
 
 // nextBatch takes the next batch off the queue: the oldest items, within the bounds, each id once.
-func (c *coalescer[Item, Reply]) nextBatch() []*entry[Item, Reply] {
+func (c *coalescer[Item, Reply]) nextBatch(of *group[Item, Reply]) []*entry[Item, Reply] {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	var batch, rest []*entry[Item, Reply]
 	ids, bytes := map[string]bool{}, 0
-	for at, one := range c.queue {
+	for at, one := range of.queue {
 		if len(batch) == c.bounds.items || len(batch) > 0 && bytes+one.bytes > c.bounds.bytes {
-			rest = append(rest, c.queue[at:]...)
+			rest = append(rest, of.queue[at:]...)
 			break
 		}
-		if ids[one.id] {
+		if one.id != "" && ids[one.id] {
 			rest = append(rest, one)
 			continue
 		}
@@ -112,6 +138,6 @@ func (c *coalescer[Item, Reply]) nextBatch() []*entry[Item, Reply] {
 		batch = append(batch, one)
 		bytes += one.bytes
 	}
-	c.queue = rest
+	of.queue = rest
 	return batch
 }

@@ -180,7 +180,7 @@ func (c *crowd) queued(commits ...*PreparedCommit) []chan string {
 func (c *crowd) waiting() int {
 	c.client.commits.mutex.Lock()
 	defer c.client.commits.mutex.Unlock()
-	return len(c.client.commits.queue)
+	return len(c.client.commits.groups[""].queue)
 }
 
 func (c *crowd) ends(ends []chan string, expected ...string) {

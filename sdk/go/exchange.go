@@ -114,6 +114,10 @@ func settled[T any](a reply[T]) (*T, error) {
 	case a.data != nil:
 		return a.data, nil
 	case a.garbled:
+		var known *ServerMisbehaved
+		if errors.As(a.err, &known) {
+			return nil, known
+		}
 		return nil, misbehaved("%v", a.err)
 	case a.untrusted:
 		return nil, misuse("the server's certificate is not trusted: %v; name its authority in CAFile", a.err)

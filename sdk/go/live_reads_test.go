@@ -2,6 +2,9 @@ package tribunal_test
 
 import (
 	"context"
+	"fmt"
+	"strconv"
+	"sync"
 	"testing"
 
 	tribunal "tribunal.internal/client"
@@ -82,4 +85,83 @@ func TestReadRowsRevalidatesACachedRow(t *testing.T) {
 	if row := found.Rows[0].Row; row == nil || row.Version != won.Version || string(row.Value) != "2" || row.Key != prefix+"a" {
 		t.Errorf("%+v", found)
 	}
+}
+
+func TestSessionsWhoseRequestsGatherReadTheirOwnWrites(t *testing.T) {
+	client, prefix, ctx := connected(t), freshPrefix(), t.Context()
+	ids := sync.Map{}
+	// session returns what it found instead of what it should have.
+	session := func(number int) error {
+		own, shared := fmt.Sprintf("%sown/%d", prefix, number), fmt.Sprintf("%sshared/%d", prefix, number%4)
+		for round := range 10 {
+			txn, err := client.Begin(ctx, tribunal.BeginOptions{Stores: []string{"kv"}, Read: map[string][]string{"kv": {own}}})
+			if err != nil {
+				return err
+			}
+			if _, twice := ids.LoadOrStore(txn.ID(), true); twice {
+				return fmt.Errorf("two transactions have the id %s", txn.ID())
+			}
+			before, err := txn.Get(ctx, "kv", own)
+			if err != nil || (before == nil) != (round == 0) || before != nil && string(before.Value) != strconv.Itoa(round-1) {
+				return fmt.Errorf("%+v at the Begin of round %d: %w", before, round, err)
+			}
+			txn.Put("kv", own, round)
+			txn.Put("kv", shared, number)
+			verdict, err := txn.Commit(ctx)
+			won, ok := verdict.(*tribunal.Committed)
+			if err != nil || !ok {
+				return fmt.Errorf("%+v: %w", verdict, err)
+			}
+			after, err := client.Row(ctx, "kv", own)
+			if err != nil || after == nil || after.Version != won.Version || string(after.Value) != strconv.Itoa(round) {
+				return fmt.Errorf("%+v after %+v: %w", after, won, err)
+			}
+			after, err = client.Row(ctx, "kv", shared)
+			if err != nil || after == nil || after.Version < won.Version {
+				return fmt.Errorf("%+v after %+v: %w", after, won, err)
+			}
+		}
+		return nil
+	}
+	var running sync.WaitGroup
+	for number := range 64 {
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			if err := session(number); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	running.Wait()
+}
+
+func TestRangesAreReadByBeginAndOutsideTransactions(t *testing.T) {
+	client, prefix, ctx := connected(t), freshPrefix(), t.Context()
+	for at, key := range []string{"a/1", "a/2", "a/3", "b/1"} {
+		put(t, client, prefix+key, at)
+	}
+	all := tribunal.KeyRange{Start: prefix + "a/", End: prefix + "a0", Limit: 10}
+	two := tribunal.KeyRange{Start: prefix + "a/", End: prefix + "a0", Limit: 2}
+	found := must[*tribunal.RangeReads](t)(client.ReadRanges(ctx, "kv", []tribunal.KeyRange{two, {Start: prefix + "b/", End: prefix + "c", Limit: 5}}))
+	equal(t, "rows", len(found.Ranges[0].Rows), 2)
+	equal(t, "more", found.Ranges[0].More, true)
+	equal(t, "key", found.Ranges[1].Rows[0].Key, prefix+"b/1")
+	equal(t, "more", found.Ranges[1].More, false)
+
+	begin := tribunal.BeginOptions{Stores: []string{"kv"}, Ranges: map[string][]tribunal.KeyRange{"kv": {all, two}}}
+	begun := func() *tribunal.Transaction { return must[*tribunal.Transaction](t)(client.Begin(ctx, begin)) }
+	unused, scanned, part := begun(), begun(), begun()
+	scanned.Put("kv", prefix+"a/4", 4)
+	equal(t, "rows", len(must[[]tribunal.Row](t)(scanned.Scan(ctx, "kv", all.Start, all.End, 10))), 4)
+	equal(t, "rows", len(must[[]tribunal.Row](t)(part.Scan(ctx, "kv", two.Start, two.End, 2))), 2)
+	put(t, client, prefix+"a/35", 1)
+	// Only a range that was scanned, and as far as it was, belongs to what a transaction has read.
+	for _, txn := range []*tribunal.Transaction{unused, part} {
+		txn.Put("kv", prefix+"c", 1)
+		verdict, err := txn.Commit(ctx)
+		committed(t, verdict, err)
+	}
+	verdict, err := scanned.Commit(ctx)
+	equal(t, "reason", aborted(t, verdict, err).Reason, "range_conflict")
 }

@@ -2,10 +2,14 @@ package tribunal
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"io"
 	"iter"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -44,14 +48,15 @@ type LogOptions struct {
 	// Log is the log that After belongs to: the [LogReader.LogID] of the reader that returned it. If the service's log has
 	// been salvaged or replaced since, reads fail with the code log_replaced. Empty accepts any log.
 	Log string
-	// Wait is how long one request waits for a record; 0 means 10 s, a negative value does not wait.
+	// Wait is how long Next waits for a record; 0 means 10 s, a negative value does not wait.
 	Wait time.Duration
-	// PageMax bounds the records of one response; 0 means 1000.
+	// PageMax bounds the records of one response, at most 10,000; 0 is no bound.
 	PageMax int
 }
 
-// LogReader reads a store's log in order. Store [LogReader.Offset] and [LogReader.LogID] together with the results of your
-// processing. To resume, pass them as After and Log.
+// LogReader reads a store's log in order, from a stream that Next opens, and opens again if the connection is lost. Store
+// [LogReader.Offset] and [LogReader.LogID] together with the results of your processing. To resume, pass them as After and
+// Log.
 type LogReader struct {
 	client  *Client
 	store   string
@@ -59,7 +64,18 @@ type LogReader struct {
 	offset  LSN
 	log     string
 	head    LSN
-	page    []LogRecord
+	// open is apart from the reader, so that it can be closed once the reader is dropped.
+	open *openedLog
+}
+
+// openedLog has the open stream of a reader, if there is one.
+type openedLog struct{ stream *logStream }
+
+func (o *openedLog) close() {
+	if o.stream != nil {
+		o.stream.close()
+		o.stream = nil
+	}
 }
 
 // Log returns a reader of a store's log.
@@ -67,10 +83,9 @@ func (c *Client) Log(store string, options LogOptions) *LogReader {
 	if options.Wait == 0 {
 		options.Wait = 10 * time.Second
 	}
-	if options.PageMax == 0 {
-		options.PageMax = 1000
-	}
-	return &LogReader{client: c, store: store, options: options, offset: options.After, log: options.Log}
+	r := &LogReader{client: c, store: store, options: options, offset: options.After, log: options.Log, open: &openedLog{}}
+	runtime.AddCleanup(r, (*openedLog).close, r.open)
+	return r
 }
 
 // Offset is the position of the last record returned.
@@ -79,24 +94,66 @@ func (r *LogReader) Offset() LSN { return r.offset }
 // LogID is the log that the offset belongs to; empty until the first response, unless it was set.
 func (r *LogReader) LogID() string { return r.log }
 
-// Head is the last position of the log, as of the last request.
+// Head is the last position of the log, as of the last response: a few seconds old at most while records arrive.
 func (r *LogReader) Head() LSN { return r.head }
 
+// Close ends the stream. A reader that got io.EOF has none. The reader can be used again.
+func (r *LogReader) Close() { r.open.close() }
+
 // Next returns the next record, or io.EOF if none arrives in time; it may be called again after that. It retries while the
-// service is unavailable, within the client's RetryPolicy.
+// service is unavailable, within the client's RetryPolicy. The stream stays open between two calls; see
+// [LogReader.Close].
 func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
-	if len(r.page) == 0 {
-		if err := r.fetch(ctx); err != nil {
-			return nil, err
+	asked, opened := time.Now(), false
+	for failed := 1; ; failed++ {
+		err := r.connect(ctx, asked, &opened)
+		for err == nil {
+			var line *logLine
+			if line, err = r.open.stream.line(ctx); err != nil {
+				break
+			}
+			if line.Event == "" {
+				var record *LogRecord
+				if record, err = r.take(&line.LogRecord); err == nil {
+					return record, nil
+				}
+				break
+			}
+			err = r.follow(&line.logEvent)
 		}
-		if len(r.page) == 0 {
+		r.Close()
+		var unavailable *Unavailable
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, errIdle) && opened:
 			return nil, io.EOF
+		case errors.Is(err, errIdle), errors.Is(err, errLimit):
+			// The stream had ended before this call: there may be records since.
+			failed--
+		case !errors.As(err, &unavailable):
+			return nil, err
+		default:
+			pause, again := r.client.options.Retry.wait(failed, unavailable.RetryAfter())
+			if !again {
+				return nil, err
+			}
+			if err := sleep(ctx, pause); err != nil {
+				return nil, err
+			}
 		}
 	}
-	record := r.page[0]
-	r.page = r.page[1:]
-	r.offset = record.LSN
-	return &record, nil
+}
+
+// connect opens a stream if there is none, which waits for records for the rest of the time that Next may take.
+func (r *LogReader) connect(ctx context.Context, asked time.Time, opened *bool) error {
+	if r.open.stream != nil {
+		return nil
+	}
+	*opened = true
+	stream, err := r.client.openLog(ctx, r.parameters(r.options.Wait-time.Since(asked)))
+	r.open.stream = stream
+	return err
 }
 
 // All yields the records up to the end of the log: until none arrives in time.
@@ -111,6 +168,7 @@ func (r *LogReader) Follow(ctx context.Context) iter.Seq2[*LogRecord, error] {
 
 func (r *LogReader) each(ctx context.Context, ends bool) iter.Seq2[*LogRecord, error] {
 	return func(yield func(*LogRecord, error) bool) {
+		defer r.Close()
 		for {
 			record, err := r.Next(ctx)
 			if errors.Is(err, io.EOF) {
@@ -126,61 +184,60 @@ func (r *LogReader) each(ctx context.Context, ends bool) iter.Seq2[*LogRecord, e
 	}
 }
 
-func (r *LogReader) fetch(ctx context.Context) error {
-	after := strconv.FormatUint(uint64(r.offset), 10)
-	limit, wait := int32(r.options.PageMax), milliseconds(r.options.Wait)
-	parameters := wire.LogPullParams{Store: r.store, After: &after, Limit: &limit, WaitMs: &wait}
-	if r.log != "" {
-		parameters.Log = &r.log
+// take converts a record, which must follow the one before without a gap.
+func (r *LogReader) take(found *wire.LogRecord) (*LogRecord, error) {
+	fields, due := reader{}, r.offset+1
+	if LSN(fields.number(&found.Lsn)) != due || LSN(fields.number(&found.PrevLsn)) != due-1 {
+		return nil, misbehaved("log record %s (after %s) where %d was expected", found.Lsn, found.PrevLsn, due)
 	}
-	page, err := retrying(ctx, r.client, func() (*wire.LogPage, error) {
-		return settled(ask[wire.LogPage](ctx, r.client, r.options.Wait, func(ctx context.Context) (*response, error) {
-			return r.client.wire.LogPull(ctx, &parameters)
-		}))
-	})
-	if err != nil {
-		return err
+	record := &LogRecord{
+		LSN:         due,
+		Epoch:       Epoch(fields.number(&found.Epoch)),
+		CSN:         CSN(fields.number(&found.Csn)),
+		Version:     Version(fields.number(&found.Version)),
+		TxnID:       found.TxnID,
+		Store:       found.Store,
+		Traceparent: given(found.Traceparent),
+		Writes:      make([]LogWrite, 0, len(found.Writes)),
 	}
-	return r.take(page)
+	for _, write := range found.Writes {
+		key, ok, err := keyOf(write.Key, write.KeyB64)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, misbehaved("log record %d has a row without a key", due)
+		}
+		record.Writes = append(record.Writes, LogWrite{write.Op, key, valueOf(write.Value, write.ValueB64)})
+	}
+	if fields.err != nil {
+		return nil, fields.err
+	}
+	if stated := given(found.Checksum); stated != "" && stated != checksum(found, record.Writes) {
+		return nil, misbehaved("log record %d has checksum %s, not %s", due, checksum(found, record.Writes), stated)
+	}
+	r.offset, r.head = due, max(r.head, due)
+	return record, nil
 }
 
-// take converts the records of a page and checks that they follow each other without a gap.
-func (r *LogReader) take(page *wire.LogPage) error {
-	fields := reader{}
-	r.head, r.log = LSN(fields.number(&page.HeadLsn)), page.Log
-	records := make([]LogRecord, 0, len(page.Records))
-	due := r.offset
-	for _, record := range page.Records {
-		due++
-		if LSN(fields.number(&record.Lsn)) != due || LSN(fields.number(&record.PrevLsn)) != due-1 {
-			return misbehaved("log record %s (after %s) where %d was expected", record.Lsn, record.PrevLsn, due)
-		}
-		writes := make([]LogWrite, 0, len(record.Writes))
-		for _, write := range record.Writes {
-			key, ok, err := keyOf(write.Key, write.KeyB64)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				return misbehaved("log record %d has a row without a key", due)
-			}
-			writes = append(writes, LogWrite{write.Op, key, valueOf(write.Value, write.ValueB64)})
-		}
-		records = append(records, LogRecord{
-			LSN:         due,
-			Epoch:       Epoch(fields.number(&record.Epoch)),
-			CSN:         CSN(fields.number(&record.Csn)),
-			Version:     Version(fields.number(&record.Version)),
-			TxnID:       record.TxnID,
-			Store:       record.Store,
-			Traceparent: given(record.Traceparent),
-			Writes:      writes,
-		})
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checksum is that of a record, which covers storage and transport.
+func checksum(record *wire.LogRecord, writes []LogWrite) string {
+	sum := uint32(0)
+	piece := func(bytes string) {
+		length := binary.LittleEndian.AppendUint32(nil, uint32(len(bytes)))
+		sum = crc32.Update(crc32.Update(sum, castagnoli, length), castagnoli, []byte(bytes))
 	}
-	if fields.err == nil {
-		r.page = records
+	for _, text := range []string{record.Lsn, record.Epoch, record.Csn, record.Version, record.TxnID} {
+		piece(text)
 	}
-	return fields.err
+	for _, write := range writes {
+		piece(string(write.Op))
+		piece(write.Key)
+		piece(string(write.Value))
+	}
+	return fmt.Sprintf("%08x", sum)
 }
 
 // valueOf merges the two wire fields of a value. A binary value keeps the form in which it is stored.

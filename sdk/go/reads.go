@@ -30,21 +30,58 @@ type RowReads struct {
 	Rows []RowState
 }
 
+// KeyRange has the keys from Start on, before End; an empty End is the end of the store.
+type KeyRange struct {
+	Start, End string
+	// Limit bounds the number of rows; at most 10,000.
+	Limit int
+}
+
+// RangeRows has the rows of a range, in key order.
+type RangeRows struct {
+	Rows []Row
+	// More is set if the range has more rows.
+	More bool
+}
+
+// RangeReads are ranges, all read at the same epoch.
+type RangeReads struct {
+	// Applied is the epoch that they reflect: all of it, and nothing of later ones.
+	Applied Epoch
+	// Ranges has one element for each range, in the order of the request.
+	Ranges []RangeRows
+}
+
+// readItem is a read of one caller.
+type readItem struct {
+	store string
+	rows  []wire.RowRead
+}
+
 // ReadRows reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in
-// total. They include every commit that was acknowledged before the call.
+// total. They include every commit that was acknowledged before the call. While requests of other reads are in flight, the
+// read may be queued and share a request; see [Options.NoCoalesce].
 func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*RowReads, error) {
-	asked := make([]wire.RowRead, len(rows))
+	asked := readItem{store, make([]wire.RowRead, len(rows))}
 	for at, row := range rows {
-		asked[at].Key, asked[at].KeyB64 = keyFields(row.Key)
+		asked.rows[at].Key, asked.rows[at].KeyB64 = keyFields(row.Key)
 		if row.Known != 0 {
 			version := strconv.FormatUint(uint64(row.Known), 10)
-			asked[at].Version = &version
+			asked.rows[at].Version = &version
 		}
 	}
 	answer, err := retrying(ctx, c, func() (*wire.ReadResponse, error) {
-		return settled(ask[wire.ReadResponse](ctx, c, 0, func(ctx context.Context) (*response, error) {
-			return c.wire.ReadRows(ctx, store, wire.ReadRequest{Read: &asked})
-		}))
+		answer := shared[wire.ReadResponse]{refused: true}
+		if bytes := bytesOf(asked.rows); !c.options.NoCoalesce && bytes <= bytesAlone {
+			var err error
+			if answer, err = c.reads.submit(ctx, terms{group: store, bytes: bytes}, asked); err != nil {
+				return nil, err
+			}
+		}
+		if answer.refused {
+			answer = c.sendRead(ctx, asked)
+		}
+		return settled(answer.reply)
 	})
 	if err != nil {
 		return nil, err
@@ -68,7 +105,121 @@ func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*R
 	return reads, fields.err
 }
 
-// rowsToRead returns the rows that Begin reads, as names and in the form of a request.
+func (c *Client) sendRead(ctx context.Context, asked readItem) shared[wire.ReadResponse] {
+	return shared[wire.ReadResponse]{reply: c.postRead(ctx, asked.store, asked.rows)}
+}
+
+// sendReads sends reads of one store as one request.
+func (c *Client) sendReads(items []readItem) []shared[wire.ReadResponse] {
+	rows := make([][]wire.RowRead, len(items))
+	for at, item := range items {
+		rows[at] = item.rows
+	}
+	joined := unite(rows)
+	// Not in a caller's context: a cancelled caller does not affect the others.
+	answer := c.postRead(context.Background(), items[0].store, joined.rows)
+	return parts(answer, len(items), func(found *wire.ReadResponse) ([]wire.ReadResponse, error) {
+		each, err := joined.apart(given(found.Rows))
+		responses := make([]wire.ReadResponse, len(each))
+		for at := range each {
+			responses[at] = wire.ReadResponse{Applied: found.Applied, Rows: &each[at]}
+		}
+		return responses, err
+	})
+}
+
+func (c *Client) postRead(ctx context.Context, store string, rows []wire.RowRead) reply[wire.ReadResponse] {
+	return ask[wire.ReadResponse](ctx, c, 0, func(ctx context.Context) (*response, error) {
+		return c.wire.ReadRows(ctx, store, wire.ReadRequest{Read: &rows})
+	})
+}
+
+// ReadRanges reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in
+// total. They include every commit that was acknowledged before the call.
+func (c *Client) ReadRanges(ctx context.Context, store string, ranges []KeyRange) (*RangeReads, error) {
+	asked := make([]wire.RangeRead, len(ranges))
+	for at, keys := range ranges {
+		asked[at] = keys.wire()
+	}
+	answer, err := retrying(ctx, c, func() (*wire.ReadResponse, error) {
+		return settled(ask[wire.ReadResponse](ctx, c, 0, func(ctx context.Context) (*response, error) {
+			return c.wire.ReadRows(ctx, store, wire.ReadRequest{Ranges: &asked})
+		}))
+	})
+	if err != nil {
+		return nil, err
+	}
+	found := given(answer.Ranges)
+	if len(found) != len(ranges) {
+		return nil, misbehaved("%d ranges returned where %d were requested", len(found), len(ranges))
+	}
+	fields := reader{}
+	reads := &RangeReads{Applied: Epoch(fields.number(&answer.Applied)), Ranges: make([]RangeRows, len(ranges))}
+	for at := range found {
+		if reads.Ranges[at], err = rowsOf(&found[at]); err != nil {
+			return nil, err
+		}
+	}
+	return reads, fields.err
+}
+
+// wire writes a range as the API does.
+func (k KeyRange) wire() wire.RangeRead {
+	limit := int32(k.Limit)
+	read := wire.RangeRead{Limit: &limit}
+	if k.Start != "" {
+		read.Start, read.StartB64 = keyFields(k.Start)
+	}
+	if k.End != "" {
+		read.End, read.EndB64 = keyFields(k.End)
+	}
+	return read
+}
+
+func rowsOf(found *wire.ReadRange) (RangeRows, error) {
+	rows := RangeRows{Rows: make([]Row, len(found.Rows)), More: found.More}
+	for at := range found.Rows {
+		var err error
+		if rows.Rows[at], err = rowOf(&found.Rows[at]); err != nil {
+			return rows, err
+		}
+	}
+	return rows, nil
+}
+
+type rangeName struct {
+	store string
+	keys  KeyRange
+}
+
+// rangesToRead names the ranges that Begin reads.
+func rangesToRead(ranges map[string][]KeyRange) (names []rangeName, asked []wire.RangeRead) {
+	for store := range ranges {
+		for _, keys := range ranges[store] {
+			read := keys.wire()
+			read.Store = &store
+			names, asked = append(names, rangeName{store, keys}), append(asked, read)
+		}
+	}
+	return names, asked
+}
+
+// keepRanges keeps the ranges that Begin has read.
+func (t *Transaction) keepRanges(names []rangeName, found []wire.ReadRange) error {
+	if len(found) != len(names) {
+		return misbehaved("%d ranges returned where %d were requested", len(found), len(names))
+	}
+	for at := range found {
+		rows, err := rowsOf(&found[at])
+		if err != nil {
+			return err
+		}
+		t.fetchedRanges[names[at]] = rows
+	}
+	return nil
+}
+
+// rowsToRead names the rows that Begin reads.
 func rowsToRead(keys map[string][]string) (names []rowName, asked []wire.RowRead) {
 	for store := range keys {
 		for _, key := range keys[store] {

@@ -62,8 +62,6 @@ func newScripted(t *testing.T, reply script, start func(http.Handler) *httptest.
 			kind = "status"
 		case strings.HasSuffix(r.URL.Path, "/rows/read"):
 			kind = "rows"
-		case strings.Contains(r.URL.Path, "/rows/"):
-			kind = "row"
 		}
 		request := arrived{traceparent: r.Header.Get("Traceparent")}
 		_ = json.NewDecoder(r.Body).Decode(&request)
@@ -107,7 +105,9 @@ func overloadedReply() (int, string) {
 	return 503, `{"type":"about:blank","title":"x","status":503,"detail":"too busy","code":"overloaded","retryable":true,"errors":[]}`
 }
 
-func rowReply() (int, string) { return 200, `{"key":"a","value":1,"version":"5"}` }
+func rowReply() (int, string) {
+	return 200, `{"applied":"9","rows":[{"store":"kv","key":"a","value":1,"version":"5"}]}`
+}
 
 func TestAnAttemptOfEachKindIsReportedAndAReadIsRetriedInPlace(t *testing.T) {
 	service := newScripted(t, func(kind string, before int) (int, string) {
@@ -116,7 +116,7 @@ func TestAnAttemptOfEachKindIsReportedAndAReadIsRetriedInPlace(t *testing.T) {
 			return overloadedReply()
 		case kind == "begin":
 			return begunReply(before, 7)
-		case kind == "row":
+		case kind == "rows":
 			return rowReply()
 		case before == 0:
 			return abortedReply("read_conflict")
@@ -139,8 +139,8 @@ func TestAnAttemptOfEachKindIsReportedAndAReadIsRetriedInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	expected := []string{"1 <nil> false", "2 *tribunal.Aborted false", "3 *tribunal.Committed true"}
-	if !reflect.DeepEqual(attempts, expected) || len(service.arrived["row"]) != 3 {
-		t.Fatalf("%q, %d reads", attempts, len(service.arrived["row"]))
+	if !reflect.DeepEqual(attempts, expected) || len(service.arrived["rows"]) != 3 {
+		t.Fatalf("%q, %d reads", attempts, len(service.arrived["rows"]))
 	}
 	commits := service.arrived["commit"]
 	if commits[0].FirstAttemptMs != "" || commits[1].FirstAttemptMs != "1722655016596" {
@@ -154,7 +154,7 @@ func TestARefusedInsertGetsOneFreshRead(t *testing.T) {
 		case "begin":
 			// The snapshots of the first two attempts do not have the epoch of the refusal.
 			return begunReply(before, 8+before/2)
-		case "row":
+		case "rows":
 			return rowReply()
 		}
 		return abortedReply("row_exists")

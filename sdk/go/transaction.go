@@ -88,12 +88,14 @@ type Transaction struct {
 	reads     map[rowName]seen
 	readOrder []rowName
 	// Rows that were read ahead, and are no reads until Get returns them.
-	fetched    map[rowName]seen
-	ranges     []wire.Range
-	rangeNames map[[3]string]bool
-	writes     map[rowName]pendingWrite
-	writeOrder []rowName
-	err        error
+	fetched map[rowName]seen
+	// Ranges that were read ahead, and are no reads until Scan returns them.
+	fetchedRanges map[rangeName]RangeRows
+	ranges        []wire.Range
+	rangeNames    map[[3]string]bool
+	writes        map[rowName]pendingWrite
+	writeOrder    []rowName
+	err           error
 }
 
 func newTransaction(client *Client, id string, isolation Isolation) *Transaction {
@@ -102,7 +104,8 @@ func newTransaction(client *Client, id string, isolation Isolation) *Transaction
 	}
 	return &Transaction{
 		client: client, id: id, isolation: isolation,
-		reads: map[rowName]seen{}, fetched: map[rowName]seen{}, rangeNames: map[[3]string]bool{}, writes: map[rowName]pendingWrite{},
+		reads: map[rowName]seen{}, fetched: map[rowName]seen{}, fetchedRanges: map[rangeName]RangeRows{},
+		rangeNames: map[[3]string]bool{}, writes: map[rowName]pendingWrite{},
 	}
 }
 
@@ -175,7 +178,7 @@ func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) 
 // Scan reads at most limit rows of start..end of an embedded store, own writes included, and observes the part of the
 // range that was read. An empty end is the end of the store.
 func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit int) ([]Row, error) {
-	page, err := t.client.Rows(ctx, store, start, end, limit)
+	page, err := t.page(ctx, rangeName{store, KeyRange{start, end, limit}})
 	if err != nil {
 		return nil, err
 	}
@@ -211,6 +214,19 @@ func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit 
 	}
 	sort.Slice(sorted, func(a, b int) bool { return sorted[a].Key < sorted[b].Key })
 	return sorted[:min(len(sorted), limit)], nil
+}
+
+// page returns a range that was read ahead, or reads it.
+func (t *Transaction) page(ctx context.Context, name rangeName) (RangeRows, error) {
+	if ahead, ok := t.fetchedRanges[name]; ok {
+		delete(t.fetchedRanges, name)
+		return ahead, nil
+	}
+	page, err := t.client.Rows(ctx, name.store, name.keys.Start, name.keys.End, name.keys.Limit)
+	if err != nil {
+		return RangeRows{}, err
+	}
+	return RangeRows{page.Rows, page.More}, nil
 }
 
 // Observe records that the engine has read a row in its own storage: its version, or that it is absent (0). The first

@@ -1,0 +1,174 @@
+package tribunal
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"tribunal.internal/client/wire"
+)
+
+// BeginOptions configures a transaction. The zero value is a serializable transaction on all stores.
+type BeginOptions struct {
+	// Stores that the transaction will use; empty means all stores of the namespace.
+	Stores []string
+	// Isolation level; Serializable if empty.
+	Isolation Isolation
+	// Session is the token of a commit that the snapshots must include, instead of this client's own latest one.
+	Session string
+	// Wait is how long to wait until the snapshots include that commit; 0 means 5 s.
+	Wait time.Duration
+	// Traceparent is the W3C trace context of the caller: sent with the commit, and kept in the log.
+	Traceparent string
+	// Read lists rows of embedded stores, by store, to read in the same request: [Transaction.Get] returns them without
+	// another request. Rows that are never fetched with Get do not count as read.
+	Read map[string][]string
+	// Ranges lists ranges of embedded stores, by store, to read in the same request: [Transaction.Scan] with the same
+	// bounds and limit returns the rows without another request. Ranges that are never scanned do not count as read.
+	Ranges map[string][]KeyRange
+}
+
+// beginItem is a Begin of one caller.
+type beginItem struct {
+	// stores that the Begin names or reads; empty means all stores of the namespace.
+	stores []string
+	body   wire.BeginRequest
+	wait   time.Duration
+}
+
+// askedBy converts options to a request, and names what it reads, in its order.
+func askedBy(options BeginOptions, isolation *Isolation) (asked beginItem, rows []rowName, ranges []rangeName) {
+	asked.wait = options.Wait
+	asked.body.Isolation = isolation
+	if options.Session != "" {
+		asked.body.Session = &options.Session
+	}
+	if options.Wait > 0 {
+		wait := milliseconds(options.Wait)
+		asked.body.WaitMs = &wait
+	}
+	rows, read := rowsToRead(options.Read)
+	if len(read) > 0 {
+		asked.body.Read = &read
+	}
+	ranges, scanned := rangesToRead(options.Ranges)
+	if len(scanned) > 0 {
+		asked.body.Ranges = &scanned
+	}
+	if len(options.Stores) > 0 {
+		asked.stores = slices.Clone(options.Stores)
+		for store := range options.Read {
+			asked.stores = append(asked.stores, store)
+		}
+		for store := range options.Ranges {
+			asked.stores = append(asked.stores, store)
+		}
+		slices.Sort(asked.stores)
+		asked.stores = slices.Compact(asked.stores)
+		asked.body.Stores = &asked.stores
+	}
+	return asked, rows, ranges
+}
+
+// group identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same
+// session.
+func (a beginItem) group() string {
+	return fmt.Sprintf("%q %q %d", a.stores, given(a.body.Session), given(a.body.WaitMs))
+}
+
+// isBatchable returns whether the Begin may share a request. Ranges and many rows can fill a response by themselves.
+func (a beginItem) isBatchable() bool {
+	return a.body.Ranges == nil && bytesOf(given(a.body.Read)) <= bytesAlone
+}
+
+// Begin begins a transaction at the service, which chooses the snapshots. They include what this client has committed
+// to these stores. While requests of other Begins are in flight, the Begin may be queued and share a request; see
+// [Options.NoCoalesce].
+func (c *Client) Begin(ctx context.Context, options BeginOptions) (*Transaction, error) {
+	txn := newTransaction(c, "", options.Isolation)
+	txn.Traceparent = options.Traceparent
+	asked, rows, ranges := askedBy(options, &txn.isolation)
+	answer := shared[wire.BeginResponse]{refused: true}
+	if !c.options.NoCoalesce && asked.isBatchable() {
+		var err error
+		terms := terms{group: asked.group(), bytes: bytesOf(given(asked.body.Read))}
+		if answer, err = c.begins.submit(ctx, terms, asked); err != nil {
+			return nil, err
+		}
+	}
+	if answer.refused {
+		answer = c.sendBegin(ctx, asked)
+	}
+	begun, err := settled(answer.reply)
+	if err != nil {
+		return nil, err
+	}
+	txn.id, txn.epoch, txn.snapshots = begun.TxnID, &begun.Epoch, begun.Snapshots
+	if err := txn.keep(rows, given(begun.Rows)); err != nil {
+		return nil, err
+	}
+	return txn, txn.keepRanges(ranges, given(begun.Ranges))
+}
+
+func (c *Client) sendBegin(ctx context.Context, asked beginItem) shared[wire.BeginResponse] {
+	return shared[wire.BeginResponse]{reply: c.postBegin(ctx, asked, asked.body)}
+}
+
+// sendBegins sends Begins of one group as one request.
+func (c *Client) sendBegins(items []beginItem) []shared[wire.BeginResponse] {
+	rows := make([][]wire.RowRead, len(items))
+	for at, item := range items {
+		rows[at] = given(item.body.Read)
+	}
+	joined, body := unite(rows), items[0].body
+	if body.Read = nil; len(joined.rows) > 0 {
+		body.Read = &joined.rows
+	}
+	// Not in a caller's context: a cancelled caller does not affect the others.
+	answer := c.postBegin(context.Background(), items[0], body)
+	return parts(answer, len(items), func(begun *wire.BeginResponse) ([]wire.BeginResponse, error) {
+		each, err := joined.apart(given(begun.Rows))
+		if err != nil {
+			return nil, err
+		}
+		responses := make([]wire.BeginResponse, len(items))
+		for at := range responses {
+			responses[at] = *begun
+			responses[at].Rows = &each[at]
+			if at > 0 {
+				if responses[at].TxnID, err = idBeside(begun.TxnID); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return responses, nil
+	})
+}
+
+// postBegin sends a Begin. The session is taken now: it covers what each caller had committed before its call.
+func (c *Client) postBegin(ctx context.Context, asked beginItem, body wire.BeginRequest) reply[wire.BeginResponse] {
+	if body.Session == nil && !c.options.IgnoreOwnWrites {
+		if token := c.session.token(asked.stores); token != "" {
+			body.Session = &token
+		}
+	}
+	return ask[wire.BeginResponse](ctx, c, asked.wait, func(ctx context.Context) (*response, error) {
+		return c.wire.Begin(ctx, body)
+	})
+}
+
+// idBeside creates an id with the time of an id from the service, whose clock may differ from the local one.
+func idBeside(id string) (string, error) {
+	given, err := uuid.Parse(id)
+	if err != nil || given.Version() != 7 {
+		return "", misbehaved("%q is not a UUIDv7", id)
+	}
+	own := uuid.New()
+	// The first 48 bits are the time, the next 4 the version.
+	copy(own[:6], given[:6])
+	own[6] = own[6]&0x0f | 0x70
+	return own.String(), nil
+}

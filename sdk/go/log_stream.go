@@ -1,0 +1,178 @@
+package tribunal
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"tribunal.internal/client/wire"
+)
+
+const (
+	// heartbeat is the interval of heartbeats to request from the service, which may choose a shorter one.
+	heartbeat = 5 * time.Second
+	// lineBytesMax is the maximum length of a line. A record is at most as long as a request, 10 MiB, plus its frame.
+	lineBytesMax = 32 << 20
+)
+
+// logStream is the NDJSON stream of a store's log. It reads from the connection only when a line is requested, so a slow
+// reader slows down the stream, and memory stays bounded.
+type logStream struct {
+	body   io.ReadCloser
+	lines  *bufio.Reader
+	cancel context.CancelFunc
+	// silence cancels the stream if nothing arrives for too long while a line is awaited.
+	silence    *time.Timer
+	silenceMax time.Duration
+}
+
+// logEvent is a line of a stream that is no record.
+type logEvent struct {
+	Event   string   `json:"event"`
+	Log     *string  `json:"log"`
+	HeadLsn *string  `json:"head_lsn"`
+	Reason  string   `json:"reason"`
+	Problem *Problem `json:"problem"`
+}
+
+// logLine is a line of a stream: an event or a record.
+type logLine struct {
+	logEvent
+	wire.LogRecord
+}
+
+// openLog opens a stream. The context ends the call, and not the stream.
+func (c *Client) openLog(ctx context.Context, parameters *wire.LogPullParams) (*logStream, error) {
+	beat := milliseconds(heartbeat)
+	parameters.HeartbeatMs = &beat
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s := &logStream{cancel: cancel, silenceMax: c.options.Timeout + heartbeat}
+	ndjson := func(_ context.Context, request *http.Request) error {
+		request.Header.Set("Accept", "application/x-ndjson")
+		return nil
+	}
+	defer context.AfterFunc(ctx, cancel)()
+	late := time.AfterFunc(c.options.Timeout, cancel)
+	defer late.Stop()
+	response, err := c.wire.LogPull(lasting, parameters, ndjson)
+	if err == nil && response.StatusCode == http.StatusOK {
+		s.body, s.lines = response.Body, bufio.NewReaderSize(response.Body, 64<<10)
+		s.silence = time.AfterFunc(s.silenceMax, cancel)
+		s.silence.Stop()
+		return s, nil
+	}
+	defer cancel()
+	if ctx.Err() != nil {
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		return nil, ctx.Err()
+	}
+	refusal := ask[wire.LogPage](lasting, c, 0, func(context.Context) (*http.Response, error) { return response, err })
+	if refusal.data != nil {
+		return nil, misbehaved("status %d for a stream", response.StatusCode)
+	}
+	_, err = settled(refusal)
+	return nil, err
+}
+
+// line returns the next line.
+func (s *logStream) line(ctx context.Context) (*logLine, error) {
+	defer context.AfterFunc(ctx, s.cancel)()
+	defer s.silence.Stop()
+	text, err := s.read()
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, io.EOF):
+		return nil, &Unavailable{Err: errors.New("the log stream was interrupted")}
+	case err != nil:
+		var known *ServerMisbehaved
+		if errors.As(err, &known) {
+			return nil, known
+		}
+		return nil, &Unavailable{Err: err}
+	}
+	line := new(logLine)
+	if err := json.Unmarshal(text, line); err != nil {
+		return nil, misbehaved("a line of the log cannot be parsed: %v", err)
+	}
+	return line, nil
+}
+
+// read returns the bytes of the next line. Nothing can be read after an error.
+func (s *logStream) read() ([]byte, error) {
+	var text []byte
+	for {
+		s.silence.Reset(s.silenceMax)
+		piece, err := s.lines.ReadSlice('\n')
+		switch {
+		case err == nil && text == nil:
+			return piece, nil
+		case err == nil:
+			return append(text, piece...), nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		case len(text) > lineBytesMax:
+			return nil, misbehaved("a line of the log has more than %d bytes", lineBytesMax)
+		}
+		text = append(text, bytes.Clone(piece)...)
+	}
+}
+
+func (s *logStream) close() {
+	s.cancel()
+	s.silence.Stop()
+	_ = s.body.Close()
+}
+
+// parameters are those of a request for the log after the offset.
+func (r *LogReader) parameters(wait time.Duration) *wire.LogPullParams {
+	after, waitMs := strconv.FormatUint(uint64(r.offset), 10), milliseconds(wait)
+	parameters := &wire.LogPullParams{Store: r.store, After: &after, WaitMs: &waitMs}
+	if r.log != "" {
+		parameters.Log = &r.log
+	}
+	if r.options.PageMax > 0 {
+		limit := int32(r.options.PageMax)
+		parameters.Limit = &limit
+	}
+	return parameters
+}
+
+// errIdle is the end of a stream in which no record has arrived for as long as was asked.
+var errIdle = errors.New("the stream was idle")
+
+// errLimit is the end of a stream that had as many records as were asked for.
+var errLimit = errors.New("the stream has reached its limit")
+
+// follow handles an event. The error is why the stream has ended; nil if it goes on.
+func (r *LogReader) follow(event *logEvent) error {
+	fields := reader{}
+	if event.Log != nil {
+		r.log = *event.Log
+	}
+	if event.HeadLsn != nil {
+		r.head = LSN(fields.number(event.HeadLsn))
+	}
+	switch {
+	case fields.err != nil:
+		return fields.err
+	case event.Event != "end":
+		return nil
+	case event.Problem != nil:
+		return errorOf(*event.Problem)
+	case event.Reason == "idle":
+		return errIdle
+	case event.Reason == "limit":
+		return errLimit
+	}
+	return &Unavailable{Err: fmt.Errorf("the log stream has ended: %s", event.Reason)}
+}

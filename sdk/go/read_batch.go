@@ -1,0 +1,96 @@
+package tribunal
+
+import (
+	"net/http"
+	"slices"
+
+	"tribunal.internal/client/wire"
+)
+
+// rowBytes is what a row counts for beside its key, so that the limit in bytes limits the number of rows as well.
+const rowBytes = 128
+
+// readBounds are those of batched reads: 512 callers and 10,000 rows.
+var readBounds = bounds{inFlight: 2, items: 512, bytes: 10_000 * rowBytes}
+
+// bytesAlone is the limit above which a read is a request of its own: others would wait for the response, or be refused
+// with it.
+const bytesAlone = 1_000 * rowBytes
+
+func bytesOf(rows []wire.RowRead) int {
+	bytes := 0
+	for _, row := range rows {
+		bytes += rowBytes + len(given(row.Key)) + len(given(row.KeyB64))
+	}
+	return bytes
+}
+
+// shared is what one caller gets from a request that it shares with others.
+type shared[T any] struct {
+	// reply is what a request of its own would have got.
+	reply reply[T]
+	// refused is set if the request was refused because of its content: each caller has to send its own.
+	refused bool
+}
+
+// parts splits the reply to a request of several callers into one per caller.
+func parts[T any](answer reply[T], count int, apart func(*T) ([]T, error)) []shared[T] {
+	each := make([]shared[T], count)
+	if answer.data == nil {
+		refusals := []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
+		for at := range each {
+			each[at] = shared[T]{answer, slices.Contains(refusals, answer.status)}
+		}
+		return each
+	}
+	data, err := apart(answer.data)
+	for at := range each {
+		if err != nil {
+			each[at].reply = reply[T]{err: err, garbled: true}
+		} else {
+			each[at].reply = reply[T]{data: &data[at], header: answer.header}
+		}
+	}
+	return each
+}
+
+// union has the rows of several callers, each row once.
+type union struct {
+	rows []wire.RowRead
+	// places has for each caller where its rows are among them.
+	places [][]int
+}
+
+// unite joins the rows of callers. A row that two callers know in different versions is requested twice.
+func unite(callers [][]wire.RowRead) union {
+	joined := union{places: make([][]int, len(callers))}
+	known := map[[4]string]int{}
+	for caller, rows := range callers {
+		for _, row := range rows {
+			name := [4]string{given(row.Store), given(row.Key), given(row.KeyB64), given(row.Version)}
+			place, asked := known[name]
+			if !asked {
+				place = len(joined.rows)
+				known[name] = place
+				joined.rows = append(joined.rows, row)
+			}
+			joined.places[caller] = append(joined.places[caller], place)
+		}
+	}
+	return joined
+}
+
+// apart returns each caller's rows.
+func (u union) apart(found []wire.ReadRow) ([][]wire.ReadRow, error) {
+	if len(found) != len(u.rows) {
+		return nil, misbehaved("%d rows returned where %d were requested", len(found), len(u.rows))
+	}
+	each := make([][]wire.ReadRow, len(u.places))
+	for caller, places := range u.places {
+		each[caller] = make([]wire.ReadRow, len(places))
+		for at, place := range places {
+			each[caller][at] = found[place]
+		}
+	}
+	return each, nil
+}
