@@ -3,15 +3,30 @@
 import createClient, { type Client as WireClient } from "openapi-fetch";
 
 import { Attempts, type Attempt } from "./attempts.js";
+import { beginItem, groupOf, mayShare, responses, type BeginItem } from "./begin.js";
 import { caFetch } from "./ca_fetch.js";
-import { Coalescer } from "./coalescer.js";
+import { Coalescer, type Terms } from "./coalescer.js";
 import { ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, Unavailable } from "./errors.js";
 import { exchange, lostBy, settled, type Exchanged, type Reply } from "./exchange.js";
 import { commitBounds, commitItem, isBatchable, isRefusedAsBatch, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
+import { bytesAlone, bytesOf, parts, readBounds, Union, type Shared } from "./read_batch.js";
 import type { JsonValue } from "./json.js";
-import { keyOf, normal, percentEncoded, successor, type Key } from "./keys.js";
-import { LogReader, valueOf, type LogOptions } from "./log.js";
-import { asked, askedOf, states, type RowRead, type RowReads, type RowsToRead } from "./reads.js";
+import { normal, percentEncoded, type Key } from "./keys.js";
+import { LogReader, type LogOptions } from "./log.js";
+import { heartbeatMs, LogStream } from "./log_stream.js";
+import {
+  asked,
+  rangeAsked,
+  rangeRows,
+  rowOf,
+  states,
+  type KeyRange,
+  type RangeReads,
+  type RangesToRead,
+  type RowRead,
+  type RowReads,
+  type RowsToRead,
+} from "./reads.js";
 import { defaultRetry, sleep, waitMs, type RetryPolicy } from "./retry.js";
 import { Session } from "./session.js";
 import { Transaction, type IsolationLevel, type PreparedCommit } from "./transaction.js";
@@ -21,7 +36,14 @@ import type { components, paths } from "./wire/schema.js";
 
 export type StoreInfo = components["schemas"]["StoreInfo"];
 export type StoreDeclaration = components["schemas"]["StoreDeclaration"];
-type LogPage = components["schemas"]["LogPage"];
+type BeginResponse = components["schemas"]["BeginResponse"];
+type ReadResponse = components["schemas"]["ReadResponse"];
+
+/** A read of one caller. */
+interface ReadItem {
+  readonly store: string;
+  readonly rows: readonly components["schemas"]["RowRead"][];
+}
 
 /** Options of a client. */
 export interface ClientOptions {
@@ -39,7 +61,7 @@ export interface ClientOptions {
   readonly retry?: Partial<RetryPolicy>;
   /** Whether a transaction sees what this client has committed to the stores that it names; true by default. */
   readonly readOwnWrites?: boolean;
-  /** Whether concurrent commits are sent as batches (see `Client.commit`); true by default. */
+  /** Whether concurrent commits, Begins and reads of rows are sent as batches (see `Client.commit`); true by default. */
   readonly coalesce?: boolean;
   /** Called at the end of each attempt of `run`. Must not throw. */
   readonly onAttempt?: (attempt: Attempt) => void;
@@ -64,6 +86,11 @@ export interface BeginOptions {
    * request. Rows that are never fetched with `get` do not count as read.
    */
   readonly read?: RowsToRead;
+  /**
+   * Ranges of embedded stores, by store, to read in the same request: `Transaction.scan` with the same bounds and limit
+   * returns the rows without another request. Ranges that are never scanned do not count as read.
+   */
+  readonly ranges?: RangesToRead;
 }
 
 /** A row as it was read. */
@@ -98,7 +125,10 @@ export class Client {
   readonly #resolveTimeoutMs: number;
   readonly #clientName: string | undefined;
   readonly #session: Session | undefined;
-  readonly #commits: Coalescer<CommitItem, Reply<TxnOutcome>> | undefined;
+  readonly #coalesces: boolean;
+  readonly #commits: Coalescer<CommitItem, Reply<TxnOutcome>>;
+  readonly #begins: Coalescer<BeginItem, Shared<BeginResponse>>;
+  readonly #reads: Coalescer<ReadItem, Shared<ReadResponse>>;
   readonly #onAttempt: (attempt: Attempt) => void;
 
   /** Creates a client for `http://host:port` or `https://host:port`. Connects on first use. */
@@ -109,7 +139,10 @@ export class Client {
     this.#resolveTimeoutMs = options.resolveTimeoutMs ?? 30_000;
     this.#clientName = options.clientName;
     this.#session = options.readOwnWrites === false ? undefined : new Session();
-    this.#commits = options.coalesce === false ? undefined : new Coalescer(commitBounds, (items) => this.#sendBatch(items));
+    this.#coalesces = options.coalesce ?? true;
+    this.#commits = new Coalescer(commitBounds, (items) => this.#sendBatch(items));
+    this.#begins = new Coalescer(readBounds, (items) => this.#sendBegins(items));
+    this.#reads = new Coalescer(readBounds, (items) => this.#sendReads(items));
     this.#onAttempt = options.onAttempt ?? (() => undefined);
     const fetch = options.fetch ?? (options.caFile === undefined ? undefined : caFetch(options.caFile));
     this.#wire = createClient<paths>({
@@ -128,26 +161,45 @@ export class Client {
 
   /**
    * Begins a transaction at the service, which chooses the snapshots. They include what this client has committed to
-   * these stores.
+   * these stores. While requests of other Begins are in flight, the Begin may be queued and share a request; see `coalesce`.
    */
   async begin(options: BeginOptions = {}): Promise<Transaction> {
-    const isolation = options.isolation ?? "serializable";
-    const body: components["schemas"]["BeginRequest"] = { isolation };
-    if (options.stores !== undefined) body.stores = [...options.stores];
-    const session = options.session ?? this.#session?.token(options.stores);
-    if (session !== undefined) body.session = session;
-    if (options.waitMs !== undefined) body.wait_ms = options.waitMs;
-    const rows = askedOf(options.read ?? {});
-    if (rows.length > 0) body.read = rows.map((row) => asked(row, row.store));
-    const begun = settled(
-      await this.#ask((signal) => this.#wire.POST("/v1/txns", { body, signal }), options.waitMs),
-    );
-    const txn = new Transaction(this, begun.txn_id, isolation, begun, options.traceparent);
-    const found = states(begun.rows ?? [], rows.map(({ key }) => key));
-    found.forEach((state, at) => {
-      txn.fetched(rows[at]?.store ?? "", rows[at]?.key ?? "", state);
+    const item = beginItem(options);
+    const terms = { group: groupOf(item), bytes: bytesOf(item.body.read ?? []) };
+    const begun = await this.#shared(this.#begins, mayShare(item), terms, item, (items) => this.#sendBegins(items));
+    const txn = new Transaction(this, begun.txn_id, options.isolation ?? "serializable", begun, options.traceparent);
+    states(begun.rows ?? [], item.rows.map(({ key }) => key)).forEach((state, at) => {
+      txn.fetched(item.rows[at]?.store ?? "", item.rows[at]?.key ?? "", state);
+    });
+    rangeRows(begun.ranges ?? [], item.ranges.length).forEach((found, at) => {
+      txn.fetchedRange(item.ranges[at]?.store ?? "", item.ranges[at]?.range ?? {}, found);
     });
     return txn;
+  }
+
+  /** Sends Begins of one group as one request. The session is taken now: it covers what each had committed before its call. */
+  async #sendBegins(items: readonly BeginItem[]): Promise<Shared<BeginResponse>[]> {
+    const union = new Union(items.map(({ body }) => body.read ?? []));
+    const [first] = items;
+    const session = first?.body.session ?? this.#session?.token(first?.stores);
+    const body = { ...first?.body, ...(session === undefined ? {} : { session }) };
+    if (union.rows.length > 0) body.read = union.rows;
+    const reply = await this.#ask((signal) => this.#wire.POST("/v1/txns", { body, signal }), body.wait_ms);
+    return parts(reply, items.length, (begun) => responses(begun, union));
+  }
+
+  /** Sends an item in a batch, or as a request of its own if necessary. */
+  async #shared<Item, Part>(
+    coalescer: Coalescer<Item, Shared<Part>>,
+    mayShare: boolean,
+    terms: Terms,
+    item: Item,
+    send: (items: readonly Item[]) => Promise<Shared<Part>[]>,
+  ): Promise<Part> {
+    const shared = this.#coalesces && mayShare ? await coalescer.submit(terms, item) : "alone";
+    const found = shared === "alone" ? (await send([item]))[0] : shared;
+    if (found === undefined || found === "alone") throw new ServerMisbehaved("no response");
+    return found.part;
   }
 
   /**
@@ -190,8 +242,8 @@ export class Client {
   async commit(prepared: PreparedCommit): Promise<Verdict> {
     const item = commitItem(prepared);
     const reply =
-      this.#commits !== undefined && isBatchable(item)
-        ? await this.#commits.submit(prepared.txnId, item, lengthOf(item))
+      this.#coalesces && isBatchable(item)
+        ? await this.#commits.submit({ id: prepared.txnId, bytes: lengthOf(item) }, item)
         : await this.#sendCommit(item);
     return this.#decided(prepared.txnId, reply);
   }
@@ -298,28 +350,12 @@ export class Client {
 
   /** Reads a row of an embedded store as it is now, outside any transaction. */
   async row<T = JsonValue>(store: string, key: Key): Promise<Row<T> | undefined> {
-    const name = normal(key);
-    if (name === "" || name === "." || name === "..") {
-      // A path cannot end with such a segment: dots are resolved before the request is sent.
-      return (await this.rows(store, { start: name, end: successor(name), limit: 1 })).rows[0] as Row<T> | undefined;
-    }
-    const path = { store: percentEncoded(store), key: percentEncoded(name) };
-    return this.#retrying(async () => {
-      const reply = await this.#ask((signal) =>
-        this.#wire.GET("/v1/stores/{store}/rows/{key}", { params: { path }, signal }),
-      );
-      // A missing row is a result; a missing store is a mistake and has a code of its own.
-      if (reply.kind === "problem" && reply.problem?.code === "row_missing") return undefined;
-      const row = settled(reply);
-      return row.version === undefined ? undefined : (rowOf(row) as Row<T>);
-    });
+    const [state] = (await this.readRows<T>(store, [{ key }])).rows;
+    return state?.status === "found" ? state.row : undefined;
   }
 
   /** Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. */
-  async rows(
-    store: string,
-    range: { start?: Key; end?: Key | undefined; limit?: number } = {},
-  ): Promise<RowPage> {
+  async rows(store: string, range: KeyRange = {}): Promise<RowPage> {
     const query: { start?: string; end?: string; limit?: number } = {};
     if (range.start !== undefined) query.start = percentEncoded(normal(range.start));
     if (range.end !== undefined) query.end = percentEncoded(normal(range.end));
@@ -334,19 +370,40 @@ export class Client {
   }
 
   /**
-   * Reads rows of an embedded store, at most 10,000 with values of at most 8 MiB, outside any transaction. They include
-   * every commit that was answered before.
+   * Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in total.
+   * They include every commit that was acknowledged before the call. While requests of other reads are in flight, the read
+   * may be queued and share a request; see `coalesce`.
    */
   async readRows<T = JsonValue>(store: string, rows: readonly RowRead[]): Promise<RowReads<T>> {
-    const path = { store: percentEncoded(store) };
-    const body = { read: rows.map((row) => asked(row)) };
-    const answer = await this.#retrying(async () =>
-      settled(
-        await this.#ask((signal) => this.#wire.POST("/v1/stores/{store}/rows/read", { params: { path }, body, signal })),
-      ),
+    const item = { store, rows: rows.map((row) => asked(row)) };
+    const bytes = bytesOf(item.rows);
+    const answer = await this.#retrying(() =>
+      this.#shared(this.#reads, bytes <= bytesAlone, { group: store, bytes }, item, (items) => this.#sendReads(items)),
     );
     const keys = rows.map(({ key }) => normal(key));
     return { applied: answer.applied, rows: states<T>(answer.rows ?? [], keys) };
+  }
+
+  /** Sends reads of one store as one request. */
+  async #sendReads(items: readonly ReadItem[]): Promise<Shared<ReadResponse>[]> {
+    const union = new Union(items.map(({ rows }) => rows));
+    const reply = await this.#read(items[0]?.store ?? "", { read: union.rows });
+    return parts(reply, items.length, ({ applied, rows }) => union.apart(rows ?? []).map((own) => ({ applied, rows: own })));
+  }
+
+  async #read(store: string, body: components["schemas"]["ReadRequest"]): Promise<Reply<ReadResponse>> {
+    const path = { store: percentEncoded(store) };
+    return this.#ask((signal) => this.#wire.POST("/v1/stores/{store}/rows/read", { params: { path }, body, signal }));
+  }
+
+  /**
+   * Reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in total. They
+   * include every commit that was acknowledged before the call.
+   */
+  async readRanges(store: string, ranges: readonly KeyRange[]): Promise<RangeReads> {
+    const asked = ranges.map(rangeAsked);
+    const answer = await this.#retrying(async () => settled(await this.#read(store, { ranges: asked })));
+    return { applied: answer.applied, ranges: rangeRows(answer.ranges ?? [], ranges.length) };
   }
 
   /** Returns a reader of a store's log. */
@@ -354,28 +411,27 @@ export class Client {
     return new LogReader(this, store, options);
   }
 
-  /** @internal */
-  async logPage(
-    store: string,
-    from: { after: string; log: string | undefined },
-    limit: number,
-    waitMs: number,
-    stop?: AbortSignal,
-  ): Promise<LogPage> {
-    const after = percentEncoded(from.after);
-    const log = from.log === undefined ? {} : { log: percentEncoded(from.log) };
-    const query = { store: percentEncoded(store), after, ...log, limit, wait_ms: waitMs };
-    const reply = await this.#ask(
-      (signal) =>
+  /** @internal Opens a stream of a log, until `stop` ends it. */
+  async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, stop: AbortController): Promise<LogStream> {
+    const late = setTimeout(() => {
+      stop.abort(new Error(`no response within ${this.#timeoutMs} ms`));
+    }, this.#timeoutMs);
+    const named = { ...query, store: percentEncoded(query.store), after: percentEncoded(query.after) };
+    try {
+      const reply = await exchange(() =>
         this.#wire.GET("/v1/log", {
-          params: { query },
-          signal: stop === undefined ? signal : AbortSignal.any([signal, stop]),
+          params: { query: { ...named, heartbeat_ms: heartbeatMs } },
+          headers: { accept: "application/x-ndjson" },
+          parseAs: "stream",
+          signal: stop.signal,
         }),
-      waitMs,
-    );
-    stop?.throwIfAborted();
-    // The other forms of the response, streams, are for requests that accept them.
-    return settled(reply) as LogPage;
+      );
+      const body = settled(reply);
+      if (body === null) throw new ServerMisbehaved("a stream without a body");
+      return new LogStream(body, stop, this.#timeoutMs + heartbeatMs);
+    } finally {
+      clearTimeout(late);
+    }
   }
 
   /** Declares a store, or changes one. */
@@ -471,10 +527,4 @@ async function inPlace(
     if (error instanceof ClientMistake || error instanceof Unavailable || error instanceof OutcomeUnknown) return error;
     throw error;
   }
-}
-
-function rowOf(row: components["schemas"]["Row"]): Row {
-  const key = keyOf(row.key, row.key_b64);
-  if (key === undefined) throw new ServerMisbehaved("a row without a key");
-  return { key, value: valueOf(row) ?? null, version: row.version };
 }

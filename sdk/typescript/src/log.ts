@@ -1,14 +1,18 @@
 /** Reads a store's committed log, record by record, from an offset that the caller keeps. */
 
+import { checksumOf } from "./checksum.js";
 import type { Client } from "./client.js";
-import { ServerMisbehaved, Unavailable } from "./errors.js";
-import type { components } from "./wire/schema.js";
+import { errorOf, ServerMisbehaved, Unavailable, type Problem } from "./errors.js";
 import type { JsonValue } from "./json.js";
 import { keyOf, type Key } from "./keys.js";
+import type { LogStream } from "./log_stream.js";
+import type { components } from "./wire/schema.js";
 import { sleep, waitMs } from "./retry.js";
 import type { WriteOp } from "./writes.js";
 
-/** The writes of one committed transaction in one store. */
+type WireRecord = components["schemas"]["LogRecord"];
+
+/** One committed transaction's rows in one store. */
 export interface LogRecord {
   /** Position in the log; positions have no gaps. */
   readonly lsn: string;
@@ -44,17 +48,30 @@ export interface LogOptions {
   readonly log?: string;
   /** Whether an iteration waits for further records (default) or stops at the end of the log. */
   readonly follow?: boolean;
-  /** How long one request waits for a record, in milliseconds. */
+  /** How long `next` waits for a record, milliseconds; 10 s by default. */
   readonly waitMs?: number;
-  /** Maximum number of records in one response. */
+  /** Maximum number of records of one response, at most 10,000; none by default. */
   readonly pageMax?: number;
   /** Stops the iteration by throwing the signal's reason. */
   readonly signal?: AbortSignal;
 }
 
+/** A line of a stream that is no record. */
+interface LogEvent {
+  readonly event: string;
+  readonly log?: string;
+  readonly head_lsn?: string;
+  readonly reason?: string;
+  readonly problem?: Problem;
+}
+
+/** What a line of a stream leads to: a record, another line, the end of the wait, or another stream. */
+type Step = LogRecord | "further" | "idle" | "limit";
+
 /**
- * Reads a store's log in order, with `for await` or `next`. Store `offset` and `logId` together with the results of your
- * processing. To resume, pass them as `after` and `log`.
+ * Reads a store's log in order, with `for await` or `next`, from a stream that it opens when it is read, and opens again if
+ * the connection is lost. Store `offset` and `logId` together with the results of your processing. To resume, pass them as
+ * `after` and `log`.
  */
 export class LogReader implements AsyncIterable<LogRecord> {
   readonly #client: Client;
@@ -63,7 +80,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   #offset: string;
   #log: string | undefined;
   #head = "0";
-  #page: LogRecord[] = [];
+  #stream: LogStream | undefined;
 
   /** @internal */
   constructor(client: Client, store: string, options: LogOptions) {
@@ -84,76 +101,151 @@ export class LogReader implements AsyncIterable<LogRecord> {
     return this.#log;
   }
 
-  /** Last position of the log, as of the last request. */
+  /** Last position of the log, as of the last response: a few seconds old at most while records arrive. */
   get head(): string {
     return this.#head;
   }
 
-  /** Returns the next record; `undefined` if none arrives in time. Retries while the service is unavailable. */
-  async next(waitMs = this.#options.waitMs ?? 10_000): Promise<LogRecord | undefined> {
-    if (this.#page.length === 0) await this.#fetch(waitMs);
-    const record = this.#page.shift();
-    if (record !== undefined) this.#offset = record.lsn;
-    return record;
+  /**
+   * Returns the next record; `undefined` if none arrives in time. Retries while the service is unavailable. The stream
+   * stays open between two calls; see `close`.
+   */
+  async next(wait = this.#options.waitMs ?? 10_000): Promise<LogRecord | undefined> {
+    const { signal } = this.#options;
+    const asked = performance.now();
+    let opened = false;
+    for (let failed = 1; ; ) {
+      signal?.throwIfAborted();
+      let step: Step = "further";
+      try {
+        if (this.#stream === undefined) {
+          opened = true;
+          this.#stream = await this.#open(Math.max(0, Math.ceil(wait - (performance.now() - asked))));
+        }
+        step = this.#take(await this.#line(this.#stream));
+      } catch (error) {
+        this.close();
+        signal?.throwIfAborted();
+        const pause = error instanceof Unavailable ? waitMs(this.#client.retry, failed, error.retryAfterMs) : undefined;
+        if (pause === undefined) throw error;
+        failed++;
+        await sleep(pause, signal);
+      }
+      if (typeof step === "object") return step;
+      if (step === "further") continue;
+      this.close();
+      // If the stream had ended before this call, there may be records since.
+      if (step === "idle" && opened) return undefined;
+    }
+  }
+
+  /** Ends the stream. A reader that got `undefined` has none. The reader can be used again. */
+  close(): void {
+    this.#stream?.close();
+    this.#stream = undefined;
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, undefined> {
-    for (;;) {
-      const record = await this.next(this.#options.follow === false ? 0 : undefined);
-      if (record !== undefined) yield record;
-      else if (this.#options.follow === false) return;
+    try {
+      for (;;) {
+        const record = await this.next(this.#options.follow === false ? 0 : undefined);
+        if (record !== undefined) yield record;
+        else if (this.#options.follow === false) return;
+      }
+    } finally {
+      this.close();
     }
   }
 
-  async #fetch(wait: number): Promise<void> {
-    const { pageMax = 1000, signal } = this.#options;
-    for (let failed = 1; ; failed++) {
-      signal?.throwIfAborted();
-      try {
-        const page = await this.#client.logPage(
-          this.#store,
-          { after: this.#offset, log: this.#log },
-          pageMax,
-          wait,
-          signal,
-        );
-        this.#log = page.log;
-        this.#head = page.head_lsn;
-        this.#page = dense(page.records, BigInt(this.#offset));
-        return;
-      } catch (error) {
-        if (!(error instanceof Unavailable)) throw error;
-        const pause = waitMs(this.#client.retry, failed, error.retryAfterMs);
-        if (pause === undefined) throw error;
-        await sleep(pause, signal);
-      }
+  async #open(wait: number): Promise<LogStream> {
+    const { pageMax: limit } = this.#options;
+    const log = this.#log;
+    const query = {
+      store: this.#store,
+      after: this.#offset,
+      ...(log === undefined ? {} : { log }),
+      ...(limit === undefined ? {} : { limit }),
+      wait_ms: wait,
+    };
+    return this.#interruptible((stop) => this.#client.openLog(query, stop));
+  }
+
+  /** Opens a stream; stops when the reader's signal fires. */
+  async #interruptible(open: (stop: AbortController) => Promise<LogStream>): Promise<LogStream> {
+    const { signal } = this.#options;
+    const stop = new AbortController();
+    const interrupt = (): void => {
+      stop.abort(signal?.reason);
+    };
+    signal?.addEventListener("abort", interrupt, { once: true });
+    try {
+      return await open(stop);
+    } finally {
+      signal?.removeEventListener("abort", interrupt);
     }
+  }
+
+  async #line(stream: LogStream): Promise<string> {
+    const { signal } = this.#options;
+    const interrupt = (): void => {
+      stream.close();
+    };
+    signal?.addEventListener("abort", interrupt, { once: true });
+    try {
+      return await stream.line();
+    } finally {
+      signal?.removeEventListener("abort", interrupt);
+    }
+  }
+
+  #take(line: string): Step {
+    let parsed: LogEvent | WireRecord;
+    try {
+      parsed = JSON.parse(line) as LogEvent | WireRecord;
+    } catch (cause) {
+      throw new ServerMisbehaved(`a line of the log cannot be parsed: ${String(cause)}`);
+    }
+    if ("event" in parsed) return this.#follow(parsed);
+    const record = recordOf(parsed, line, BigInt(this.#offset) + 1n);
+    this.#offset = record.lsn;
+    if (BigInt(this.#head) < BigInt(record.lsn)) this.#head = record.lsn;
+    return record;
+  }
+
+  #follow({ event, log, head_lsn, reason, problem }: LogEvent): Step {
+    this.#log = log ?? this.#log;
+    this.#head = head_lsn ?? this.#head;
+    if (event !== "end") return "further";
+    if (problem !== undefined) throw errorOf(problem);
+    if (reason === "idle" || reason === "limit") return reason;
+    throw new Unavailable(`the log stream has ended: ${reason ?? "no reason"}`);
   }
 }
 
-/** Converts the records of a page and checks that they follow each other without a gap. */
-function dense(records: readonly components["schemas"]["LogRecord"][], after: bigint): LogRecord[] {
-  let due = after;
-  return records.map((record) => {
-    due += 1n;
-    if (record.lsn !== due.toString() || record.prev_lsn !== (due - 1n).toString()) {
-      throw new ServerMisbehaved(`log record ${record.lsn} (after ${record.prev_lsn}) where ${due} was expected`);
-    }
-    return {
-      lsn: record.lsn,
-      epoch: record.epoch,
-      csn: record.csn,
-      version: record.version,
-      txnId: record.txn_id,
-      store: record.store,
-      traceparent: record.traceparent,
-      writes: record.writes.map((write) => {
-        const key = keyOf(write.key, write.key_b64);
-        if (key === undefined) throw new ServerMisbehaved(`log record ${record.lsn} has a row without a key`);
-        return { op: write.op, key, value: valueOf(write) };
-      }),
-    };
+/** Converts a record, which must be the one that is due. */
+function recordOf(record: WireRecord, line: string, due: bigint): LogRecord {
+  if (record.lsn !== due.toString() || record.prev_lsn !== (due - 1n).toString()) {
+    throw new ServerMisbehaved(`log record ${record.lsn} (after ${record.prev_lsn}) where ${due} was expected`);
+  }
+  const writes = record.writes.map((write) => {
+    const key = keyOf(write.key, write.key_b64);
+    if (key === undefined) throw new ServerMisbehaved(`log record ${record.lsn} has a row without a key`);
+    return { op: write.op, key, value: valueOf(write) };
   });
+  if (record.checksum !== undefined) {
+    const found = checksumOf(record, line, writes.map(({ key }) => key));
+    if (found !== record.checksum) throw new ServerMisbehaved(`log record ${record.lsn} has checksum ${found}, not ${record.checksum}`);
+  }
+  return {
+    lsn: record.lsn,
+    epoch: record.epoch,
+    csn: record.csn,
+    version: record.version,
+    txnId: record.txn_id,
+    store: record.store,
+    traceparent: record.traceparent,
+    writes,
+  };
 }
 
 /** Merges the two wire fields of a value. A binary value keeps the form in which it is stored. */

@@ -1,14 +1,15 @@
-/** Reads several rows of an embedded store in one request, all at the same epoch. */
+/** Reads several rows or ranges of an embedded store in one request, all at the same epoch. */
 
 import type { Row } from "./client.js";
 import { ServerMisbehaved } from "./errors.js";
 import type { JsonValue } from "./json.js";
-import { keyFields, normal, type Key } from "./keys.js";
+import { keyFields, keyOf, normal, type Key } from "./keys.js";
 import { valueOf } from "./log.js";
 import type { components } from "./wire/schema.js";
 
 type WireRead = components["schemas"]["RowRead"];
 type WireRow = components["schemas"]["ReadRow"];
+type WireRange = components["schemas"]["RangeRead"];
 
 /** A row to read. */
 export interface RowRead {
@@ -34,7 +35,77 @@ export interface RowReads<T = JsonValue> {
 /** Keys of rows of embedded stores, by store. */
 export type RowsToRead = Readonly<Record<string, readonly Key[]>>;
 
-/** Converts a row to read to its wire form. */
+/** Keys from `start` on, before `end`; absent bounds are the store's. */
+export interface KeyRange {
+  readonly start?: Key | undefined;
+  readonly end?: Key | undefined;
+  /** Maximum number of rows, at most 10,000; 1000 by default. */
+  readonly limit?: number;
+}
+
+/** Rows of a range, in key order. */
+export interface RangeRows {
+  readonly rows: readonly Row[];
+  /** Whether the range has more rows. */
+  readonly more: boolean;
+}
+
+/** Ranges, all read at the same epoch. */
+export interface RangeReads {
+  /** The epoch that they reflect: all of it, and nothing of later ones. */
+  readonly applied: string;
+  /** One for each range, in the order of the request. */
+  readonly ranges: readonly RangeRows[];
+}
+
+/** Ranges of embedded stores, by store. */
+export type RangesToRead = Readonly<Record<string, readonly KeyRange[]>>;
+
+/** A range that Begin reads. */
+export interface NamedRange {
+  readonly store: string;
+  readonly range: KeyRange;
+  readonly wire: WireRange;
+}
+
+/** Names the ranges that Begin reads. */
+export function rangesOf(ranges: RangesToRead): NamedRange[] {
+  return Object.entries(ranges).flatMap(([store, list]) => list.map((range) => ({ store, range, wire: { store, ...rangeAsked(range) } })));
+}
+
+/** Names a range in a request. */
+export function rangeAsked({ start, end, limit = rangeLimit }: KeyRange): WireRange {
+  return { ...bound("start", start), ...bound("end", end), limit };
+}
+
+/** Rows of a range that names no limit. */
+export const rangeLimit = 1000;
+
+/** Returns a string that identifies a range. */
+export function rangeIdentity(store: string, range: KeyRange): string {
+  return JSON.stringify([store, rangeAsked(range)]);
+}
+
+/** Writes a bound of a range; an empty or absent one is the store's. */
+export function bound(name: "start" | "end", key: Key | undefined): Record<string, string> {
+  if (key === undefined || key.length === 0) return {};
+  return Object.fromEntries(Object.entries(keyFields(normal(key))).map(([field, text]) => [field.replace("key", name), text]));
+}
+
+/** Reads a row of a range. */
+export function rowOf(row: components["schemas"]["Row"]): Row {
+  const key = keyOf(row.key, row.key_b64);
+  if (key === undefined) throw new ServerMisbehaved("a row without a key");
+  return { key, value: valueOf(row) ?? null, version: row.version };
+}
+
+/** Reads the ranges of a response, one for each that was asked for. */
+export function rangeRows(found: readonly components["schemas"]["ReadRange"][], count: number): RangeRows[] {
+  if (found.length !== count) throw new ServerMisbehaved(`${found.length} ranges returned where ${count} were requested`);
+  return found.map(({ rows, more }) => ({ rows: rows.map(rowOf), more }));
+}
+
+/** Names a row in a request. */
 export function asked({ key, version }: RowRead, store?: string): WireRead {
   return { ...(store === undefined ? {} : { store }), ...keyFields(normal(key)), ...(version === undefined ? {} : { version }) };
 }

@@ -7,7 +7,7 @@ import type { Client, Row } from "./client.js";
 import type { components } from "./wire/schema.js";
 import { copied, sum, type JsonValue } from "./json.js";
 import { identity, isBefore, keyFields, normal, order, successor, type Key } from "./keys.js";
-import type { RowState } from "./reads.js";
+import { bound, rangeIdentity, rangeLimit, type KeyRange, type RangeRows, type RowState } from "./reads.js";
 import type { TxnOutcome, Verdict } from "./verdict.js";
 import { addedTo, merge, type Known, type PendingWrite, type WriteOp } from "./writes.js";
 
@@ -64,6 +64,8 @@ export class Transaction {
   readonly #reads = new Map<string, Map<string, Seen>>();
   /** Rows that were read ahead, and are no reads until `get` returns them. */
   readonly #fetched = new Map<string, Map<string, Seen>>();
+  /** Ranges that were read ahead, and are no reads until `scan` returns them. */
+  readonly #fetchedRanges = new Map<string, RangeRows>();
   readonly #writes = new Map<string, Map<string, Written>>();
   readonly #ranges = new Map<string, components["schemas"]["Range"]>();
 
@@ -127,6 +129,11 @@ export class Transaction {
     bucket(this.#fetched, store).set(identity(key), { key, version: row?.version, value: row?.value });
   }
 
+  /** @internal Keeps a range that was read ahead. */
+  fetchedRange(store: string, range: KeyRange, found: RangeRows): void {
+    this.#fetchedRanges.set(rangeIdentity(store, range), found);
+  }
+
   /** Takes a row that was read ahead. */
   #taken(store: string, id: string): Seen | undefined {
     const found = this.#fetched.get(store)?.get(id);
@@ -146,14 +153,13 @@ export class Transaction {
    * Reads at most `limit` rows of `start..end` of an embedded store, own writes included, and observes the part of the
    * range that was read. Without `end` the range extends to the end of the store.
    */
-  async scan<T = JsonValue>(
-    store: string,
-    range: { start?: Key; end?: Key | undefined; limit?: number } = {},
-  ): Promise<Row<T>[]> {
+  async scan<T = JsonValue>(store: string, range: KeyRange = {}): Promise<Row<T>[]> {
     const start = normal(range.start ?? "");
-    const limit = range.limit ?? 1000;
+    const limit = range.limit ?? rangeLimit;
     let end = range.end === undefined ? undefined : normal(range.end);
-    const page = await this.#client.rows(store, { start, end, limit });
+    const ahead = rangeIdentity(store, range);
+    const page = this.#fetchedRanges.get(ahead) ?? (await this.#client.rows(store, { start, end, limit }));
+    this.#fetchedRanges.delete(ahead);
     const last = page.rows.at(-1);
     if (page.more && last !== undefined) end = successor(last.key);
     this.observeRange(store, { start, end });
@@ -187,10 +193,7 @@ export class Transaction {
 
   /** Records that the engine has read the keys `start..end` in its own storage; absent bounds are the store's. */
   observeRange(store: string, range: { start?: Key | undefined; end?: Key | undefined }): void {
-    const seen: components["schemas"]["Range"] = { store };
-    const start = range.start === undefined ? "" : normal(range.start);
-    if (start !== "") Object.assign(seen, named("start", start));
-    if (range.end !== undefined && normal(range.end) !== "") Object.assign(seen, named("end", normal(range.end)));
+    const seen: components["schemas"]["Range"] = { store, ...bound("start", range.start), ...bound("end", range.end) };
     this.#ranges.set(JSON.stringify(seen), seen);
   }
 
@@ -299,8 +302,4 @@ function bucket<T>(rows: Map<string, Map<string, T>>, store: string): Map<string
 
 function row<T>(key: Key, version: string | undefined, value: JsonValue | undefined): Row<T> | undefined {
   return value === undefined ? undefined : { key, version, value: value as T };
-}
-
-function named(bound: "start" | "end", key: Key): Record<string, string> {
-  return Object.fromEntries(Object.entries(keyFields(key)).map(([field, text]) => [field.replace("key", bound), text]));
 }

@@ -6,9 +6,8 @@ export function timeOf(id: string): number | undefined {
 }
 
 /** Mints a UUIDv7: 48 bits of the time in milliseconds, then random bits. */
-export function uuidv7(): string {
+export function uuidv7(time = Date.now()): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
-  let time = Date.now();
   for (let at = 5; at >= 0; at--) {
     bytes[at] = time % 256;
     time = Math.floor(time / 256);

@@ -78,3 +78,74 @@ test("readRows revalidates a cached row", async () => {
   const [row] = (await client.readRows<number>("kv", cached)).rows;
   assert.deepEqual(row, { status: "found", row: { key, value: 2, version: won.version } });
 });
+
+test("sessions whose requests are batched read their own writes", async () => {
+  const client = connected();
+  const prefix = freshPrefix();
+  const ids = new Set<string>();
+  await Promise.all(
+    Array.from({ length: 64 }, async (_, number) => {
+      const own = `${prefix}own/${number}`;
+      const shared = `${prefix}shared/${number % 4}`;
+      for (let round = 0; round < 10; round++) {
+        const txn = await client.begin({ stores: ["kv"], read: { kv: [own] } });
+        ids.add(txn.id);
+        assert.equal((await txn.get("kv", own))?.value, round === 0 ? undefined : round - 1, "at Begin");
+        txn.put("kv", own, round);
+        txn.put("kv", shared, number);
+        const won = await txn.commit();
+        assert.ok(won.status === "committed", JSON.stringify(won));
+        assert.deepEqual(await client.row("kv", own), { key: own, value: round, version: won.version });
+        assert.ok(BigInt((await client.row("kv", shared))?.version ?? 0) >= BigInt(won.version ?? 0), "after the commit");
+      }
+    }),
+  );
+  assert.equal(ids.size, 640, "each transaction has an id of its own");
+});
+
+test("ranges are read by Begin and outside transactions", async () => {
+  const client = connected();
+  const prefix = freshPrefix();
+  for (const key of ["a/1", "a/2", "a/3", "b/1"]) await put(client, prefix + key, 1);
+  const all = { start: `${prefix}a/`, end: `${prefix}a0`, limit: 10 };
+  const two = { ...all, limit: 2 };
+  const { ranges } = await client.readRanges("kv", [two, { start: `${prefix}b/`, end: `${prefix}c` }]);
+  assert.deepEqual(ranges.map(({ rows, more }) => [rows.map(({ key }) => key), more]), [
+    [[`${prefix}a/1`, `${prefix}a/2`], true],
+    [[`${prefix}b/1`], false],
+  ]);
+
+  const begin = { stores: ["kv"], ranges: { kv: [all, two] } };
+  const [unused, scanned, part] = [await client.begin(begin), await client.begin(begin), await client.begin(begin)];
+  scanned.put("kv", `${prefix}a/4`, 4);
+  assert.equal((await scanned.scan("kv", all)).length, 4, "own writes included");
+  assert.equal((await part.scan("kv", two)).length, 2);
+  await put(client, `${prefix}a/35`, 1);
+  // Only a range that was scanned, and as far as it was, belongs to what a transaction has read.
+  for (const txn of [unused, part]) {
+    txn.put("kv", `${prefix}c`, 1);
+    assert.equal(await reasonOf(txn), "committed");
+  }
+  assert.equal(await reasonOf(scanned), "range_conflict");
+});
+
+test("the checksums of records of all kinds are right", async () => {
+  const client = connected();
+  const prefix = freshPrefix();
+  const values = [1, 1.5, -0.25, "gr\u00fcn \"\\ \u2028", null, true, [], {}, { nested: { value: ["]", "}", { writes: [] }] } }];
+  const txn = client.beginLocal();
+  values.forEach((value, at) => {
+    txn.put("kv", `${prefix}${at}`, value);
+  });
+  txn.put("kv", new Uint8Array([0xff, ...new TextEncoder().encode(prefix)]), "binary");
+  const won = await txn.commit();
+  assert.ok(won.status === "committed");
+  const gone = client.beginLocal();
+  gone.delete("kv", `${prefix}0`);
+  await gone.commit();
+  const after = String(BigInt(won.lsn["kv"] ?? "0") - 1n);
+  const log = client.log("kv", { after, follow: false });
+  const found: unknown[] = [];
+  for await (const record of log) found.push(...record.writes.map(({ value }) => value));
+  assert.deepEqual(found.slice(0, values.length), values);
+});

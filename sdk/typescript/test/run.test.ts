@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { Client, Misuse, TransactionAborted, type Attempt, type ClientOptions, type Transaction } from "../src/index.js";
 import { aborted, begun, certificate, committed, overloaded, start, type Scripted } from "./scripted.js";
 
-const row: Scripted = [200, { key: "a", value: 1, version: "5" }];
+const row: Scripted = [200, { applied: "9", rows: [{ store: "kv", key: "a", value: 1, version: "5" }] }];
 
 async function withService(
   script: (kind: string, before: number) => Scripted,
@@ -34,7 +34,7 @@ test("an attempt of each kind is reported and a read is retried in place", async
   await withService(
     (kind, before) => {
       if (kind === "begin") return before === 0 ? overloaded : begun(before);
-      if (kind === "row") return before === 0 ? overloaded : row;
+      if (kind === "rows") return before === 0 ? overloaded : row;
       return before === 0 ? aborted("read_conflict") : committed();
     },
     async (client, arrived, attempts) => {
@@ -45,7 +45,7 @@ test("an attempt of each kind is reported and a read is retried in place", async
         attempts.map(({ number, verdict, waitMs }) => [number, verdict?.status, waitMs === undefined]),
         [[1, undefined, false], [2, "aborted", false], [3, "committed", true]],
       );
-      assert.equal(arrived("row").length, 3);
+      assert.equal(arrived("rows").length, 3);
       assert.deepEqual(arrived("commit").map((body) => body["first_attempt_ms"]), [undefined, "1722655016596"]);
     },
   );
@@ -54,7 +54,7 @@ test("an attempt of each kind is reported and a read is retried in place", async
 test("a refused insert gets one fresh read", async () => {
   await withService(
     // The snapshots of the first two attempts do not have the epoch of the refusal.
-    (kind, before) => (kind === "begin" ? begun(before, before < 2 ? 8 : 9) : kind === "row" ? row : aborted("row_exists")),
+    (kind, before) => (kind === "begin" ? begun(before, before < 2 ? 8 : 9) : kind === "rows" ? row : aborted("row_exists")),
     async (client, arrived) => {
       await assert.rejects(client.run(readAndInsert), TransactionAborted);
       assert.equal(arrived("commit").length, 3);

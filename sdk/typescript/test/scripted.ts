@@ -106,7 +106,7 @@ async function bodyOf(request: IncomingMessage): Promise<Record<string, unknown>
 
 function kindOf({ method, url = "" }: IncomingMessage): string {
   if (url.startsWith("/v1/txns/") && method === "GET") return "status";
-  if (url.includes("/rows/")) return method === "POST" ? "rows" : "row";
+  if (url.endsWith("/rows/read")) return "rows";
   if (method !== "POST") return "other";
   return url === "/v1/txns" ? "begin" : url.endsWith("/batch-commit") ? "batch" : url.endsWith("/commit") ? "commit" : "other";
 }

@@ -1,0 +1,59 @@
+/** Begin: its request, and which Begins may share one. */
+
+import type { BeginOptions } from "./client.js";
+import { ServerMisbehaved } from "./errors.js";
+import { bytesAlone, bytesOf, type Union } from "./read_batch.js";
+import type { Key } from "./keys.js";
+import { asked, askedOf, rangesOf, type NamedRange } from "./reads.js";
+import { timeOf, uuidv7 } from "./uuid.js";
+import type { components } from "./wire/schema.js";
+
+type BeginRequest = components["schemas"]["BeginRequest"];
+type BeginResponse = components["schemas"]["BeginResponse"];
+
+/** A Begin of one caller. */
+export interface BeginItem {
+  /** The request, without the client's own session. */
+  readonly body: BeginRequest;
+  /** The stores that the Begin names or reads; absent for all stores of the namespace. */
+  readonly stores: string[] | undefined;
+  readonly rows: readonly { store: string; key: Key }[];
+  readonly ranges: readonly NamedRange[];
+}
+
+/** Converts options to a request. */
+export function beginItem(options: BeginOptions): BeginItem {
+  const body: BeginRequest = { isolation: options.isolation ?? "serializable" };
+  const rows = askedOf(options.read ?? {});
+  const ranges = rangesOf(options.ranges ?? {});
+  const read = [...rows, ...ranges].map(({ store }) => store);
+  const stores = options.stores?.length ? [...new Set([...options.stores, ...read])].sort() : undefined;
+  if (stores !== undefined) body.stores = stores;
+  if (options.session !== undefined) body.session = options.session;
+  if (options.waitMs !== undefined) body.wait_ms = options.waitMs;
+  if (rows.length > 0) body.read = rows.map((row) => asked(row, row.store));
+  if (ranges.length > 0) body.ranges = ranges.map(({ wire }) => wire);
+  return { body, stores, rows, ranges };
+}
+
+/** Identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same session. */
+export function groupOf({ body, stores }: BeginItem): string {
+  return JSON.stringify([stores, body.session, body.wait_ms]);
+}
+
+/** Returns whether a Begin may share a request. Ranges and many rows can fill a response by themselves. */
+export function mayShare({ body }: BeginItem): boolean {
+  return body.ranges === undefined && bytesOf(body.read ?? []) <= bytesAlone;
+}
+
+/** Splits the response to several Begins: each gets an id and rows of its own. */
+export function responses(begun: BeginResponse, union: Union): BeginResponse[] {
+  return union.apart(begun.rows ?? []).map((rows, at) => ({ ...begun, rows, txn_id: at === 0 ? begun.txn_id : idBeside(begun.txn_id) }));
+}
+
+/** Creates an id with the time of an id from the service, whose clock may differ from the local one. */
+function idBeside(id: string): string {
+  const time = timeOf(id);
+  if (time === undefined) throw new ServerMisbehaved(`\`${id}\` is not a UUIDv7`);
+  return uuidv7(time);
+}

@@ -1,0 +1,62 @@
+/** Batches of reads: joins the rows of several callers into one request, and splits the response into one part per caller. */
+
+import type { Bounds } from "./coalescer.js";
+import { ServerMisbehaved } from "./errors.js";
+import { settled, type Reply } from "./exchange.js";
+import type { components } from "./wire/schema.js";
+
+type WireRead = components["schemas"]["RowRead"];
+type WireRow = components["schemas"]["ReadRow"];
+
+/** What a row counts for beside its key, so that the limit in bytes limits the number of rows as well. */
+const rowBytes = 128;
+
+/** Bounds of batched reads: 512 callers and 10,000 rows. */
+export const readBounds: Bounds = { inFlightMax: 2, itemsMax: 512, bytesMax: 10_000 * rowBytes };
+
+/** Larger reads are requests of their own: others would wait for the response, or be refused with it. */
+export const bytesAlone = 1_000 * rowBytes;
+
+export function bytesOf(rows: readonly WireRead[]): number {
+  return rows.reduce((sum, { key = "", key_b64 = "" }) => sum + rowBytes + key.length + key_b64.length, 0);
+}
+
+/** What one caller gets from a request that it shares with others: its part, or that it has to send its own. */
+export type Shared<T> = { readonly part: T } | "alone";
+
+/**
+ * Splits the reply to a request of several callers. If the service refused it because of its content, such as rows with
+ * more than 8 MiB or one invalid key, each has to send its own. Throws the error that all of them get.
+ */
+export function parts<Answer, Part>(reply: Reply<Answer>, count: number, apart: (answer: Answer) => Part[]): Shared<Part>[] {
+  if (count > 1 && reply.kind === "problem" && [400, 413, 422].includes(reply.status)) return Array.from({ length: count }, () => "alone");
+  return apart(settled(reply)).map((part) => ({ part }));
+}
+
+/** The rows of several callers, each row once. */
+export class Union {
+  /** The rows to request. */
+  readonly rows: WireRead[] = [];
+  /** For each caller, where its rows are among them. */
+  readonly #places: number[][];
+
+  /** Joins the rows of callers. A row that two callers know in different versions is requested twice. */
+  constructor(callers: readonly (readonly WireRead[])[]) {
+    const known = new Map<string, number>();
+    this.#places = callers.map((rows) =>
+      rows.map((row) => {
+        const name = JSON.stringify([row.store, row.key, row.key_b64, row.version]);
+        const place = known.get(name) ?? this.rows.push(row) - 1;
+        known.set(name, place);
+        return place;
+      }),
+    );
+  }
+
+  /** Returns each caller's rows. */
+  apart(found: readonly WireRow[]): WireRow[][] {
+    const { length } = this.rows;
+    if (found.length !== length) throw new ServerMisbehaved(`${found.length} rows returned where ${length} were requested`);
+    return this.#places.map((places) => places.map((place) => found[place] ?? { store: "" }));
+  }
+}

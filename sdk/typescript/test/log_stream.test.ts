@@ -1,0 +1,214 @@
+/** Log readers against a service that streams by a script: pieces of lines, heartbeats, ends, broken connections. */
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+
+import { valueTexts } from "../src/checksum.js";
+import { Client, ClientMistake, ServerMisbehaved, Unavailable, type LogOptions, type LogReader } from "../src/index.js";
+import { refused } from "./holding.js";
+
+const log = "8f14e45fceea167a5a36dedd4bea2543";
+
+/** What the service does with one request. */
+interface Script {
+  /** Refuses. */
+  readonly refuse?: readonly [status: number, code: string];
+  /** Streams these pieces, each a packet of its own if possible. */
+  readonly pieces?: readonly string[];
+  /** What it does then; it ends the stream by default. */
+  readonly then?: "break" | "stay";
+}
+
+interface Service {
+  readonly asked: string[];
+  /** Bytes that were handed to connections. */
+  written: number;
+  readonly reader: (options?: LogOptions) => LogReader;
+}
+
+async function withService(scripts: readonly Script[], use: (service: Service) => Promise<void>): Promise<void> {
+  const asked: string[] = [];
+  const server = createServer((request, response) => {
+    const { refuse, pieces = [], then } = scripts[asked.length] ?? { refuse: [404, "no_script"] as const };
+    asked.push(`${request.url ?? ""} ${request.headers.accept ?? ""}`);
+    if (refuse !== undefined) {
+      response.writeHead(refuse[0], { "content-type": "application/problem+json" });
+      response.end(JSON.stringify(refused("", ...refuse).problem));
+      return;
+    }
+    void (async () => {
+      response.writeHead(200, { "content-type": "application/x-ndjson" });
+      response.setMaxListeners(0);
+      for (const piece of pieces) {
+        if (response.destroyed) return;
+        if (!response.write(piece)) await Promise.race([once(response, "drain"), once(response, "close")]);
+        service.written += piece.length;
+      }
+      if (then === "break") setTimeout(() => response.destroy(), 20);
+      else if (then === undefined) response.end();
+    })();
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const client = new Client(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, { retry: { attemptsMax: 3 } });
+  const readers: LogReader[] = [];
+  const service: Service = {
+    asked,
+    written: 0,
+    reader: (options) => {
+      const reader = client.log("kv", options);
+      readers.push(reader);
+      return reader;
+    },
+  };
+  try {
+    await use(service);
+  } finally {
+    for (const reader of readers) reader.close();
+    server.closeAllConnections();
+    server.close();
+  }
+}
+
+function record(lsn: number, value = "v\u00e4lue", checksum = ""): string {
+  const head = `{"lsn":"${lsn}","prev_lsn":"${lsn - 1}","epoch":"9","csn":"7","version":"8","txn_id":"t","store":"kv",`;
+  return `${head}${checksum}"writes":[{"op":"put","key":"a","value":"${value}"}]}\n`;
+}
+
+function beat(head: number): string {
+  return `${JSON.stringify({ event: "heartbeat", log, next: "0", head_lsn: String(head) })}\n`;
+}
+
+function end(reason: string): string {
+  return `${JSON.stringify({ event: "end", log, next: "0", reason })}\n`;
+}
+
+async function next(reader: LogReader): Promise<string | undefined> {
+  return (await reader.next())?.lsn;
+}
+
+test("one stream has all records, however it is cut into pieces", async () => {
+  const text = beat(3) + record(1) + record(2) + beat(3) + record(3) + end("idle");
+  const pieces = text.match(/[^]{1,7}/g) ?? [];
+  await withService([{ pieces }], async ({ asked, reader }) => {
+    const found = reader({ waitMs: 40 });
+    for (const lsn of ["1", "2", "3"]) {
+      const record = await found.next();
+      assert.deepEqual([record?.lsn, record?.writes[0]?.value], [lsn, "v\u00e4lue"]);
+      assert.deepEqual([found.offset, found.head, found.logId], [lsn, "3", log]);
+    }
+    assert.equal(asked.length, 1);
+    assert.match(asked[0] ?? "", /store=kv&after=0&wait_ms=40&heartbeat_ms=\d+ application\/x-ndjson/);
+  });
+});
+
+test("a stream that breaks off is resumed from the offset", async () => {
+  const scripts: Script[] = [
+    { pieces: [beat(9), record(1), record(2).slice(0, 40)], then: "break" },
+    { refuse: [503, "overloaded"] },
+    { pieces: [beat(9), record(2), end("stopping")] },
+    { pieces: [beat(9), record(3), end("limit")] },
+    { pieces: [beat(9), record(4)], then: "stay" },
+  ];
+  await withService(scripts, async ({ asked, reader }) => {
+    const found = reader({ pageMax: 7 });
+    for (const lsn of ["1", "2", "3", "4"]) assert.equal(await next(found), lsn);
+    assert.ok(!asked[0]?.includes("log=") && asked[0]?.includes("limit=7"));
+    ["1", "1", "2", "3"].forEach((after, at) => {
+      assert.ok(asked[at + 1]?.includes(`after=${after}&log=${log}&`), asked[at + 1]);
+    });
+  });
+});
+
+test("a reader gives up once its retries are used up", async () => {
+  await withService(Array.from({ length: 9 }, () => ({ pieces: [beat(9)], then: "break" as const })), async ({ asked, reader }) => {
+    await assert.rejects(reader().next(), Unavailable);
+    assert.equal(asked.length, 3);
+  });
+});
+
+test("only a stream that was idle during the call ends the wait", async () => {
+  const scripts = [[beat(1), record(1), end("idle")], [beat(2), record(2), end("idle")], [beat(2), end("idle")], [beat(2), end("idle")]];
+  await withService(scripts.map((pieces) => ({ pieces })), async ({ asked, reader }) => {
+    const found = reader({ waitMs: 0 });
+    assert.equal(await next(found), "1");
+    // The first stream has ended, but before this call.
+    assert.equal(await next(found), "2");
+    assert.equal(await next(found), undefined);
+    assert.equal(asked.length, 3);
+    assert.equal(await next(found), undefined);
+    assert.equal(found.offset, "2");
+  });
+});
+
+test("problems before and within a stream reach the reader", async () => {
+  const problem = refused("", 410, "log_truncated").problem;
+  const failed = `${JSON.stringify({ event: "end", next: "1", reason: "log_truncated", problem })}\n`;
+  const scripts: Script[] = [
+    { pieces: [beat(9), record(1), failed] },
+    { refuse: [410, "log_replaced"] },
+    { refuse: [401, "unauthorized"] },
+    { pieces: [beat(9), record(3)] },
+    { pieces: [beat(9), '{"lsn":\n'] },
+    { pieces: [beat(9), record(2, "x", '"checksum":"00000000",')] },
+  ];
+  await withService(scripts, async ({ reader }) => {
+    const found = reader();
+    assert.equal(await next(found), "1");
+    for (const code of ["log_truncated", "log_replaced", "unauthorized"]) {
+      await assert.rejects(found.next(), (error) => error instanceof ClientMistake && error.code === code);
+    }
+    for (const text of [/record 3 \(after 2\) where 2/, /cannot be parsed/, /checksum/]) {
+      await assert.rejects(found.next(), (error) => error instanceof ServerMisbehaved && text.test(error.message));
+      assert.equal(found.offset, "1");
+    }
+  });
+});
+
+test("a line without an end is refused", async () => {
+  const pieces = Array.from({ length: 40 }, () => "x".repeat(1 << 20));
+  await withService([{ pieces, then: "stay" }], async ({ reader }) => {
+    await assert.rejects(reader().next(), (error) => error instanceof ServerMisbehaved && /bytes/.test(error.message));
+  });
+});
+
+test("a reader that does not read holds up the stream", async () => {
+  const value = "x".repeat(64 << 10);
+  const pieces = [beat(9), ...Array.from({ length: 1000 }, (_, n) => record(n + 1, value))];
+  await withService([{ pieces, then: "stay" }], async (service) => {
+    const found = service.reader();
+    assert.equal(await next(found), "1");
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    assert.ok(service.written < 500 * value.length, `${service.written} bytes were taken`);
+    for (let lsn = 2; lsn <= 1000; lsn++) assert.equal(await next(found), String(lsn));
+  });
+});
+
+test("a signal ends a wait with its reason, and a closed reader resumes", async () => {
+  const stop = new AbortController();
+  const scripts: Script[] = [
+    { pieces: [beat(9), record(1)], then: "stay" },
+    { pieces: [beat(9), record(2)], then: "stay" },
+  ];
+  await withService(scripts, async ({ asked, reader }) => {
+    const found = reader({ signal: stop.signal });
+    assert.equal(await next(found), "1");
+    found.close();
+    assert.equal(await next(found), "2");
+    const reason = new Error("enough");
+    setTimeout(() => {
+      stop.abort(reason);
+    }, 20);
+    await assert.rejects(found.next(), (error) => error === reason);
+    assert.equal(asked.length, 2);
+  });
+});
+
+test("the texts of values are found as they were posted", () => {
+  const line = '{ "lsn" : "1", "s": {"writes": [{"value": 9}]}, "writes": [ {"op":"put","value": {"a": [1.50, "]}\\"\\\\"]} }, {"op":"delete","key":"\\"value\\":"},{"value":1e3},{"value":"x"} ,{"value":null}], "z":[]}';
+  JSON.parse(line);
+  assert.deepEqual(valueTexts(line), ['{"a": [1.50, "]}\\"\\\\"]}', undefined, "1e3", '"x"', "null"]);
+});
