@@ -124,8 +124,8 @@ OVERLOADED: Scripted = (
 
 
 def _kind(method: str, path: str) -> str:
-    if "/rows/" in path:
-        return "rows" if method == "POST" else "row"
+    if path.endswith("/rows/read"):
+        return "rows"
     if method == "GET":
         return "status" if path.startswith("/v1/txns/") else "other"
     if path.endswith("/batch-commit"):

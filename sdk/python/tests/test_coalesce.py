@@ -99,8 +99,8 @@ class Crowd:
 
     @property
     def waiting(self) -> int:
-        coalescer: Any = self._async._commits if self.kind == "tasks" else self._threaded._commits
-        return len(coalescer._queue)
+        client: Any = self._async if self.kind == "tasks" else self._threaded
+        return sum(len(group.queue) for group in client._coalescers["commits"]._groups.values())
 
     def stop(self) -> None:
         self._run(self._async.close()).result(30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from tribunal_client import (
     ClientMistake,
     Committed,
     Key,
+    KeyRange,
     Misuse,
     PreparedCommit,
     Row,
@@ -235,3 +237,117 @@ def test_the_asyncio_client_reads_and_revalidates_rows_as_the_blocking_one(url: 
             assert found.rows == [Unchanged(version), None]
 
     asyncio.run(main())
+
+
+def test_sessions_whose_requests_are_batched_read_their_own_writes(client: Client, prefix: str) -> None:
+    ids: list[str] = []
+
+    def session(number: int) -> None:
+        own, shared = f"{prefix}own/{number}", f"{prefix}shared/{number % 4}"
+        for round_ in range(5):
+            txn = client.begin(["kv"], read={"kv": [own]})
+            before = txn.get("kv", own)
+            assert (None if before is None else before.value) == (round_ - 1 if round_ else None), "at Begin"
+            txn.put("kv", own, round_)
+            txn.put("kv", shared, number)
+            won = txn.commit()
+            assert isinstance(won, Committed)
+            assert client.row("kv", own) == Row(own, round_, won.version)
+            after = client.row("kv", shared)
+            assert after is not None
+            assert (after.version or 0) >= (won.version or 0), "after the commit"
+            ids.append(txn.id)
+
+    threads = [threading.Thread(target=session, args=(number,)) for number in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # A session that failed has fewer.
+    assert (len(ids), len(set(ids))) == (320, 320), "each transaction has an id of its own"
+
+
+def test_tasks_whose_requests_are_batched_read_their_own_writes(url: str, prefix: str) -> None:
+    ids: set[str] = set()
+
+    async def session(client: AsyncClient, number: int) -> None:
+        own = f"{prefix}own/{number}"
+        for round_ in range(5):
+            txn = await client.begin(["kv"], read={"kv": [own]})
+            before = await txn.get("kv", own)
+            assert (None if before is None else before.value) == (round_ - 1 if round_ else None), "at Begin"
+            txn.put("kv", own, round_)
+            won = await txn.commit()
+            assert isinstance(won, Committed)
+            assert await client.row("kv", own) == Row(own, round_, won.version)
+            ids.add(txn.id)
+
+    async def main() -> None:
+        async with AsyncClient(url) as client:
+            await asyncio.gather(*(session(client, number) for number in range(64)))
+
+    asyncio.run(main())
+    assert len(ids) == 320, "each transaction has an id of its own"
+
+
+def test_ranges_are_read_by_begin_and_outside_transactions(client: Client, prefix: str) -> None:
+    for key in ("a/1", "a/2", "a/3", "b/1"):
+        put(client, prefix + key, 1)
+    every, two = KeyRange(prefix + "a/", prefix + "a0", 10), KeyRange(prefix + "a/", prefix + "a0", 2)
+    found = client.read_ranges("kv", [two, KeyRange(prefix + "b/", prefix + "c")]).ranges
+    assert [[row.key for row in one.rows] for one in found] == [[prefix + "a/1", prefix + "a/2"], [prefix + "b/1"]]
+    assert [one.more for one in found] == [True, False]
+
+    ranges = {"kv": [every, two]}
+    unused, scanned, part = (client.begin(["kv"], ranges=ranges) for _ in range(3))
+    scanned.put("kv", prefix + "a/4", 4)
+    assert len(scanned.scan("kv", every.start, every.end, limit=10)) == 4, "own writes included"
+    assert len(part.scan("kv", two.start, two.end, limit=2)) == 2
+    put(client, prefix + "a/35", 1)
+    # Only a range that was scanned, and as far as it was, belongs to what a transaction has read.
+    for txn in (unused, part):
+        txn.put("kv", prefix + "c", 1)
+        assert reason_of(txn) == "committed"
+    assert reason_of(scanned) == "range_conflict"
+
+
+def test_the_asyncio_client_reads_ranges_as_the_blocking_one(url: str, prefix: str) -> None:
+    async def main() -> None:
+        async with AsyncClient(url) as client:
+            txn = client.begin_local()
+            txn.put("kv", prefix + "a", 1)
+            await txn.commit()
+            keys = KeyRange(prefix, prefix + "~")
+            assert len((await client.read_ranges("kv", [keys])).ranges[0].rows) == 1
+            ahead = await client.begin(["kv"], ranges={"kv": [keys]})
+            other = client.begin_local()
+            other.put("kv", prefix + "b", 1)
+            await other.commit()
+            assert len(await ahead.scan("kv", prefix, prefix + "~")) == 1, "as of the snapshot"
+
+    asyncio.run(main())
+
+
+def test_the_checksums_of_records_of_all_kinds_are_right(client: Client, prefix: str) -> None:
+    values = [
+        1,
+        1.5,
+        -0.25,
+        'gr\u00fcn "\\ \u2028',
+        None,
+        True,
+        [],
+        {},
+        {"nested": {"value": ["]", "}", {"writes": []}]}},
+    ]
+    txn = client.begin_local()
+    for at, value in enumerate(values):
+        txn.put("kv", f"{prefix}{at}", value)
+    txn.put("kv", b"\xff" + prefix.encode(), "binary")
+    won = txn.commit()
+    assert isinstance(won, Committed)
+    gone = client.begin_local()
+    gone.delete("kv", f"{prefix}0")
+    gone.commit()
+    found = [write.value for record in client.log("kv", won.lsn["kv"] - 1, follow=False) for write in record.writes]
+    assert found[: len(values)] == values

@@ -12,7 +12,7 @@ from tribunal_client import AsyncClient, AsyncTransaction, Attempt, Client, Misu
 
 from .scripted import OVERLOADED, Script, Scripted, Service, aborted, begun, committed, make_certificate
 
-ROW: Scripted = (200, {"key": "a", "value": 1, "version": "5"})
+ROW: Scripted = (200, {"applied": "9", "rows": [{"store": "kv", "key": "a", "value": 1, "version": "5"}]})
 
 Start = Callable[[Script], Service]
 
@@ -35,7 +35,7 @@ def flaky(kind: str, before: int) -> Scripted:
     match kind:
         case "begin":
             return begun(before) if before else OVERLOADED
-        case "row":
+        case "rows":
             return ROW if before else OVERLOADED
         case _:
             return committed() if before else aborted("read_conflict")
@@ -60,7 +60,7 @@ def test_an_attempt_of_each_kind_is_reported_and_a_read_is_retried_in_place(star
     with Client(service.url, on_attempt=attempts.append) as client:
         client.run(work)
     assert summary(attempts) == EXPECTED_OF_FLAKY
-    assert len(service.arrived("row")) == 3
+    assert len(service.arrived("rows")) == 3
     assert [one.body.get("first_attempt_ms") for one in service.arrived("commit")] == [None, "1722655016596"]
 
 
@@ -92,7 +92,7 @@ def test_a_refused_insert_gets_one_fresh_read(start: Start) -> None:
         if kind == "begin":
             # The snapshots of the first two attempts do not have the epoch of the refusal.
             return begun(before, 8 if before < 2 else 9)
-        return ROW if kind == "row" else aborted("row_exists")
+        return ROW if kind == "rows" else aborted("row_exists")
 
     service = start(script)
 

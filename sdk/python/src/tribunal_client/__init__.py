@@ -18,7 +18,7 @@ from .errors import (
 from .ids import uuid7
 from .keys import Key
 from .log import LogRecord, LogWrite
-from .reads import RowReads, Unchanged
+from .reads import KeyRange, RangeReads, RangeRows, RowReads, Unchanged
 from .retry import RetryPolicy
 from .service import Ran
 from .transaction import PreparedCommit, Row, RowPage
@@ -40,6 +40,7 @@ __all__ = [
     "Conflict",
     "IsolationLevel",
     "Key",
+    "KeyRange",
     "LogReader",
     "LogRecord",
     "LogWrite",
@@ -49,6 +50,8 @@ __all__ = [
     "Problem",
     "ProblemError",
     "Ran",
+    "RangeReads",
+    "RangeRows",
     "RetryPolicy",
     "Row",
     "RowPage",

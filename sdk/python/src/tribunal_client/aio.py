@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx
 
-from .coalescer import AsyncCoalescer
-from .commit_batch import BOUNDS, CommitItem
-from .exchange import Reply, http_options, no_reply
-from .flow import Coalesce, Flow, Send, Sleep
+from . import commit_batch, read_batch
+from .begin import BeginOptions
+from .coalescer import AsyncCoalescer, Bounds
+from .exchange import NoReply, connection_options, http_options, no_reply
+from .flow import Close, Coalesce, Flow, Open, Pull, Send, Sleep
 from .ids import uuid7
 from .log import Cursor, LogRecord
-from .service import BeginOptions, Ran, Result, Service
+from .pool import AsyncPool
+from .service import Ran, Result, Service
 from .transaction import Draft, PreparedCommit, Row, RowPage
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from .attempts import Attempt
     from .keys import Key
-    from .reads import RowReads, RowsToRead
+    from .reads import KeyRange, RangeReads, RangesToRead, RowReads, RowsToRead
     from .retry import RetryPolicy
     from .transaction import Begun
     from .verdict import Undecided, Verdict
@@ -48,7 +50,7 @@ class AsyncClient:
         resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
         retry: bounds of the retries of `run`, of reads and of log readers.
         read_own_writes: whether a transaction sees what this client committed before to the stores that it names.
-        coalesce: whether concurrent commits are sent as batches; see `commit`.
+        coalesce: whether concurrent commits, Begins and reads of rows are sent as batches; see `commit`.
         on_attempt: called at the end of each attempt of `run`; must not raise.
         connections_max: maximum number of open connections.
 
@@ -69,7 +71,9 @@ class AsyncClient:
         on_attempt: Callable[[Attempt], object] | None = None,
         connections_max: int = 100,
     ) -> None:
-        self._http = httpx.AsyncClient(**http_options(url, api_key, ca_file, connections_max))
+        one = connection_options(url, ca_file)
+        pool = AsyncPool(connections_max, lambda: httpx.AsyncHTTPTransport(**one))
+        self._http = httpx.AsyncClient(transport=pool, **http_options(url, api_key))
         self._service = Service(
             client_name=client_name,
             timeout_s=timeout_s,
@@ -79,9 +83,14 @@ class AsyncClient:
             coalesce=coalesce,
             on_attempt=on_attempt,
         )
-        self._commits: AsyncCoalescer[CommitItem, Reply[TxnOutcome]] = AsyncCoalescer(
-            BOUNDS, lambda items: self._perform(self._service.send_batch(items))
-        )
+        kinds: dict[str, tuple[Bounds, Callable[[list[Any]], Flow[Sequence[Any]]]]] = {
+            "commits": (commit_batch.BOUNDS, self._service.send_batch),
+            "begins": (read_batch.BOUNDS, self._service.send_begins),
+            "reads": (read_batch.BOUNDS, self._service.send_reads),
+        }
+        self._coalescers: dict[str, AsyncCoalescer[Any, Any]] = {
+            kind: AsyncCoalescer(bounds, partial(self._send_items, send)) for kind, (bounds, send) in kinds.items()
+        }
 
     async def close(self) -> None:
         """Close the connections."""
@@ -104,8 +113,11 @@ class AsyncClient:
         wait_s: float | None = None,
         traceparent: str | None = None,
         read: RowsToRead | None = None,
+        ranges: RangesToRead | None = None,
     ) -> AsyncTransaction:
         """Begin a transaction at the service, which chooses the snapshots.
+
+        While requests of other Begins are in flight, it may be queued and share a request; see `coalesce`.
 
         Arguments:
             stores: stores that it will use; all of the namespace if absent.
@@ -115,9 +127,11 @@ class AsyncClient:
             traceparent: W3C trace context of the caller: sent with the commit, and kept in the log.
             read: keys of rows of embedded stores, by store, to read in the same request: `get` returns them without
                 another request. Rows that are never fetched with `get` do not count as read.
+            ranges: ranges of embedded stores, by store, to read in the same request: `scan` with the same bounds and
+                limit returns the rows without another request. Ranges that are never scanned do not count as read.
 
         """
-        options = BeginOptions(stores, isolation, session, wait_s, traceparent, read)
+        options = BeginOptions(stores, isolation, session, wait_s, traceparent, read, ranges)
         return self._open(options, await self._perform(self._service.begin(options)))
 
     def begin_local(self, isolation: IsolationLevel = "serializable") -> AsyncTransaction:
@@ -138,6 +152,7 @@ class AsyncClient:
         wait_s: float | None = None,
         traceparent: str | None = None,
         read: RowsToRead | None = None,
+        ranges: RangesToRead | None = None,
     ) -> Ran[T]:
         """Run `work` in a transaction and commit it. The other arguments are those of `begin`.
 
@@ -149,7 +164,7 @@ class AsyncClient:
             TransactionAborted: after a final abort, or after the last attempt.
 
         """
-        options = BeginOptions(stores, isolation, session, wait_s, traceparent, read)
+        options = BeginOptions(stores, isolation, session, wait_s, traceparent, read, ranges)
         return await self._perform(self._service.run(work, options, partial(self._open, options)))
 
     async def commit(self, prepared: PreparedCommit) -> Verdict:
@@ -191,9 +206,10 @@ class AsyncClient:
         return await self._perform(self._service.rows(store, start, end, limit))
 
     async def read_rows(self, store: str, keys: Sequence[Key], *, known: Mapping[Key, int] | None = None) -> RowReads:
-        """Read rows of an embedded store, at most 10,000 with values of at most 8 MiB, outside any transaction.
+        """Read rows of an embedded store outside any transaction: at most 10,000, with at most 8 MiB of values.
 
-        They are of one epoch, and include every commit that was answered before.
+        All rows are read at the same epoch, and include every commit that was acknowledged before the call. While
+        requests of other reads are in flight, the read may be queued and share a request; see `coalesce`.
 
         Arguments:
             store: the store.
@@ -203,6 +219,13 @@ class AsyncClient:
         """
         return await self._perform(self._service.read_rows(store, keys, known or {}))
 
+    async def read_ranges(self, store: str, ranges: Sequence[KeyRange]) -> RangeReads:
+        """Read ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values.
+
+        All are read at the same epoch, and include every commit that was acknowledged before the call.
+        """
+        return await self._perform(self._service.read_ranges(store, ranges))
+
     def log(
         self,
         store: str,
@@ -211,7 +234,7 @@ class AsyncClient:
         log: str | None = None,
         follow: bool = True,
         wait_s: float = 10.0,
-        page_max: int = 1000,
+        page_max: int | None = None,
     ) -> AsyncLogReader:
         """Return a reader of a store's log.
 
@@ -221,8 +244,8 @@ class AsyncClient:
             log: the log that `after` is a position of: `log_id` of the reader that returned it. Reading fails with code
                 `log_replaced` if the log of the service was salvaged or replaced since.
             follow: whether an iteration waits for further records, or stops at the end of the log.
-            wait_s: how long one request waits for a record, seconds.
-            page_max: maximum number of records of one response.
+            wait_s: how long `next` waits for a record, seconds.
+            page_max: maximum number of records of one response, at most 10,000; none by default.
 
         """
         return AsyncLogReader(self, store, after, log=log, follow=follow, wait_s=wait_s, page_max=page_max)
@@ -242,6 +265,20 @@ class AsyncClient:
     def _open(self, options: BeginOptions, begun: Begun) -> AsyncTransaction:
         return AsyncTransaction(self, begun.response.txn_id, options.isolation, begun, options.traceparent)
 
+    async def _send_items(self, send: Callable[[list[Any]], Flow[Sequence[Any]]], items: list[Any]) -> Sequence[Any]:
+        return await self._perform(send(items))
+
+    async def _opened(self, request: dict[str, Any], timeout: httpx.Timeout) -> _Stream | httpx.Response | NoReply:
+        """Open a stream."""
+        try:
+            response = await self._http.send(self._http.build_request(**request, timeout=timeout), stream=True)
+            if response.is_success:
+                return _Stream(response)
+            await response.aread()
+        except httpx.TransportError as lost:
+            return no_reply(lost)
+        return response
+
     async def _perform(self, flow: Flow[T]) -> T:
         """Perform the steps of a flow and return its result."""
         result: Any = None
@@ -259,8 +296,14 @@ class AsyncClient:
                         result = await self._http.request(**request, timeout=timeout_s)
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
-                case Coalesce(commit):
-                    result = await self._commits.submit(commit.prepared.txn_id, commit, commit.size)
+                case Coalesce(kind, item):
+                    result = await self._coalescers[kind].submit(item)
+                case Open(request, timeout_s, silence_s):
+                    result = await self._opened(request, httpx.Timeout(timeout_s, read=silence_s))
+                case Pull(stream):
+                    result = await _pulled(stream)
+                case Close(stream):
+                    await stream.response.aclose()
                 case Sleep(seconds):
                     await asyncio.sleep(seconds)
                 case _:
@@ -268,6 +311,22 @@ class AsyncClient:
                         result = await step.work(step.txn)
                     except Exception as raised:
                         error = raised
+
+
+class _Stream:
+    """A response that is read as it arrives."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self.pieces = response.aiter_bytes()
+
+
+async def _pulled(stream: _Stream) -> bytes | NoReply:
+    """Read more; nothing at the end."""
+    try:
+        return await anext(stream.pieces, b"")
+    except (httpx.TransportError, httpx.StreamError) as lost:
+        return NoReply(str(lost) or type(lost).__name__, never_sent=False)
 
 
 class AsyncTransaction(Draft):
@@ -316,10 +375,10 @@ class AsyncTransaction(Draft):
 
 
 class AsyncLogReader(Cursor):
-    """Reads a store's log in order, by `async for` or by `next`.
+    """Reads a store's log in order, by `async for` or by `next`, from a stream that it opens when it is read.
 
-    Keep `offset` and `log_id` together with the results of your processing, and pass them as `after` and `log` to
-    resume.
+    Between two calls the stream stays open, until `close` or a wait without a record ends it. Keep `offset` and
+    `log_id` together with the results of your processing, and pass them as `after` and `log` to resume.
     """
 
     def __init__(
@@ -331,7 +390,7 @@ class AsyncLogReader(Cursor):
         log: str | None,
         follow: bool,
         wait_s: float,
-        page_max: int,
+        page_max: int | None,
     ) -> None:
         super().__init__(client._service, store, after, log=log, follow=follow, wait_s=wait_s, page_max=page_max)
         self._client = client
@@ -339,6 +398,18 @@ class AsyncLogReader(Cursor):
     async def next(self, wait_s: float | None = None) -> LogRecord | None:
         """Return the next record; `None` if there is none in time. Retries while the service is unavailable."""
         return await self._client._perform(self._next(wait_s))
+
+    async def close(self) -> None:
+        """End the stream. A reader that got `None` has none. The reader can be used again."""
+        await self._client._perform(self._close())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def __aiter__(self) -> AsyncIterator[LogRecord]:
         """Yield records without end, or with `follow=False` up to the end of the log."""

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx
 
-from .coalescer import Coalescer
-from .commit_batch import BOUNDS, CommitItem
-from .exchange import NoReply, Reply, http_options, no_reply
-from .flow import Coalesce, Flow, Send, Sleep
+from . import commit_batch, read_batch
+from .begin import BeginOptions
+from .coalescer import Bounds, Coalescer
+from .exchange import NoReply, connection_options, http_options, no_reply
+from .flow import Close, Coalesce, Flow, Open, Pull, Send, Sleep
 from .ids import uuid7
 from .log import Cursor, LogRecord
-from .service import BeginOptions, Ran, Result, Service
+from .pool import Pool
+from .service import Ran, Result, Service
 from .transaction import Draft, PreparedCommit, Row, RowPage
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from .attempts import Attempt
     from .keys import Key
-    from .reads import RowReads, RowsToRead
+    from .reads import KeyRange, RangeReads, RangesToRead, RowReads, RowsToRead
     from .retry import RetryPolicy
     from .transaction import Begun
     from .verdict import Undecided, Verdict
@@ -48,7 +50,7 @@ class Client:
         resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
         retry: bounds of the retries of `run`, of reads and of log readers.
         read_own_writes: whether a transaction sees what this client committed before to the stores that it names.
-        coalesce: whether concurrent commits are sent as batches; see `commit`.
+        coalesce: whether concurrent commits, Begins and reads of rows are sent as batches; see `commit`.
         on_attempt: called at the end of each attempt of `run`; must not raise.
         connections_max: maximum number of open connections.
 
@@ -69,7 +71,9 @@ class Client:
         on_attempt: Callable[[Attempt], object] | None = None,
         connections_max: int = 100,
     ) -> None:
-        self._http = httpx.Client(**http_options(url, api_key, ca_file, connections_max))
+        one = connection_options(url, ca_file)
+        pool = Pool(connections_max, lambda: httpx.HTTPTransport(**one))
+        self._http = httpx.Client(transport=pool, **http_options(url, api_key))
         self._service = Service(
             client_name=client_name,
             timeout_s=timeout_s,
@@ -79,11 +83,15 @@ class Client:
             coalesce=coalesce,
             on_attempt=on_attempt,
         )
-        self._commits: Coalescer[CommitItem, Reply[TxnOutcome]] = Coalescer(
-            BOUNDS,
-            lambda items: self._perform(self._service.send_batch(items)),
-            lambda: NoReply("the thread that sent the batch was interrupted", never_sent=False),
-        )
+        kinds: dict[str, tuple[Bounds, Callable[[list[Any]], Flow[Sequence[Any]]]]] = {
+            "commits": (commit_batch.BOUNDS, self._service.send_batch),
+            "begins": (read_batch.BOUNDS, self._service.send_begins),
+            "reads": (read_batch.BOUNDS, self._service.send_reads),
+        }
+        self._coalescers: dict[str, Coalescer[Any, Any]] = {
+            kind: Coalescer(bounds, partial(self._send_items, send), _interrupted)
+            for kind, (bounds, send) in kinds.items()
+        }
 
     def close(self) -> None:
         """Close the connections."""
@@ -106,8 +114,11 @@ class Client:
         wait_s: float | None = None,
         traceparent: str | None = None,
         read: RowsToRead | None = None,
+        ranges: RangesToRead | None = None,
     ) -> Transaction:
         """Begin a transaction at the service, which chooses the snapshots.
+
+        While requests of other Begins are in flight, it may be queued and share a request; see `coalesce`.
 
         Arguments:
             stores: stores that it will use; all of the namespace if absent.
@@ -117,9 +128,11 @@ class Client:
             traceparent: W3C trace context of the caller: sent with the commit, and kept in the log.
             read: keys of rows of embedded stores, by store, to read in the same request: `get` returns them without
                 another request. Rows that are never fetched with `get` do not count as read.
+            ranges: ranges of embedded stores, by store, to read in the same request: `scan` with the same bounds and
+                limit returns the rows without another request. Ranges that are never scanned do not count as read.
 
         """
-        options = BeginOptions(stores, isolation, session, wait_s, traceparent, read)
+        options = BeginOptions(stores, isolation, session, wait_s, traceparent, read, ranges)
         return self._open(options, self._perform(self._service.begin(options)))
 
     def begin_local(self, isolation: IsolationLevel = "serializable") -> Transaction:
@@ -140,6 +153,7 @@ class Client:
         wait_s: float | None = None,
         traceparent: str | None = None,
         read: RowsToRead | None = None,
+        ranges: RangesToRead | None = None,
     ) -> Ran[T]:
         """Run `work` in a transaction and commit it. The other arguments are those of `begin`.
 
@@ -151,7 +165,7 @@ class Client:
             TransactionAborted: after a final abort, or after the last attempt.
 
         """
-        options = BeginOptions(stores, isolation, session, wait_s, traceparent, read)
+        options = BeginOptions(stores, isolation, session, wait_s, traceparent, read, ranges)
         return self._perform(self._service.run(work, options, partial(self._open, options)))
 
     def commit(self, prepared: PreparedCommit) -> Verdict:
@@ -193,9 +207,10 @@ class Client:
         return self._perform(self._service.rows(store, start, end, limit))
 
     def read_rows(self, store: str, keys: Sequence[Key], *, known: Mapping[Key, int] | None = None) -> RowReads:
-        """Read rows of an embedded store, at most 10,000 with values of at most 8 MiB, outside any transaction.
+        """Read rows of an embedded store outside any transaction: at most 10,000, with at most 8 MiB of values.
 
-        They are of one epoch, and include every commit that was answered before.
+        All rows are read at the same epoch, and include every commit that was acknowledged before the call. While
+        requests of other reads are in flight, the read may be queued and share a request; see `coalesce`.
 
         Arguments:
             store: the store.
@@ -205,6 +220,13 @@ class Client:
         """
         return self._perform(self._service.read_rows(store, keys, known or {}))
 
+    def read_ranges(self, store: str, ranges: Sequence[KeyRange]) -> RangeReads:
+        """Read ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values.
+
+        All are read at the same epoch, and include every commit that was acknowledged before the call.
+        """
+        return self._perform(self._service.read_ranges(store, ranges))
+
     def log(
         self,
         store: str,
@@ -213,7 +235,7 @@ class Client:
         log: str | None = None,
         follow: bool = True,
         wait_s: float = 10.0,
-        page_max: int = 1000,
+        page_max: int | None = None,
     ) -> LogReader:
         """Return a reader of a store's log.
 
@@ -223,8 +245,8 @@ class Client:
             log: the log that `after` is a position of: `log_id` of the reader that returned it. Reading fails with code
                 `log_replaced` if the log of the service was salvaged or replaced since.
             follow: whether an iteration waits for further records, or stops at the end of the log.
-            wait_s: how long one request waits for a record, seconds.
-            page_max: maximum number of records of one response.
+            wait_s: how long `next` waits for a record, seconds.
+            page_max: maximum number of records of one response, at most 10,000; none by default.
 
         """
         return LogReader(self, store, after, log=log, follow=follow, wait_s=wait_s, page_max=page_max)
@@ -244,6 +266,20 @@ class Client:
     def _open(self, options: BeginOptions, begun: Begun) -> Transaction:
         return Transaction(self, begun.response.txn_id, options.isolation, begun, options.traceparent)
 
+    def _send_items(self, send: Callable[[list[Any]], Flow[Sequence[Any]]], items: list[Any]) -> Sequence[Any]:
+        return self._perform(send(items))
+
+    def _opened(self, request: dict[str, Any], timeout: httpx.Timeout) -> _Stream | httpx.Response | NoReply:
+        """Open a stream."""
+        try:
+            response = self._http.send(self._http.build_request(**request, timeout=timeout), stream=True)
+            if response.is_success:
+                return _Stream(response)
+            response.read()
+        except httpx.TransportError as lost:
+            return no_reply(lost)
+        return response
+
     def _perform(self, flow: Flow[T]) -> T:
         """Perform the steps of a flow and return its result."""
         result: Any = None
@@ -261,8 +297,14 @@ class Client:
                         result = self._http.request(**request, timeout=timeout_s)
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
-                case Coalesce(commit):
-                    result = self._commits.submit(commit.prepared.txn_id, commit, commit.size)
+                case Coalesce(kind, item):
+                    result = self._coalescers[kind].submit(item)
+                case Open(request, timeout_s, silence_s):
+                    result = self._opened(request, httpx.Timeout(timeout_s, read=silence_s))
+                case Pull(stream):
+                    result = _pulled(stream)
+                case Close(stream):
+                    stream.response.close()
                 case Sleep(seconds):
                     time.sleep(seconds)
                 case _:
@@ -270,6 +312,26 @@ class Client:
                         result = step.work(step.txn)
                     except Exception as raised:
                         error = raised
+
+
+class _Stream:
+    """A response that is read as it arrives."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self.pieces = response.iter_bytes()
+
+
+def _pulled(stream: _Stream) -> bytes | NoReply:
+    """Read more; nothing at the end."""
+    try:
+        return next(stream.pieces, b"")
+    except (httpx.TransportError, httpx.StreamError) as lost:
+        return NoReply(str(lost) or type(lost).__name__, never_sent=False)
+
+
+def _interrupted() -> NoReply:
+    return NoReply("the thread that sent the request was interrupted", never_sent=False)
 
 
 class Transaction(Draft):
@@ -318,10 +380,10 @@ class Transaction(Draft):
 
 
 class LogReader(Cursor):
-    """Reads a store's log in order, by `for` or by `next`.
+    """Reads a store's log in order, by `for` or by `next`, from a stream that it opens when it is read.
 
-    Keep `offset` and `log_id` together with the results of your processing, and pass them as `after` and `log` to
-    resume.
+    Between two calls the stream stays open, until `close` or a wait without a record ends it. Keep `offset` and
+    `log_id` together with the results of your processing, and pass them as `after` and `log` to resume.
     """
 
     def __init__(
@@ -333,7 +395,7 @@ class LogReader(Cursor):
         log: str | None,
         follow: bool,
         wait_s: float,
-        page_max: int,
+        page_max: int | None,
     ) -> None:
         super().__init__(client._service, store, after, log=log, follow=follow, wait_s=wait_s, page_max=page_max)
         self._client = client
@@ -341,6 +403,18 @@ class LogReader(Cursor):
     def next(self, wait_s: float | None = None) -> LogRecord | None:
         """Return the next record; `None` if there is none in time. Retries while the service is unavailable."""
         return self._client._perform(self._next(wait_s))
+
+    def close(self) -> None:
+        """End the stream. A reader that got `None` has none. The reader can be used again."""
+        self._client._perform(self._close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def __iter__(self) -> Iterator[LogRecord]:
         """Yield records without end, or with `follow=False` up to the end of the log."""

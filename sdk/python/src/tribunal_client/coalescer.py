@@ -12,15 +12,15 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-Item = TypeVar("Item")
 Reply = TypeVar("Reply")
+One = TypeVar("One")
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits on requests in flight."""
+    """Limits on the requests of one group in flight."""
 
     in_flight_max: int
     """Requests in flight at the same time."""
@@ -30,11 +30,28 @@ class Bounds:
     """Bytes in one request."""
 
 
+class Batchable(Protocol):
+    """An item that can share a request with others."""
+
+    @property
+    def group(self) -> str:
+        """Only items of the same group share a request. Each group has a queue and limits of its own."""
+
+    @property
+    def key(self) -> str | None:
+        """Two items with the same key are never put into the same batch."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that the item takes up in a request."""
+
+
+Item = TypeVar("Item", bound=Batchable)
+
+
 @dataclass(eq=False, slots=True)
 class _Entry(Generic[Item, Reply]):
-    key: str
     item: Item
-    size: int
     reply: Reply | None = None
     batch: list[_Entry[Item, Reply]] | None = None
     """The batch that this thread must send, its own item first; `None` if another thread sends the item."""
@@ -43,13 +60,18 @@ class _Entry(Generic[Item, Reply]):
 
 @dataclass(eq=False, slots=True)
 class _AsyncEntry(Generic[Item, Reply]):
-    key: str
     item: Item
-    size: int
     reply: asyncio.Future[Reply]
 
 
 Queued = TypeVar("Queued", _Entry, _AsyncEntry)  # type: ignore[type-arg]
+
+
+@dataclass(eq=False, slots=True)
+class _Group(Generic[One]):
+    name: str
+    queue: deque[One] = field(default_factory=deque)
+    in_flight: int = 0
 
 
 def _take_batch(queue: deque[Queued], bounds: Bounds) -> list[Queued]:
@@ -58,14 +80,16 @@ def _take_batch(queue: deque[Queued], bounds: Bounds) -> list[Queued]:
     rest: list[Queued] = []
     keys: set[str] = set()
     size = 0
-    while queue and len(batch) < bounds.items_max and (not batch or size + queue[0].size <= bounds.bytes_max):
+    while queue and len(batch) < bounds.items_max and (not batch or size + queue[0].item.size <= bounds.bytes_max):
         one = queue.popleft()
-        if one.key in keys:
+        key = one.item.key
+        if key is not None and key in keys:
             rest.append(one)
             continue
-        keys.add(one.key)
+        if key is not None:
+            keys.add(key)
         batch.append(one)
-        size += one.size
+        size += one.item.size
     queue.extendleft(reversed(rest))
     return batch
 
@@ -87,57 +111,60 @@ class Coalescer(Generic[Item, Reply]):
         self._send = send
         self._lost = lost
         self._lock = threading.Lock()
-        self._queue: deque[_Entry[Item, Reply]] = deque()
-        self._in_flight = 0
+        self._groups: dict[str, _Group[_Entry[Item, Reply]]] = {}
+        """Groups with a request in flight."""
 
-    def submit(self, key: str, item: Item, size: int) -> Reply:
-        """Send an item, by itself or in a batch, and return its reply. A batch never has the same key twice."""
-        own: _Entry[Item, Reply] = _Entry(key, item, size)
+    def submit(self, item: Item) -> Reply:
+        """Send an item, by itself or in a batch, and return its reply."""
+        own: _Entry[Item, Reply] = _Entry(item)
         with self._lock:
-            if self._in_flight < self._bounds.in_flight_max:
-                self._in_flight += 1
+            group = self._groups.setdefault(item.group, _Group(item.group))
+            if group.in_flight < self._bounds.in_flight_max:
+                group.in_flight += 1
                 own.batch = [own]
             else:
-                self._queue.append(own)
+                group.queue.append(own)
         if own.batch is None:
-            self._wait(own)
+            self._wait(group, own)
         if own.batch is not None:
-            self._send_batch(own.batch)
+            self._send_batch(group, own.batch)
         assert own.reply is not None  # noqa: S101
         return own.reply
 
-    def _wait(self, own: _Entry[Item, Reply]) -> None:
+    def _wait(self, group: _Group[_Entry[Item, Reply]], own: _Entry[Item, Reply]) -> None:
         try:
             own.woken.wait()
         except BaseException:
             with self._lock:
-                if own in self._queue:
-                    self._queue.remove(own)
+                if own in group.queue:
+                    group.queue.remove(own)
                 elif own.batch is not None:
-                    self._queue.extendleft(reversed(own.batch[1:]))
-                    self._release()
+                    group.queue.extendleft(reversed(own.batch[1:]))
+                    self._release(group)
             raise
 
-    def _send_batch(self, batch: list[_Entry[Item, Reply]]) -> None:
+    def _send_batch(self, group: _Group[_Entry[Item, Reply]], batch: list[_Entry[Item, Reply]]) -> None:
         """Send a batch, then hand its place among the requests in flight over to the next thread."""
         try:
             for one, reply in zip(batch, self._send([one.item for one in batch]), strict=True):
                 one.reply = reply
         finally:
             with self._lock:
-                self._release()
+                self._release(group)
             for one in batch[1:]:
                 if one.reply is None:
                     one.reply = self._lost()
                 one.woken.set()
 
-    def _release(self) -> None:
-        batch = _take_batch(self._queue, self._bounds)
+    def _release(self, group: _Group[_Entry[Item, Reply]]) -> None:
+        batch = _take_batch(group.queue, self._bounds)
         if batch:
             batch[0].batch = batch
             batch[0].woken.set()
-        else:
-            self._in_flight -= 1
+            return
+        group.in_flight -= 1
+        if group.in_flight == 0:
+            del self._groups[group.name]
 
 
 class AsyncCoalescer(Generic[Item, Reply]):
@@ -152,30 +179,38 @@ class AsyncCoalescer(Generic[Item, Reply]):
     def __init__(self, bounds: Bounds, send: Callable[[list[Item]], Awaitable[Sequence[Reply]]]) -> None:
         self._bounds = bounds
         self._send = send
-        self._queue: deque[_AsyncEntry[Item, Reply]] = deque()
-        self._in_flight: set[asyncio.Task[None] | None] = set()
+        self._groups: dict[str, _Group[_AsyncEntry[Item, Reply]]] = {}
+        """Groups with a request in flight."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Kept here, because an event loop only has weak references to them."""
 
-    async def submit(self, key: str, item: Item, size: int) -> Reply:
-        """Send an item, by itself or in a batch, and return its reply. A batch never has the same key twice."""
-        own: _AsyncEntry[Item, Reply] = _AsyncEntry(key, item, size, asyncio.get_running_loop().create_future())
-        self._queue.append(own)
-        if len(self._in_flight) < self._bounds.in_flight_max:
-            self._in_flight.add(asyncio.create_task(self._drain()))
+    async def submit(self, item: Item) -> Reply:
+        """Send an item, by itself or in a batch, and return its reply."""
+        own: _AsyncEntry[Item, Reply] = _AsyncEntry(item, asyncio.get_running_loop().create_future())
+        group = self._groups.setdefault(item.group, _Group(item.group))
+        group.queue.append(own)
+        if group.in_flight < self._bounds.in_flight_max:
+            group.in_flight += 1
+            task = asyncio.create_task(self._drain(group))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         try:
             return await own.reply
         except asyncio.CancelledError:
-            if own in self._queue:
-                self._queue.remove(own)
+            if own in group.queue:
+                group.queue.remove(own)
             raise
 
-    async def _drain(self) -> None:
+    async def _drain(self, group: _Group[_AsyncEntry[Item, Reply]]) -> None:
         """Send batches until the queue is empty."""
         try:
-            while batch := _take_batch(self._queue, self._bounds):
+            while batch := _take_batch(group.queue, self._bounds):
                 await self._send_batch(batch)
         finally:
             # Not in a done callback: until it ran, other tasks would still count this one as in flight.
-            self._in_flight.remove(asyncio.current_task())
+            group.in_flight -= 1
+            if group.in_flight == 0:
+                del self._groups[group.name]
 
     async def _send_batch(self, batch: list[_AsyncEntry[Item, Reply]]) -> None:
         try:

@@ -28,6 +28,12 @@ class CommitItem:
 
     prepared: PreparedCommit
     body: bytes
+    group: str = ""
+
+    @property
+    def key(self) -> str:
+        """The commit's transaction."""
+        return self.prepared.txn_id
 
     @property
     def size(self) -> int:

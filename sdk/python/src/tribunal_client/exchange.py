@@ -62,7 +62,7 @@ def ask(request: dict[str, Any], parse: Callable[..., T | Problem], timeout_s: f
     if isinstance(response, NoReply):
         return response
     if not response.is_success:
-        return Refusal(response.status_code, _problem(response))
+        return refusal_of(response)
     try:
         data = parse(client=_WIRE, response=response)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -70,6 +70,11 @@ def ask(request: dict[str, Any], parse: Callable[..., T | Problem], timeout_s: f
     if isinstance(data, Problem):
         raise ServerMisbehaved(f"status {response.status_code} with a problem document")
     return Answer(data, response.headers)
+
+
+def refusal_of(response: httpx.Response) -> Refusal:
+    """Read a response that is no success."""
+    return Refusal(response.status_code, _problem(response))
 
 
 def no_reply(error: httpx.TransportError) -> NoReply:
@@ -126,15 +131,22 @@ def traceparent(reply: Reply[T]) -> str | None:
     return reply.headers.get("traceparent") if isinstance(reply, Answer) else None
 
 
-def http_options(url: str, api_key: str | None, ca_file: str | Path | None, connections_max: int) -> dict[str, Any]:
-    """Return what `httpx.Client` and `httpx.AsyncClient` are created with."""
+def http_options(url: str, api_key: str | None) -> dict[str, Any]:
+    """Return what `httpx.Client` and `httpx.AsyncClient` are created with, beside their transport."""
+    return {
+        "base_url": url,
+        "headers": {} if api_key is None else {"authorization": f"Bearer {api_key}"},
+        "trust_env": False,
+    }
+
+
+def connection_options(url: str, ca_file: str | Path | None) -> dict[str, Any]:
+    """Return what the transport of one connection is created with."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise Misuse(f"`{url}` is not of the form http://host:port or https://host:port")
     return {
-        "base_url": url,
-        "headers": {} if api_key is None else {"authorization": f"Bearer {api_key}"},
-        "limits": httpx.Limits(max_connections=connections_max, max_keepalive_connections=connections_max),
+        "limits": httpx.Limits(max_connections=1, max_keepalive_connections=1),
         "trust_env": False,
         "verify": False if parts.scheme == "http" else _trust(ca_file),
     }

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from .commit_batch import CommitItem
+    from .coalescer import Batchable
 
 T = TypeVar("T")
 
@@ -26,9 +26,37 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Coalesce:
-    """Send a commit, by itself or in a batch. The result is its `Reply`."""
+    """Send a commit, a Begin or a read, by itself or in a batch. The result is its reply."""
 
-    commit: CommitItem
+    kind: Literal["commits", "begins", "reads"]
+    item: Batchable
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Send a request whose response is read as it arrives.
+
+    The result is a `Stream`, or a `NoReply`, or the whole `httpx.Response` if it is no success.
+    """
+
+    request: dict[str, Any]
+    timeout_s: float
+    silence_s: float
+    """How long the response may be silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Read on. The result is some bytes, none of them at the end, or a `NoReply`."""
+
+    stream: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close a stream."""
+
+    stream: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +74,5 @@ class Work:
     txn: Any
 
 
-Step = Send | Coalesce | Sleep | Work
+Step = Send | Coalesce | Open | Pull | Close | Sleep | Work
 Flow = Generator[Step, Any, T]

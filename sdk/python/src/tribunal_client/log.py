@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
+import json
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from .errors import ServerMisbehaved
-from .flow import Flow
-from .keys import Key, key_of, readable
+from .checksum import checksum_of
+from .errors import ServerMisbehaved, TribunalError, Unavailable, error_of
+from .flow import Flow, Sleep
+from .keys import Key, key_of, normal, readable
+from .log_stream import LogStream
 from .verdict import given, number
+from .wire.models import LogRecord as WireRecord
+from .wire.models import Problem
 from .wire.types import Unset
 
 if TYPE_CHECKING:
     from .service import Service
-    from .wire.models import LogRecord as WireRecord
     from .wire.models import LogWrite as WireWrite
     from .wire.models.write_op import WriteOp
 
@@ -49,7 +53,7 @@ class LogRecord:
 
 
 class Cursor:
-    """A position in a store's log, and the records fetched from there."""
+    """A position in a store's log, and the stream that continues after it."""
 
     def __init__(
         self,
@@ -60,54 +64,110 @@ class Cursor:
         log: str | None,
         follow: bool,
         wait_s: float,
-        page_max: int,
+        page_max: int | None,
     ) -> None:
         self._service = service
         self._store = store
         self._follow = follow
         self._wait_s = wait_s
         self._page_max = page_max
-        self._page: deque[LogRecord] = deque()
+        self._stream: LogStream | None = None
         self.offset = after
         """Position of the last record returned."""
         self.log_id = log
         """The log that `offset` belongs to; `None` until the first response, unless it was set."""
         self.head = 0
-        """Last position of the log, as of the last request."""
+        """Last position of the log, as of the last response: a few seconds old at most while records arrive."""
 
     def _next(self, wait_s: float | None) -> Flow[LogRecord | None]:
-        if not self._page:
-            wait_s = self._wait_s if wait_s is None else wait_s
-            page = yield from self._service.log_page(self._store, self.offset, self._page_max, wait_s, log=self.log_id)
-            self.log_id = page.log
-            self.head = number(page.head_lsn)
-            self._page = _dense(page.records, self.offset)
-        if not self._page:
-            return None
-        record = self._page.popleft()
+        wait_s = self._wait_s if wait_s is None else wait_s
+        asked, opened, failed = time.monotonic(), False, 0
+        while True:
+            try:
+                if self._stream is None:
+                    opened = True
+                    yield from self._open(max(0.0, wait_s - (time.monotonic() - asked)))
+                step = yield from self._step()
+            except Unavailable as error:
+                yield from self._close()
+                failed += 1
+                pause = self._service.retry.wait_s(failed, error.retry_after_s)
+                if pause is None:
+                    raise
+                yield Sleep(pause)
+                continue
+            except TribunalError:
+                yield from self._close()
+                raise
+            if isinstance(step, LogRecord):
+                return step
+            if step is None:
+                continue
+            yield from self._close()
+            # If the stream had ended before this call, there may be records since.
+            if step == "idle" and opened:
+                return None
+
+    def _close(self) -> Flow[None]:
+        """End the stream, if there is one."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            yield from stream.close()
+
+    def _open(self, wait_s: float) -> Flow[None]:
+        opened = yield from self._service.open_log(self._store, self.offset, self.log_id, self._page_max, wait_s)
+        self._stream = LogStream(opened)
+
+    def _step(self) -> Flow[LogRecord | Literal["idle", "limit"] | None]:
+        """Take a line: a record, or the end of the stream, or neither."""
+        assert self._stream is not None  # noqa: S101
+        line = yield from self._stream.line()
+        try:
+            document = json.loads(line)
+            if "event" in document:
+                return self._follow_event(document)
+            record = _record_of(WireRecord.from_dict(document), line, self.offset + 1)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ServerMisbehaved(f"a line of the log cannot be parsed: {error!r}") from error
         self.offset = record.lsn
+        self.head = max(self.head, record.lsn)
         return record
 
+    def _follow_event(self, event: dict[str, Any]) -> Literal["idle", "limit"] | None:
+        self.log_id = event.get("log", self.log_id)
+        if "head_lsn" in event:
+            self.head = number(event["head_lsn"])
+        if event["event"] != "end":
+            return None
+        if "problem" in event:
+            raise error_of(Problem.from_dict(event["problem"]))
+        reason = event.get("reason")
+        if reason == "idle":
+            return "idle"
+        if reason == "limit":
+            return "limit"
+        raise Unavailable(f"the log stream has ended: {reason}")
 
-def _dense(records: list[WireRecord], after: int) -> deque[LogRecord]:
-    """Convert the records of a page and check that they follow each other without a gap."""
-    page: deque[LogRecord] = deque()
-    for due, record in enumerate(records, after + 1):
-        if (number(record.prev_lsn), number(record.lsn)) != (due - 1, due):
-            raise ServerMisbehaved(f"log record {record.lsn} (after {record.prev_lsn}) where {due} was expected")
-        page.append(
-            LogRecord(
-                lsn=due,
-                epoch=number(record.epoch),
-                csn=number(record.csn),
-                version=number(record.version),
-                txn_id=record.txn_id,
-                store=record.store,
-                traceparent=given(record.traceparent),
-                writes=tuple(_write_of(write) for write in record.writes),
-            )
-        )
-    return page
+
+def _record_of(record: WireRecord, line: str, due: int) -> LogRecord:
+    """Convert a record, which must be the one that is due."""
+    if (number(record.prev_lsn), number(record.lsn)) != (due - 1, due):
+        raise ServerMisbehaved(f"log record {record.lsn} (after {record.prev_lsn}) where {due} was expected")
+    writes = tuple(_write_of(write) for write in record.writes)
+    if not isinstance(record.checksum, Unset):
+        found = checksum_of(record, line, [normal(write.key) for write in writes])
+        if found != record.checksum:
+            raise ServerMisbehaved(f"log record {record.lsn} has checksum {found}, not {record.checksum}")
+    return LogRecord(
+        lsn=due,
+        epoch=number(record.epoch),
+        csn=number(record.csn),
+        version=number(record.version),
+        txn_id=record.txn_id,
+        store=record.store,
+        traceparent=given(record.traceparent),
+        writes=writes,
+    )
 
 
 def _write_of(write: WireWrite) -> LogWrite:

@@ -1,4 +1,4 @@
-"""Reads several rows of an embedded store in one request, all at the same epoch."""
+"""Reads several rows or ranges of an embedded store in one request, all at the same epoch."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .errors import ServerMisbehaved
-from .keys import Key, key_fields, normals, readable
+from .keys import Key, key_fields, key_of, normal, normals, readable
 from .log import value_of
+from .read_batch import BYTES_ALONE
 from .transaction import Row
 from .verdict import maybe_number
-from .wire.models import RowRead
-from .wire.types import UNSET
+from .wire.models import RangeRead, RowRead
+from .wire.types import UNSET, Unset
 
 if TYPE_CHECKING:
     from .transaction import RowName
-    from .wire.models import ReadRow
+    from .wire.models import ReadRange, ReadRow
+    from .wire.models import Row as WireRow
 
 RowsToRead = Mapping[str, Sequence[Key]]
 """Keys of rows of embedded stores, by store."""
@@ -37,6 +39,91 @@ class RowReads:
     """The epoch that the rows reflect: they include all of its commits, and none of later epochs."""
     rows: list[Row | Unchanged | None]
     """One result per key, in the order of the request; `None` if the row does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Keys from `start` on, before `end`; empty bounds are the store's."""
+
+    start: Key = ""
+    end: Key = ""
+    limit: int = 1000
+    """Maximum number of rows, at most 10,000."""
+
+    @property
+    def identity(self) -> tuple[bytes, bytes, int]:
+        """What makes two ranges the same."""
+        return normal(self.start), normal(self.end), self.limit
+
+
+RangesToRead = Mapping[str, Sequence[KeyRange]]
+"""Ranges of embedded stores, by store."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRows:
+    """Rows of a range, in key order."""
+
+    rows: list[Row]
+    more: bool
+    """Whether the range has more rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeReads:
+    """Ranges, all read at the same epoch."""
+
+    applied: int
+    """The epoch that they reflect: all of it, and nothing of later ones."""
+    ranges: list[RangeRows]
+    """One for each range, in the order of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadItem:
+    """A read of one caller."""
+
+    group: str
+    """The store."""
+    rows: list[RowRead]
+    size: int
+    key: None = None
+
+    @property
+    def is_batchable(self) -> bool:
+        """Whether the read may share a request."""
+        return self.size <= BYTES_ALONE
+
+
+def ranges_of(ranges: RangesToRead | None) -> list[tuple[str, KeyRange]]:
+    """Return the names of the ranges that Begin reads."""
+    return [(store, keys) for store, several in (ranges or {}).items() for keys in several]
+
+
+def range_asked(keys: KeyRange, *, store: str | None = None) -> RangeRead:
+    """Name a range in a request."""
+    read = RangeRead(store=UNSET if store is None else store, limit=keys.limit)
+    if keys.start:
+        read.start, read.start_b64 = key_fields(normal(keys.start))
+    if keys.end:
+        read.end, read.end_b64 = key_fields(normal(keys.end))
+    return read
+
+
+def range_rows(found: Sequence[ReadRange] | Unset, count: int) -> list[RangeRows]:
+    """Read the ranges of a response, one for each that was asked for."""
+    ranges = [] if isinstance(found, Unset) else found
+    if len(ranges) != count:
+        raise ServerMisbehaved(f"{len(ranges)} ranges returned where {count} were requested")
+    return [RangeRows([row_of(row) for row in one.rows], one.more) for one in ranges]
+
+
+def row_of(row: WireRow) -> Row:
+    """Read a row of a range."""
+    key = key_of(row.key, row.key_b64)
+    if key is None:
+        raise ServerMisbehaved("a row without a key")
+    return Row(readable(key), value_of(row.value, row.value_b64), maybe_number(row.version))
 
 
 def names_of(rows: RowsToRead | None) -> list[RowName]:

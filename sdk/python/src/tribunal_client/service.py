@@ -4,45 +4,47 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+import attrs
+import httpx
 
 from .attempts import Attempt, Attempts
+from .begin import BeginItem, BeginOptions, begin_item, responses, union_of
+from .coalescer import Batchable
 from .commit_batch import CommitItem, commit_item, is_refused_as_batch, lost, outcomes, single, split_reply
 from .errors import ClientMistake, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
-from .exchange import Answer, Refusal, Reply, ask, lost_by, settled, verdict
-from .flow import Coalesce, Flow, Sleep
+from .exchange import Answer, NoReply, Reply, ask, lost_by, refusal_of, settled, verdict
+from .flow import Coalesce, Flow, Open, Sleep
 from .ids import time_of
-from .keys import Key, key_of, normal, normals, percent_encoded, readable
-from .log import value_of
-from .reads import RowReads, RowsToRead, asked, names_of, states
+from .keys import Key, normal, normals, percent_encoded
+from .log_stream import HEARTBEAT_S
+from .read_batch import Alone, Shared, Union, bytes_of, parts
+from .reads import KeyRange, RangeReads, ReadItem, RowReads, asked, range_asked, range_rows, row_of, states
 from .retry import RetryPolicy
 from .session import Session
 from .transaction import Begun, Draft, PreparedCommit, Row, RowPage
-from .verdict import Aborted, Committed, Undecided, Verdict, maybe_number, number, verdict_of
+from .verdict import Aborted, Committed, Undecided, Verdict, number, verdict_of
 from .wire.api.log import log_pull
-from .wire.api.stores import get_row, get_store, list_rows, list_stores, put_store, read_rows
+from .wire.api.stores import get_store, list_rows, list_stores, put_store, read_rows
 from .wire.api.transactions import batch_commit, begin, txn_abort, txn_commit, txn_status, txn_validate
-from .wire.models import (
-    BatchCommitRequest,
-    BatchTxn,
-    BeginRequest,
-    CommitRequest,
-    LogPage,
-    ReadRequest,
-    StoreDeclaration,
-    StoreInfo,
-)
-from .wire.types import UNSET
+from .wire.models import BatchCommitRequest, BatchTxn, CommitRequest, ReadRequest, StoreDeclaration, StoreInfo
+from .wire.types import UNSET, Unset
 
 if TYPE_CHECKING:
-    from .wire.models import Problem, TxnOutcome
-    from .wire.models import Row as WireRow
-    from .wire.models.isolation_level import IsolationLevel
+    from .wire.models import BeginResponse, Problem, ReadResponse, TxnOutcome
 
 T = TypeVar("T")
 Result = Verdict | ClientMistake | Unavailable | OutcomeUnknown
 """The result of one commit of a batch."""
+
+
+class MaybeBatchable(Batchable, Protocol):
+    """An item that may be too large to share a request."""
+
+    @property
+    def is_batchable(self) -> bool:
+        """Whether the item may share a request."""
 
 
 class Ran(NamedTuple, Generic[T]):
@@ -50,18 +52,6 @@ class Ran(NamedTuple, Generic[T]):
 
     value: T
     committed: Committed
-
-
-@dataclass(frozen=True, slots=True)
-class BeginOptions:
-    """Options of a transaction."""
-
-    stores: Sequence[str] | None = None
-    isolation: IsolationLevel = "serializable"
-    session: str | None = None
-    wait_s: float | None = None
-    traceparent: str | None = None
-    read: RowsToRead | None = None
 
 
 class Service:
@@ -88,22 +78,49 @@ class Service:
 
     def begin(self, options: BeginOptions) -> Flow[Begun]:
         """Begin a transaction at the service, which chooses the snapshots."""
-        session = options.session
-        if session is None and self._session is not None:
-            session = self._session.token(options.stores)
-        names = names_of(options.read)
-        body = BeginRequest(
-            isolation=options.isolation,
-            session=UNSET if session is None else session,
-            read=[asked(key, store=store) for store, key in names] or UNSET,
-            stores=UNSET if options.stores is None else list(options.stores),
-            wait_ms=UNSET if options.wait_s is None else _ms(options.wait_s),
-        )
-        request = begin._get_kwargs(body=body)
-        response = settled((yield from self._ask(request, begin._parse_response, options.wait_s or 0)))
-        rows = states(response.rows or [], [key for _, key in names])
+        asked = begin_item(options)
+        response = settled((yield from self._shared("begins", asked, self.send_begins)))
+        rows = states(response.rows or [], [key for _, key in asked.names])
         found = (row if isinstance(row, Row) else None for row in rows)
-        return Begun(response, dict(zip(names, found, strict=True)))
+        ranges = range_rows(response.ranges, len(asked.ranges))
+        names = ((store, keys.identity) for store, keys in asked.ranges)
+        return Begun(response, dict(zip(asked.names, found, strict=True)), dict(zip(names, ranges, strict=True)))
+
+    def send_begins(self, items: Sequence[BeginItem]) -> Flow[Sequence[Shared[BeginResponse]]]:
+        """Send Begins of one group as one request.
+
+        The session is taken now: it covers what each caller had committed before its call.
+        """
+        [first, *_], union = items, union_of(items)
+        session = first.body.session
+        if isinstance(session, Unset) and self._session is not None:
+            session = self._session.token(first.stores) or UNSET
+        body = attrs.evolve(first.body, session=session, read=union.rows or UNSET)
+        request = begin._get_kwargs(body=body)
+        try:
+            reply = yield from self._ask(request, begin._parse_response, first.wait_s)
+            return parts(reply, len(items), lambda begun: responses(begun, union))
+        except ServerMisbehaved as error:
+            return [error] * len(items)
+
+    def _shared(
+        self,
+        kind: Literal["begins", "reads"],
+        item: MaybeBatchable,
+        send: Callable[[list[Any]], Flow[Sequence[Shared[T]]]],
+    ) -> Flow[Reply[T]]:
+        """Send an item in a batch, or as a request of its own if necessary."""
+        shared: Shared[T] = Alone()
+        if self._coalesce and item.is_batchable:
+            shared = yield Coalesce(kind, item)
+        if isinstance(shared, Alone):
+            [shared] = yield from send([item])
+        if isinstance(shared, ServerMisbehaved):
+            # Other callers get the same error.
+            raise ServerMisbehaved(*shared.args)
+        if isinstance(shared, Alone):
+            raise ServerMisbehaved("no response")
+        return shared
 
     def run(
         self, work: Callable[[Any], Any], options: BeginOptions, open_txn: Callable[[Begun], Draft]
@@ -131,7 +148,7 @@ class Service:
         item = commit_item(prepared)
         reply: Reply[TxnOutcome]
         if self._coalesce and item.is_batchable:
-            reply = yield Coalesce(item)
+            reply = yield Coalesce("commits", item)
         else:
             reply = yield from self._send_commit(item)
         return (yield from self._decided(prepared.txn_id, reply))
@@ -221,23 +238,8 @@ class Service:
 
     def row(self, store: str, key: Key) -> Flow[Row | None]:
         """Read a row of an embedded store."""
-        name = normal(key)
-        if name in (b"", b".", b".."):
-            # A path cannot end with such a segment: dots are resolved before the request is sent.
-            page = yield from self.rows(store, name, name + b"\0", 1)
-            return page.rows[0] if page.rows else None
-        url = f"/v1/stores/{_segment(store)}/rows/{percent_encoded(name)}"
-        request = get_row._get_kwargs(store, "") | {"url": url}
-
-        def read() -> Flow[Row | None]:
-            reply = yield from self._ask(request, get_row._parse_response)
-            # A missing row is a result; a missing store is a mistake and has a code of its own.
-            if isinstance(reply, Refusal) and reply.problem is not None and reply.problem.code == "row_missing":
-                return None
-            row = settled(reply)
-            return _row_of(row) if row.version else None
-
-        return (yield from self.retrying(read))
+        [row] = (yield from self.read_rows(store, [key], {})).rows
+        return row if isinstance(row, Row) else None
 
     def rows(self, store: str, start: Key, end: Key, limit: int) -> Flow[RowPage]:
         """Read rows of an embedded store."""
@@ -249,19 +251,42 @@ class Service:
 
         def read() -> Flow[RowPage]:
             page = settled((yield from self._ask(request, list_rows._parse_response)))
-            return RowPage(number(page.applied), [_row_of(row) for row in page.rows], page.more)
+            return RowPage(number(page.applied), [row_of(row) for row in page.rows], page.more)
 
         return (yield from self.retrying(read))
 
     def read_rows(self, store: str, keys: Sequence[Key], known: Mapping[Key, int]) -> Flow[RowReads]:
         """Read rows of an embedded store as of one epoch."""
         names, versions = normals(keys), {normal(key): version for key, version in known.items()}
-        body = ReadRequest(read=[asked(name, known=versions.get(name)) for name in names])
-        request = read_rows._get_kwargs(store, body=body)
+        rows = [asked(name, known=versions.get(name)) for name in names]
+        item = ReadItem(store, rows, bytes_of(rows))
 
         def read() -> Flow[RowReads]:
-            found = settled((yield from self._ask(request, read_rows._parse_response)))
+            found = settled((yield from self._shared("reads", item, self.send_reads)))
             return RowReads(number(found.applied), states(found.rows or [], names))
+
+        return (yield from self.retrying(read))
+
+    def send_reads(self, items: Sequence[ReadItem]) -> Flow[Sequence[Shared[ReadResponse]]]:
+        """Send reads of one store as one request."""
+        union = Union([item.rows for item in items])
+        request = read_rows._get_kwargs(items[0].group, body=ReadRequest(read=union.rows))
+        try:
+            reply = yield from self._ask(request, read_rows._parse_response)
+            return parts(
+                reply, len(items), lambda found: [attrs.evolve(found, rows=r) for r in union.apart(found.rows)]
+            )
+        except ServerMisbehaved as error:
+            return [error] * len(items)
+
+    def read_ranges(self, store: str, ranges: Sequence[KeyRange]) -> Flow[RangeReads]:
+        """Read ranges of an embedded store as of one epoch."""
+        body = ReadRequest(ranges=[range_asked(keys) for keys in ranges])
+        request = read_rows._get_kwargs(store, body=body)
+
+        def read() -> Flow[RangeReads]:
+            found = settled((yield from self._ask(request, read_rows._parse_response)))
+            return RangeReads(number(found.applied), range_rows(found.ranges, len(ranges)))
 
         return (yield from self.retrying(read))
 
@@ -278,15 +303,23 @@ class Service:
         """Return the state of all stores of the namespace."""
         return settled((yield from self._ask(list_stores._get_kwargs(), list_stores._parse_response))).stores
 
-    def log_page(self, store: str, after: int, limit: int, wait_s: float, *, log: str | None) -> Flow[LogPage]:
-        """Read a page of a log, as soon as the service is available."""
-        of = UNSET if log is None else log
-        request = log_pull._get_kwargs(store=store, after=str(after), log=of, limit=limit, wait_ms=_ms(wait_s))
-
-        def read() -> Flow[LogPage]:
-            return settled((yield from self._ask(request, log_pull._parse_response, wait_s)))
-
-        return (yield from self.retrying(read))
+    def open_log(self, store: str, after: int, log: str | None, limit: int | None, wait_s: float) -> Flow[Any]:
+        """Open a stream of a log."""
+        request = log_pull._get_kwargs(
+            store=store,
+            after=str(after),
+            log=UNSET if log is None else log,
+            limit=UNSET if limit is None else limit,
+            wait_ms=_ms(wait_s),
+            heartbeat_ms=_ms(HEARTBEAT_S),
+        )
+        request["headers"]["accept"] = "application/x-ndjson"
+        opened = yield Open(request, self._timeout_s, self._timeout_s + HEARTBEAT_S)
+        if isinstance(opened, NoReply):
+            settled(opened)
+        if isinstance(opened, httpx.Response):
+            settled(refusal_of(opened))
+        return opened
 
     def retrying(self, read: Callable[[], Flow[T]]) -> Flow[T]:
         """Repeat a read while the service is unavailable."""
@@ -333,19 +366,8 @@ class Service:
         return decided
 
 
-def _row_of(row: WireRow) -> Row:
-    key = key_of(row.key, row.key_b64)
-    if key is None:
-        raise ServerMisbehaved("a row without a key")
-    return Row(readable(key), value_of(row.value, row.value_b64), maybe_number(row.version))
-
-
 def _batch_txn(prepared: PreparedCommit) -> BatchTxn:
     return BatchTxn.from_dict({"txn_id": prepared.txn_id, **prepared.request.to_dict()})
-
-
-def _segment(text: str) -> str:
-    return percent_encoded(normal(text))
 
 
 def _ms(seconds: float) -> int:

@@ -17,12 +17,15 @@ from .wire.types import UNSET, Unset
 from .writes import NOTHING, JsonValue, Known, Nothing, PendingWrite, copied, merge, total
 
 if TYPE_CHECKING:
+    from .reads import RangeRows
     from .service import Service
     from .wire.models import BeginResponse
     from .wire.models.isolation_level import IsolationLevel
     from .wire.models.write_op import WriteOp
 
 RowName = tuple[str, bytes]
+RangeName = tuple[str, tuple[bytes, bytes, int]]
+"""Store; start, end and limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +71,11 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What the service chose, and the rows that it read at once."""
+    """What the service chose, and the rows and ranges that it read at once."""
 
     response: BeginResponse
     rows: dict[RowName, Row | None]
+    ranges: dict[RangeName, RangeRows]
 
 
 class Draft:
@@ -105,6 +109,8 @@ class Draft:
         self._fetched: dict[RowName, _Seen] = {}
         self._ranges: dict[tuple[str, bytes, bytes], None] = {}
         self._writes: dict[RowName, PendingWrite] = {}
+        # Ranges that were read ahead, and are no reads until `scan` returns them.
+        self._fetched_ranges: dict[RangeName, RangeRows] = {} if begun is None else begun.ranges
         for name, row in ({} if begun is None else begun.rows).items():
             self._fetched[name] = _seen_of(row)
 
@@ -163,8 +169,10 @@ class Draft:
         return name in self._fetched or (seen is not None and (seen.version is None or seen.value is not NOTHING))
 
     def _scan(self, store: str, start: Key, end: Key, limit: int) -> Flow[list[Row]]:
-        page = yield from self._service.rows(store, start, end, limit)
         first, beyond = normal(start), normal(end)
+        page: RangeRows | RowPage | None = self._fetched_ranges.pop((store, (first, beyond, limit)), None)
+        if page is None:
+            page = yield from self._service.rows(store, start, end, limit)
         if page.more and page.rows:
             beyond = normal(page.rows[-1].key) + b"\0"
         self.observe_range(store, first, beyond)

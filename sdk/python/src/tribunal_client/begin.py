@@ -1,0 +1,97 @@
+"""Begin: its options, its request, and which Begins may share one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import attrs
+
+from .errors import ServerMisbehaved
+from .ids import time_of, uuid7
+from .read_batch import BYTES_ALONE, Union, bytes_of
+from .reads import KeyRange, RangesToRead, RowsToRead, asked, names_of, range_asked, ranges_of
+from .wire.models import BeginRequest
+from .wire.types import UNSET, Unset
+
+if TYPE_CHECKING:
+    from .transaction import RowName
+    from .wire.models import BeginResponse
+    from .wire.models.isolation_level import IsolationLevel
+
+
+@dataclass(frozen=True, slots=True)
+class BeginOptions:
+    """Options of a transaction."""
+
+    stores: Sequence[str] | None = None
+    isolation: IsolationLevel = "serializable"
+    session: str | None = None
+    wait_s: float | None = None
+    traceparent: str | None = None
+    read: RowsToRead | None = None
+    ranges: RangesToRead | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeginItem:
+    """A Begin of one caller."""
+
+    body: BeginRequest
+    """The request, without the client's own session."""
+    stores: list[str] | None
+    """The stores that the Begin names or reads; `None` for all stores of the namespace."""
+    names: list[RowName]
+    ranges: list[tuple[str, KeyRange]]
+    wait_s: float
+    size: int
+    key: None = None
+
+    @property
+    def group(self) -> str:
+        """Identifies Begins whose snapshots can be common: of the same stores, waiting alike for the same session."""
+        return repr((self.stores, self.body.session or None, self.wait_s))
+
+    @property
+    def is_batchable(self) -> bool:
+        """Whether the Begin may share a request. Ranges and many rows can fill a response by themselves."""
+        return not self.ranges and self.size <= BYTES_ALONE
+
+
+def begin_item(options: BeginOptions) -> BeginItem:
+    """Convert options to a request."""
+    names, ranges = names_of(options.read), ranges_of(options.ranges)
+    stores = None
+    if options.stores:
+        stores = sorted({*options.stores, *(store for store, _ in names), *(store for store, _ in ranges)})
+    read = [asked(key, store=store) for store, key in names]
+    body = BeginRequest(
+        isolation=options.isolation,
+        session=UNSET if options.session is None else options.session,
+        stores=UNSET if stores is None else stores,
+        wait_ms=UNSET if options.wait_s is None else max(0, round(options.wait_s * 1000)),
+        read=read or UNSET,
+        ranges=[range_asked(keys, store=store) for store, keys in ranges] or UNSET,
+    )
+    return BeginItem(body, stores, names, ranges, options.wait_s or 0, bytes_of(read))
+
+
+def responses(begun: BeginResponse, union: Union) -> list[BeginResponse]:
+    """Split the response to several Begins: each gets an id and rows of its own."""
+    each = union.apart(begun.rows)
+    ids = [begun.txn_id, *(_id_beside(begun.txn_id) for _ in each[1:])]
+    return [attrs.evolve(begun, txn_id=txn_id, rows=rows) for txn_id, rows in zip(ids, each, strict=True)]
+
+
+def union_of(items: Sequence[BeginItem]) -> Union:
+    """Join the rows of Begins."""
+    return Union([[] if isinstance(item.body.read, Unset) else item.body.read for item in items])
+
+
+def _id_beside(txn_id: str) -> str:
+    """Create an id with the time of an id from the service, whose clock may differ from the local one."""
+    time_ms = time_of(txn_id)
+    if time_ms is None:
+        raise ServerMisbehaved(f"`{txn_id}` is not a UUIDv7")
+    return uuid7(time_ms)

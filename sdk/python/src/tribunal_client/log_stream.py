@@ -1,0 +1,52 @@
+"""The NDJSON stream of a store's log.
+
+Reads from the connection only when a line is requested, so a slow reader slows down the stream, and memory stays
+bounded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .errors import ServerMisbehaved, Unavailable
+from .exchange import NoReply
+from .flow import Close, Flow, Pull
+
+HEARTBEAT_S = 5.0
+"""Interval of heartbeats to request from the service, which may choose a shorter one."""
+
+_LINE_BYTES_MAX = 32 * 1024 * 1024
+"""Maximum length of a line. A record is at most as long as a request, 10 MiB, plus its frame."""
+
+
+class LogStream:
+    """A stream of a log. Nothing can be read after an error."""
+
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401
+        self._stream = stream
+        self._buffer = bytearray()
+        self._seen = 0
+        """How many bytes have been searched for the end of a line."""
+
+    def line(self) -> Flow[str]:
+        """Return the next line."""
+        while (end := self._buffer.find(b"\n", self._seen)) < 0:
+            self._seen = len(self._buffer)
+            if self._seen > _LINE_BYTES_MAX:
+                raise ServerMisbehaved(f"a line of the log has more than {_LINE_BYTES_MAX} bytes")
+            piece = yield Pull(self._stream)
+            if isinstance(piece, NoReply) or not piece:
+                why = f": {piece.text}" if isinstance(piece, NoReply) else ""
+                raise Unavailable(f"the log stream was interrupted{why}")
+            self._buffer += piece
+        line = self._buffer[:end]
+        del self._buffer[: end + 1]
+        self._seen = 0
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            raise ServerMisbehaved(f"a line of the log is not UTF-8: {error}") from error
+
+    def close(self) -> Flow[None]:
+        """End the stream."""
+        yield Close(self._stream)

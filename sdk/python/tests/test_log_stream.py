@@ -1,0 +1,291 @@
+"""Log readers, blocking and asyncio, against a service that streams by a script."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+
+import pytest
+
+from tribunal_client import (
+    AsyncClient,
+    AsyncLogReader,
+    Client,
+    ClientMistake,
+    LogReader,
+    LogRecord,
+    RetryPolicy,
+    ServerMisbehaved,
+    Unavailable,
+)
+from tribunal_client.checksum import crc32c, value_texts
+
+from .holding import problem
+
+LOG = "8f14e45fceea167a5a36dedd4bea2543"
+
+
+@dataclass
+class Script:
+    """What the service does with one request."""
+
+    pieces: list[str] = field(default_factory=list)
+    then: Literal["end", "break", "stay"] = "end"
+    refuse: tuple[int, str] | None = None
+
+
+class LogService:
+    """Streams by scripts, one for each request."""
+
+    def __init__(self, *scripts: Script) -> None:
+        self.asked: list[str] = []
+        self.written = 0
+        self.stopped = threading.Event()
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                at = len(service.asked)
+                service.asked.append(f"{self.path} {self.headers.get('accept')}")
+                service.play(self, scripts[at] if at < len(scripts) else Script(refuse=(404, "no_script")))
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def play(self, handler: BaseHTTPRequestHandler, script: Script) -> None:
+        if script.refuse is not None:
+            data = json.dumps(problem(*script.refuse)).encode()
+            handler.send_response(script.refuse[0])
+            handler.send_header("content-length", str(len(data)))
+            handler.end_headers()
+            handler.wfile.write(data)
+            return
+        handler.send_response(200)
+        handler.send_header("transfer-encoding", "chunked")
+        handler.end_headers()
+        try:
+            for piece in script.pieces:
+                data = piece.encode()
+                handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+                self.written += len(data)
+            if script.then == "end":
+                handler.wfile.write(b"0\r\n\r\n")
+        except OSError:
+            return
+        if script.then == "stay":
+            self.stopped.wait(60)
+        handler.close_connection = script.then != "end"
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Reader:
+    """A reader of either client."""
+
+    def __init__(self, kind: str, url: str, **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        retry = RetryPolicy(attempts_max=3)
+        self._client: Client | AsyncClient
+        self.reader: LogReader | AsyncLogReader
+        if kind == "tasks":
+            self._client = AsyncClient(url, retry=retry)
+            self.reader = self._client.log("kv", **options)
+        else:
+            self._client = Client(url, retry=retry)
+            self.reader = self._client.log("kv", **options)
+
+    def next(self) -> LogRecord | None:
+        if isinstance(self.reader, AsyncLogReader):
+            return self._loop.run_until_complete(self.reader.next())
+        return self.reader.next()
+
+    def lsn(self) -> int | None:
+        record = self.next()
+        return None if record is None else record.lsn
+
+    def cancelled(self, after_s: float) -> None:
+        """Start to wait for a record, and cancel that."""
+        assert isinstance(self.reader, AsyncLogReader)
+        with pytest.raises(TimeoutError):
+            self._loop.run_until_complete(asyncio.wait_for(self.reader.next(), after_s))
+
+    def close(self) -> None:
+        if isinstance(self.reader, AsyncLogReader):
+            self._loop.run_until_complete(self.reader.close())
+        else:
+            self.reader.close()
+
+    def stop(self) -> None:
+        self.close()
+        if isinstance(self._client, AsyncClient):
+            self._loop.run_until_complete(self._client.close())
+        else:
+            self._client.close()
+        self._loop.close()
+
+
+Start = Callable[..., tuple[LogService, Reader]]
+
+
+@pytest.fixture(params=["threads", "tasks"])
+def start(request: pytest.FixtureRequest) -> Iterator[Start]:
+    started: list[LogService | Reader] = []
+
+    def begin(*scripts: Script, **options: Any) -> tuple[LogService, Reader]:
+        service = LogService(*scripts)
+        reader = Reader(request.param, service.url, **options)
+        started.extend([reader, service])
+        return service, reader
+
+    yield begin
+    for one in started:
+        one.stop()
+
+
+def record(lsn: int, value: str = "v\u00e4lue", checksum: str = "") -> str:
+    head = f'"lsn":"{lsn}","prev_lsn":"{lsn - 1}","epoch":"9","csn":"7","version":"8","txn_id":"t","store":"kv"'
+    return f'{{{head},{checksum}"writes":[{{"op":"put","key":"a","value":"{value}"}}]}}\n'
+
+
+def beat(head: int) -> str:
+    return json.dumps({"event": "heartbeat", "log": LOG, "next": "0", "head_lsn": str(head)}) + "\n"
+
+
+def end(reason: str) -> str:
+    return json.dumps({"event": "end", "log": LOG, "next": "0", "reason": reason}) + "\n"
+
+
+def test_one_stream_has_all_records_however_it_is_cut_into_pieces(start: Start) -> None:
+    text = beat(3) + record(1) + record(2) + beat(3) + record(3) + end("idle")
+    service, reader = start(Script([text[at : at + 7] for at in range(0, len(text), 7)]), wait_s=0.04)
+    for lsn in (1, 2, 3):
+        found = reader.next()
+        assert found is not None
+        assert (found.lsn, found.writes[0].value) == (lsn, "v\u00e4lue")
+        assert (reader.reader.offset, reader.reader.head, reader.reader.log_id) == (lsn, 3, LOG)
+    [asked] = service.asked
+    assert "store=kv&after=0&wait_ms=40&heartbeat_ms=" in asked
+    assert asked.endswith(" application/x-ndjson")
+
+
+def test_a_stream_that_breaks_off_is_resumed_from_the_offset(start: Start) -> None:
+    service, reader = start(
+        Script([beat(9), record(1), record(2)[:40]], "break"),
+        Script(refuse=(503, "overloaded")),
+        Script([beat(9), record(2), end("stopping")]),
+        Script([beat(9), record(3), end("limit")]),
+        Script([beat(9), record(4)], "stay"),
+        page_max=7,
+    )
+    assert [reader.lsn() for _ in range(4)] == [1, 2, 3, 4]
+    assert "log=" not in service.asked[0]
+    assert "limit=7" in service.asked[0]
+    for asked, after in zip(service.asked[1:], (1, 1, 2, 3), strict=True):
+        assert f"after={after}&log={LOG}&" in asked
+
+
+def test_a_reader_gives_up_once_its_retries_are_used_up(start: Start) -> None:
+    service, reader = start(*[Script([beat(9)], "break")] * 9)
+    with pytest.raises(Unavailable):
+        reader.next()
+    assert len(service.asked) == 3
+
+
+def test_only_a_stream_that_was_idle_during_the_call_ends_the_wait(start: Start) -> None:
+    service, reader = start(
+        Script([beat(1), record(1), end("idle")]),
+        Script([beat(2), record(2), end("idle")]),
+        Script([beat(2), end("idle")]),
+        Script([beat(2), end("idle")]),
+        wait_s=0,
+    )
+    assert reader.lsn() == 1
+    # The first stream has ended, but before this call.
+    assert reader.lsn() == 2
+    assert reader.lsn() is None
+    assert len(service.asked) == 3
+    assert reader.lsn() is None
+    assert reader.reader.offset == 2
+
+
+def test_problems_before_and_within_a_stream_reach_the_reader(start: Start) -> None:
+    failed = {"event": "end", "next": "1", "reason": "log_truncated", "problem": problem(410, "log_truncated")}
+    _, reader = start(
+        Script([beat(9), record(1), json.dumps(failed) + "\n"]),
+        Script(refuse=(410, "log_replaced")),
+        Script(refuse=(401, "unauthorized")),
+        Script([beat(9), record(3)]),
+        Script([beat(9), '{"lsn":\n']),
+        Script([beat(9), "[1]\n"]),
+        Script([beat(9), record(2, "x", '"checksum":"00000000",')]),
+    )
+    assert reader.lsn() == 1
+    for code in ("log_truncated", "log_replaced", "unauthorized"):
+        with pytest.raises(ClientMistake) as mistake:
+            reader.next()
+        assert mistake.value.code == code
+    for text in (r"record 3 \(after 2\) where 2", "cannot be parsed", "cannot be parsed", "checksum"):
+        with pytest.raises(ServerMisbehaved, match=text):
+            reader.next()
+        assert reader.reader.offset == 1
+
+
+def test_a_line_without_an_end_is_refused(start: Start) -> None:
+    _, reader = start(Script(["x" * (1 << 20)] * 40, "stay"))
+    with pytest.raises(ServerMisbehaved, match="bytes"):
+        reader.next()
+
+
+def test_a_reader_that_does_not_read_holds_up_the_stream(start: Start) -> None:
+    value = "x" * 65536
+    service, reader = start(Script([beat(9), *(record(lsn, value) for lsn in range(1, 501))], "stay"))
+    assert reader.lsn() == 1
+    time.sleep(0.5)
+    assert service.written < 250 * len(value)
+    for lsn in range(2, 501):
+        assert reader.lsn() == lsn
+
+
+def test_a_closed_reader_resumes(start: Start) -> None:
+    service, reader = start(Script([beat(9), record(1)], "stay"), Script([beat(9), record(2)], "stay"))
+    assert reader.lsn() == 1
+    reader.close()
+    assert reader.lsn() == 2
+    assert "after=1&" in service.asked[1]
+
+
+def test_a_cancelled_wait_loses_no_record() -> None:
+    service = LogService(Script([beat(9), record(1), record(2)[:40]], "stay"), Script([beat(9), record(2)], "stay"))
+    reader = Reader("tasks", service.url)
+    assert reader.lsn() == 1
+    reader.cancelled(0.05)
+    assert reader.lsn() == 2
+    reader.stop()
+    service.stop()
+
+
+def test_the_texts_of_values_are_found_as_they_were_posted() -> None:
+    line = (
+        '{ "lsn" : "1", "s": {"writes": [{"value": 9}]}, "writes": [ {"op":"put","value": {"a": [1.50, "]}\\"\\\\"]} }'
+        ', {"op":"delete","key":"\\"value\\":}"},{"value":1e3},{"value":"x"} ,{"value":null}, {}], "z":[]}'
+    )
+    json.loads(line)
+    assert value_texts(line) == ['{"a": [1.50, "]}\\"\\\\"]}', "", "1e3", '"x"', "null", ""]
+    # The check value of the CRC catalogue.
+    assert crc32c(b"123456789") == 0xE3069283
