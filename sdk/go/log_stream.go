@@ -150,10 +150,10 @@ func (r *LogReader) parameters(wait time.Duration) *wire.LogPullParams {
 // errIdle is the end of a stream in which no record has arrived for as long as was asked.
 var errIdle = errors.New("the stream was idle")
 
-// errLimit is the end of a stream that had as many records as were asked for.
+// errLimit is the end of a stream that had as many records as were requested.
 var errLimit = errors.New("the stream has reached its limit")
 
-// follow handles an event. The error is why the stream has ended; nil if it goes on.
+// follow handles an event. The error is why the stream has ended; nil if it continues.
 func (r *LogReader) follow(event *logEvent) error {
 	fields := reader{}
 	if event.Log != nil {

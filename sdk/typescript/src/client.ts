@@ -196,9 +196,9 @@ export class Client {
     item: Item,
     send: (items: readonly Item[]) => Promise<Shared<Part>[]>,
   ): Promise<Part> {
-    const shared = this.#coalesces && mayShare ? await coalescer.submit(terms, item) : "alone";
-    const found = shared === "alone" ? (await send([item]))[0] : shared;
-    if (found === undefined || found === "alone") throw new ServerMisbehaved("no response");
+    const shared = this.#coalesces && mayShare ? await coalescer.submit(terms, item) : "refused";
+    const found = shared === "refused" ? (await send([item]))[0] : shared;
+    if (found === undefined || found === "refused") throw new ServerMisbehaved("no response");
     return found.part;
   }
 

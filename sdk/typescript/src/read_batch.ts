@@ -22,14 +22,14 @@ export function bytesOf(rows: readonly WireRead[]): number {
 }
 
 /** What one caller gets from a request that it shares with others: its part, or that it has to send its own. */
-export type Shared<T> = { readonly part: T } | "alone";
+export type Shared<T> = { readonly part: T } | "refused";
 
 /**
  * Splits the reply to a request of several callers. If the service refused it because of its content, such as rows with
  * more than 8 MiB or one invalid key, each has to send its own. Throws the error that all of them get.
  */
 export function parts<Answer, Part>(reply: Reply<Answer>, count: number, apart: (answer: Answer) => Part[]): Shared<Part>[] {
-  if (count > 1 && reply.kind === "problem" && [400, 413, 422].includes(reply.status)) return Array.from({ length: count }, () => "alone");
+  if (count > 1 && reply.kind === "problem" && [400, 413, 422].includes(reply.status)) return Array.from({ length: count }, () => "refused");
   return apart(settled(reply)).map((part) => ({ part }));
 }
 

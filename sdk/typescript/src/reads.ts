@@ -99,7 +99,7 @@ export function rowOf(row: components["schemas"]["Row"]): Row {
   return { key, value: valueOf(row) ?? null, version: row.version };
 }
 
-/** Reads the ranges of a response, one for each that was asked for. */
+/** Reads the ranges of a response, one per range that was requested. */
 export function rangeRows(found: readonly components["schemas"]["ReadRange"][], count: number): RangeRows[] {
   if (found.length !== count) throw new ServerMisbehaved(`${found.length} ranges returned where ${count} were requested`);
   return found.map(({ rows, more }) => ({ rows: rows.map(rowOf), more }));

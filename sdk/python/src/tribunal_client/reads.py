@@ -111,7 +111,7 @@ def range_asked(keys: KeyRange, *, store: str | None = None) -> RangeRead:
 
 
 def range_rows(found: Sequence[ReadRange] | Unset, count: int) -> list[RangeRows]:
-    """Read the ranges of a response, one for each that was asked for."""
+    """Read the ranges of a response, one per range that was requested."""
     ranges = [] if isinstance(found, Unset) else found
     if len(ranges) != count:
         raise ServerMisbehaved(f"{len(ranges)} ranges returned where {count} were requested")
