@@ -6,44 +6,44 @@ use utoipa::ToSchema;
 /// A key to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeyRequest {
-    /// Name, for people: letters, digits, `.`, `_`, `-`; at most 64.
+    /// Name, for people: letters, digits, `.`, `_` and `-`; at most 64 characters.
     #[schema(example = "shop-engine")]
     pub name: String,
-    /// Namespace that it belongs to; the caller's if absent.
+    /// Namespace of the key; the caller's namespace if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "shop")]
     pub namespace: Option<String>,
-    /// What it may do: `engine`, `store`, `plugin-admin`, `operator`, `metrics`.
+    /// Roles of the key: any of `engine`, `store`, `plugin-admin`, `operator` and `metrics`.
     #[schema(example = json!(["engine"]))]
     pub roles: Vec<String>,
-    /// How long it is valid, seconds; until it is revoked if absent.
+    /// Seconds until the key expires; if absent, it is valid until it is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 3153600000_u64, example = 7776000)]
     pub expires_in_s: Option<u32>,
 }
 
-/// A created key. Its secret is not stored and not returned again.
+/// A created key. The secret is not stored, so it cannot be returned again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeyCreated {
-    /// What to send as `authorization: Bearer`.
+    /// The key: send it in the header `authorization: Bearer <key>`.
     #[schema(example = "trb_3nUv...")]
     pub key: String,
-    /// Its public part.
+    /// Public part of the key.
     #[schema(example = "k7f3a9")]
     pub id: String,
-    /// Its name, for people.
+    /// Name, for people.
     #[schema(example = "shop-engine")]
     pub name: String,
-    /// Namespace that it belongs to.
+    /// Namespace of the key.
     #[schema(example = "shop")]
     pub namespace: String,
-    /// What it may do.
+    /// Roles of the key.
     #[schema(example = json!(["engine"]))]
     pub roles: Vec<String>,
-    /// When it was created, milliseconds since 1970.
+    /// When it was created, Unix milliseconds.
     #[schema(example = "1808217543843")]
     pub created_ms: String,
-    /// When it expires, milliseconds since 1970; absent if it does not.
+    /// When it expires, Unix milliseconds; absent if it does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "1815993543843")]
     pub expires_ms: Option<String>,
@@ -52,34 +52,34 @@ pub struct KeyCreated {
 /// A key without its secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeyInfo {
-    /// Its public part.
+    /// Public part of the key.
     #[schema(example = "k7f3a9")]
     pub id: String,
-    /// Its name, for people.
+    /// Name, for people.
     #[schema(example = "shop-engine")]
     pub name: String,
-    /// Namespace that it belongs to.
+    /// Namespace of the key.
     #[schema(example = "shop")]
     pub namespace: String,
-    /// What it may do.
+    /// Roles of the key.
     #[schema(example = json!(["engine"]))]
     pub roles: Vec<String>,
-    /// When it was created, milliseconds since 1970.
+    /// When it was created, Unix milliseconds.
     #[schema(example = "1808217543843")]
     pub created_ms: String,
-    /// When it expires, milliseconds since 1970; absent if it does not.
+    /// When it expires, Unix milliseconds; absent if it does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "1815993543843")]
     pub expires_ms: Option<String>,
-    /// When it was last used, to about a second, milliseconds since 1970; absent if no use is known.
+    /// When it was last used, Unix milliseconds, accurate to about a second; absent if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "1808217599000")]
     pub last_used_ms: Option<String>,
 }
 
-/// Keys.
+/// A list of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeyList {
-    /// By namespace, then by name.
+    /// Keys, sorted by namespace and name.
     pub keys: Vec<KeyInfo>,
 }

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_what_the_description_says() {
+    fn the_checksum_matches_its_description() {
         let mut sum = RecordChecksum::new([120, 8842, u64::MAX, 0], "id");
         sum.write("put", b"k", b"{\"a\":1}");
         sum.write("delete", b"", b"");

@@ -127,13 +127,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_3_0_cannot_say() {
+    fn constructs_unknown_to_3_0_are_rejected() {
         let error = to_3_0(&json!({"openapi": "3.1.0", "x": {"a/b": {"type": ["string", "null"]}}})).unwrap_err();
         assert_eq!((error.pointer.as_str(), error.what.as_str()), ("/x/a~1b", "a list of types"));
     }
 
     #[test]
-    fn says_less_where_generators_stumble() {
+    fn constructs_that_generators_mishandle_are_simplified() {
         let operation = json!({
             "requestBody": {"content": {"application/json": {}, "application/x-ndjson": {}}},
             "responses": {"200": {}, "default": {"description": "a problem"}}
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_descriptions_beside_references() {
+    fn descriptions_next_to_references_are_kept() {
         let twin = to_3_0(&json!({"openapi": "3.1.0", "p": {"$ref": "#/x", "description": "why"}})).unwrap();
         assert_eq!(twin, json!({"openapi": "3.0.3", "p": {"allOf": [{"$ref": "#/x"}], "description": "why"}}));
     }

@@ -1,192 +1,194 @@
-//! Plugins: uploads, versions, the slots that they fill, and how they do there.
+//! Plugins: uploads, versions, activations, and the state of slots.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-/// A component of WebAssembly.
+/// A WebAssembly component.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(value_type = String, format = Binary)]
 pub struct PluginComponent(pub Vec<u8>);
 
-/// One check of the conformance kit that a plugin passed.
+/// A check of the conformance kit that a plugin has passed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PluginCheck {
-    /// What was checked.
+    /// Name of the check.
     #[schema(example = "shuffled batches")]
     pub name: String,
-    /// On how many inputs.
+    /// Number of inputs.
     #[schema(example = 150)]
     pub cases: u32,
 }
 
-/// A level whose anomalies a validator does not all reject.
+/// An isolation level that a validator does not enforce.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PluginMiss {
     /// The level.
     #[schema(example = "serializable")]
     pub level: String,
-    /// The first anomaly that the validator accepts.
+    /// The first anomaly of the level that the validator accepts.
     #[schema(example = "phantom (PMP, G2): a scanned range has changed")]
     pub anomaly: String,
 }
 
-/// One version of a plugin: a component, identified by its bytes.
+/// A version of a plugin: a component, identified by its digest.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PluginVersion {
-    /// SHA-256 of the component's bytes, hexadecimal.
+    /// SHA-256 of the component, hexadecimal.
     #[schema(
         example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
         min_length = 64,
         max_length = 64
     )]
     pub digest: String,
-    /// The version that the plugin gives itself.
+    /// Version number according to the plugin.
     #[schema(example = "0.1.0")]
     pub version: String,
-    /// What it says of itself.
+    /// Description according to the plugin.
     #[schema(example = "the transaction with the most writes wins")]
     pub about: String,
-    /// Size, bytes.
+    /// Size in bytes.
     #[schema(example = "10240")]
     pub bytes: String,
-    /// When it was uploaded, Unix milliseconds; absent for built-in ones.
+    /// When it was uploaded, Unix milliseconds; absent for built-in plugins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "1767225600000")]
     pub uploaded_ms: Option<String>,
-    /// Whose signature it was taken for, as the node's configuration calls them; absent if it asked for none.
+    /// Name of the signer in the node's configuration; absent if the node requires no signatures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "release")]
     pub signer: Option<String>,
-    /// That signature, hexadecimal.
+    /// The signature, hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, min_length = 128, max_length = 128)]
     pub signature: Option<String>,
-    /// Fuel of a call that does next to nothing; absent for built-in ones, which are not measured here.
+    /// Fuel of a call with the smallest input; absent for built-in plugins, which are not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "5200")]
     pub fuel_per_call: Option<String>,
     /// Fuel of each further transaction or record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "310")]
     pub fuel_per_item: Option<String>,
-    /// Fuel that the limits grant for each.
+    /// Fuel that the limits allow per transaction or record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "20000")]
     pub budget_per_item: Option<String>,
-    /// SHA-256 over its answers to the golden vectors: equal for versions that behave alike on them.
+    /// SHA-256 of the results on the golden vectors: equal for versions that behave alike on them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
     pub behaviour: Option<String>,
-    /// A validator's levels, whose anomalies it all rejects.
+    /// Isolation levels that a validator enforces: it rejects all of their anomalies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(example = json!(["read-committed", "repeatable-read"]))]
     pub levels: Vec<String>,
-    /// A validator's other levels.
+    /// Isolation levels that a validator does not enforce.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub misses: Vec<PluginMiss>,
 }
 
-/// A plugin with its versions.
+/// A plugin and its versions.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PluginInfo {
-    /// Its name.
+    /// Name of the plugin.
     #[schema(example = "most-writes-wins")]
     pub name: String,
-    /// `conflict-rule`, `isolation-validator` or `log-adaptor`.
+    /// World that it implements: `conflict-rule`, `isolation-validator` or `log-adaptor`.
     #[schema(example = "conflict-rule")]
     pub world: String,
-    /// It came with the program.
+    /// Whether it is built into the server.
+    #[schema(example = false)]
     pub builtin: bool,
     /// Versions, newest first.
     pub versions: Vec<PluginVersion>,
-    /// Slots that it fills.
+    /// Slots in which it is active or pending.
     pub slots: Vec<PluginSlot>,
 }
 
-/// An upload that was taken in.
+/// The result of an upload.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PluginUpload {
-    /// The plugin's name.
+    /// Name of the plugin.
     #[schema(example = "most-writes-wins")]
     pub name: String,
-    /// Its world.
+    /// World that it implements.
     #[schema(example = "conflict-rule")]
     pub world: String,
     /// The version.
     pub version: PluginVersion,
-    /// What was checked.
+    /// The checks that it passed.
     pub checks: Vec<PluginCheck>,
 }
 
-/// Which version to activate, where, and from when on.
+/// The version to activate, the slot, and the epoch.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct PluginActivate {
-    /// `rule`, `validator:<level>` or `adaptor:<name>`; may be left out where the plugin's world leaves one choice.
+    /// `rule`, `validator:<level>` or `adaptor:<name>`. Required for a validator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "rule")]
     pub slot: Option<String>,
-    /// SHA-256 of the version; the newest one if left out.
+    /// SHA-256 of the version; the newest version if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
     pub digest: Option<String>,
-    /// First epoch; the next one if left out. An epoch that has passed counts as the next one. A node without traffic
-    /// seals empty epochs up to it if it is at most 100,000 epochs away.
+    /// First epoch that the plugin decides; the next one if absent or already past. A node without traffic seals empty
+    /// epochs to reach it, if it is at most 100,000 epochs away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "9000")]
     pub at_epoch: Option<String>,
-    /// Configuration of the rule or validator. An adaptor has its store's.
+    /// Configuration of the rule or validator. An adaptor gets its configuration from the declaration of its store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, value_type = Object)]
+    #[schema(nullable = false, value_type = Object, example = json!({"turns": 7}))]
     pub config: Option<Box<RawValue>>,
 }
 
-/// What was deleted.
+/// The versions that were deleted.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PluginDeleted {
-    /// The plugin.
+    /// Name of the plugin.
     #[schema(example = "most-writes-wins")]
     pub name: String,
-    /// SHA-256 of each version that was deleted, hexadecimal.
+    /// SHA-256 of each deleted version, hexadecimal.
     #[schema(example = json!(["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]))]
     pub digests: Vec<String>,
 }
 
-/// Which slot to roll back.
+/// The slot to roll back.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct PluginRollback {
-    /// The slot; may be left out if the plugin fills one only.
+    /// The slot; may be absent if the plugin is active or pending in only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "rule")]
     pub slot: Option<String>,
 }
 
-/// An entry of the control log that fills a slot.
+/// An activation of a plugin in a slot: an entry of the control log.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PluginActivation {
-    /// Position in the control log.
+    /// Index of the entry in the control log.
     #[schema(example = "7")]
     pub control: String,
     /// The slot.
     #[schema(example = "rule")]
     pub slot: String,
-    /// The plugin.
+    /// Name of the plugin.
     #[schema(example = "most-writes-wins")]
     pub name: String,
     /// SHA-256 of its component; zeros for a native fallback.
     #[schema(example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
     pub digest: String,
-    /// SHA-256 of its configuration's text.
+    /// SHA-256 of the text of its configuration.
     #[schema(example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
     pub config_digest: String,
-    /// Its configuration.
+    /// Configuration of the plugin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, value_type = Object)]
+    #[schema(nullable = false, value_type = Object, example = json!({"turns": 7}))]
     pub config: Option<Box<RawValue>>,
-    /// `configuration`, `activate`, `rollback`, or `faults` if the slot went back by itself because its plugin failed too
-    /// often in a row.
+    /// What caused the activation: `configuration`, `activate`, `rollback`, or `faults` for an automatic rollback after
+    /// too many consecutive faults of the plugin.
     #[schema(example = "activate")]
     pub by: String,
-    /// Who requested it, as the key or client is called; absent for the node's own configuration.
+    /// Name of the key or client that requested it; absent if it was the node itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "ops")]
     pub who: Option<String>,
@@ -194,15 +196,16 @@ pub struct PluginActivation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "1767225600000")]
     pub at_ms: Option<String>,
-    /// First epoch that it decided; absent if it has decided none, or that lies before the newest state image.
+    /// First epoch that the plugin decided; absent if there is none yet, or if it is older than the newest state image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "9000")]
     pub since_epoch: Option<String>,
-    /// Last epoch that it decided; absent while it decides.
+    /// Last epoch that the plugin decided; absent while the plugin is active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "9999")]
     pub until_epoch: Option<String>,
-    /// First epoch at which it may hold; it does from the first one at or after it that carries the entry.
+    /// Earliest epoch at which the activation may take effect. It takes effect at the first epoch from there on that
+    /// includes the entry.
     #[schema(example = "9000")]
     pub from_epoch: String,
 }
@@ -213,64 +216,64 @@ pub struct PluginFaults {
     /// `out_of_fuel`, `stack_overflow`, `out_of_memory`, `trap`, `convention`, `returned` or `wrong_answer`.
     #[schema(example = "out_of_fuel")]
     pub kind: String,
-    /// How many.
+    /// Number of faults.
     #[schema(example = "3")]
     pub count: String,
 }
 
-/// How the plugin in a slot does, since this process runs it there.
+/// Counters of the plugin in a slot, since this process has been running it there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PluginHealth {
-    /// Calls.
+    /// Number of calls.
     #[schema(example = "1200")]
     pub calls: String,
-    /// Transactions or records in them.
+    /// Number of transactions or records in these calls.
     #[schema(example = "34000")]
     pub items: String,
-    /// Epochs that its stand-in decided, because it failed.
+    /// Number of epochs that the native fallback decided because the plugin failed.
     #[schema(example = "0")]
     pub fallbacks: String,
-    /// Its faults by kind.
+    /// Faults by kind.
     pub faults: Vec<PluginFaults>,
-    /// What the last fault said.
+    /// Text of the last fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "it ran out of fuel")]
     pub last_fault: Option<String>,
-    /// Fuel of an item, on the average.
+    /// Average fuel per transaction or record.
     #[schema(example = "310")]
     pub fuel_per_item: String,
-    /// Time of an item, nanoseconds, on the average.
+    /// Average time per transaction or record, nanoseconds.
     #[schema(example = "140")]
     pub ns_per_item: String,
 }
 
-/// A slot and what fills it.
+/// A slot and its activations.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PluginSlot {
     /// `rule`, `validator:<level>` or `adaptor:<name>`.
     #[schema(example = "rule")]
     pub slot: String,
-    /// What is in force.
+    /// The activation in force.
     pub active: PluginActivation,
-    /// The epoch since which it is; absent if that lies before the newest state image.
+    /// First epoch that the active plugin decided; absent if it is older than the newest state image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "9000")]
     pub since_epoch: Option<String>,
-    /// What will be, from its epoch on.
+    /// The activation that takes effect at a later epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub pending: Option<PluginActivation>,
-    /// The newest entries of the control log for this slot, newest first.
+    /// The latest activations of the slot, newest first.
     pub history: Vec<PluginActivation>,
-    /// How it does.
+    /// Counters of the active plugin.
     pub health: PluginHealth,
 }
 
 /// All plugins and slots.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PluginList {
-    /// Plugins by name.
+    /// Plugins, sorted by name.
     pub plugins: Vec<PluginInfo>,
-    /// Slots by name.
+    /// Slots, sorted by name.
     pub slots: Vec<PluginSlot>,
 }

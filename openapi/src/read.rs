@@ -1,4 +1,4 @@
-//! Reads of embedded stores, several rows and ranges at once.
+//! Reads of embedded stores: any number of rows and ranges in one request.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -6,14 +6,14 @@ use utoipa::ToSchema;
 
 use crate::store::Row;
 
-/// Rows and ranges to read.
+/// Rows and ranges to read; at least one of either.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReadRequest {
-    /// Rows; at least one, or one range.
+    /// Rows to read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, max_items = 10000)]
     pub read: Option<Vec<RowRead>>,
-    /// Ranges.
+    /// Ranges to read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, max_items = 256)]
     pub ranges: Option<Vec<RangeRead>>,
@@ -22,19 +22,19 @@ pub struct ReadRequest {
 /// A row to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RowRead {
-    /// The row's store; may be left out where the path names it.
+    /// Store of the row. May be absent if the path names the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "kv")]
     pub store: Option<String>,
-    /// The row's key, UTF-8.
+    /// Key of the row, UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "acct/1")]
     pub key: Option<String>,
-    /// The row's key in base64, instead of `key`.
+    /// Key of the row in base64, instead of `key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
-    /// The version that the caller has. If it is still the row's, the answer says `unchanged` and leaves the value out.
+    /// Version that the caller has cached. If it is still current, the response has `unchanged` instead of the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "17")]
     pub version: Option<String>,
@@ -43,7 +43,7 @@ pub struct RowRead {
 /// A range to read, in the bytewise order of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RangeRead {
-    /// The range's store; may be left out where the path names it.
+    /// Store of the range. May be absent if the path names the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "kv")]
     pub store: Option<String>,
@@ -69,62 +69,62 @@ pub struct RangeRead {
     pub limit: Option<u32>,
 }
 
-/// Rows and ranges as of one epoch.
+/// Rows and ranges, all read at the same epoch.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ReadResponse {
-    /// The epoch that they reflect: all of it, and nothing of later ones.
+    /// The epoch that the results reflect: they include all of its commits, and none of later epochs.
     #[schema(example = "8841")]
     pub applied: String,
-    /// The rows, in the order of the request; absent if it named none.
+    /// The rows, in the order of the request; absent if it has no rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub rows: Option<Vec<ReadRow>>,
-    /// The ranges, in the order of the request; absent if it named none.
+    /// The ranges, in the order of the request; absent if it has no ranges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub ranges: Option<Vec<ReadRange>>,
 }
 
-/// A row that was read. Without `version`, there is no such row.
+/// The result of reading a row. Without `version`, the row does not exist.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ReadRow {
-    /// The row's store.
+    /// Store of the row.
     #[schema(example = "kv")]
     pub store: String,
-    /// The row's key, UTF-8.
+    /// Key of the row, UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "acct/1")]
     pub key: Option<String>,
-    /// The row's key in base64, if it is not UTF-8.
+    /// Key of the row in base64, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
-    /// The row's value; absent if there is no row, or it is `unchanged`.
+    /// Value of the row; absent if the row does not exist or is `unchanged`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = json!({"balance": 90}), value_type = serde_json::Value)]
     pub value: Option<Box<RawValue>>,
-    /// The row's value in base64, if it was written so.
+    /// Value of the row in base64, if it was written that way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub value_b64: Option<String>,
-    /// The row's version; absent if there is no row.
+    /// Version of the row; absent if the row does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "17")]
     pub version: Option<String>,
-    /// True if the row still has the version that the request named.
+    /// True if the row still has the version in the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = true)]
     pub unchanged: Option<bool>,
 }
 
-/// Rows of a range that was read.
+/// The result of reading a range.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ReadRange {
-    /// The range's store.
+    /// Store of the range.
     #[schema(example = "kv")]
     pub store: String,
     /// The rows, in key order.
     pub rows: Vec<Row>,
-    /// The range has further rows: its limit was reached.
+    /// Whether the range has more rows than its limit.
     pub more: bool,
 }

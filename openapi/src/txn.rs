@@ -1,4 +1,4 @@
-//! Transactions: what an engine posts and what it gets back.
+//! Transactions: the requests and responses of Begin, commit and status.
 
 use std::collections::BTreeMap;
 
@@ -24,14 +24,14 @@ pub enum IsolationLevel {
     Serializable,
 }
 
-/// When a commit is answered.
+/// When a commit is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ack {
     /// As soon as it is durable and final; the default.
     #[default]
     Durable,
-    /// When every store that it wrote has applied it.
+    /// When every store that it wrote has also applied it.
     Applied,
 }
 
@@ -53,7 +53,7 @@ pub enum WriteOp {
     Add,
 }
 
-/// A Begin.
+/// A request to begin a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BeginRequest {
     /// Stores that the transaction will use; all stores of the namespace if absent or empty.
@@ -76,17 +76,17 @@ pub struct BeginRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 600000)]
     pub ttl_ms: Option<u32>,
-    /// Rows of embedded stores to read at once; the answer has one of `rows` for each, as of the snapshots that it names.
+    /// Rows of embedded stores to read at the snapshots. The response has one element in `rows` for each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, max_items = 10000)]
     pub read: Option<Vec<RowRead>>,
-    /// Ranges of embedded stores to read at once, likewise.
+    /// Ranges of embedded stores to read at the snapshots. The response has one element in `ranges` for each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, max_items = 256)]
     pub ranges: Option<Vec<RangeRead>>,
 }
 
-/// Answer to a Begin.
+/// A transaction that has begun.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct BeginResponse {
     /// The transaction's id, a UUIDv7 and its idempotency key.
@@ -104,11 +104,11 @@ pub struct BeginResponse {
     /// Session token that covers these snapshots.
     #[schema(example = "c2Vzc2lvbg")]
     pub session: String,
-    /// The rows of `read`, in its order; absent if nothing was to be read.
+    /// The rows of `read`, in the order of the request; absent if it has no `read`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub rows: Option<Vec<ReadRow>>,
-    /// The ranges of `ranges`, in its order; absent if none was to be read.
+    /// The ranges, in the order of the request; absent if it has no `ranges`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub ranges: Option<Vec<ReadRange>>,
@@ -189,7 +189,7 @@ pub struct Write {
     pub or: Option<i64>,
 }
 
-/// A commit: what the transaction read and what it wants to write.
+/// A commit: the rows and ranges that the transaction has read, and its writes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct CommitRequest {
     /// Isolation level.
@@ -205,7 +205,7 @@ pub struct CommitRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, maximum = 255)]
     pub priority: Option<u8>,
-    /// When to answer.
+    /// When to acknowledge the commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub ack: Option<Ack>,
@@ -250,7 +250,7 @@ pub struct BatchTxn {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, maximum = 255)]
     pub priority: Option<u8>,
-    /// When to answer. The whole request is answered when the last item is.
+    /// When to acknowledge the commit. The response is sent when the last item of the batch is acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub ack: Option<Ack>,
@@ -310,9 +310,9 @@ pub enum AbortReason {
     NotANumber,
     /// An add whose sum leaves 64 bits.
     AddOverflow,
-    /// The history that the snapshot needs is gone.
+    /// The history that the snapshot needs is no longer retained.
     SnapshotTooOld,
-    /// The snapshot is above every complete epoch.
+    /// The snapshot is newer than every complete epoch.
     SnapshotFromTheFuture,
     /// The snapshots of multi-version stores are not one state of the database.
     SnapshotsDiffer,
@@ -463,7 +463,7 @@ pub struct TxnOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "c2Vzc2lvbg")]
     pub session: Option<String>,
-    /// It wrote nothing, and nothing was stored: its status by id is `unknown` later.
+    /// Whether it was read-only. Its verdict is not stored, so its status by id is `unknown` afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub read_only: Option<bool>,
@@ -471,7 +471,8 @@ pub struct TxnOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub applied: Option<bool>,
-    /// Batches only: this outcome had been stored before. A single answer tells it by its header `idempotency-replayed`.
+    /// Batches only: whether the request was a retry, and this is the stored outcome. A response to a single commit has the
+    /// header `idempotency-replayed` instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub replayed: Option<bool>,
@@ -543,7 +544,8 @@ pub struct Conflict {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "19")]
     pub current_version: Option<String>,
-    /// The transaction that won: always if it is of the same epoch, else as long as its epoch is in the server's memory.
+    /// The transaction that won. Always present if it is of the same epoch; otherwise as long as its epoch is in the
+    /// server's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub by_txn: Option<String>,

@@ -20,7 +20,10 @@ func (e *ClientMistake) Error() string {
 	var faults []string
 	if e.Problem.Errors != nil {
 		for _, fault := range *e.Problem.Errors {
-			faults = append(faults, fault.Pointer+": "+fault.Detail)
+			// The detail of a single error is already that of the problem.
+			if !strings.Contains(e.Problem.Detail, fault.Detail) {
+				faults = append(faults, fault.Pointer+": "+fault.Detail)
+			}
 		}
 	}
 	text := e.Problem.Code + ": " + e.Problem.Detail

@@ -214,7 +214,7 @@ fn g2_anti_dependency_cycles_through_predicates() {
 }
 
 #[test]
-fn fekete_a_read_only_transaction_sees_no_order_that_never_was() {
+fn fekete_a_read_only_transaction_sees_no_order_that_never_existed() {
     every_way(
         "epoch
          T1 {L} @1 upd y=25                         => ok

@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn a_store_has_applied_what_it_acknowledged_and_not_an_epoch_more(
+    fn a_store_has_applied_exactly_the_epochs_it_acknowledged(
         steps in vec((0..3_u8, 0..4_u64, 0..40_u64), 0..60),
     ) {
         let store = StoreId(1);

@@ -37,7 +37,7 @@ fn types_depend_on_the_empty_toolchain_check_only_and_the_core_on_types() {
 }
 
 #[test]
-fn the_service_boundary_knows_no_protocol() {
+fn the_service_boundary_is_protocol_agnostic() {
     let packages = dependencies();
     assert_eq!(packages["tribunal-service"], set(&["tribunal-types"]));
     for user in ["tribunal-http", "tribunal"] {
@@ -46,7 +46,7 @@ fn the_service_boundary_knows_no_protocol() {
 }
 
 #[test]
-fn the_parts_of_the_shell_do_not_know_each_other() {
+fn the_crates_of_the_shell_are_independent() {
     let packages = dependencies();
     let parts = ["tribunal-http", "tribunal-log", "tribunal-wasm", "tribunal-push"];
     for part in parts {
@@ -63,7 +63,7 @@ fn nothing_depends_on_the_binary() {
 }
 
 #[test]
-fn types_and_core_do_without_an_operating_system() {
+fn types_and_core_are_no_std() {
     for package in ["types", "core"] {
         let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../server/{package}/src/lib.rs"));
         let text = std::fs::read_to_string(&lib).unwrap_or_else(|wrong| panic!("{}: {wrong}", lib.display()));

@@ -168,7 +168,7 @@ fn every_block_has_a_known_tag() {
 }
 
 #[test]
-fn blocks_are_told_apart() {
+fn blocks_are_classified_by_tag() {
     let found = blocks("a\n```sh\none\ntwo\n```\nb\n```text\nthree\n```\n");
     let found: Vec<_> = found.iter().map(|block| (block.tag.as_str(), block.text.as_str())).collect();
     assert_eq!(found, [("sh", "one\ntwo\n"), ("text", "three\n")]);

@@ -83,7 +83,7 @@ fn the_walk_sees_the_project() {
 }
 
 #[test]
-fn the_top_level_holds_what_it_may() {
+fn the_top_level_contains_only_known_entries() {
     let tops: BTreeSet<_> = files().iter().filter_map(|path| Some(path.split('/').next()?.to_owned())).collect();
     let strangers: Vec<_> =
         tops.into_iter().filter(|top| !top.starts_with('.') && !TOP_LEVEL.contains(&top.as_str())).collect();
@@ -91,13 +91,13 @@ fn the_top_level_holds_what_it_may() {
 }
 
 #[test]
-fn every_rust_file_opens_with_what_it_owns() {
+fn every_rust_file_begins_with_what_it_owns() {
     let offenders: Vec<_> = rust_files().filter(|(_, text)| !text.starts_with("//!")).map(|(path, _)| path).collect();
     none(&offenders, "files that do not open with `//!`");
 }
 
 #[test]
-fn no_rust_file_outgrows_a_sitting() {
+fn no_rust_file_is_too_long() {
     let offenders: Vec<_> = rust_files()
         .map(|(path, text)| (path, text.lines().count()))
         .filter(|(_, lines)| *lines > FILE_LINES_MAX)
@@ -107,7 +107,7 @@ fn no_rust_file_outgrows_a_sitting() {
 }
 
 #[test]
-fn nothing_is_left_for_later() {
+fn there_are_no_todos() {
     // Put together here, so that this file does not find itself.
     let needles = [["to", "do!("].concat(), ["unimpl", "emented!("].concat(), ["FIX", "ME"].concat()];
     let offenders: Vec<_> = rust_files()

@@ -49,7 +49,7 @@ impl Machine {
 }
 
 #[test]
-fn an_installed_target_passes_and_its_removal_is_noticed() {
+fn an_installed_target_passes_and_its_removal_is_detected() {
     let machine = Machine::new();
     fs::create_dir(machine.libraries()).expect("the target's libraries");
     machine.program("rustup", "exit 1");

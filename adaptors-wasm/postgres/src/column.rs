@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_fit_are_taken_as_they_are() {
+    fn values_that_fit_are_kept_as_they_are() {
         assert_eq!(value(Type::Bigint, "-9223372036854775808").as_deref(), Ok("-9223372036854775808"));
         assert_eq!(value(Type::Numeric, "12.300").as_deref(), Ok("12.300"));
         assert_eq!(value(Type::Text, r#""\u00e4\n\"""#).as_deref(), Ok("\"ä\n\\\"\""));

@@ -104,7 +104,7 @@ impl Postgres {
 fn sql(reply: Reply) -> Result<SqlReply, Fault> {
     match reply {
         Reply::Sql(reply) => Ok(reply),
-        _ => Err("not an answer of an SQL database".into()),
+        _ => Err("not a reply of an SQL database".into()),
     }
 }
 

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_comes_first_and_what_cannot_be_is_refused() {
+    fn the_longest_prefix_comes_first_and_invalid_mappings_are_rejected() {
         let tables =
             r#"{"tables": [{"table": "a", "prefix": "a/"}, {"table": "b", "prefix": "a/b/"}, {"table": "c"}]}"#;
         let mapping = Mapping::parse(tables).expect("a mapping");

@@ -124,7 +124,7 @@ impl Redis {
 
 /// Returns the only value of an answer.
 fn only(reply: Reply) -> Result<RespValue, Fault> {
-    let Reply::Resp(values) = reply else { return Err("not an answer of Redis".into()) };
+    let Reply::Resp(values) = reply else { return Err("not a reply of Redis".into()) };
     let [value] =
         <[RespValue; 1]>::try_from(values).map_err(|values| format!("{} answers to one call", values.len()))?;
     Ok(value)

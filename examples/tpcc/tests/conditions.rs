@@ -54,7 +54,7 @@ const PLANTED: &[(&str, &[u32])] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_condition_sees_what_violates_it() {
+async fn every_condition_detects_its_violation() {
     let server = match PostgresServer::start(&[]) {
         Ok(server) => server,
         Err(text) if text.contains("is not installed") => return println!("SKIPPED: {text}"),

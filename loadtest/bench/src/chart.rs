@@ -218,13 +218,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_the_digits_that_a_reader_can_use() {
+    fn numbers_are_rounded_to_significant_digits() {
         let shown: Vec<_> = [0.0, 0.123, 12.34, 123.4, 1234.5, 1_234_567.0].into_iter().map(round).collect();
         assert_eq!(shown, ["0", "0.12", "12.3", "123", "1,234", "1,234,567"]);
     }
 
     #[test]
-    fn scales_end_a_little_above_the_largest_figure() {
+    fn scales_end_just_above_the_largest_value() {
         let tops: Vec<_> = [0.0, 0.9, 1.0, 101.0, 260.0, 9_999.0].into_iter().map(nice).collect();
         assert_eq!(tops, [1.0, 1.0, 1.0, 150.0, 300.0, 10_000.0]);
     }

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_by_their_fate() {
+    fn spans_are_counted_by_result() {
         let text = "# TYPE tribunal_telemetry_spans counter\ntribunal_telemetry_spans_total{fate=\"sent\"} 12\n\
                     tribunal_telemetry_spans_total{fate=\"dropped\"} 3\n# EOF\n";
         let spans = Spans::parse(text);

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_never_left_are_counted_with_their_wait() {
+    fn unsent_requests_are_counted_with_their_wait() {
         let start = Instant::now();
         let end = start + Duration::from_millis(100);
         let mut due = Due::new(Pacing::Open { per_second: 1_000.0 }, start);

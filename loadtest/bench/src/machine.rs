@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_found_behind_a_strange_name() {
+    fn cpu_ticks_are_parsed_after_an_unusual_process_name() {
         let stat = "7 (a b) c)) S 1 7 7 0 -1 4194304 100 0 0 0 25 17 0 0 20 0 4 0 100 0 0";
         assert_eq!(ticks_in(stat), Some(42));
     }

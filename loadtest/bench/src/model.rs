@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_late_reply_takes_nothing_back() {
+    fn a_late_reply_reverts_nothing() {
         let mut model = RowModel::new(2, 100);
         assert_eq!(model.version(0), None);
         model.committed(5, 50, &[(0, 90), (1, 110)]);

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_document_is_said_to_be() {
+    fn a_missing_document_is_reported() {
         let mut out = String::new();
         assert!(read::<Swept>(&mut out, Path::new("nowhere"), "sweep-x").is_none());
         assert!(out.starts_with("`sweep-x` has no figures"));

@@ -122,7 +122,7 @@ mod tests {
     const ABORTED: &str = r#"{"status":"aborted","epoch":"8842","reason":"read_conflict","conflicts":[{"store":"kv","key":"row/1","read_version":"17","current_version":"19"},{"store":"kv","key":"row/2","by_txn":"x"},{"store":"kv","key":"row/3","current_version":"20"}]}"#;
 
     #[test]
-    fn decisions_are_told_apart() {
+    fn decisions_are_classified() {
         assert_eq!(decision(COMMITTED.as_bytes()), Decision::Committed { version: Some(9271), epoch: Some(8842) });
         assert!(matches!(decision(ABORTED.as_bytes()), Decision::Aborted { reason: "read_conflict", .. }));
         let problem = br#"{"type":"about:blank","status":503,"code":"overloaded"}"#;
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn only_conflicts_with_a_current_version_teach_something() {
+    fn only_conflicts_with_a_current_version_update_the_model() {
         let seen: Vec<_> = conflicts(ABORTED.as_bytes()).collect();
         assert_eq!(seen, [(&b"row/1"[..], 19), (&b"row/3"[..], 20)]);
     }

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_found_by_their_whole_name() {
+    fn metrics_are_found_by_their_full_name() {
         let text = "# HELP tribunal_rows x\ntribunal_rows_more 9\ntribunal_rows 4\ntribunal_sync_seconds_count 7\n";
         let figures = parse(text);
         assert_eq!((figures.rows, figures.syncs, figures.epochs), (Some(4.0), Some(7.0), None));

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_built_in_a_plugin_to_upload_or_one_that_the_server_has() {
+    fn a_rule_is_built_in_uploaded_or_already_on_the_server() {
         let spawned = flags(&["--spawn", "tribunal"]);
         assert_eq!(Axis::Rule.at(&spawned, "priority").unwrap().serve_arg, ["--rule", "priority"]);
         let folder = env!("CARGO_MANIFEST_DIR");

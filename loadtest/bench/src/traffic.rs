@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_teach_versions_and_are_counted() {
+    fn replies_update_versions_and_are_counted() {
         let (mut traffic, _) = traffic(&["--rows", "20"]);
         let committed = br#"{"status":"committed","epoch":"7","version":"70"}"#;
         traffic.reply(vec![vec![(3, 0)]].into(), 200, committed);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bank_does_not_take_a_version_without_its_balance() {
+    fn the_bank_ignores_a_version_without_its_balance() {
         let (mut traffic, _) = traffic(&["--workload", "bank", "--rows", "20"]);
         let aborted = br#"{"status":"aborted","reason":"read_conflict","conflicts":[{"key":"acct/0000004","current_version":"60"}]}"#;
         traffic.reply(vec![vec![(4, 1)]].into(), 200, aborted);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_short_of_answers_is_noticed() {
+    fn a_batch_with_too_few_results_is_detected() {
         let (mut traffic, _) = traffic(&["--rows", "20"]);
         traffic.post_as(Mode::Batch, 2);
         let mut out = Vec::new();

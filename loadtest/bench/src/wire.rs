@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_once_it_is_whole() {
+    fn a_head_is_parsed_once_it_is_complete() {
         let reply = b"HTTP/1.1 200 OK\r\ncontent-LENGTH:  5\r\nx: y\r\n\r\nhello";
         for cut in 0..reply.len() - 5 {
             assert_eq!(read_head(&reply[..cut]).unwrap(), None);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_is_none_is_refused() {
+    fn a_malformed_head_is_rejected() {
         assert!(read_head(b"SSH-2.0\r\n\r\n").is_err());
         assert!(read_head(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").is_err());
         assert!(read_head(b"HTTP/1.1 2x0 OK\r\ncontent-length: 1\r\n\r\n").is_err());

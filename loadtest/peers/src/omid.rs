@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_survive() {
+    fn varints_survive_a_round_trip() {
         for number in [0, 1, 127, 128, 300, 1 << 35, u64::MAX] {
             let mut bytes = Vec::new();
             varint(&mut bytes, number);

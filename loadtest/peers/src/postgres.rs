@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_ends_when_the_server_is_ready() {
+    fn a_response_ends_with_ready_for_query() {
         let mut bytes = Vec::new();
         frame(&mut bytes, b'E', |body| ["SERROR", "C40001", "Mno", ""].iter().for_each(|field| text(body, field)));
         assert_eq!(ready_end(&bytes).unwrap(), None);

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_has_its_children_and_stops_and_goes_on() {
+    fn a_process_tree_can_be_paused_and_resumed() {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 60 & wait"]);
         let mut child = command.spawn().unwrap();

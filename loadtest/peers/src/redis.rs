@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_end_where_they_end() {
+    fn the_end_of_a_reply_is_found() {
         check("+OK\r\n+OK\r\n", Some(5));
         check("+OK\r", None);
         check("$3\r\nabc\r\n", Some(9));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_watch_is_an_abort_and_the_next_transaction_begins_anew() {
+    fn a_lost_watch_is_an_abort_and_the_next_transaction_starts_over() {
         let mut session =
             RedisSession { value_bytes: 3, rng: SmallRng::seed_from_u64(1), plan: Plan::default(), step: Step::Idle };
         let plan = Plan { reads: vec![7], writes: vec![(8, Change::Text)] };

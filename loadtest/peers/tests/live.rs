@@ -95,7 +95,7 @@ fn batches_commit_without_a_storage() {
 }
 
 #[test]
-fn a_workload_that_there_is_not_is_refused() {
+fn an_unknown_workload_is_rejected() {
     let refused =
         Command::new(PEERS).args(["run", "--tribunal", "x", "--out", "x", "--loads", "tpc-e"]).output().unwrap();
     assert!(!refused.status.success());

@@ -1,4 +1,4 @@
-//! The world `log-adaptor`: turns log records into a storage's own language.
+//! The world `log-adaptor`: translates log records into requests to a storage.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -16,7 +16,7 @@ pub mod kind {
     pub const INSERT: u8 = 0;
     /// Replaces the value.
     pub const UPDATE: u8 = 1;
-    /// Creates or replaces.
+    /// Creates the row or replaces its value.
     pub const PUT: u8 = 2;
     /// Removes the row.
     pub const DELETE: u8 = 3;
@@ -26,30 +26,30 @@ pub mod kind {
 
 /// A LogAdaptor.
 pub trait Adaptor: Plugin {
-    /// Names the kinds of writes that the adaptor can encode with this configuration; always the same answer. Commits
-    /// that write another kind to its stores are refused, so that no record is committed that the storage can never
-    /// take.
+    /// Returns the kinds of writes that the adaptor can encode with its configuration; must always return the same. The
+    /// service rejects commits with other kinds of writes to the store, so that it never commits a record that the storage
+    /// cannot accept.
     fn takes(&self) -> Kinds;
 
-    /// Makes the request for the storage's watermark.
+    /// Builds the request that reads the storage's watermark.
     ///
     /// # Errors
     /// If the plugin fails.
     fn watermark(&self) -> Result<Request, Fault>;
 
-    /// Reads the watermark from the reply to [`Adaptor::watermark`].
+    /// Extracts the watermark from the reply to [`Adaptor::watermark`].
     ///
     /// # Errors
-    /// If the reply contains none; the text should quote it.
+    /// If the reply contains no watermark; the text should quote the reply.
     fn read_watermark(&self, reply: Reply) -> Result<u64, Fault>;
 
     /// Encodes records into requests of whole records, in order.
     ///
     /// # Errors
-    /// If the storage cannot take such records.
+    /// If the storage cannot accept such records.
     fn encode(&self, batch: LogBatch) -> Result<Vec<Request>, Fault>;
 
-    /// Encodes records whose traces are known, for a storage that can store them. Called instead of
+    /// Encodes records together with their trace contexts, for a storage that can store these. Called instead of
     /// [`Adaptor::encode`] if the adaptor is exported `with traces`.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ pub trait Adaptor: Plugin {
         self.encode(batch)
     }
 
-    /// Judges the reply to an encoded request.
+    /// Classifies the reply to an encoded request.
     fn classify(&self, reply: Reply) -> Ack;
 }
 
@@ -72,7 +72,7 @@ pub struct Row<'a> {
     pub version: u64,
     /// Key.
     pub key: &'a [u8],
-    /// JSON value, decimal delta, or nothing.
+    /// JSON value, or the decimal delta of an add; empty for a delete.
     pub value: &'a [u8],
 }
 
@@ -102,8 +102,8 @@ impl LogBatch {
         }
     }
 
-    /// Splits the batch into consecutive groups of whole records whose sizes add up to at most `bytes_max`, or that
-    /// are a single record. `size` says how many bytes a row takes in the storage's language.
+    /// Splits the batch into consecutive groups of whole records with at most `bytes_max` bytes each; a larger record is a
+    /// group of its own. `size` returns the encoded size of a row.
     pub fn groups(&self, bytes_max: usize, size: impl Fn(Row<'_>) -> usize) -> Vec<Range<usize>> {
         let mut groups = Vec::new();
         let (mut start, mut bytes) = (0, 0);
@@ -123,7 +123,7 @@ impl LogBatch {
 }
 
 /// Exports a type that implements [`Adaptor`] as this crate's component: `export_adaptor!(Type)`, or
-/// `export_adaptor!(Type, with traces)` if it has an [`Adaptor::encode_traced`] of its own.
+/// `export_adaptor!(Type, with traces)` if it implements [`Adaptor::encode_traced`].
 #[macro_export]
 macro_rules! export_adaptor {
     ($plugin:ty, with traces) => {
@@ -212,6 +212,6 @@ macro_rules! export_adaptor {
     };
 }
 
-/// Requests as they leave.
+/// The result of [`Adaptor::encode`].
 #[doc(hidden)]
 pub type Requests = Vec<Request>;

@@ -1,14 +1,14 @@
-//! A bump allocator. An instance lives for one batch, or for some while it stays small, so memory is given back only where
-//! that is free: at the top.
+//! A bump allocator. An instance serves one batch, or a few as long as it stays small, so only the topmost block is ever
+//! freed.
 //!
-//! Against a general allocator it saves code, fuel and the touching of pages: columns lie one behind the other, right
-//! behind the program's own data. On other targets than wasm it does nothing.
+//! Compared with a general allocator, this saves code, fuel and page faults: columns are placed consecutively, right after
+//! the program's own data. On targets other than wasm it does nothing.
 
-/// Bytes by which memory grows at once; growing costs the host a system call.
+/// Minimum growth of the memory, in pages: every growth costs the host a system call.
 #[cfg(target_arch = "wasm32")]
 const GROWTH_PAGES: usize = 16;
 
-/// The allocator. A plugin's crate needs not name it unless the feature `allocator` is off.
+/// The allocator. A plugin only needs to declare it if the feature `allocator` is off.
 #[derive(Debug)]
 pub struct Bump {
     #[cfg(target_arch = "wasm32")]
@@ -18,7 +18,7 @@ pub struct Bump {
 }
 
 impl Bump {
-    /// Makes an allocator that has not grown yet.
+    /// Creates an allocator that has not grown yet.
     #[must_use]
     pub const fn new() -> Self {
         Bump {
@@ -49,12 +49,12 @@ mod wasm {
     unsafe impl Sync for Bump {}
 
     unsafe extern "C" {
-        /// First byte behind the program's data and stack, defined by the linker.
+        /// First byte after the program's data and stack, defined by the linker.
         static __heap_base: u8;
     }
 
     impl Bump {
-        /// Makes `top..top + size` usable and moves the top there; null if memory is exhausted.
+        /// Allocates `size` bytes at `start` and moves the top after them; null if memory is exhausted.
         fn take(&self, start: usize, size: usize) -> *mut u8 {
             let Some(top) = start.checked_add(size) else { return ptr::null_mut() };
             if top > self.end.get() && !self.grow(top) {
@@ -80,15 +80,15 @@ mod wasm {
 
         fn top(&self) -> usize {
             match self.top.get() {
-                // The linker's symbol is used for its address only.
+                // Only the address of the linker's symbol is used.
                 0 => (&raw const __heap_base) as usize,
                 top => top,
             }
         }
     }
 
-    // SAFETY: blocks never overlap, because `top` rises by each block's size and falls only when the topmost block
-    // goes; memory below `end` exists.
+    // SAFETY: blocks never overlap, because `top` rises by the size of each block and only falls when the topmost block is
+    // freed; memory below `end` exists.
     unsafe impl GlobalAlloc for Bump {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             let Some(start) = self.top().checked_next_multiple_of(layout.align()) else { return ptr::null_mut() };
@@ -102,8 +102,8 @@ mod wasm {
         }
 
         unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-            // SAFETY: the caller's obligations are the same; memory may be reused after the topmost block went, so it
-            // is cleared.
+            // SAFETY: the caller's obligations are the same. The memory may have belonged to a freed block, so it is
+            // zeroed.
             unsafe {
                 let block = self.alloc(layout);
                 if !block.is_null() {
@@ -120,7 +120,7 @@ mod wasm {
             if size <= layout.size() {
                 return block;
             }
-            // SAFETY: the new block is apart from the old one and larger.
+            // SAFETY: the new block does not overlap the old one and is larger.
             unsafe {
                 let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
                 if !new.is_null() {

@@ -1,9 +1,7 @@
-//! Bindings generated from `plugins/wit`. The macros and traits beside this module are their only users; plugins name
-//! none of them.
+//! Bindings generated from `plugins/wit`. They are only used by this crate's macros and traits, not by plugins.
 //!
-//! One module per interface rather than per world, since two worlds in one crate would both define `lifecycle`. What a
-//! component exports is the sum of what its `export_*!` macro names: one of the three worlds, and what is optional beside
-//! it.
+//! There is one module per interface rather than per world, since two worlds in one crate would both define `lifecycle`. The
+//! `export_*!` macros combine the interfaces that a component exports: those of one world, and optional ones.
 #![allow(clippy::all, missing_docs, unsafe_op_in_unsafe_fn, reason = "generated code; the WIT files document it")]
 
 pub mod lifecycle {

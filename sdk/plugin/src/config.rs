@@ -1,4 +1,4 @@
-//! Configuration as authors want it: JSON text into a type of their own.
+//! Parses the configuration of a plugin, JSON text, into a type of the author's.
 
 use alloc::format;
 
@@ -9,7 +9,7 @@ use crate::Fault;
 /// Parses the text given to `init`; empty text means `{}`.
 ///
 /// # Errors
-/// If the text is no JSON of the type; the fault says where.
+/// If the text is not JSON of this type; the fault contains the position.
 pub fn parse<T: DeserializeOwned>(config: &str) -> Result<T, Fault> {
     let text = if config.trim().is_empty() { "{}" } else { config };
     serde_json::from_str(text).map_err(|e| format!("configuration: {e}"))
@@ -18,10 +18,10 @@ pub fn parse<T: DeserializeOwned>(config: &str) -> Result<T, Fault> {
 /// Checks that no configuration was given: empty text, or an empty object.
 ///
 /// # Errors
-/// If there is any, since it would silently do nothing.
+/// If there is a configuration, since it would be silently ignored.
 pub fn none(config: &str) -> Result<(), Fault> {
     let inner = config.trim().trim_start_matches('{').trim_end_matches('}').trim();
-    if inner.is_empty() { Ok(()) } else { Err("configuration: this plugin takes none".into()) }
+    if inner.is_empty() { Ok(()) } else { Err("configuration: this plugin has no configuration".into()) }
 }
 
 #[cfg(test)]
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_json_and_refuses_the_rest() {
+    fn json_is_parsed_and_anything_else_rejected() {
         assert_eq!(parse::<Turns>(r#"{"turns": 3}"#).map(|c| c.turns), Ok(3));
         assert_eq!(parse::<Turns>(" ").map(|c| c.turns), Ok(0));
         assert!(parse::<Turns>("{").is_err());

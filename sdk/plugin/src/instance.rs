@@ -1,17 +1,17 @@
-//! The one value that a plugin's instance keeps from `init` to its other functions.
+//! The value that a plugin's instance keeps from `init` for its other functions.
 
 use core::cell::OnceCell;
 
-/// A cell that `init` fills. Part of what the `export_*!` macros expand to.
+/// A cell that `init` fills. Used by the `export_*!` macros.
 #[derive(Debug)]
 pub struct Instance<T>(OnceCell<T>);
 
-// SAFETY: a plugin runs on one thread only; on other targets the macros make no `static` of this type.
+// SAFETY: a plugin runs on a single thread; on other targets the macros define no `static` of this type.
 #[cfg(target_arch = "wasm32")]
 unsafe impl<T> Sync for Instance<T> {}
 
 impl<T> Instance<T> {
-    /// Makes an empty cell.
+    /// Creates an empty cell.
     #[must_use]
     pub const fn new() -> Self {
         Instance(OnceCell::new())
@@ -20,7 +20,7 @@ impl<T> Instance<T> {
     /// Fills the cell.
     ///
     /// # Errors
-    /// If it is filled already.
+    /// If the cell is already filled.
     pub fn fill(&self, value: T) -> Result<(), crate::Fault> {
         self.0.set(value).map_err(|_| "init was called twice".into())
     }

@@ -1,8 +1,8 @@
-//! Everything for writing a Tribunal plugin in Rust: a conflict rule, an isolation validator or a LogAdaptor.
+//! SDK for writing Tribunal plugins in Rust: conflict rules, isolation validators and LogAdaptors.
 //!
-//! An author implements [`Plugin`] and one of [`Rule`], [`Validator`] and [`Adaptor`], and names the type in the
-//! matching `export_*!` macro. The crate is built as a `cdylib` for `wasm32-unknown-unknown`, a target that offers no
-//! clock, no files and no random numbers, so the component imports nothing.
+//! Implement [`Plugin`] and one of [`Rule`], [`Validator`] and [`Adaptor`], and pass the type to the matching `export_*!`
+//! macro. Build the crate as a `cdylib` for `wasm32-unknown-unknown`, a target without clock, files and random numbers, so
+//! that the component has no imports.
 //!
 //! ```
 //! use tribunal_plugin_sdk::rule::{Columns, Ranks, Txns};
@@ -32,8 +32,8 @@
 //! tribunal_plugin_sdk::export_rule!(BiggestFirst);
 //! ```
 //!
-//! A plugin is a pure function: its answer follows from configuration and columns alone. If it returns a fault, panics, or
-//! needs too much fuel or memory, the host decides the whole batch by its native fallback, on every node alike.
+//! A plugin is a pure function: its result depends only on the configuration and the columns. If it returns a fault, panics,
+//! or needs too much fuel or memory, the host decides the whole batch with its native fallback, on every node alike.
 //!
 //! A version of a row is one number: the epoch that wrote it in the upper bits, its position in that epoch's serial order
 //! in the lower [`validator::POSITION_BITS`]. [`validator::epoch_of`] splits it; a validator that names
@@ -57,20 +57,20 @@ pub use instance::Instance;
 pub use rule::Rule;
 pub use validator::Validator;
 
-/// Why a plugin fails, for people. Must be a function of configuration and arguments alone.
+/// Why a plugin fails, for people. Must only depend on the configuration and the arguments.
 pub type Fault = alloc::string::String;
 
-/// What every plugin has, whatever its world.
+/// The part of a plugin that all worlds have in common.
 pub trait Plugin: Sized {
     /// Name, lower case with hyphens.
     const NAME: &'static str;
     /// One sentence about what it does.
     const ABOUT: &'static str;
 
-    /// Takes the configuration: JSON text, empty if none was given (see [`config::parse`]).
+    /// Creates the plugin from its configuration: JSON text, empty if none was given (see [`config::parse`]).
     ///
     /// # Errors
-    /// If the configuration makes no sense; the text says why.
+    /// If the configuration is invalid; the text should say why.
     fn init(config: &str) -> Result<Self, Fault>;
 }
 

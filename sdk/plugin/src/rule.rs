@@ -7,20 +7,21 @@ use core::cmp::Ordering;
 pub use crate::bindings::rule::exports::tribunal::plugin::rule::{Columns, Ranks, Txns};
 use crate::{Fault, Plugin};
 
-/// A conflict rule. How it orders two transactions follows from their own columns and `epoch` alone.
+/// A conflict rule. The order of two transactions must depend only on their own columns and `epoch`.
 pub trait Rule: Plugin {
     /// Columns that [`Rule::rank`] reads; the others arrive empty.
     const NEEDS: Columns;
 
-    /// Ranks every transaction: the lower rank wins, equal ranks by CSN.
+    /// Ranks every transaction: the lowest rank wins, and equal ranks are ordered by CSN.
     ///
     /// # Errors
     /// If the plugin fails; the host's native fallback then ranks the batch.
     fn rank(&self, txns: Txns) -> Result<Ranks, Fault>;
 }
 
-/// Ranks `count` transactions by comparing two at a time (`Less` wins): sorts them and gives each its place. Indices
-/// are those of the columns. The order must be total; transactions that compare as equal get the same rank.
+/// Ranks `count` transactions by comparing two at a time (`Less` wins): sorts them, and returns the position of each. The
+/// arguments of `compare` are indices into the columns. The order must be total; transactions that compare as equal get the
+/// same rank.
 pub fn rank_by(count: u32, mut compare: impl FnMut(usize, usize) -> Ordering) -> Ranks {
     let count = count as usize;
     let mut order: Vec<u32> = (0..count as u32).collect();
@@ -38,7 +39,8 @@ pub fn rank_by(count: u32, mut compare: impl FnMut(usize, usize) -> Ordering) ->
 }
 
 impl Txns {
-    /// Makes `count` transactions with a value in every column, for tests: all alike but for ascending arrival stamps.
+    /// Returns `count` transactions with a value in every column, for tests. They only differ in their ascending arrival
+    /// stamps.
     #[must_use]
     pub fn sample(count: u32) -> Txns {
         const EPOCH: u64 = 9;
@@ -117,7 +119,7 @@ macro_rules! export_rule {
     };
 }
 
-/// Configuration text as it arrives.
+/// The configuration text that `init` gets.
 #[doc(hidden)]
 pub type ConfigText = alloc::string::String;
 
@@ -126,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_has_every_column_and_a_rule_gets_those_it_needs() {
+    fn a_sample_has_every_column_and_only_keeps_those_needed() {
         let sample = Txns::sample(2);
         assert_eq!((sample.csn.len(), sample.writes.len(), sample.first_attempt.len()), (2, 2, 2));
         let given = sample.only(Columns::CSN.union(Columns::FIRST_ATTEMPT));
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_becomes_ranks() {
+    fn comparisons_are_converted_to_ranks() {
         let priority = [5u8, 9, 5, 1];
         let ranks = rank_by(4, |a, b| priority[b].cmp(&priority[a]));
         assert_eq!(ranks.hi, [1, 0, 1, 3]);

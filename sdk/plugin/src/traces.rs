@@ -1,7 +1,7 @@
-//! The optional interface `traces` of a LogAdaptor: which trace each record of a batch belongs to.
+//! The optional interface `traces` of a LogAdaptor: the trace context of each record of a batch.
 //!
-//! A host that knows the interface calls `begin` before `encode`. One that does not calls `encode` alone, and the batch has
-//! no traces.
+//! A host that supports the interface calls `begin` before `encode`. Other hosts only call `encode`; the batch then has no
+//! traces.
 
 use core::cell::RefCell;
 use core::mem;
@@ -35,27 +35,27 @@ impl Default for Traces {
     }
 }
 
-/// The argument of `begin`, until `encode` takes it. Part of what `export_adaptor!` expands to.
+/// Holds the argument of `begin` for `encode`. Used by `export_adaptor!`.
 #[derive(Debug, Default)]
 pub struct Begun(RefCell<Option<Traces>>);
 
-// SAFETY: a plugin runs on one thread only; on other targets the macros make no `static` of this type.
+// SAFETY: a plugin runs on a single thread; on other targets the macros define no `static` of this type.
 #[cfg(target_arch = "wasm32")]
 unsafe impl Sync for Begun {}
 
 impl Begun {
-    /// Nothing was told.
+    /// Creates an empty value.
     #[must_use]
     pub const fn new() -> Self {
         Begun(RefCell::new(None))
     }
 
-    /// Keeps what the next batch's traces are.
+    /// Sets the traces of the next batch.
     pub fn tell(&self, traces: Traces) {
         *self.0.borrow_mut() = Some(traces);
     }
 
-    /// Takes what was told.
+    /// Takes the traces of the next batch.
     #[must_use]
     pub fn take(&self) -> Traces {
         mem::take(&mut *self.0.borrow_mut()).unwrap_or_default()
@@ -76,22 +76,22 @@ mod tests {
     }
 
     #[test]
-    fn each_record_has_its_own_or_none() {
+    fn each_record_has_its_own_trace_or_none() {
         let told = traces(&["", "00-a-b-01", "", "00-c-d-01"]);
         let all: [Option<&str>; 5] = core::array::from_fn(|record| told.of(record));
         assert_eq!(all, [None, Some("00-a-b-01"), None, Some("00-c-d-01"), None]);
     }
 
     #[test]
-    fn what_was_told_is_taken_once() {
+    fn traces_are_taken_once() {
         let begun = Begun::new();
         begun.tell(traces(&["00-a-b-01"]));
         assert_eq!(begun.take().of(0), Some("00-a-b-01"));
-        assert_eq!(begun.take().of(0), None, "the next batch tells its own");
+        assert_eq!(begun.take().of(0), None, "the next batch has its own traces");
     }
 
     #[test]
-    fn columns_that_do_not_fit_together_have_no_traces() {
+    fn inconsistent_columns_give_no_traces() {
         let broken = Traces::from(Traceparents { ends: [9, 3].into(), bytes: (*b"abc").into() });
         assert_eq!((broken.of(0), broken.of(1)), (None, None));
     }

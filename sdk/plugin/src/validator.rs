@@ -1,4 +1,4 @@
-//! The world `isolation-validator`: judges transactions of one level on the state before their epoch.
+//! The world `isolation-validator`: judges transactions of one isolation level against the state before their epoch.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,22 +10,22 @@ use crate::{Fault, Plugin};
 
 /// Accepts a transaction.
 pub const ACCEPT: u8 = 0;
-/// Tribunal's reason: a row read has another version now.
+/// Built-in reason: a row that was read has another version now.
 pub const READ_CONFLICT: u8 = 128;
-/// Tribunal's reason: a row was written by someone else.
+/// Built-in reason: a row was written by another transaction.
 pub const WRITE_CONFLICT: u8 = 129;
-/// Tribunal's reason: a range has changed.
+/// Built-in reason: a range has changed.
 pub const RANGE_CONFLICT: u8 = 130;
-/// "No operation in particular."
+/// Witness that names no operation.
 pub const NO_WITNESS: u32 = u32::MAX;
 
-/// Returns the epoch that wrote a version; 0 for 0, an absent row. The group `epochs` has them ready for every version.
+/// Returns the epoch of a version; 0 for version 0, an absent row. The group `epochs` contains the epochs of all versions.
 #[must_use]
 pub fn epoch_of(version: u64) -> u64 {
     version >> POSITION_BITS
 }
 
-/// Lower bits of a version: the position in its epoch's serial order. The bits above are the epoch.
+/// Number of lower bits of a version that are the position in its epoch's serial order. The bits above are the epoch.
 pub const POSITION_BITS: u32 = 20;
 
 /// Flags of a write.
@@ -34,16 +34,16 @@ pub mod write_flag {
     pub const EXISTS: u8 = 1;
     /// The row is in the transaction's own read set.
     pub const WAS_READ: u8 = 2;
-    /// That read is still current; at the snapshot level, if it saw no row, also that nobody has written and deleted one
-    /// since the reads held. Meaningless without `WAS_READ`.
+    /// That read is still current. At the snapshot level, if the row was read as absent, also that no transaction has
+    /// written and deleted it since the reads held together. Meaningless without `WAS_READ`.
     pub const READ_CURRENT: u8 = 4;
     /// The row changed after the transaction's snapshot.
     pub const CHANGED_SINCE_SNAPSHOT: u8 = 8;
 }
 
-/// A validator. It judges every transaction by itself, and conjunctively over its operations.
+/// A validator. It must judge every transaction by itself, and accept it if and only if it accepts each of its operations.
 pub trait Validator: Plugin {
-    /// Groups of columns that [`Validator::validate`] reads; the lists of the others arrive empty.
+    /// Groups of columns that [`Validator::validate`] reads; the columns of other groups arrive empty.
     const NEEDS: Groups;
 
     /// Judges every transaction.
@@ -54,7 +54,7 @@ pub trait Validator: Plugin {
 }
 
 impl Evidence {
-    /// Makes evidence about `count` transactions with a value in every group, for tests: each has read a row and writes
+    /// Returns evidence about `count` transactions with a value in every group, for tests: each has read a row and writes
     /// it, and no other transaction has changed it.
     #[must_use]
     pub fn sample(count: u32) -> Evidence {
@@ -119,14 +119,14 @@ impl Evidence {
     }
 }
 
-/// Answers "accepted" for `count` transactions.
+/// Accepts `count` transactions.
 #[must_use]
 pub fn accept_all(count: u32) -> Validation {
     let count = count as usize;
     Validation { code: alloc::vec![ACCEPT; count], witness: alloc::vec![NO_WITNESS; count] }
 }
 
-/// Judges each transaction by a function from its index to `None` (accepted) or a reason and a witness.
+/// Judges each transaction with a function that gets its index and returns `None` (accepted) or a reason and a witness.
 pub fn judge_each(count: u32, mut judge: impl FnMut(usize) -> Option<(u8, u32)>) -> Validation {
     let mut answer =
         Validation { code: Vec::with_capacity(count as usize), witness: Vec::with_capacity(count as usize) };

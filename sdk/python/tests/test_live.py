@@ -232,8 +232,13 @@ def test_mistakes_have_a_code_and_pointers_and_are_not_retried(client: Client, p
         client.commit(prepared)
     assert not mistake.value.retryable
     assert any(fault.pointer.startswith("/writes/0") for fault in mistake.value.errors)
-    with pytest.raises(ClientMistake):
+    with pytest.raises(ClientMistake) as unknown:
         client.begin(["nowhere"])
+    assert str(unknown.value).count("nowhere") == 1, "the detail is not repeated"
+    with pytest.raises(Misuse, match="is one store"):
+        client.begin("kv")
+    with pytest.raises(Misuse, match="not int"):
+        client.row("kv", 5)  # type: ignore[arg-type]
     with pytest.raises(Misuse):
         txn.put("kv", "a", object())
     with pytest.raises(Misuse):

@@ -70,7 +70,9 @@ impl Error {
     }
 }
 
+/// Lists the errors that the detail of a problem does not already contain.
 fn pointers(problem: &Problem) -> String {
-    let faults: Vec<String> = problem.errors.iter().map(|e| format!("{}: {}", e.pointer, e.detail)).collect();
-    if faults.is_empty() { String::new() } else { format!(" ({})", faults.join("; ")) }
+    let missing = problem.errors.iter().filter(|error| !problem.detail.contains(&error.detail));
+    let errors: Vec<String> = missing.map(|error| format!("{}: {}", error.pointer, error.detail)).collect();
+    if errors.is_empty() { String::new() } else { format!(" ({})", errors.join("; ")) }
 }

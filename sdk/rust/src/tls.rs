@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_refused_certificate_is_hopeless() {
+    fn only_a_rejected_certificate_is_final() {
         let of = |error: rustls::Error| io::Error::new(io::ErrorKind::InvalidData, error);
         let expired = of(rustls::Error::InvalidCertificate(CertificateError::Expired));
         assert!(is_refusal(&expired) && advice(&expired).is_some());

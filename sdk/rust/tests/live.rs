@@ -364,7 +364,7 @@ async fn an_outcome_that_cannot_be_determined_is_unknown() {
 }
 
 #[test]
-fn the_example_runs_and_stands_in_the_readme() {
+fn the_example_runs_and_is_the_one_in_the_readme() {
     let Some(server) = Server::start("example") else { return };
     let example = Command::new(profile_folder().join("examples/transfer"))
         .env("TRIBUNAL_URL", &server.url)
@@ -416,7 +416,7 @@ async fn sessions(client: &Client, prefix: &'static str, rounds: u64) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn sixty_four_sessions_on_disjoint_rows_each_get_their_verdicts_in_their_order() {
+async fn sixty_four_sessions_on_disjoint_rows_get_their_verdicts_in_order() {
     let Some(server) = Server::start("coalesce") else { return };
     let client = Client::new(&server.url).expect("a URL");
     sessions(&client, "all/", 10).await;

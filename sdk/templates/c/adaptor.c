@@ -1,16 +1,16 @@
-/* {{name}}: a LogAdaptor. It turns records of the log into a storage's own language; the host sends them. This one writes
- * to Redis: each row becomes the string `<prefix><key>` with the row's JSON, in one script that also moves the watermark,
- * so that a replay changes nothing.
+/* {{name}}: a LogAdaptor. It translates records of the log into requests, which the host sends to the storage. This one
+ * writes to Redis: each row becomes the string `<prefix><key>` with the row's JSON. A single script writes the rows and moves
+ * the watermark, so that a replay changes nothing.
  *
- * An instance may serve several batches: what it keeps of one must not show in its answers to the next. */
+ * An instance may serve several batches: state left over from one must not affect the results for the next. */
 #include "log_adaptor.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of rows in one request, unless a single record is larger. */
+/* Maximum size of the rows in one request, unless a single record is larger. */
 #define REQUEST_BYTES_MAX (256 * 1024)
 
-/* What a row is: insert, update and put write it. */
+/* Kinds of writes: insert, update and put write the row. */
 #define DELETE 3
 
 typedef exports_tribunal_plugin_adaptor_log_batch_t log_batch;
@@ -29,11 +29,11 @@ static const char APPLY[] =
     "return redis.status_reply('OK')";
 static const char WATERMARK[] = "#watermark:";
 
-/* What every row's key starts with: the only thing that this plugin reads of the store's configuration. */
+/* Prefix of the keys of all rows: the only part of the store's configuration that this plugin uses. */
 static char *prefix;
 static size_t prefix_len;
 
-/* Bytes and ends of a command that grows. */
+/* A command under construction: the bytes of its arguments and where each ends. */
 typedef struct {
   uint8_t *bytes;
   size_t len, room;
@@ -63,7 +63,7 @@ static void argument(command *c, const void *bytes, size_t len) {
   end_argument(c);
 }
 
-/* Writes a number in decimal; returns how many digits. */
+/* Writes a number in decimal. Returns the number of digits. */
 static size_t decimal(uint64_t number, char digits[20]) {
   size_t count = 0;
   do digits[count++] = (char)('0' + number % 10);
@@ -86,7 +86,7 @@ static void watermark_key(command *c) {
   argument(c, prefix, prefix_len);
 }
 
-/* Makes the command the request's only one. */
+/* Makes `c` the only command of a request. */
 static void finish(command *c, request *to) {
   exports_tribunal_plugin_adaptor_resp_pipeline_t *pipeline = &to->command.val.resp;
   to->command.tag = EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_COMMAND_RESP;
@@ -105,7 +105,7 @@ void exports_tribunal_plugin_lifecycle_describe(exports_tribunal_plugin_lifecycl
   log_adaptor_string_dup(&ret->about, "Writes rows to Redis as strings, with their watermark in one script.");
 }
 
-/* Finds the text of a member of a flat JSON object; texts with escapes are none that this plugin takes. */
+/* Finds the string value of a member of a flat JSON object. Strings with escapes are not supported. */
 static bool text_of(const log_adaptor_string_t *json, const char *name, const char **text, size_t *len) {
   size_t name_len = strlen(name);
   const char *at = (const char *)json->ptr, *end = at + json->len;
@@ -124,12 +124,12 @@ static bool text_of(const log_adaptor_string_t *json, const char *name, const ch
   return true;
 }
 
-/* Takes the configuration, JSON text; the host reads `endpoint` of it. Returning false refuses it, with the reason in
+/* Gets the configuration, JSON text, of which the host reads `endpoint`. Return false to reject it, with the reason in
  * `err`. */
 bool exports_tribunal_plugin_lifecycle_init(log_adaptor_string_t *config, log_adaptor_string_t *err) {
   const char *text;
   if (!text_of(config, "prefix", &text, &prefix_len)) {
-    log_adaptor_string_dup(err, "configuration: `prefix` must be a text without escapes");
+    log_adaptor_string_dup(err, "configuration: `prefix` must be a string without escapes");
     return false;
   }
   prefix = malloc(prefix_len);
@@ -137,8 +137,8 @@ bool exports_tribunal_plugin_lifecycle_init(log_adaptor_string_t *config, log_ad
   return true;
 }
 
-/* The kinds of writes that the storage can take. A string has no number to add to: commits with an `add` to such a store
- * are refused. */
+/* The kinds of writes that the adaptor supports. A string cannot be added to, so `add` is missing: the service rejects
+ * commits with an `add` to this store. */
 exports_tribunal_plugin_adaptor_kinds_t exports_tribunal_plugin_adaptor_takes(void) {
   return EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_KINDS_INSERT | EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_KINDS_UPDATE |
          EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_KINDS_PUT | EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_KINDS_DELETE;
@@ -155,7 +155,7 @@ bool exports_tribunal_plugin_adaptor_watermark(request *ret, log_adaptor_string_
   return true;
 }
 
-/* What the storage answered to the only command; NULL if that is nothing of Redis. */
+/* Returns the reply to the only command; NULL if it is not a reply of Redis. */
 static const resp_value *only(const reply *answer) {
   bool one = answer->tag == EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_REPLY_RESP && answer->val.resp.len == 1;
   return one ? &answer->val.resp.ptr[0] : NULL;
@@ -166,13 +166,13 @@ bool exports_tribunal_plugin_adaptor_read_watermark(reply *answer, uint64_t *ret
   *ret = 0;
   if (found && found->tag == EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_RESP_VALUE_NIL) return true;
   if (!found || found->tag != EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_RESP_VALUE_TEXT || found->val.text.len == 0) {
-    log_adaptor_string_dup(err, "the answer holds no watermark");
+    log_adaptor_string_dup(err, "the reply contains no watermark");
     return false;
   }
   for (size_t i = 0; i < found->val.text.len; i++) {
     uint8_t digit = (uint8_t)(found->val.text.ptr[i] - '0');
     if (digit > 9 || *ret > (UINT64_MAX - digit) / 10) {
-      log_adaptor_string_dup(err, "the watermark is no number");
+      log_adaptor_string_dup(err, "the watermark is not a number");
       return false;
     }
     *ret = 10 * *ret + digit;
@@ -180,10 +180,10 @@ bool exports_tribunal_plugin_adaptor_read_watermark(reply *answer, uint64_t *ret
   return true;
 }
 
-/* First row of a record in the columns of rows. */
+/* Returns the index of a record's first row. */
 static uint32_t rows_from(const log_batch *batch, size_t record) { return record ? batch->row_ends.ptr[record - 1] : 0; }
 
-/* Makes the request for the records from `start` to right before `end`. */
+/* Builds the request for the records from `start` up to, but not including, `end`. */
 static void encode(const log_batch *batch, size_t start, size_t end, request *to) {
   uint64_t first = batch->lsn.ptr[start], last = batch->lsn.ptr[end - 1];
   uint32_t from = rows_from(batch, start), until = rows_from(batch, end);
@@ -206,7 +206,7 @@ static void encode(const log_batch *batch, size_t start, size_t end, request *to
   to->first = first;
   to->last = last;
   finish(&c, to);
-  /* The same for every attempt at the same records: store, first and last. */
+  /* The idempotency key: the same for every attempt to push the same records. */
   command key = {0};
   char digits[20];
   append(&key, batch->store.ptr, batch->store.len);
@@ -256,10 +256,10 @@ void exports_tribunal_plugin_adaptor_classify(reply *answer, exports_tribunal_pl
     return;
   }
   if (!found || found->tag != EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_RESP_VALUE_ERROR) {
-    log_adaptor_string_dup(&ret->val.fatal, "not an answer to this script");
+    log_adaptor_string_dup(&ret->val.fatal, "not a reply to this script");
     return;
   }
-  /* `MOVED` is this script's own word: the watermark is elsewhere. */
+  /* The script returns `MOVED` if the watermark is not where it was expected. */
   if (starts_with(&found->val.error, "MOVED ")) ret->tag = EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_ACK_MOVED;
   for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++) {
     if (starts_with(&found->val.error, passing[i])) ret->tag = EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_ACK_RETRY;

@@ -1,5 +1,5 @@
-/* {{name}}: a conflict rule. It decides which transaction wins a contended row: each contended transaction gets a rank
- * that follows from its own columns, the lowest rank wins, and equal ranks are ordered by arrival. */
+/* {{name}}: a conflict rule. It decides which transaction wins a contended row: it computes a rank for each contended
+ * transaction from the transaction's own columns; the lowest rank wins, and equal ranks are ordered by arrival. */
 #include "conflict_rule.h"
 #include <stdlib.h>
 
@@ -9,10 +9,10 @@ void exports_tribunal_plugin_lifecycle_describe(exports_tribunal_plugin_lifecycl
   conflict_rule_string_dup(&ret->about, "The transaction that arrived first wins.");
 }
 
-/* Takes the configuration, JSON text. Returning false refuses it, with the reason in `err`. */
+/* Gets the configuration, JSON text. Return false to reject it, with the reason in `err`. */
 bool exports_tribunal_plugin_lifecycle_init(conflict_rule_string_t *config, conflict_rule_string_t *err) {
   if (config->len > 2) {
-    conflict_rule_string_dup(err, "configuration: this plugin takes none");
+    conflict_rule_string_dup(err, "configuration: this plugin has no configuration");
     return false;
   }
   return true;

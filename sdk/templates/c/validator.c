@@ -1,9 +1,9 @@
 /* {{name}}: an isolation validator. It replaces the validator of a level and must reject at least what that level
- * forbids; this one implements repeatable read: every row read must still have the version seen. */
+ * forbids. This one implements repeatable read: every row must still have the version that was read. */
 #include "isolation_validator.h"
 #include <stdlib.h>
 
-/* Tribunal's own reason; a reason of one's own is a code from 1 to 127. */
+/* A built-in reason. Reasons of plugins have the codes 1 to 127. */
 #define READ_CONFLICT 128
 
 void exports_tribunal_plugin_lifecycle_describe(exports_tribunal_plugin_lifecycle_description_t *ret) {
@@ -12,10 +12,10 @@ void exports_tribunal_plugin_lifecycle_describe(exports_tribunal_plugin_lifecycl
   isolation_validator_string_dup(&ret->about, "Rejects a transaction if a row that it read has changed.");
 }
 
-/* Takes the configuration, JSON text. Returning false refuses it, with the reason in `err`. */
+/* Gets the configuration, JSON text. Return false to reject it, with the reason in `err`. */
 bool exports_tribunal_plugin_lifecycle_init(isolation_validator_string_t *config, isolation_validator_string_t *err) {
   if (config->len > 2) {
-    isolation_validator_string_dup(err, "configuration: this plugin takes none");
+    isolation_validator_string_dup(err, "configuration: this plugin has no configuration");
     return false;
   }
   return true;

@@ -1,8 +1,8 @@
-// {{name}}: a LogAdaptor. It turns records of the log into a storage's own language; the host sends them. This one writes to
-// Redis: each row becomes the string `<prefix><key>` with the row's JSON, in one script that also moves the watermark, so
-// that a replay changes nothing.
+// {{name}}: a LogAdaptor. It translates records of the log into requests, which the host sends to the storage. This one
+// writes to Redis: each row becomes the string `<prefix><key>` with the row's JSON. A single script writes the rows and moves
+// the watermark, so that a replay changes nothing.
 
-// Bytes of rows in one request, unless a single record is larger.
+// Maximum size of the rows in one request, unless a single record is larger.
 const REQUEST_BYTES_MAX = 256 * 1024;
 
 // Numbers of a row's kind: insert, update, put, delete, add.
@@ -23,11 +23,11 @@ const bytesOf = (text) => encoder.encode(text);
 const textOf = (bytes) => new TextDecoder().decode(bytes);
 const [EVAL, SCRIPT, PUT_ROW, DELETE_ROW] = ['EVAL', APPLY, 'p', 'd'].map(bytesOf);
 
-// What every row's key starts with: the only thing that this plugin reads of the store's configuration. The host reads
+// Prefix of the keys of all rows: the only part of the store's configuration that this plugin uses. The host reads
 // `endpoint`.
 let prefix = bytesOf('');
 
-// One command, in columns that grow. Nothing is compiled to machine code here: what is made once per row should be little.
+// A command under construction, in columns that grow. JavaScript is interpreted here, so work per row should be small.
 class Command {
   #bytes = new Uint8Array(4096);
   #length = 0;
@@ -66,9 +66,9 @@ function addWatermarkKey(command) {
   command.argument(prefix);
 }
 
-// What the storage answered to the first command: { tag: 'nil' | 'int' | 'text' | 'error', val }.
+// The reply to the first command: { tag: 'nil' | 'int' | 'text' | 'error', val }.
 function answer(reply) {
-  if (reply.tag !== 'resp' || reply.val.length === 0) throw new Error('not an answer of Redis');
+  if (reply.tag !== 'resp' || reply.val.length === 0) throw new Error('not a reply of Redis');
   return reply.val[0];
 }
 
@@ -80,7 +80,7 @@ export const lifecycle = {
     return { name: '{{name}}', version: '0.1.0', about };
   },
 
-  // Takes the configuration, JSON text. To refuse it, throw an error: its message is the reason.
+  // Gets the configuration, JSON text. To reject it, throw an error: its message is the reason.
   init(config) {
     let found;
     try {
@@ -93,7 +93,7 @@ export const lifecycle = {
   },
 };
 
-// The request for the records from index `start` to right before `end`.
+// Builds the request for the records from index `start` up to, but not including, `end`.
 function request(batch, start, end) {
   const [first, last] = [batch.lsn[start], batch.lsn[end - 1]];
   const { bytes, kind, keyAt, keyLen, valueAt, valueLen, rowEnds } = batch;
@@ -114,8 +114,8 @@ function request(batch, start, end) {
 }
 
 export const adaptor = {
-  // The kinds of writes that the storage can take. A string has no number to add to: commits with an `add` to such a store
-  // are refused.
+  // The kinds of writes that the adaptor supports. A string cannot be added to, so `add` is missing: the service rejects
+  // commits with an `add` to this store.
   takes() {
     return { insert: true, update: true, put: true, delete: true, add: false };
   },
@@ -161,7 +161,7 @@ export const adaptor = {
     }
     if (found.tag === 'text' && textOf(found.val) === 'OK') return { tag: 'ok' };
     const error = found.tag === 'error' ? found.val : '';
-    // `MOVED` is this script's own word: the watermark is elsewhere.
+    // The script returns `MOVED` if the watermark is not where it was expected.
     if (error.startsWith('MOVED ')) return { tag: 'moved', val: error };
     if (['BUSY', 'LOADING', 'OOM', 'READONLY'].some((word) => error.startsWith(word))) return { tag: 'retry', val: error };
     return { tag: 'fatal', val: shown(found) };

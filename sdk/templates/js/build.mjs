@@ -1,4 +1,4 @@
-// Makes a component of src/plugin.js: `node build.mjs WORLD FILE`. `tribunal plugin build` runs it.
+// Builds a component from src/plugin.js: `node build.mjs WORLD FILE`. Run by `tribunal plugin build`.
 import { rm, writeFile } from 'node:fs/promises';
 import { componentize } from '@bytecodealliance/componentize-js';
 
@@ -6,7 +6,7 @@ const [, , worldName, file] = process.argv;
 const interfaces = { 'conflict-rule': 'rule', 'isolation-validator': 'validator', 'log-adaptor': 'adaptor' };
 const exported = interfaces[worldName];
 
-// A fault is a text. An Error that leaves an export would end the instance without its message, so each export throws the
+// Faults are strings. An Error thrown by an export would end the instance without its message, so each export throws the
 // message instead.
 const entry = 'src/.entry.js';
 await writeFile(
@@ -38,8 +38,8 @@ try {
     sourcePath: entry,
     witPath: 'wit',
     worldName,
-    // Everything that would become an import. Without it, time stands still, "random" numbers are the same in each run,
-    // and whatever is printed is lost.
+    // Disable everything that would become an import. As a result, clocks stand still, "random" numbers are the same in each
+    // run, and output is discarded.
     disableFeatures: ['clocks', 'fetch-event', 'http', 'random', 'stdio'],
   });
   await writeFile(file, component);

@@ -1,15 +1,15 @@
-// {{name}}: a conflict rule. It decides which transaction wins a contended row: each contended transaction gets a rank
-// that follows from its own columns, the lowest rank wins, and equal ranks are ordered by arrival. Lists are typed
-// arrays, 64-bit numbers are BigInts.
+// {{name}}: a conflict rule. It decides which transaction wins a contended row: it computes a rank for each contended
+// transaction from the transaction's own columns; the lowest rank wins, and equal ranks are ordered by arrival. Lists are
+// typed arrays, 64-bit numbers are BigInts.
 
 export const lifecycle = {
   describe() {
     return { name: '{{name}}', version: '0.1.0', about: 'The transaction that arrived first wins.' };
   },
 
-  // Takes the configuration, JSON text. To refuse it, throw an error: its message is the reason.
+  // Gets the configuration, JSON text. To reject it, throw an error: its message is the reason.
   init(config) {
-    if (!/^\s*(\{\s*\})?\s*$/.test(config)) throw new Error('configuration: this plugin takes none');
+    if (!/^\s*(\{\s*\})?\s*$/.test(config)) throw new Error('configuration: this plugin has no configuration');
   },
 };
 

@@ -1,7 +1,7 @@
 // {{name}}: an isolation validator. It replaces the validator of a level and must reject at least what that level forbids;
-// this one implements repeatable read: every row read must still have the version seen.
+// this one implements repeatable read: every row must still have the version that was read.
 
-// Tribunal's own reason. A plugin's own reasons are the codes 1 to 127.
+// A built-in reason. Reasons of plugins have the codes 1 to 127.
 const READ_CONFLICT = 128;
 const NO_WITNESS = 0xffffffff;
 
@@ -11,13 +11,13 @@ export const lifecycle = {
     return { name: '{{name}}', version: '0.1.0', about };
   },
 
-  // Takes the configuration, JSON text. To refuse it, throw an error: its message is the reason.
+  // Gets the configuration, JSON text. To reject it, throw an error: its message is the reason.
   init(config) {
-    if (!/^\s*(\{\s*\})?\s*$/.test(config)) throw new Error('configuration: this plugin takes none');
+    if (!/^\s*(\{\s*\})?\s*$/.test(config)) throw new Error('configuration: this plugin has no configuration');
   },
 };
 
-// A column of 64-bit numbers as pairs of 32-bit ones: comparing these makes no BigInts.
+// A column of 64-bit numbers as pairs of 32-bit numbers, which can be compared without creating BigInts.
 const halves = (column) => new Uint32Array(column.buffer, column.byteOffset, 2 * column.length);
 
 export const validator = {

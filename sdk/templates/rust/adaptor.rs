@@ -1,8 +1,8 @@
-//! {{name}}: a LogAdaptor. It turns records of the log into a storage's own language; the host sends them. This one
-//! writes to Redis: each row becomes the string `<prefix><key>` with the row's JSON, in one script that also moves the
-//! watermark, so that a replay changes nothing.
+//! {{name}}: a LogAdaptor. It translates records of the log into requests, which the host sends to the storage. This one
+//! writes to Redis: each row becomes the string `<prefix><key>` with the row's JSON. A single script writes the rows and
+//! moves the watermark, so that a replay changes nothing.
 //!
-//! For a storage that can keep the trace of a record (in a header of a request, a field of an event), implement
+//! For a storage that can store the trace of a record (in a header of a request, or a field of an event), implement
 //! `fn encode_traced(&self, batch: LogBatch, traces: Traces)` instead of `encode`, and export the adaptor with
 //! `export_adaptor!({{Name}}, with traces)`: `traces.of(record)` is the record's `traceparent`.
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, Reply, Request, RespPipeline, RespValue, kind};
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
 
-/// Bytes of rows in one request, unless a single record is larger.
+/// Maximum size of the rows in one request, unless a single record is larger.
 const REQUEST_BYTES_MAX: usize = 256 * 1024;
 
 /// KEYS: the watermark, then a key per row. ARGV: the watermark before and after, then `p` or `d` and a value per row.
@@ -23,10 +23,10 @@ end
 redis.call('SET', KEYS[1], ARGV[2])
 return redis.status_reply('OK')";
 
-/// The adaptor, and what it reads of the store's configuration. The host reads `endpoint`.
+/// The adaptor, with the part of the store's configuration that it uses. The host reads `endpoint`.
 #[derive(Debug, Deserialize)]
 pub struct {{Name}} {
-    /// What every row's key starts with.
+    /// Prefix of the keys of all rows.
     #[serde(default)]
     prefix: String,
 }
@@ -66,7 +66,7 @@ impl {{Name}} {
                 values.push(match row.kind {
                     kind::DELETE => b"d".to_vec(),
                     kind::INSERT | kind::UPDATE | kind::PUT => b"p".to_vec(),
-                    other => return Err(format!("kind {other} is not taken")),
+                    other => return Err(format!("writes of kind {other} are not supported")),
                 });
                 values.push(row.value.to_vec());
             }
@@ -80,7 +80,7 @@ impl {{Name}} {
 }
 
 impl Adaptor for {{Name}} {
-    // A string has no number to add to. Commits with an `add` to such a store are refused.
+    // A string cannot be added to, so `add` is missing: the service rejects commits with an `add` to this store.
     fn takes(&self) -> Kinds {
         Kinds::all().difference(Kinds::ADD)
     }
@@ -91,7 +91,7 @@ impl Adaptor for {{Name}} {
     }
 
     fn read_watermark(&self, reply: Reply) -> Result<u64, Fault> {
-        let Reply::Resp(values) = reply else { return Err("not an answer of Redis".into()) };
+        let Reply::Resp(values) = reply else { return Err("not a reply of Redis".into()) };
         match values.first() {
             Some(RespValue::Nil) => Ok(0),
             Some(RespValue::Text(text)) => {
@@ -108,10 +108,10 @@ impl Adaptor for {{Name}} {
     }
 
     fn classify(&self, reply: Reply) -> Ack {
-        let Reply::Resp(values) = reply else { return Ack::Fatal("not an answer of Redis".into()) };
+        let Reply::Resp(values) = reply else { return Ack::Fatal("not a reply of Redis".into()) };
         match values.first() {
             Some(RespValue::Text(text)) if text == b"OK" => Ack::Ok,
-            // `MOVED` is this script's own word: the watermark is elsewhere.
+            // The script returns `MOVED` if the watermark is not where it was expected.
             Some(RespValue::Error(error)) if error.starts_with("MOVED ") => Ack::Moved(error.clone()),
             Some(RespValue::Error(error)) if ["BUSY", "LOADING", "OOM", "READONLY"].iter().any(|w| error.starts_with(w)) => {
                 Ack::Retry(error.clone())

@@ -1,5 +1,5 @@
-//! {{name}}: a conflict rule. It decides which transaction wins a contended row: each contended transaction gets a rank
-//! that follows from its own columns, the lowest rank wins, and equal ranks are ordered by arrival.
+//! {{name}}: a conflict rule. It decides which transaction wins a contended row: it computes a rank for each contended
+//! transaction from the transaction's own columns; the lowest rank wins, and equal ranks are ordered by arrival.
 
 use tribunal_plugin_sdk::rule::{Columns, Ranks, Txns};
 use tribunal_plugin_sdk::{Fault, Plugin, Rule, config};
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn the_first_arrival_wins() {
-        // Every column has a value; the rule gets those that it needs.
+        // Every column of a sample has a value; the rule only gets those that it needs.
         let txns = Txns { csn: vec![7, 3], ..Txns::sample(2) }.only({{Name}}::NEEDS);
         let ranks = {{Name}}.rank(txns).unwrap();
         assert!((ranks.hi[1], ranks.lo[1]) < (ranks.hi[0], ranks.lo[0]));

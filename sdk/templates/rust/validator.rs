@@ -1,5 +1,5 @@
 //! {{name}}: an isolation validator. It replaces the validator of a level and must reject at least what that level
-//! forbids; this one implements repeatable read: every row read must still have the version seen.
+//! forbids. This one implements repeatable read: every row must still have the version that was read.
 
 use tribunal_plugin_sdk::validator::{Evidence, Groups, READ_CONFLICT, Validation, judge_each};
 use tribunal_plugin_sdk::{Fault, Plugin, Validator, config};
@@ -24,7 +24,7 @@ impl Validator for {{Name}} {
     fn validate(&self, evidence: Evidence) -> Result<Validation, Fault> {
         let reads = &evidence.reads;
         let mut start = 0;
-        // Each transaction is judged by itself. A plugin's own reasons are the codes 1 to 127.
+        // Judge each transaction by itself. Reasons of plugins have the codes 1 to 127.
         Ok(judge_each(evidence.count, |t| {
             let end = reads.ends[t] as usize;
             let mut own = reads.seen[start..end].iter().zip(&reads.latest[start..end]);
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_read_of_an_old_version_is_rejected() {
-        // Every group has values; the validator gets those that it needs.
+        // Every group of a sample has values; the validator only gets those that it needs.
         let mut evidence = Evidence::sample(2);
         evidence.reads.latest[1] += 1;
         let judged = {{Name}}.validate(evidence.only({{Name}}::NEEDS)).unwrap();

@@ -5,7 +5,7 @@ import type { components } from "./wire/schema.js";
 
 /** The service's description of an error (RFC 9457). */
 export type Problem = components["schemas"]["Problem"];
-/** One fault of a request: a JSON pointer, a code, a sentence. */
+/** One error of a request: a JSON pointer, a code, a sentence. */
 export type ProblemError = components["schemas"]["ProblemError"];
 
 /** Any error of this package. */
@@ -99,7 +99,9 @@ export function errorOf(problem: Problem): ClientMistake | Unavailable {
     : new ClientMistake(problem);
 }
 
+/** Lists the errors that the detail of a problem does not already contain. */
 function pointers(problem: Problem): string {
-  const faults = (problem.errors ?? []).map((fault) => `${fault.pointer}: ${fault.detail}`);
+  const missing = (problem.errors ?? []).filter((fault) => !problem.detail.includes(fault.detail));
+  const faults = missing.map((fault) => `${fault.pointer}: ${fault.detail}`);
   return faults.length === 0 ? "" : ` (${faults.join("; ")})`;
 }

@@ -236,7 +236,11 @@ test("mistakes have a code and pointers and are not retried", async () => {
     assert.ok(error.errors.some((fault) => fault.pointer.startsWith("/writes/0")), error.message);
     return true;
   });
-  await assert.rejects(client.begin({ stores: ["nowhere"] }), ClientMistake);
+  await assert.rejects(client.begin({ stores: ["nowhere"] }), (error) => {
+    assert.ok(error instanceof ClientMistake);
+    assert.equal(error.message.split("nowhere").length, 2, error.message);
+    return true;
+  });
   assert.throws(() => { txn.put("kv", "a", undefined); }, Misuse);
   assert.throws(() => { txn.put("kv", "\ud800", 1); }, Misuse);
   assert.throws(() => new Client("localhost:7420"), Misuse);

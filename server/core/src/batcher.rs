@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_rise_strictly_however_the_clock_jumps() {
+    fn stamps_increase_strictly_however_the_clock_jumps() {
         let mut batcher = Batcher::new(group(), Csn::new(1_000, NodeId(9)));
         let txn = TxnRequest::default();
         for now in [0, 2_000, 2_000, 1_500, 3_000, u64::MAX, 4_000] {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_batch_refuses_and_stays_as_it_was() {
+    fn a_full_batch_rejects_a_transaction_and_is_unchanged() {
         let mut batcher = Batcher::new(group(), Csn(0));
         let big = TxnRequest { values: alloc::vec![0; BATCH_BYTES_MAX / 4], ..TxnRequest::default() };
         for _ in 0..3 {

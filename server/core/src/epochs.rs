@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_epochs_pass_in_silence_but_move_the_time() {
+    fn empty_epochs_are_skipped_but_advance_the_time() {
         let mut epochs = Epochs::new(&[group(1)], Epoch(1), 100);
         epochs.entry(entry(1, 1, 1_000_000, 500, 0));
         epochs.entry(entry(1, 1_000_001, 1_000_001, 400, 1));

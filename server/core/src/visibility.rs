@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewind_below_what_is_remembered_answers_zero_until_it_is_caught_up() {
+    fn a_rewind_below_the_recorded_history_gives_zero_until_caught_up() {
         let mut seen = Visibility::new(Epoch(0));
         let epochs = ACKED_EPOCHS_MAX as u64 + 10;
         for e in 1..=epochs {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_that_keep_versions_are_begun_at_one_state() {
+    fn multi_version_stores_begin_at_one_state() {
         let begun = |keeps_versions: fn(StoreId) -> bool| {
             let mut snapshots =
                 [StoreSnapshot { store: S, at: Epoch(7) }, StoreSnapshot { store: OTHER, at: Epoch(9) }];

@@ -31,10 +31,10 @@ use tribunal_service::{Principal, Service, ServiceError, Unauthenticated};
 /// Until a larger answer is sent, it counts as in flight.
 const ANSWER_BYTES_SMALL: u64 = 64 * 1024;
 
-/// What a route asks for.
+/// The authorization that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// Nothing: without a key it says nothing about anybody.
+    /// None: without a key, the response reveals nothing about tenants.
     Nobody,
     /// One of these roles.
     AnyOf(Roles),
@@ -57,7 +57,7 @@ fn need(method: &Method, pattern: &str) -> Need {
         path if path.starts_with("/v1/consumers") => any(&[Role::Engine, Role::Store, Role::Operator]),
         "/v1/stores/{store}/versions" => any(&[Role::Store, Role::Operator]),
         path if path.starts_with("/v1/stores/{store}/push") => any(&[Role::Operator]),
-        // Reads although it is a POST: the rows are in the body.
+        // A read, although its query is too large for anything but a body.
         "/v1/stores/{store}/rows/read" => any(&[Role::Engine, Role::Store, Role::Operator]),
         path if path.starts_with("/v1/stores") && reads => any(&[Role::Engine, Role::Store, Role::Operator]),
         path if path.starts_with("/v1/admin/plugins") => of_service(&[Role::PluginAdmin]),
@@ -67,8 +67,8 @@ fn need(method: &Method, pattern: &str) -> Need {
     }
 }
 
-/// Returns whether a request may still wait when its caller has disconnected: a transaction is decided all the same.
-/// Reads end with their request, and what operators change is little.
+/// Returns whether a request keeps its permit after its caller has disconnected: a transaction is decided anyway.
+/// Reads end with their request, and changes by operators are few.
 fn waits_on(method: &Method, pattern: &str) -> bool {
     *method == Method::POST && pattern.starts_with("/v1/txns")
 }
@@ -253,7 +253,7 @@ fn enter(app: &App, need: Need, headers: &HeaderMap, body_bytes: usize) -> Resul
 fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (given.next(), given.next()) else {
-        return Err("one header `authorization: Bearer KEY` is needed, with an API key or a token");
+        return Err("exactly one header `authorization: Bearer KEY` is required, with an API key or a token");
     };
     let text = value.to_str().map_err(|_| "the header `authorization` is not ASCII")?;
     match text.split_once(' ') {
@@ -288,12 +288,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_without_a_rule_asks_for_an_operator_of_the_service() {
+    fn a_route_without_a_rule_requires_an_operator_of_the_service() {
         let operator = Need::OfService([Role::Operator].into_iter().collect());
         assert_eq!(need(&Method::GET, "/v1/no-such-rule"), operator);
         assert_eq!(need(&Method::POST, "/v1/debug/constant"), operator);
         assert_eq!(need(&Method::PUT, "/v1/stores/{store}"), Need::AnyOf([Role::Operator].into_iter().collect()));
         assert_eq!(need(&Method::GET, "/healthz"), Need::Nobody);
+    }
+
+    #[test]
+    fn reading_several_rows_requires_the_same_as_reading_one() {
+        let one = need(&Method::GET, "/v1/stores/{store}/rows/{key}");
+        assert_eq!(need(&Method::POST, "/v1/stores/{store}/rows/read"), one);
     }
 
     #[test]
@@ -318,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn only_transactions_wait_on() {
+    fn only_transactions_continue_after_a_disconnect() {
         assert!(waits_on(&Method::POST, "/v1/txns/{txn_id}/commit"));
         assert!(waits_on(&Method::POST, "/v1/txns/batch-commit"));
         assert!(!waits_on(&Method::GET, "/v1/txns/{txn_id}"));

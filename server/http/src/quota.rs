@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_counts_by_what_is_said_of_it() {
+    fn a_body_counts_by_its_announced_length() {
         let bytes = |method, version, header: Option<(_, &'static str)>| {
             let headers = header.map(|(name, value)| (name, HeaderValue::from_static(value)));
             body_bytes(&method, version, &headers.into_iter().collect())
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn one_tenants_requests_leave_the_others_room() {
+    fn one_tenants_requests_leave_room_for_others() {
         let tenants = Tenants::new(TenantQuota { requests_max: 2, bytes_max: 100 });
         let (one, two) = (NamespaceId(1), NamespaceId(2));
         let first = tenants.enter(one, 90).expect("the first fits");

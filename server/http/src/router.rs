@@ -139,11 +139,11 @@ pub(crate) fn router_of(app: App) -> Router {
 }
 
 async fn no_route(request: Request) -> ProblemResponse {
-    let detail = format!("there is no {}", crate::request::txn_body::shown(request.uri().path()));
+    let detail = format!("there is no route {}; see /docs", crate::request::txn_body::shown(request.uri().path()));
     ProblemResponse::new(StatusCode::NOT_FOUND, "unknown_route", detail)
 }
 
 async fn no_method(request: Request) -> ProblemResponse {
-    let detail = format!("{} is none of the methods here, see the header Allow", request.method());
+    let detail = format!("{} is not allowed here; the header Allow lists the methods that are", request.method());
     ProblemResponse::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
 }

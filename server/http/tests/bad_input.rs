@@ -1,4 +1,4 @@
-//! Malformed and hostile requests: each gets a problem with a code and a pointer per fault, and nothing is queued.
+//! Malformed and hostile requests: each gets a problem with a code and a pointer per error, and nothing is queued.
 
 mod fake_node;
 
@@ -37,7 +37,7 @@ fn write(op: Value) -> String {
 }
 
 #[tokio::test]
-async fn each_fault_has_its_code_and_pointer() {
+async fn each_error_has_its_code_and_pointer() {
     let one = |body: Value, status: u16, code: &'static str, pointer: &'static str| (body, status, code, pointer);
     let long_key = "k".repeat(KEY_BYTES_MAX + 1);
     let put = |key: &str| json!({"op": "put", "store": "kv", "key": key, "value": 1});
@@ -164,7 +164,7 @@ async fn each_fault_has_its_code_and_pointer() {
 }
 
 #[tokio::test]
-async fn all_faults_are_told_at_once() {
+async fn all_errors_are_reported_at_once() {
     let body = r#"{"isolation":"x","reads":[{"store":"kv","key":"","version":"v"},{"stoer":"kv","key":"a"}],
                    "writes":[{"op":"pot","store":"kv","key":"a"},{"op":"put","store":"nope","key":"b"}]}"#;
     let expected = [
@@ -181,7 +181,7 @@ async fn all_faults_are_told_at_once() {
 }
 
 #[tokio::test]
-async fn a_field_that_is_there_twice_is_no_choice() {
+async fn a_duplicate_field_is_rejected() {
     let body = r#"{"writes":[{"op":"put","op":"delete","store":"kv","key":"a","value":1}]}"#;
     check(body, 400, "duplicate_field", &[("/writes/0/op", "duplicate_field")]).await;
     let body = r#"{"snapshots":{"kv":"1","kv":"2"}}"#;
@@ -208,7 +208,7 @@ async fn broken_syntax_is_located() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text_are_refused() {
+async fn bytes_that_are_not_utf_8_are_rejected() {
     let server = start().await;
     let mut client = Client::connect(server.address).await;
     let headers = [("content-type", "application/json")];
@@ -253,7 +253,7 @@ async fn sizes_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_body_without_a_length_is_bounded_all_the_same() {
+async fn a_body_without_a_length_is_bounded_too() {
     use tokio::io::AsyncWriteExt;
     let server = start().await;
     let mut client = Client::connect(server.address).await;
@@ -283,7 +283,7 @@ async fn ids_are_uuids_of_version_7() {
 }
 
 #[tokio::test]
-async fn routes_methods_and_types_are_problems_too() {
+async fn unknown_routes_methods_and_types_are_problems() {
     let server = start().await;
     let mut client = Client::connect(server.address).await;
     let json = ("content-type", "application/json");
@@ -334,7 +334,7 @@ async fn null_and_empty_mean_absent() {
 
 /// RFC 7493: what some program on the way to a reader would refuse or change.
 #[tokio::test]
-async fn values_that_other_programs_cannot_read_are_refused() {
+async fn values_outside_of_i_json_are_rejected() {
     for value in [r#""\ud800""#, r#"["x\udc00"]"#, r#"{"\ud834x":1}"#, "1e400", "[-1e400]", r#""\ud800\ud800""#] {
         let body = format!(r#"{{"writes":[{{"op":"put","store":"kv","key":"a","value":{value}}}]}}"#);
         check(&body, 400, "not_interoperable", &[("/writes/0/value", "not_interoperable")]).await;

@@ -1,4 +1,4 @@
-//! Bytes on a raw socket that are not plain requests, and what follows a request in the same segment.
+//! Raw bytes on a socket: malformed requests, and bytes that follow a request in the same segment.
 
 mod fake_node;
 
@@ -56,7 +56,7 @@ async fn a_commit_is_answered_whatever_follows_it_in_the_segment() {
 }
 
 #[tokio::test]
-async fn a_connection_goes_on_after_a_stray_line_break_and_ends_after_garbage() {
+async fn a_connection_survives_a_stray_line_break_and_ends_after_garbage() {
     let server = start().await;
     let mut client = Client::connect(server.address).await;
     client.socket.write_all(format!("{}\r\n{}", commit('0'), commit('1')).as_bytes()).await.unwrap();

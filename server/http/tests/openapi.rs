@@ -50,7 +50,7 @@ fn the_checked_in_documents_are_those_of_the_routes() {
 
 /// What the routes ask for is tested on running servers (`surface.rs`, and the node's `access.rs`).
 #[test]
-fn every_operation_says_whether_it_asks_for_a_key() {
+fn every_operation_declares_whether_it_requires_a_key() {
     let (newest, twin) = documents();
     for document in [newest, twin] {
         let scheme = &document["components"]["securitySchemes"]["bearer"];
@@ -73,7 +73,7 @@ fn every_operation_says_whether_it_asks_for_a_key() {
 
 /// What every client generator accepts.
 #[test]
-fn every_operation_keeps_the_rules() {
+fn every_operation_follows_the_conventions() {
     let (newest, _) = documents();
     let text = newest.to_string();
     for word in ["oneOf", "anyOf", "\"null\"", "int64"] {

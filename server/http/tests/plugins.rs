@@ -1,4 +1,4 @@
-//! Plugins over HTTP: what is asked, what is answered, and each fault of a request.
+//! The HTTP API of plugins: requests, responses, and every error of a request.
 
 mod fake_node;
 
@@ -14,7 +14,7 @@ async fn put(client: &mut Client, path: &str, headers: &[(&str, &str)], body: &[
 }
 
 #[tokio::test]
-async fn an_upload_says_what_was_checked() {
+async fn the_response_to_an_upload_lists_its_checks() {
     let server = start().await;
     let mut client = Client::connect(server.address).await;
     let path = "/v1/admin/plugins/most-writes?world=conflict-rule&config=%7B%22a%22%3A1%7D";
@@ -32,7 +32,7 @@ async fn an_upload_says_what_was_checked() {
 }
 
 #[tokio::test]
-async fn bad_uploads_are_told_what_is_wrong() {
+async fn invalid_uploads_get_the_reason() {
     let server = start().await;
     for (path, kind, body, status, code) in [
         ("/v1/admin/plugins/Most_Writes", "application/wasm", "x", 400, "bad_name"),

@@ -1,4 +1,4 @@
-//! What a tenant has in flight, when its callers do not wait for their answers.
+//! The requests that count as in flight for a tenant whose callers disconnect.
 
 mod fake_node;
 

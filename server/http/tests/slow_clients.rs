@@ -1,4 +1,4 @@
-//! Clients that are slow, silent, greedy or gone; and the end of the service.
+//! Slow, silent, greedy and disconnected clients; and the shutdown of the service.
 
 mod fake_node;
 
@@ -26,7 +26,7 @@ async fn is_cut(client: &mut Client) -> bool {
 }
 
 #[tokio::test]
-async fn a_client_that_dribbles_its_head_is_cut() {
+async fn a_client_that_dribbles_its_head_is_disconnected() {
     let server = start_with(FakeNode::new(), impatient(), RouterOptions::default()).await;
     let mut client = Client::connect(server.address).await;
     let dribbled = tokio::time::timeout(TIMEOUT, async {
@@ -42,7 +42,7 @@ async fn a_client_that_dribbles_its_head_is_cut() {
 }
 
 #[tokio::test]
-async fn a_client_that_says_nothing_is_cut_at_first_and_between_requests() {
+async fn a_silent_client_is_disconnected_at_first_and_between_requests() {
     let server = start_with(FakeNode::new(), impatient(), RouterOptions::default()).await;
     let mut silent = Client::connect(server.address).await;
     assert!(is_cut(&mut silent).await);
@@ -57,7 +57,7 @@ async fn a_client_that_says_nothing_is_cut_at_first_and_between_requests() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_answered() {
+async fn a_body_that_never_arrives_gets_a_response() {
     let router = RouterOptions { body_timeout: Duration::from_millis(100), ..RouterOptions::default() };
     let server = start_with(FakeNode::new(), ServerOptions::default(), router).await;
     let mut client = Client::connect(server.address).await;

@@ -1,4 +1,4 @@
-//! Callers without a key: how much of the service they can hold, and what becomes of them when a key is revoked.
+//! Unauthenticated connections: how many the service holds, and how requests end when their key is revoked.
 
 mod fake_node;
 

@@ -1,4 +1,4 @@
-//! LogPull as a stream, and the state to start over from: what stands on the wire.
+//! Log streams and store states: the format on the wire.
 
 mod fake_node;
 
@@ -55,7 +55,7 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn ndjson_is_a_record_a_line_and_says_why_it_ends() {
+async fn ndjson_has_one_record_per_line_and_a_reason_at_the_end() {
     let server = start().await;
     for n in 1..=5 {
         put(&server, n).await;
@@ -110,7 +110,7 @@ async fn heartbeats_come_between_records_as_well() {
 }
 
 #[tokio::test]
-async fn a_quiet_stream_shows_that_it_lives_and_goes_on_with_what_comes() {
+async fn a_quiet_stream_sends_heartbeats_and_continues_with_new_records() {
     let router = RouterOptions { heartbeat: Duration::from_millis(100), ..RouterOptions::default() };
     let server = start_with(FakeNode::new(), ServerOptions::default(), router).await;
     put(&server, 1).await;
@@ -126,7 +126,7 @@ async fn a_quiet_stream_shows_that_it_lives_and_goes_on_with_what_comes() {
 }
 
 #[tokio::test]
-async fn events_carry_their_lsn_and_resume_behind_the_last_one() {
+async fn events_carry_their_lsn_and_resume_after_the_last_one() {
     let server = start().await;
     for n in 1..=4 {
         put(&server, n).await;
@@ -159,7 +159,7 @@ async fn refused(server: &Running, path: &str, headers: &[(&str, &str)]) -> (u16
 }
 
 #[tokio::test]
-async fn bad_questions_are_told_before_a_stream_begins() {
+async fn invalid_requests_are_rejected_before_a_stream_begins() {
     let server = start().await;
     for (path, headers, status, code) in [
         ("/v1/log?store=kv", vec![("accept", "text/html")], 406, "not_acceptable"),
@@ -206,7 +206,7 @@ async fn a_truncated_log_names_where_to_start_over() {
 }
 
 #[tokio::test]
-async fn a_state_image_has_a_head_its_rows_and_an_end() {
+async fn a_state_image_has_a_head_rows_and_an_end() {
     let server = start().await;
     for n in 1..=3 {
         put(&server, n).await;

@@ -1,4 +1,4 @@
-//! What each endpoint says on the wire, beyond the commit and its conflict.
+//! The responses of each endpoint other than commits.
 
 mod fake_node;
 

@@ -1,4 +1,4 @@
-//! Begin, commit, abort, status, log: words on the wire.
+//! Begin, commit, abort, status and log: the format on the wire.
 
 mod fake_node;
 

@@ -99,7 +99,7 @@ fn before_and_after() -> (Dir, Dir, u64) {
 }
 
 #[test]
-fn a_control_log_of_dead_keys_is_bounded_and_goes_on() {
+fn a_control_log_of_dead_keys_is_bounded_and_usable() {
     let dir = Dir::new("compaction-bounded");
     let mut opened = dir.open().unwrap();
     let mut index = begun(&mut opened);
@@ -124,7 +124,7 @@ fn a_control_log_of_dead_keys_is_bounded_and_goes_on() {
 }
 
 #[test]
-fn a_start_leaves_dead_keys_out_as_well() {
+fn a_start_drops_dead_keys_as_well() {
     let (before, _, index) = before_and_after();
     let long = bytes(&before);
     check(&before.open().unwrap(), index, "the start that leaves out may still read all");
@@ -163,7 +163,7 @@ fn a_crash_at_each_step_leaves_a_log_that_starts() {
 }
 
 #[test]
-fn one_whole_copy_is_enough_after_a_rewrite_too() {
+fn one_intact_copy_is_enough_after_a_rewrite_too() {
     let (_, after, index) = before_and_after();
     let len = fs::metadata(after.0.join("control")).unwrap().len();
     for (name, at) in COPIES.iter().flat_map(|name| [4100, len / 2, len - 2].map(|at| (name, at))) {
@@ -178,7 +178,7 @@ fn one_whole_copy_is_enough_after_a_rewrite_too() {
 }
 
 #[test]
-fn a_salvage_keeps_what_was_left_out_apart_from_what_is_lost() {
+fn a_salvage_distinguishes_dropped_entries_from_lost_ones() {
     let (before, after, index) = before_and_after();
     for (what, dir) in [("whole", after.copy("compaction-salvage")), ("half", mixed(&before, &after, &["control"]))] {
         let report = tribunal_log::salvage(&dir.0).unwrap();

@@ -180,7 +180,7 @@ fn last_segment(dir: &Dir) -> (PathBuf, Vec<u8>, usize) {
 }
 
 #[test]
-fn an_end_torn_by_power_loss_is_wiped_and_the_log_goes_on() {
+fn an_end_torn_by_power_loss_is_erased_and_the_log_continues() {
     let dir = written("torn", 20);
     let mark = fs::read(dir.0.join("mark")).unwrap();
     let (_, _, durable) = last_segment(&dir);
@@ -215,7 +215,7 @@ fn an_end_torn_by_power_loss_is_wiped_and_the_log_goes_on() {
 }
 
 #[test]
-fn damage_is_told_from_a_torn_end_by_what_was_written_later_even_under_an_old_mark() {
+fn damage_is_distinguished_from_a_torn_end_by_later_writes_even_with_an_old_mark() {
     let dir = Dir::new("proof");
     drop(dir.open().unwrap());
     let mark = fs::read(dir.0.join("mark")).unwrap();

@@ -42,7 +42,7 @@ fn child_that_writes_until_killed() {
 }
 
 #[test]
-fn whatever_was_acknowledged_survives_kill_minus_nine() {
+fn acknowledged_entries_survive_kill_minus_nine() {
     let kills = std::env::var("TRIBUNAL_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_u64);
     let dir = Dir::new("kill");
     let mut random = Random(kills);

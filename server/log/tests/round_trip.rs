@@ -42,7 +42,7 @@ fn check(opened: &Opened, from: u64, to: u64, outcomes: &[EpochOutcome]) {
 }
 
 #[test]
-fn entries_and_outcomes_come_back_after_a_clean_close() {
+fn entries_and_outcomes_are_read_back_after_a_clean_close() {
     let dir = Dir::new("clean");
     let mut heads = [0; 3];
     let mut opened = dir.open().unwrap();
@@ -100,7 +100,7 @@ fn one_sync_is_one_fdatasync_and_idleness_costs_none() {
 }
 
 #[test]
-fn what_cannot_follow_is_refused() {
+fn entries_that_cannot_follow_are_rejected() {
     let dir = Dir::new("order");
     let mut opened = dir.open().unwrap();
     let keyer = RowKeyer::new(opened.recovered.row_secret);
@@ -114,7 +114,7 @@ fn what_cannot_follow_is_refused() {
 }
 
 #[test]
-fn ranges_of_empty_epochs_and_control_entries_come_back() {
+fn ranges_of_empty_epochs_and_control_entries_are_read_back() {
     let dir = Dir::new("ranges");
     let mut opened = dir.open().unwrap();
     let keyer = RowKeyer::new(opened.recovered.row_secret);
@@ -145,7 +145,7 @@ fn ranges_of_empty_epochs_and_control_entries_come_back() {
 }
 
 #[test]
-fn images_and_truncation_keep_what_is_needed() {
+fn images_and_truncation_retain_what_is_needed() {
     let dir = Dir::new("images");
     let mut heads = [0; 3];
     let mut options = fixture::options();

@@ -298,7 +298,7 @@ fn a_lagging_mark_does_not_hide_what_is_lost() {
 }
 
 #[test]
-fn a_whole_log_loses_nothing_and_the_old_files_stay() {
+fn an_intact_log_loses_nothing_and_the_old_files_are_kept() {
     let original = Original::write("whole", true);
     let damaged = Damaged(original.dir.copy("whole-copy"));
     let (report, last) = original.check(&damaged, "whole");

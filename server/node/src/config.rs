@@ -85,7 +85,7 @@ pub enum PolicyHost {
     /// As sandboxed Wasm modules: the default.
     #[default]
     Wasm,
-    /// As their native twins: to measure what the sandbox costs.
+    /// As native code, to measure the cost of the sandbox.
     Native,
 }
 
@@ -295,7 +295,7 @@ impl Config {
     /// `log.retention_hours`).
     ///
     /// # Errors
-    /// In words for the person who wrote the file: which key, what is wrong, what would be right.
+    /// A message for people: which key is wrong, why, and what would be right.
     pub fn load(file: Option<&Path>) -> Result<Config, String> {
         let mut figment = Figment::from(Serialized::defaults(Config::default()));
         if let Some(file) = file {
@@ -310,7 +310,8 @@ impl Config {
         let config: Config = figment
             .merge(Env::prefixed("TRIBUNAL__").split("__"))
             .extract()
-            .map_err(|error| format!("configuration: {error}"))?;
+            // The library prefixes keys of files with the name of a profile, which is always this one.
+            .map_err(|error| format!("configuration: {}", error.to_string().replace("\"default.", "\"")))?;
         config.check()?;
         Ok(config)
     }
@@ -324,7 +325,7 @@ impl Config {
             if (min..=max).contains(&value) {
                 Ok(())
             } else {
-                Err(format!("configuration: `{key}` is {value}; it must lie from {min} to {max}"))
+                Err(format!("configuration: `{key}` is {value}; it must be from {min} to {max}"))
             }
         };
         bounded("shards", u64::from(self.shards), 1, 256)?;
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn says_which_key_is_wrong() {
+    fn errors_name_the_invalid_key() {
         let check = |text: &str| {
             let config: Result<Config, _> =
                 Figment::from(Serialized::defaults(Config::default())).merge(Toml::string(text)).extract();

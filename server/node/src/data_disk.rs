@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_a_reason_and_a_usual_one_is_not() {
+    fn only_an_almost_full_disk_is_a_reason() {
         assert_eq!(reason(FREE_BYTES_MIN), None);
         let text = reason(FREE_BYTES_MIN - 1).expect("too little");
         assert!(text.contains("127 MiB are free") && text.contains("free some space"), "{text}");

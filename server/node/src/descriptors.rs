@@ -15,7 +15,7 @@ pub fn raise_limit() -> u64 {
     if limit.current != limit.maximum
         && let Err(error) = setrlimit(Resource::Nofile, raised)
     {
-        tracing::warn!(%error, "the soft limit of open files stays as it is");
+        tracing::warn!(%error, "the soft limit on open files could not be raised");
     }
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

@@ -350,7 +350,7 @@ impl Node {
             write_operator_key(&config.data, &token).map_err(NodeError::Start)?;
             self.control(ControlChange::CreateKey(key))?;
             let file = config.data.join(OPERATOR_KEY_FILE);
-            tracing::info!(file = %file.display(), "no operator had a valid key: a new one is in this file");
+            tracing::info!(file = %file.display(), "no operator had a valid key; a new one was written to this file");
         }
         Ok(())
     }
@@ -556,7 +556,7 @@ impl StopDeadline {
             }
         };
         if let Err(error) = spawn("stop-deadline", watch) {
-            tracing::warn!(%error, "the stop has no deadline");
+            tracing::warn!(%error, "cannot start the thread that limits the duration of the shutdown");
         }
         StopDeadline { _cancelled_when_dropped: sender }
     }

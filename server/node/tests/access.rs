@@ -1,4 +1,4 @@
-//! Who is let in, on a real process: keys, roles, tokens, TLS, quotas; and clients that mean harm.
+//! Access control on a real process: keys, roles, tokens, TLS, quotas; and malicious clients.
 
 mod support;
 
@@ -42,7 +42,7 @@ fn an_address_that_others_reach_needs_keys() {
 }
 
 #[test]
-fn nobody_without_a_key_gets_in_and_each_role_gets_only_so_far() {
+fn requests_without_a_key_are_rejected_and_each_role_is_limited() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), AUTH);
@@ -79,6 +79,9 @@ fn nobody_without_a_key_gets_in_and_each_role_gets_only_so_far() {
         (&engine, "GET", "/metrics", 403),
         (&engine, "GET", "/v1/admin/keys", 403),
         (&engine, "POST", "/v1/stores/kv/push/resume", 403),
+        // Authorized: the request itself lacks rows.
+        (&engine, "POST", "/v1/stores/kv/rows/read", 400),
+        (&reader, "POST", "/v1/stores/kv/rows/read", 400),
         (&reader, "GET", "/v1/log?store=kv", 200),
         (&reader, "POST", "/v1/txns", 403),
         (&root, "GET", "/metrics", 200),
@@ -113,7 +116,7 @@ fn node_log(dir: &tempfile::TempDir) -> String {
 }
 
 #[test]
-fn keys_are_revoked_for_good_and_outlive_a_restart() {
+fn revocations_are_permanent_and_keys_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), AUTH);
     let root = operator(dir.path());
@@ -205,7 +208,7 @@ fn token(key: &ring::signature::Ed25519KeyPair, header: &Value, claims: &Value) 
 }
 
 #[test]
-fn tokens_of_one_algorithm_and_one_audience_are_taken() {
+fn only_tokens_of_one_algorithm_and_one_audience_are_accepted() {
     use ring::signature::{Ed25519KeyPair, KeyPair};
     let dir = tempfile::tempdir().unwrap();
     let pair = |seed: u8| Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap();
@@ -319,7 +322,7 @@ fn tls_carries_requests_and_nothing_else_gets_through() {
 }
 
 #[test]
-fn a_tenant_beyond_its_quota_is_told_when_to_come_back_and_the_others_are_served() {
+fn a_tenant_beyond_its_quota_is_told_when_to_retry_and_others_are_served() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), &format!("{AUTH}tenant_requests_max = 2\n"));
     let root = operator(dir.path());
@@ -351,7 +354,7 @@ fn a_tenant_beyond_its_quota_is_told_when_to_come_back_and_the_others_are_served
 }
 
 #[test]
-fn slow_and_idle_clients_cost_nobody_else_anything() {
+fn slow_and_idle_clients_do_not_affect_others() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), &format!("{AUTH}[http]\nheader_timeout_ms = 500\nbody_timeout_ms = 500\n"));
     let root = operator(dir.path());
@@ -386,7 +389,7 @@ fn slow_and_idle_clients_cost_nobody_else_anything() {
 }
 
 #[test]
-fn ten_thousand_idle_connections_stand_beside_work() {
+fn ten_thousand_idle_connections_do_not_affect_others() {
     const WANTED: usize = 10_000;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let most = limit.maximum.unwrap_or(u64::MAX);
@@ -457,7 +460,7 @@ fn deep_and_huge_bodies_are_refused_before_they_cost_anything() {
 }
 
 #[test]
-fn no_path_leads_around_the_rules() {
+fn no_path_bypasses_authorization() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), AUTH);
     let root = operator(dir.path());

@@ -1,4 +1,4 @@
-//! The command line as people use it: without a command, into a pipe that is closed, and with what is taken or missing.
+//! The command line in everyday use: without a command, into a closed pipe, with addresses in use and services missing.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Compiled code of uploaded plugins lies in the data directory: a start takes it from there, and compiles again if
-//! anything is wrong with it. A plugin decides alike either way, and no client can bring such code.
+//! Compiled code of uploaded plugins is cached in the data directory: a start loads it from there, and recompiles if
+//! anything is wrong with it. The plugin decides the same either way, and no client can upload such code.
 
 #[path = "../../wasm/tests/hostile/mod.rs"]
 mod hostile;
@@ -47,7 +47,7 @@ fn loads(node: &Node) -> (u64, u64) {
 }
 
 #[test]
-fn a_start_compiles_only_what_is_not_there() {
+fn a_start_compiles_only_what_is_not_cached() {
     let dir = tempfile::tempdir().expect("a folder");
     let data = dir.path();
     let node = Node::start(data);
@@ -99,7 +99,7 @@ fn a_start_compiles_only_what_is_not_there() {
 }
 
 #[test]
-fn compiled_code_is_no_upload() {
+fn compiled_code_is_rejected_as_an_upload() {
     let dir = tempfile::tempdir().expect("a folder");
     let node = Node::start(dir.path());
     assert_eq!(node.put_wasm("/v1/admin/plugins/last", &last_one_wins()).status, 201);

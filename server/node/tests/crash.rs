@@ -1,4 +1,4 @@
-//! kill -9 at any moment: every acknowledged commit is there afterwards, whole; nothing unacknowledged is half there.
+//! kill -9 at any moment: afterwards every acknowledged commit is complete, and no other commit is partial.
 
 mod support;
 

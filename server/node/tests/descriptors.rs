@@ -1,4 +1,4 @@
-//! A process that may open few files: connections without a key take none of those that the log needs.
+//! A low limit on open files: unauthenticated connections cannot take the descriptors that the log needs.
 
 mod support;
 
@@ -29,7 +29,7 @@ fn declare(node: &Node, key: &str) {
 }
 
 #[test]
-fn more_silent_connections_than_descriptors_stop_nobody() {
+fn more_silent_connections_than_descriptors_do_not_stop_the_node() {
     let dir = tempfile::tempdir().unwrap();
     let node = limited(dir.path(), "ulimit -n 256");
     let key = operator(dir.path());
@@ -76,7 +76,7 @@ fn a_soft_limit_is_raised_to_the_hard_one() {
 }
 
 #[test]
-fn strangers_that_fill_every_place_and_come_back_at_once_lock_nobody_out() {
+fn unauthenticated_connections_that_reconnect_at_once_lock_nobody_out() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("tribunal.toml");
     let data = dir.path().join("data");

@@ -1,4 +1,4 @@
-//! What callers are told of others, and how much of the node's memory a tenant's rows may take.
+//! What callers learn about other tenants, and the limit on the rows of a tenant.
 
 mod support;
 
@@ -43,7 +43,7 @@ fn fields(body: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn only_those_who_look_after_the_service_are_told_its_epoch() {
+fn only_operators_of_the_service_see_its_epoch() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), AUTH);
     let root = operator(dir.path());
@@ -58,7 +58,7 @@ fn only_those_who_look_after_the_service_are_told_its_epoch() {
 }
 
 #[test]
-fn readiness_names_stores_to_those_who_look_after_the_service_only() {
+fn readiness_names_stores_to_operators_of_the_service_only() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), AUTH);
     let root = operator(dir.path());

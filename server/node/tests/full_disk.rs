@@ -1,4 +1,4 @@
-//! A disk that takes no more: the node stops acknowledging, ends with the reason, and has lost nothing afterwards.
+//! A full disk: the node stops acknowledging commits, exits with the reason, and has lost nothing afterwards.
 
 mod support;
 

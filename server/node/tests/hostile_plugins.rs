@@ -1,5 +1,5 @@
-//! Hostile components: each is refused with its reason, nothing of it stays behind, and what was there goes on deciding.
-//! One that passes all checks and fails later is stood in for, is seen, and is rolled back.
+//! Hostile components: each is rejected with the reason, leaves nothing on the node, and does not affect the active plugins.
+//! One that passes all checks and fails later is replaced by the native fallback, shows in health, and is rolled back.
 
 #[path = "../../wasm/tests/hostile/mod.rs"]
 mod hostile;
@@ -118,7 +118,7 @@ fn sleeper() -> Vec<u8> {
 }
 
 #[test]
-fn a_slot_goes_back_by_itself_after_faults_in_a_row() {
+fn a_slot_rolls_back_automatically_after_consecutive_faults() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     assert_eq!(node.put_wasm("/v1/admin/plugins/sleeper", &sleeper()).status, 201);
@@ -204,7 +204,7 @@ fn an_activation_takes_effect_on_an_idle_node() {
 }
 
 #[test]
-fn plugins_are_deleted_once_no_slot_needs_them() {
+fn plugins_are_deleted_once_no_slot_uses_them() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     let files = || {
@@ -231,7 +231,7 @@ fn plugins_are_deleted_once_no_slot_needs_them() {
     };
     activate(&first, "0");
     contest(&node, "decided by the first");
-    refused("tame", 422, "plugin_in_use", "decides in slot rule");
+    refused("tame", 422, "plugin_in_use", "is active in slot rule");
     activate(&second, "900000000");
     refused(&format!("tame/versions/{second}"), 422, "plugin_in_use", "is scheduled for slot rule");
     activate(&second, "0");
@@ -258,7 +258,7 @@ fn plugins_are_deleted_once_no_slot_needs_them() {
 }
 
 #[test]
-fn a_fault_after_activation_is_stood_in_for_and_seen() {
+fn the_native_fallback_decides_after_a_fault_and_health_shows_it() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     assert_eq!(node.put_wasm("/v1/admin/plugins/sleeper", &sleeper()).status, 201);

@@ -62,7 +62,7 @@ fn run(dir: &Path, url: &str, words: &[&str], variables: Variables<'_>) -> (bool
 }
 
 #[test]
-fn commands_speak_https_to_whom_they_trust_and_say_why_not_to_others() {
+fn commands_use_https_with_trusted_servers_and_explain_untrusted_ones() {
     let dir = tempfile::tempdir().unwrap();
     let (own, other) = (Authority::new(dir.path(), "own"), Authority::new(dir.path(), "other"));
     let node = own.node(dir.path());
@@ -122,7 +122,7 @@ fn a_server_without_tls_is_named_as_such() {
 }
 
 #[test]
-fn the_rust_client_commits_over_https_and_does_not_try_again_where_that_is_no_use() {
+fn the_rust_client_commits_over_https_and_does_not_retry_in_vain() {
     let dir = tempfile::tempdir().unwrap();
     let (own, other) = (Authority::new(dir.path(), "own"), Authority::new(dir.path(), "other"));
     let node = own.node(dir.path());

@@ -1,4 +1,4 @@
-//! Keys as an operator handles them: expiry, last use, what is logged, and a control log that stays small.
+//! API keys from an operator's view: expiry, last use, log lines, and a control log that stays small.
 
 mod support;
 
@@ -58,7 +58,7 @@ fn a_key_expires_with_a_reason_of_its_own_and_stays_listed() {
 }
 
 #[test]
-fn a_service_whose_last_operator_has_expired_makes_a_new_one() {
+fn a_service_whose_last_operator_key_has_expired_creates_a_new_one() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), AUTH);
     let root = operator(dir.path());
@@ -74,7 +74,7 @@ fn a_service_whose_last_operator_has_expired_makes_a_new_one() {
 }
 
 #[test]
-fn the_last_use_of_a_key_is_listed_and_outlives_a_restart() {
+fn the_last_use_of_a_key_is_listed_and_survives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), AUTH);
     let root = operator(dir.path());
@@ -95,7 +95,7 @@ fn the_last_use_of_a_key_is_listed_and_outlives_a_restart() {
 }
 
 #[test]
-fn what_happens_to_keys_is_logged_without_their_secrets() {
+fn changes_of_keys_are_logged_without_their_secrets() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), AUTH);
     let root = operator(dir.path());
@@ -132,7 +132,7 @@ fn what_happens_to_keys_is_logged_without_their_secrets() {
 }
 
 #[test]
-fn the_command_line_shows_expiry_and_last_use() {
+fn the_cli_shows_expiry_and_last_use() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), AUTH);
     let file = dir.path().join("data/operator.key");
@@ -162,7 +162,7 @@ fn control_bytes(data: &Path) -> u64 {
 }
 
 #[test]
-fn keys_that_come_and_go_do_not_make_the_control_log_grow_without_a_bound() {
+fn creating_and_revoking_keys_does_not_grow_the_control_log_without_bound() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), AUTH);
     let root = operator(dir.path());

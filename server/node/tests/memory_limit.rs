@@ -1,4 +1,4 @@
-//! A process that may have little memory or few threads: it serves, or ends with the reason. It never waits for itself.
+//! Low limits on memory or threads: the process serves, or exits with the reason. It never deadlocks.
 
 mod support;
 

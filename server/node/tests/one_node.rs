@@ -1,4 +1,4 @@
-//! The main job, on a real process: verdicts, retries, the log, the embedded store, restart.
+//! The main functions of a real process: verdicts, retries, the log, the embedded store, restarts.
 
 mod support;
 
@@ -27,7 +27,7 @@ fn a_commit_reaches_the_log_and_the_store() {
 }
 
 #[test]
-fn a_stale_read_is_told_what_defeated_it() {
+fn a_stale_read_names_the_winner() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     let first = node.put_row("x", 1)["version"].clone();
@@ -47,7 +47,7 @@ fn a_stale_read_is_told_what_defeated_it() {
 }
 
 #[test]
-fn a_batch_answers_in_its_own_order_what_reads_and_what_writes() {
+fn a_batch_returns_results_of_reads_and_writes_in_its_order() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     let old = node.put_row("x", 1)["version"].clone();
@@ -68,7 +68,7 @@ fn a_batch_answers_in_its_own_order_what_reads_and_what_writes() {
 }
 
 #[test]
-fn a_retry_gets_the_same_answer_and_another_body_none() {
+fn a_retry_gets_the_same_verdict_and_another_body_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     let path = format!("/v1/txns/{}/commit", new_id());
@@ -141,7 +141,7 @@ fn lost_updates_do_not_happen_under_concurrency() {
 }
 
 #[test]
-fn refuses_to_run_twice_on_one_directory() {
+fn a_data_directory_cannot_be_used_twice() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     let refusal = Node::try_start(dir.path(), &[]).err().expect("a second node must not start");
@@ -176,7 +176,7 @@ fn an_applied_commit_is_readable_at_once() {
 }
 
 #[test]
-fn imported_versions_are_known_and_never_overwrite() {
+fn imported_versions_are_known_and_overwrite_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     let known = node.put_row("known", 1)["version"].clone();
@@ -194,7 +194,7 @@ fn imported_versions_are_known_and_never_overwrite() {
 }
 
 #[test]
-fn a_store_that_is_declared_anew_starts_from_what_its_storage_holds() {
+fn a_redeclared_store_starts_from_the_watermark_of_its_storage() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     assert_eq!(node.put("/v1/stores/other", &json!({})).status, 201);

@@ -1,5 +1,5 @@
-//! Plugins from outside, on real processes: written by `tribunal plugin new` in a temporary folder, edited, built, tested,
-//! uploaded and activated in each slot. The sources that are edited in lie in `tests/outside`.
+//! External plugins on real processes: created with `tribunal plugin new` in a temporary folder, edited, built, tested,
+//! uploaded and activated in each slot. The edited sources are in `tests/outside`.
 
 mod redis;
 mod support;
@@ -79,7 +79,7 @@ fn own_test_survives_an_edit(folder: &Path, world: &str, name: &str) {
 
 /// One test, because all stories need the same three builds.
 #[test]
-fn plugins_from_outside_fill_every_slot() {
+fn external_plugins_work_in_every_slot() {
     let folder = tempfile::tempdir().expect("a folder");
     build(folder.path());
     std::thread::scope(|scope| {
@@ -190,7 +190,7 @@ fn a_rule_decides_from_its_epoch_on_under_load_and_back(folder: &Path) {
     let by: Vec<_> = history.as_array().expect("a list").iter().map(|entry| entry["by"].as_str().unwrap()).collect();
     assert_eq!(by, ["rollback", "activate", "configuration"]);
     let (ok, again) = plugin(folder, &["rollback", "--url", &url, "first-writer-wins"]);
-    assert!(!ok && again.contains("nothing is known to have filled rule before"), "{again}");
+    assert!(!ok && again.contains("slot rule has no earlier activation"), "{again}");
 }
 
 fn what_is_active_survives_a_stop_and_a_kill(folder: &Path) {
@@ -377,7 +377,7 @@ fn contract_violations_are_found_before_an_upload(folder: &Path) {
     for (world, breaks, expected) in cases {
         let config = json!({"breaks": breaks}).to_string();
         let (ok, text) = plugin(folder, &["test", &format!("lying-{world}"), "--config", &config]);
-        assert!(!ok && text.contains("it does not pass") && text.contains(expected), "{breaks}: {text}");
+        assert!(!ok && text.contains("fails the conformance kit") && text.contains(expected), "{breaks}: {text}");
     }
     for (name, config) in [("lying-validator", NOTHING), ("lying-adaptor", "")] {
         let tested = done(folder, &["test", name, "--config", config]);

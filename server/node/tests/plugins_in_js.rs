@@ -1,6 +1,6 @@
-//! Plugins in JavaScript: written by `tribunal plugin new --lang js`, edited, built with an engine of JavaScript inside,
-//! tested, and activated. Compiling that engine takes most of a minute of a core in sum, so the rule and the adaptor go all
-//! the way; the templates' own tests run in Node.js. Without Node.js there is nothing to test, and the test says so.
+//! Plugins in JavaScript: created with `tribunal plugin new --lang js`, edited, built together with a JavaScript engine,
+//! tested, and activated. Compiling that engine takes most of a minute of CPU time, so only the rule and the adaptor are
+//! tested end to end; the validator's source runs in Node.js. Without Node.js, the tests print that they are skipped.
 
 mod support;
 #[path = "support/plugin.rs"]

@@ -1,5 +1,5 @@
-//! Reads of embedded stores, on a real process: never behind a commit that was answered, several rows and stores as of
-//! one epoch, whatever is committed meanwhile.
+//! Reads of embedded stores on a real process: they include every acknowledged commit, and all rows and stores of a request
+//! are read at one epoch, whatever is committed meanwhile.
 
 mod support;
 

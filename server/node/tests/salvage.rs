@@ -1,4 +1,4 @@
-//! A damaged log, and copies of a data directory: what the node prints works as printed, and a node starts afterwards.
+//! Damaged logs, and copies of a data directory: the commands that the node prints work, and a node starts afterwards.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! A node that knows signers takes and activates only what one of them has signed: whoever may call the API may not
-//! therefore bring code. The keys are made by `tribunal plugin keygen`, and by OpenSSL where it is installed.
+//! A node with signers in its configuration only accepts and activates plugins that one of them has signed: access to the
+//! API does not suffice to run code. Keys are generated with `tribunal plugin keygen`, and with OpenSSL if installed.
 
 #[path = "../../wasm/tests/hostile/mod.rs"]
 mod hostile;
@@ -50,7 +50,7 @@ fn push(node: &Node, folder: &Path, file: &Path, name: &str, flags: &[&str]) -> 
 }
 
 #[test]
-fn only_what_a_signer_signed_is_taken() {
+fn only_plugins_signed_by_a_signer_are_accepted() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     let ((own, own_flag), (other, other_flag)) = (key(folder, "release"), key(folder, "other"));
@@ -68,12 +68,12 @@ fn only_what_a_signer_signed_is_taken() {
     let refused = |said: (bool, String), why: &str| assert!(!said.0 && said.1.contains(why), "{why}: {}", said.1);
     refused(
         push(&node, folder, &twin, "late", &[]),
-        "refused (plugin_signature): it is not signed, and this node takes only what release signed",
+        "plugin_signature: it is not signed, and this node takes only what release signed",
     );
     refused(push(&node, folder, &twin, "late", &["--sign", &other]), "none of release made this signature of \"late\"");
     refused(
         push(&node, folder, &twin, "late", &["--sign", &format!("{own}.pub")]),
-        "no unencrypted private key of Ed25519",
+        "not an unencrypted Ed25519 private key",
     );
     refused(push(&node, folder, &twin, "late", &["--sign", "/nowhere.pem"]), "/nowhere.pem");
     // A good signature, but of other bytes and of another name.
@@ -101,7 +101,7 @@ fn only_what_a_signer_signed_is_taken() {
     let node = Node::try_start(dir.path(), &["--signer", &other_flag]).expect("starts with what is active");
     assert_eq!(version(&node, "late")["signer"], "release", "it is remembered");
     let (ok, text) = plugin(folder, &["activate", "--url", &node.url, "late"]);
-    assert!(!ok && text.contains("refused (plugin_signature): none of other made this signature"), "{text}");
+    assert!(!ok && text.contains("plugin_signature: none of other made this signature"), "{text}");
     let (ok, text) = plugin(folder, &["activate", "--url", &node.url, "priority"]);
     assert!(ok, "built-in ones need none: {text}");
     let (ok, text) = plugin(folder, &["rollback", "--url", &node.url, "priority"]);
@@ -112,7 +112,7 @@ fn only_what_a_signer_signed_is_taken() {
 }
 
 #[test]
-fn what_was_kept_unsigned_is_not_activated() {
+fn plugins_stored_without_a_signature_are_not_activated() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     let (_, flag) = key(folder, "release");
@@ -136,7 +136,7 @@ fn what_was_kept_unsigned_is_not_activated() {
 }
 
 #[test]
-fn keys_of_openssl_sign_too() {
+fn keys_of_openssl_can_sign() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     let openssl = |arguments: &[&str]| Command::new("openssl").current_dir(folder).args(arguments).output();

@@ -1,4 +1,4 @@
-//! Statistics of a real process: where time goes, what aborts, who lags.
+//! Statistics of a real process: phases, aborts, lag.
 
 mod support;
 

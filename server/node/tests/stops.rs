@@ -1,4 +1,4 @@
-//! Stops that something is in the way of: each ends within its bound, and the next start has everything.
+//! Obstructed shutdowns: each completes within its time limit, and the next start has lost nothing.
 
 mod support;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use support::Node;
 
 #[test]
-fn a_stop_ends_although_the_data_directory_is_gone() {
+fn a_stop_completes_although_the_data_directory_is_gone() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let node = Node::start(&data);

@@ -1,5 +1,5 @@
-//! An embedded store beside a log that it did not follow: a log restored from a backup, a salvaged one, a copy of a data
-//! directory that was in use. Afterwards the store holds what its log holds, no more and no less.
+//! Embedded stores with a log that they did not follow: one restored from a backup, a salvaged one, a copy of a data
+//! directory in use. Afterwards the store has exactly the rows of its log.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Stores whose storage is a real Redis that dies, refuses a record or is replaced: detached by quota and attached
-//! again, skipped, declared anew; and what the clients hear meanwhile.
+//! Stores whose storage is a real Redis that dies, rejects a record or is replaced: detached by quota and reattached,
+//! skipped records, redeclared stores, and the responses that clients get meanwhile.
 
 mod support;
 
@@ -66,7 +66,7 @@ fn write_until_detached(node: &Node) -> u64 {
 }
 
 #[test]
-fn a_storage_that_stays_dead_is_given_up_and_the_log_goes_on() {
+fn a_storage_that_stays_dead_is_detached_and_the_log_continues() {
     let Some(mut redis) = Redis::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), 1 << 20, 4 << 20);
@@ -217,7 +217,7 @@ fn a_record_that_a_storage_can_never_take_stops_its_push_alone_and_can_be_skippe
 }
 
 #[test]
-fn a_storage_stopped_by_its_owner_is_resumed() {
+fn a_storage_stopped_by_its_operator_is_resumed() {
     let Some(redis) = Redis::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), 1 << 30, 1 << 30);
@@ -249,7 +249,7 @@ fn a_storage_stopped_by_its_owner_is_resumed() {
 }
 
 #[test]
-fn a_store_declared_with_another_storage_believes_only_that_one() {
+fn a_store_redeclared_with_another_storage_uses_only_its_watermark() {
     let (Some(old), Some(new)) = (Redis::start(), Redis::start()) else { return };
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), 1 << 30, 1 << 30);
@@ -272,7 +272,7 @@ fn a_store_declared_with_another_storage_believes_only_that_one() {
 }
 
 #[test]
-fn whoever_waits_for_a_storage_is_answered_when_the_node_stops() {
+fn requests_that_wait_for_a_storage_end_when_the_node_stops() {
     let Some(redis) = Redis::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), 1 << 30, 1 << 30);

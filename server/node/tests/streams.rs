@@ -1,4 +1,4 @@
-//! LogPull as a stream on a real process: following, resuming, slow readers, shutdown, states to start over from.
+//! Log streams of a real process: following, resuming, slow readers, shutdown, states to restart from.
 
 mod support;
 
@@ -125,7 +125,7 @@ fn a_log_that_is_on_disk_only_is_streamed_to_its_end() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_holds_nobody_back() {
+fn a_reader_that_does_not_read_blocks_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     let mut stalled = Lines::ndjson(&node, "/v1/log?store=kv");
@@ -145,7 +145,7 @@ fn a_reader_that_does_not_read_holds_nobody_back() {
 }
 
 #[test]
-fn a_stop_ends_streams_and_answers_whoever_waits() {
+fn a_stop_ends_streams_and_long_polls() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     node.put_row("k", 1);
@@ -182,7 +182,7 @@ fn a_stop_ends_streams_and_answers_whoever_waits() {
 }
 
 #[test]
-fn a_status_that_waits_hears_of_the_verdict() {
+fn a_waiting_status_request_gets_the_verdict() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     let id = new_id();
@@ -237,7 +237,7 @@ fn replayed(records: &[Value], upto: u64) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn a_state_image_is_what_the_log_says_at_its_position_while_commits_go_on() {
+fn a_state_image_equals_the_log_at_its_position_during_commits() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     for n in 0..100 {
@@ -272,7 +272,7 @@ fn a_state_image_is_what_the_log_says_at_its_position_while_commits_go_on() {
 }
 
 #[test]
-fn every_kind_of_store_says_where_its_state_is() {
+fn every_kind_of_store_reports_where_its_state_is() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     assert_eq!(node.put("/v1/stores/journal", &json!({})).status, 201);
@@ -297,7 +297,7 @@ fn forgetful(data: &Path) -> Node {
 }
 
 #[test]
-fn who_fell_behind_the_log_starts_over_from_the_state() {
+fn a_reader_past_retention_restarts_from_state() {
     let dir = tempfile::tempdir().unwrap();
     let node = forgetful(dir.path());
     // The log is compressed, so the values must not be.

@@ -1,4 +1,4 @@
-//! Traces and metrics of a real node, received by a real OpenTelemetry Collector and read back from its file.
+//! Traces and metrics of a real node, exported to a real OpenTelemetry Collector and read from its file.
 
 mod support;
 
@@ -260,7 +260,7 @@ fn receiver() -> (String, Receiver<(String, Vec<Value>)>) {
 }
 
 #[test]
-fn a_post_to_a_webhook_goes_on_with_a_commit_or_is_linked_to_many() {
+fn a_webhook_post_continues_one_trace_or_links_to_many() {
     let dir = tempfile::tempdir().unwrap();
     let Some(collector) = Collector::start(dir.path()) else { return };
     let node = node(&dir.path().join("data"), collector.port, &[]);
@@ -299,7 +299,7 @@ fn a_post_to_a_webhook_goes_on_with_a_commit_or_is_linked_to_many() {
 }
 
 #[test]
-fn figures_are_sent_under_the_names_of_metrics_whenever_they_appear() {
+fn metrics_are_exported_under_their_names_once_they_appear() {
     let dir = tempfile::tempdir().unwrap();
     let Some(collector) = Collector::start(dir.path()) else { return };
     let node = node(&dir.path().join("data"), collector.port, &[("OTEL_TRACES_EXPORTER", "none")]);
@@ -371,7 +371,7 @@ fn a_batch_is_one_span_and_its_records_carry_it() {
 }
 
 #[test]
-fn an_abort_is_traced_although_it_was_not_drawn() {
+fn an_abort_is_traced_although_it_was_not_sampled() {
     let dir = tempfile::tempdir().unwrap();
     let Some(collector) = Collector::start(dir.path()) else { return };
     let almost_none = [("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "0.000000001")];
@@ -425,7 +425,7 @@ fn a_dead_collector_changes_nothing_for_commits() {
 }
 
 #[test]
-fn a_collector_that_hangs_is_waited_for_by_nobody() {
+fn a_collector_that_hangs_delays_nothing() {
     let dir = tempfile::tempdir().unwrap();
     // Takes connections and never answers.
     let hanging = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -448,7 +448,7 @@ fn a_collector_that_hangs_is_waited_for_by_nobody() {
 }
 
 #[test]
-fn a_wish_that_cannot_be_granted_is_refused_at_the_start() {
+fn unsupported_telemetry_settings_are_rejected_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
     for (name, value, says) in [
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"),

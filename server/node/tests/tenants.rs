@@ -1,4 +1,4 @@
-//! Tenants see nothing of one another, on a real process: by name, by id, by position, or through a storage.
+//! Isolation of tenants on a real process: by name, by id, by position, and through storages.
 
 mod support;
 
@@ -90,7 +90,7 @@ fn tenants_see_nothing_of_one_another() {
 }
 
 #[test]
-fn nothing_of_another_tenant_is_reached_by_name_id_or_position() {
+fn nothing_of_another_tenant_is_accessible_by_name_id_or_position() {
     let dir = tempfile::tempdir().unwrap();
     let (node, shop, bank) = two_tenants(&dir, "");
     assert_eq!(call(&node, &shop, "PUT", "/v1/stores/kv", Some(&json!({"adaptor": "kv"}))).status, 201);
@@ -167,7 +167,7 @@ fn nothing_of_another_tenant_is_reached_by_name_id_or_position() {
 }
 
 #[test]
-fn a_tenants_stores_reach_only_what_was_opened_for_that_tenant() {
+fn a_tenants_stores_only_connect_to_addresses_allowed_for_that_tenant() {
     let dir = tempfile::tempdir().unwrap();
     let storage = TcpListener::bind("127.0.0.1:0").expect("a port");
     storage.set_nonblocking(true).expect("a socket");
@@ -212,7 +212,7 @@ fn a_tenant_that_is_configured_twice_is_refused() {
 }
 
 #[test]
-fn a_tenant_has_so_many_stores_and_leaves_the_others_theirs() {
+fn the_number_of_stores_is_limited_per_tenant() {
     let dir = tempfile::tempdir().unwrap();
     let (node, shop, bank) = two_tenants(&dir, "");
     let declare = |key: &str, name: &str| call(&node, key, "PUT", &format!("/v1/stores/{name}"), Some(&json!({})));
@@ -227,7 +227,7 @@ fn a_tenant_has_so_many_stores_and_leaves_the_others_theirs() {
 
 /// Whoever asks for a tenant or a store may go away before it is there. What comes next must not get its number.
 #[test]
-fn tenants_and_stores_of_clients_that_went_away_keep_their_numbers() {
+fn tenants_and_stores_of_disconnected_clients_keep_their_numbers() {
     let dir = tempfile::tempdir().unwrap();
     let (node, shop, _) = two_tenants(&dir, "");
     let root = operator(dir.path());
@@ -287,7 +287,7 @@ fn tenants_and_stores_of_clients_that_went_away_keep_their_numbers() {
 }
 
 #[test]
-fn a_tenant_that_makes_consumers_without_end_leaves_room_for_others() {
+fn the_number_of_consumers_is_limited_per_tenant() {
     let dir = tempfile::tempdir().unwrap();
     let (node, shop, bank) = two_tenants(&dir, "");
     for key in [&shop, &bank] {

@@ -1,4 +1,4 @@
-//! LogPush to a webhook: a real process against a receiver that fails, hangs, redirects, forgets and refuses.
+//! Webhooks: a real process against a receiver that fails, hangs, redirects, loses records and rejects them.
 
 mod support;
 
@@ -234,7 +234,7 @@ fn until_acked(node: &Node, store: &str, lsn: u64) -> Value {
 }
 
 #[test]
-fn every_record_arrives_signed_and_in_order_and_a_restart_goes_on_behind_the_watermark() {
+fn every_record_arrives_signed_and_in_order_and_a_restart_resumes_after_the_watermark() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     for n in 0..5 {
@@ -283,7 +283,7 @@ fn every_record_arrives_signed_and_in_order_and_a_restart_goes_on_behind_the_wat
 }
 
 #[test]
-fn a_receiver_that_fails_gets_everything_once_it_answers_and_nobody_else_waits() {
+fn a_receiver_that_recovers_gets_everything_and_delays_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     assert_eq!(node.put("/v1/stores/other", &json!({})).status, 201);
@@ -315,7 +315,7 @@ fn a_receiver_that_fails_gets_everything_once_it_answers_and_nobody_else_waits()
 }
 
 #[test]
-fn a_receiver_that_hangs_is_left_alone_after_its_time() {
+fn a_receiver_that_hangs_times_out() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     let receiver = Receiver::new(|_, _| Does::Hang);
@@ -344,7 +344,7 @@ fn redirects_are_not_followed() {
 }
 
 #[test]
-fn a_receiver_that_is_gone_is_asked_once_and_may_be_registered_again() {
+fn a_receiver_that_replies_410_stops_the_push_and_may_be_registered_again() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     let receiver = Receiver::new(|_, _| Does::Answer(410, "", "moved away".into()));
@@ -381,7 +381,7 @@ fn a_refused_record_stops_the_push_and_is_named() {
 }
 
 #[test]
-fn the_receiver_says_what_it_holds() {
+fn the_receiver_can_report_its_position() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     for n in 1..=6 {
@@ -407,7 +407,7 @@ fn the_receiver_says_what_it_holds() {
 }
 
 #[test]
-fn bad_registrations_are_told_and_change_nothing() {
+fn invalid_registrations_are_rejected_and_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
     command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(dir.path()).env("TRIBUNAL__PUSH__ALLOW", "[]");

@@ -1,36 +1,37 @@
-//! The seam to LogAdaptors: pure functions from log records to a storage's own commands and back.
+//! The interface to LogAdaptors: pure functions that translate log records into a storage's commands, and interpret its
+//! replies.
 //!
-//! The binary implements [`Adaptor`] over a Wasm module. An adaptor never touches a socket; what it makes is sent by
-//! a [`Transport`](crate::Transport), what comes back is read by the adaptor again.
+//! The binary implements [`Adaptor`] with a Wasm module. An adaptor never uses a socket: a
+//! [`Transport`](crate::Transport) sends its requests and passes the replies back to it.
 
 use tribunal_types::{Ack, Lsn, PushRequest, RecordBatch, StorageReply};
 
-/// Turns records into requests, and answers into acknowledgements. Calls may take milliseconds and are made off the
-/// async threads.
+/// Translates records into requests, and replies into acknowledgements. Calls may take milliseconds, so they are not made
+/// on async threads.
 pub trait Adaptor: Send + Sync + 'static {
-    /// Makes the request that reads the storage's watermark.
+    /// Builds the request that reads the storage's watermark.
     ///
     /// # Errors
-    /// The adaptor failed.
+    /// If the adaptor fails.
     fn watermark(&self) -> Result<PushRequest, AdaptorFault>;
 
-    /// Reads the watermark out of the answer to [`Adaptor::watermark`]; 0 for a storage that has none yet.
+    /// Extracts the watermark from the reply to [`Adaptor::watermark`]; 0 if the storage has none yet.
     ///
     /// # Errors
-    /// The answer holds no watermark.
+    /// If the reply contains no watermark.
     fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, AdaptorFault>;
 
-    /// Makes the requests for consecutive records, in order; together they cover all of them.
+    /// Builds the requests for consecutive records, in order. Together they cover all records.
     ///
     /// # Errors
-    /// The adaptor failed, or cannot express a record.
+    /// If the adaptor fails, or cannot express a record.
     fn encode(&self, records: &RecordBatch) -> Result<Vec<PushRequest>, AdaptorFault>;
 
     /// Interprets the reply to one of [`Adaptor::encode`]'s requests.
     fn classify(&self, reply: &StorageReply) -> Ack;
 }
 
-/// An adaptor trapped, ran out of fuel, answered nonsense or refused a record. The same input fails again.
+/// An adaptor trapped, ran out of fuel, returned an invalid result or rejected a record. The same input fails again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("adaptor failed: {text}")]
 pub struct AdaptorFault {
@@ -39,7 +40,7 @@ pub struct AdaptorFault {
 }
 
 impl AdaptorFault {
-    /// Builds a fault from its description.
+    /// Creates a fault.
     pub fn new(text: impl Into<String>) -> Self {
         AdaptorFault { text: text.into() }
     }

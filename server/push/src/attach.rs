@@ -1,9 +1,9 @@
-//! Checks whether a detached storage can be pushed to again, and brings one that was filled from elsewhere to
+//! Checks whether a detached storage can be reattached, and advances the watermark of one that was loaded by other means to
 //! where the log continues.
 //!
-//! A storage's watermark is moved as a push moves it: by records, only that these have no rows. So every LogAdaptor can
-//! do it, and one that moves its watermark in the storage's own transaction keeps doing so. Moves nothing before it is
-//! known that the log continues there.
+//! The watermark is advanced the way a push does it, by applying records, except that these have no rows. So it works with
+//! every LogAdaptor, also with one that moves its watermark in a transaction of the storage. Nothing is changed before it
+//! is certain that the log continues there.
 
 use std::sync::Arc;
 
@@ -12,36 +12,36 @@ use tribunal_types::{Ack, Csn, Epoch, Lsn, RecordBatch, RecordHead, Span, StoreI
 use crate::pusher::{EncodeFault, encode};
 use crate::{Adaptor, Transport, TransportError};
 
-/// Records of one step.
+/// Maximum number of records per step.
 const STEP_RECORDS_MAX: u64 = 8192;
 
-/// A storage that may be pushed to again.
+/// A storage to reattach.
 pub struct Attachment {
     /// The store.
     pub store: StoreId,
     /// Its LogAdaptor.
     pub adaptor: Arc<dyn Adaptor>,
-    /// The way to its storage.
+    /// Connection to the storage.
     pub transport: Arc<dyn Transport>,
-    /// What the log has, and what is claimed of the storage.
+    /// Positions of the log and the storage.
     pub place: AttachPlace,
 }
 
-/// Where a storage is to be attached to its log.
+/// The positions that determine where a storage is attached to its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachPlace {
     /// Last record of the log.
     pub head: Lsn,
-    /// Oldest record that is kept.
+    /// Oldest record that is still available.
     pub oldest: Lsn,
     /// See [`PushParts::fork`](crate::PushParts::fork).
     pub fork: Option<Lsn>,
-    /// The storage was filled from elsewhere with everything up to this record.
+    /// Record up to which the storage was loaded by other means, according to the caller.
     pub loaded: Option<Lsn>,
 }
 
 impl AttachPlace {
-    /// Checks that the log continues where the storage is, whose watermark is `at`; returns what to move that to.
+    /// Checks that the log continues where a storage with watermark `at` ends. Returns the watermark to set.
     ///
     /// # Errors
     /// See [`AttachRefusal`].
@@ -64,53 +64,53 @@ impl AttachPlace {
     }
 }
 
-/// Why a storage cannot be pushed to.
+/// Why a storage cannot be reattached.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttachRefusal {
-    /// It does not answer.
-    #[error("the storage does not answer: {0}")]
+    /// The storage does not respond.
+    #[error("the storage does not respond: {0}")]
     Unreachable(#[from] TransportError),
-    /// It answers, but refuses.
-    #[error("the storage refuses: {0}")]
+    /// The storage returned an error.
+    #[error("the storage returned an error: {0}")]
     Refused(String),
-    /// It has applied more than the log holds.
+    /// The storage has applied records that the log does not have.
     #[error(
         "the storage has applied LSN {at} of another log, or of a part of this one that is lost; this one ends at {head}"
     )]
     Foreign {
-        /// Its watermark.
+        /// Watermark of the storage.
         at: Lsn,
-        /// The log's end.
+        /// End of the log.
         head: Lsn,
     },
-    /// The claimed position is not possible.
+    /// The position up to which the storage was allegedly loaded is impossible.
     #[error(
-        "the storage cannot have been loaded up to LSN {loaded}: it holds LSN {at} by its own watermark, and the log ends at {head}"
+        "the storage cannot have been loaded up to LSN {loaded}: its own watermark is LSN {at}, and the log ends at {head}"
     )]
     LoadedOutside {
-        /// The claim.
+        /// Position according to the caller.
         loaded: Lsn,
-        /// Its watermark.
+        /// Watermark of the storage.
         at: Lsn,
-        /// The log's end.
+        /// End of the log.
         head: Lsn,
     },
-    /// Records that it lacks are gone.
+    /// Records that the storage lacks have been truncated.
     #[error("the storage has applied LSN {at}, and the log begins at LSN {oldest}")]
     Behind {
-        /// What it has applied, or was loaded with.
+        /// Last record that the storage has applied or was loaded with.
         at: Lsn,
-        /// The log's beginning.
+        /// Oldest record of the log.
         oldest: Lsn,
     },
 }
 
 impl Attachment {
-    /// Checks that the log continues where the storage is, and moves the storage's watermark to what it was loaded
-    /// with. Returns the watermark.
+    /// Checks that the log continues where the storage ends, and advances the storage's watermark to the position that it
+    /// was loaded up to. Returns the watermark.
     ///
     /// # Errors
-    /// See [`AttachRefusal`]; the same may be asked again.
+    /// See [`AttachRefusal`]. May be retried.
     pub async fn prepare(&self) -> Result<Lsn, AttachRefusal> {
         let question = self.adaptor.watermark().map_err(refused)?;
         self.transport.connect().await?;
@@ -126,7 +126,7 @@ impl Attachment {
         Ok(at)
     }
 
-    /// Moves the watermark from `after` to `upto`, by records without rows.
+    /// Advances the watermark from `after` to `upto`, with records without rows.
     async fn step(&self, after: Lsn, upto: Lsn) -> Result<Lsn, AttachRefusal> {
         let version = Version::new(Epoch(1), 0).expect("epoch 1 fits");
         let record = |lsn| RecordHead {

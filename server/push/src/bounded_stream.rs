@@ -1,5 +1,5 @@
-//! A connection to a storage that receives a bounded number of bytes per request: announced lengths are not trusted, and
-//! an endless reply is not kept.
+//! A connection to a storage that limits the bytes received per request: announced lengths are not trusted, and an endless
+//! reply is not buffered.
 
 use std::io;
 use std::pin::Pin;
@@ -8,10 +8,10 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Bytes received since something was last sent. Replies to a batch of records are some kilobytes.
+/// Maximum number of bytes received since the last send. Replies to a batch of records take a few kilobytes.
 const RECEIVED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// See the file's head.
+/// A stream that fails after receiving too many bytes.
 pub(crate) struct BoundedStream {
     inner: TcpStream,
     received: usize,
@@ -30,7 +30,7 @@ impl AsyncRead for BoundedStream {
         ready!(Pin::new(&mut this.inner).poll_read(cx, buffer))?;
         this.received += buffer.filled().len() - before;
         if this.received > RECEIVED_BYTES_MAX {
-            let text = format!("the storage answered more than {RECEIVED_BYTES_MAX} bytes");
+            let text = format!("the storage's reply is longer than {RECEIVED_BYTES_MAX} bytes");
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, text)));
         }
         Poll::Ready(Ok(()))
@@ -60,7 +60,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[tokio::test]
-    async fn a_storage_that_does_not_stop_is_cut() {
+    async fn an_endless_reply_ends_with_an_error() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("its address");
         let endless = tokio::spawn(async move {
@@ -70,12 +70,12 @@ mod tests {
         });
         let mut stream = BoundedStream::new(TcpStream::connect(address).await.expect("it listens"));
         let mut bytes = vec![0; RECEIVED_BYTES_MAX];
-        stream.read_exact(&mut bytes).await.expect("as much as is allowed");
+        stream.read_exact(&mut bytes).await.expect("within the limit");
         stream.write_all(b"more").await.expect("it is open");
-        stream.read_exact(&mut bytes).await.expect("as much again for another question");
+        stream.read_exact(&mut bytes).await.expect("the limit is per request");
         let cut = stream.read_exact(&mut bytes).await.expect_err("too much");
         assert!(cut.to_string().contains("more than"), "{cut}");
         drop(stream);
-        endless.await.expect("it ends with its connection");
+        endless.await.expect("the task ends with its connection");
     }
 }

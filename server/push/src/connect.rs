@@ -1,6 +1,6 @@
-//! Connecting to what a store or webhook names, in every transport alike.
+//! Connects to the endpoint of a store or webhook, for all transports.
 //!
-//! Must never: tell the caller which address a name leads to. The text of an error is shown to tenants.
+//! Must never: reveal the address that a name resolves to. Texts of errors are shown to tenants.
 
 use tokio::net::TcpStream;
 
@@ -9,9 +9,9 @@ use crate::{EgressPolicy, TransportError};
 /// Connects to one of the addresses of `endpoint` (`host:port`), all of which must be allowed.
 ///
 /// # Errors
-/// [`TransportError`], which names the endpoint as it was given and no address that it resolves to.
+/// [`TransportError`], which names the endpoint as given, without the addresses that it resolves to.
 pub(crate) async fn connect(egress: &EgressPolicy, endpoint: &str) -> Result<TcpStream, TransportError> {
-    let mut last = TransportError::Broken(format!("`{endpoint}` has no address"));
+    let mut last = TransportError::Broken(format!("`{endpoint}` does not resolve to any address"));
     for address in egress.resolve(endpoint).await? {
         match TcpStream::connect(address).await {
             Ok(stream) => {
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_error_names_what_was_given_and_no_address() {
+    async fn an_error_names_the_endpoint_but_no_address() {
         let free = {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
             listener.local_addr().expect("an address").port()

@@ -1,8 +1,8 @@
-//! Where the server may connect to on a user's word: no address of the inside, unless an operator listed it.
+//! Addresses that the server may connect to on behalf of a user: no internal address, unless an operator has listed it.
 //!
-//! A store's endpoint comes through the API, so without this check it would be a way into the operator's network.
-//! Every address that a name resolves to is checked, and the connection goes to a checked address, never to the
-//! name again: a second resolution could answer otherwise.
+//! A store's endpoint comes from the API, so without this check it would give access to the operator's network. Every
+//! address that a name resolves to is checked, and the connection is made to a checked address, never to the name: a second
+//! resolution could return other addresses.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,20 +10,20 @@ use std::str::FromStr;
 
 use crate::TransportError;
 
-/// Addresses of the inside that may be connected to all the same. Empty: public addresses only.
+/// The internal networks that may be connected to. Empty: public addresses only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EgressPolicy {
     allowed: Vec<AllowedNet>,
 }
 
 impl EgressPolicy {
-    /// Builds a policy that allows these networks beyond the public ones.
+    /// Creates a policy that allows public addresses and these networks.
     #[must_use]
     pub fn new(allowed: Vec<AllowedNet>) -> Self {
         EgressPolicy { allowed }
     }
 
-    /// Builds the policy of a development server: this machine and public addresses.
+    /// Creates the policy of a development server: loopback and public addresses.
     #[must_use]
     pub fn loopback() -> Self {
         EgressPolicy::new(vec![
@@ -41,30 +41,30 @@ impl EgressPolicy {
         match inside(ip) {
             Some(kind) if !self.allowed.iter().any(|net| net.contains(ip, address.port())) => {
                 Err(TransportError::Refused(format!(
-                    "{address} is a {kind} address; an operator may list it under `push.allow`"
+                    "{address} is a {kind} address; an operator can allow it in `push.allow`"
                 )))
             }
             _ => Ok(()),
         }
     }
 
-    /// Resolves `endpoint` (`host:port`) and returns its addresses, all of them checked.
+    /// Resolves `endpoint` (`host:port`), and returns its addresses after checking all of them.
     ///
     /// # Errors
-    /// [`TransportError::Refused`] if any address is; [`TransportError::Broken`] if the name does not resolve.
+    /// [`TransportError::Refused`] if an address is not allowed; [`TransportError::Broken`] if the name does not resolve.
     pub async fn resolve(&self, endpoint: &str) -> Result<Vec<SocketAddr>, TransportError> {
         let addresses: Vec<SocketAddr> = tokio::net::lookup_host(endpoint)
             .await
             .map_err(|e| TransportError::Broken(format!("`{endpoint}` does not resolve: {e}")))?
             .collect();
         if addresses.is_empty() {
-            return Err(TransportError::Broken(format!("`{endpoint}` has no address")));
+            return Err(TransportError::Broken(format!("`{endpoint}` does not resolve to any address")));
         }
         for address in &addresses {
-            // What a name resolves to is nobody's business who did not know it.
+            // The error must not reveal the address that a name resolves to.
             self.check(*address).map_err(|refused| match (refused, endpoint.parse::<SocketAddr>()) {
                 (TransportError::Refused(_), Err(_)) => TransportError::Refused(format!(
-                    "`{endpoint}` leads into a network that is closed to stores; an operator may list it under \
+                    "`{endpoint}` resolves to an address that is not allowed; an operator can allow it in \
                      `push.allow`"
                 )),
                 (refused, _) => refused,
@@ -105,7 +105,7 @@ impl FromStr for AllowedNet {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no address, `address:port` or `address/prefix`");
+        let wrong = || format!("`{text}` is not of the form `address`, `address:port` or `address/prefix`");
         if let Ok(address) = text.parse::<SocketAddr>() {
             let net = address.ip().to_canonical();
             return Ok(AllowedNet { net, prefix: bits(net), port: Some(address.port()) });
@@ -131,7 +131,7 @@ fn bits(ip: IpAddr) -> u8 {
     if ip.is_ipv4() { 32 } else { 128 }
 }
 
-/// Names what makes an address not public; `None` for a public one.
+/// Returns the kind of an internal address; `None` for a public one.
 fn inside(ip: IpAddr) -> Option<&'static str> {
     match ip {
         IpAddr::V4(ip) => inside_v4(ip),
@@ -161,10 +161,10 @@ fn inside_v6(ip: Ipv6Addr) -> Option<&'static str> {
         return Some("loopback");
     }
     match s {
-        // Other spellings of an IPv4 address: translated (64:ff9b::/96), 6to4 (2002::/16).
+        // Other notations of an IPv4 address: NAT64 (64:ff9b::/96), 6to4 (2002::/16).
         [0x64, 0xff9b, 0, 0, 0, 0, hi, lo] => inside_v4(embedded(hi, lo)),
         [0x2002, hi, lo, ..] => inside_v4(embedded(hi, lo)),
-        // Compatible addresses and the rest of ::/32, locally translated ones, Teredo, documentation.
+        // IPv4-compatible addresses and the rest of ::/32, local NAT64, Teredo, documentation.
         [0, 0, ..] | [0x64, 0xff9b, 1, ..] | [0x2001, 0, ..] | [0x2001, 0xdb8, ..] => Some("special-purpose"),
         [first, ..] if first & 0xfe00 == 0xfc00 => Some("private"),
         [first, ..] if first & 0xffc0 == 0xfe80 || first & 0xffc0 == 0xfec0 => Some("link-local"),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inside_is_refused_in_every_spelling() {
+    fn internal_addresses_are_refused_in_every_notation() {
         let policy = EgressPolicy::default();
         for address in [
             "127.0.0.1:6379",
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_listed_is_allowed() {
+    fn only_listed_networks_are_allowed() {
         let nets = ["127.0.0.1:6379", "10.2.0.0/16", "[fd00::]/8"].map(|net| net.parse().expect("a network"));
         let policy = EgressPolicy::new(nets.to_vec());
         for address in ["127.0.0.1:6379", "[::ffff:127.0.0.1]:6379", "10.2.255.1:5", "[fd77::1]:5"] {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_are_checked_by_their_addresses() {
+    async fn names_are_checked_by_the_addresses_they_resolve_to() {
         let refused = EgressPolicy::default().resolve("localhost:6379").await;
         assert!(matches!(refused, Err(TransportError::Refused(_))), "{refused:?}");
         let allowed = EgressPolicy::loopback().resolve("localhost:6379").await.expect("loopback is listed");

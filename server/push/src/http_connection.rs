@@ -1,4 +1,4 @@
-//! One connection to a receiver over HTTP/1.1, plain or with TLS, to an address that the egress policy has checked.
+//! An HTTP/1.1 connection to a receiver, with or without TLS, to an address that the egress policy has checked.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,21 +17,21 @@ use tokio_rustls::TlsConnector;
 use crate::connect::connect;
 use crate::{EgressPolicy, TransportError};
 
-/// Bytes of an answer's head, and of what is buffered.
+/// Maximum size of a response's head, and of buffered data.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// Headers of an answer.
+/// Maximum number of headers of a response.
 const HEADERS_MAX: usize = 100;
 
-/// Where a URL leads.
+/// The parts of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// Whether it is `https`.
     pub tls: bool,
     /// `host:port`, to be resolved.
     pub endpoint: String,
-    /// Whom the certificate must name.
+    /// Name that the certificate must be for.
     pub host: String,
-    /// Value of the header `host`.
+    /// Value of the `Host` header.
     pub authority: String,
     /// Path and query.
     pub path: String,
@@ -53,12 +53,13 @@ impl HttpConnection {
         if !target.tls {
             return HttpConnection::on(socket).await;
         }
-        let name = ServerName::try_from(target.host.clone())
-            .map_err(|_| TransportError::Broken(format!("`{}` can have no certificate", target.host)))?;
+        let name = ServerName::try_from(target.host.clone()).map_err(|_| {
+            TransportError::Broken(format!("`{}` is not a name that a certificate can be for", target.host))
+        })?;
         let tls = TlsConnector::from(tls_config()?).connect(name, socket).await;
-        HttpConnection::on(
-            tls.map_err(|error| TransportError::Broken(format!("no TLS with {}: {error}", target.host)))?,
-        )
+        HttpConnection::on(tls.map_err(|error| {
+            TransportError::Broken(format!("the TLS handshake with {} failed: {error}", target.host))
+        })?)
         .await
     }
 
@@ -67,18 +68,18 @@ impl HttpConnection {
         builder.max_buf_size(BUFFER_BYTES).max_headers(HEADERS_MAX);
         let (sender, connection) = builder.handshake(TokioIo::new(io)).await.map_err(broken)?;
         let driver = tokio::spawn(async move {
-            // The sender of the request receives how it ends.
+            // The sender of the request gets the error.
             let _ = connection.await;
         });
         Ok(HttpConnection { sender, driver })
     }
 
-    /// Tells whether another request may be sent.
+    /// Returns whether another request may be sent.
     pub(crate) fn is_ready(&self) -> bool {
         self.sender.is_ready()
     }
 
-    /// Sends a request and waits for the head of its answer.
+    /// Sends a request and waits for the head of its response.
     pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, TransportError> {
         self.sender.ready().await.map_err(broken)?;
         self.sender.send_request(request).await.map_err(broken)
@@ -91,7 +92,7 @@ impl Drop for HttpConnection {
     }
 }
 
-/// Returns the machine's trusted roots, read once. `SSL_CERT_FILE` names others.
+/// Returns the TLS configuration with the machine's trusted roots, which are read once. `SSL_CERT_FILE` overrides them.
 fn tls_config() -> Result<Arc<ClientConfig>, TransportError> {
     static CONFIG: OnceLock<Result<Arc<ClientConfig>, String>> = OnceLock::new();
     let config = CONFIG.get_or_init(|| {
@@ -99,9 +100,11 @@ fn tls_config() -> Result<Arc<ClientConfig>, TransportError> {
         let mut roots = rustls::RootCertStore::empty();
         let (added, _) = roots.add_parsable_certificates(found.certs);
         if added == 0 {
-            // The errors name files of this machine.
+            // The errors contain paths of this machine, so they are logged but not returned.
             tracing::error!(errors = ?found.errors, "no trusted certificate authority was found");
-            return Err("the service trusts no certificate authority: its operator can set SSL_CERT_FILE".to_owned());
+            return Err(
+                "the service has no trusted certificate authorities; an operator can set SSL_CERT_FILE".to_owned()
+            );
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)

@@ -1,9 +1,9 @@
-//! The way out to storages: reads a store's committed log, has an adaptor turn it into commands, sends them and
-//! reports what is applied.
+//! Pushes to storages: reads a store's committed log, translates records into commands with an adaptor, sends them and
+//! reports what the storage has applied.
 //!
-//! Owns transports, back-off, egress policy and the embedded key-value store. Knows neither the log's bytes, nor
-//! Wasm, nor HTTP: it sees them through [`LogSource`] and [`Adaptor`]. One slow or dead storage never holds up another:
-//! each has a task of its own, with at most one batch in memory.
+//! Owns transports, backoff, the egress policy and the embedded key-value store. Independent of the log's format, of Wasm
+//! and of the HTTP API: it uses [`LogSource`] and [`Adaptor`]. A slow or dead storage never delays another one: each has
+//! its own task, with at most one batch in memory.
 
 pub mod adaptor;
 pub mod attach;
@@ -41,5 +41,5 @@ pub use status::{PushActivity, PushHandle, PushStatus};
 pub use transport::{StorageDurability, Transport, TransportError};
 pub use webhook::{WatermarkStore, Webhook, WebhookParts};
 
-/// A boxed future, so that the seams can be trait objects.
+/// A boxed future, so that the traits of this crate can be trait objects.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -1,9 +1,9 @@
 //! Pushes one store's log to its storage until it is stopped: watermark, read, encode, send, classify, acknowledge.
 //!
-//! At most one batch of records is in memory, so a dead storage costs lag and nothing else. After any trouble the
-//! storage's own watermark is where it continues; what was in flight is never assumed to be lost or done. A record
-//! that the storage can never take stops this push, is named in the status, and is not skipped unless an operator decides so
-//! ([`PushHandle::skip`]): then the storage gets the record without its rows, so that its watermark moves as ever.
+//! At most one batch of records is in memory, so a dead storage causes lag and nothing else. After any error, the push
+//! resumes at the storage's own watermark; a request that was in flight is never assumed to have failed or succeeded. A
+//! record that the storage can never accept stops the push and is named in the status. Only an operator can skip it
+//! ([`PushHandle::skip`]): the storage then gets the record without its rows, so that its watermark moves as usual.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -22,19 +22,19 @@ use crate::{
     AckSink, Adaptor, AdaptorFault, LogSource, PushWatch, ReadLimit, SourceError, StorageDurability, Transport,
 };
 
-/// Bounds of a push.
+/// Limits and intervals of a push.
 #[derive(Clone, Copy, Debug)]
 pub struct PushOptions {
-    /// How much is encoded at once. A storage sees such a batch appear whole.
+    /// Maximum size of a batch. A storage applies a batch as a whole.
     pub limit: ReadLimit,
-    /// First wait after trouble.
+    /// First delay after an error.
     pub backoff_min: Duration,
-    /// Longest wait after trouble.
+    /// Maximum delay after errors.
     pub backoff_max: Duration,
-    /// A busy push starts no sooner than this after the one before it. A batch costs an instance of the adaptor and
-    /// several changes of threads, however small it is.
+    /// Minimum interval between the starts of two batches of a busy push. Every batch needs an instance of the adaptor and
+    /// several thread switches, however small it is.
     pub pace: Duration,
-    /// How often an idle push reads the watermark, to notice a storage that restarted with less.
+    /// How often an idle push reads the watermark, to notice a storage that has lost records in a restart.
     pub heartbeat: Duration,
 }
 
@@ -50,27 +50,27 @@ impl Default for PushOptions {
     }
 }
 
-/// Header of a request that names its trace.
+/// Header with the trace context of a request.
 pub(crate) const TRACE_HEADER: &str = "traceparent";
-/// A push of so many records is a busy one.
+/// A push is busy if its batches have at least this many records.
 const BUSY_RECORDS: usize = 32;
 
-/// What a push is made of.
+/// The parts of a push.
 pub struct PushParts {
     /// The store.
     pub store: StoreId,
     /// Its LogAdaptor.
     pub adaptor: Arc<dyn Adaptor>,
-    /// Where its records come from.
+    /// Source of the records.
     pub source: Arc<dyn LogSource>,
-    /// The way to its storage.
+    /// Connection to the storage.
     pub transport: Arc<dyn Transport>,
-    /// Where the log ended when the storage was found ahead of it, if it was: until the storage is back there, its rows
-    /// are of another history, however far the log got.
+    /// End of the log at the time when the storage was found to be ahead of it. Until the storage is back at this position,
+    /// its rows belong to another history, even if the log has grown past it.
     pub fork: Option<Lsn>,
     /// Receives acknowledgements.
     pub sink: Arc<dyn AckSink>,
-    /// Bounds.
+    /// Limits and intervals.
     pub options: PushOptions,
 }
 
@@ -80,19 +80,19 @@ pub struct Pusher {
     progress: Arc<Mutex<Progress>>,
     resume: Arc<Notify>,
     skips: Arc<Mutex<BTreeSet<Lsn>>>,
-    /// Records up to here are pushed one by one, to find the one that a batch failed on.
+    /// Records up to here are pushed one by one, to find the record that failed.
     single_until: Lsn,
 }
 
 /// Why pushing was interrupted.
 enum Trouble {
-    /// Passing: wait, then start over.
+    /// Temporary: back off, then start over.
     Passing(String),
-    /// The storage's watermark is elsewhere: read it.
+    /// The storage's watermark is not where it was expected: read it again.
     Moved(String),
     /// These records cannot be pushed.
     Poison { first: Lsn, last: Lsn, text: String },
-    /// Needs somebody's help.
+    /// Requires an operator.
     Stuck(String),
 }
 
@@ -107,7 +107,7 @@ impl Trouble {
 type Pushed<T> = Result<T, Trouble>;
 
 impl Pusher {
-    /// Builds the push of a store, and the handle that shows its status.
+    /// Creates the push of a store, and a handle to it.
     #[must_use]
     pub fn new(parts: PushParts) -> (Pusher, PushHandle) {
         let progress = Arc::new(Mutex::new(Progress {
@@ -133,7 +133,8 @@ impl Pusher {
         (Pusher { parts, progress, resume, skips, single_until: Lsn(0) }, handle)
     }
 
-    /// Pushes until `shutdown` completes. What is in flight then is settled by the watermark at the next start.
+    /// Pushes until `shutdown` completes. Whether the request in flight succeeded is determined from the watermark at the
+    /// next start.
     pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
         tokio::select! {
             () = shutdown => {}
@@ -152,7 +153,7 @@ impl Pusher {
             };
             let waited = match trouble {
                 Trouble::Passing(text) => self.back_off(attempts, text),
-                // The first move is followed at once; one that repeats without progress is some kind of trouble.
+                // Resume at once after the first move. Repeated moves without progress are handled like errors.
                 Trouble::Moved(_) if attempts == 1 => continue,
                 Trouble::Moved(text) => self.back_off(attempts, text),
                 Trouble::Poison { first, last, .. } if first < last => {
@@ -174,7 +175,7 @@ impl Pusher {
         }
     }
 
-    /// Reports passing trouble; returns how long to wait: exponential, half of it random.
+    /// Reports a temporary error. Returns the delay: exponential, half of it random.
     fn back_off(&self, attempts: u32, text: String) -> Option<Duration> {
         let options = &self.parts.options;
         let step = options.backoff_min.saturating_mul(1 << attempts.saturating_sub(1).min(16));
@@ -200,7 +201,7 @@ impl Pusher {
         None
     }
 
-    /// One connection: ends with trouble only.
+    /// Pushes over one connection. Only returns with an error.
     async fn session(&mut self) -> Pushed<std::convert::Infallible> {
         {
             let mut progress = self.progress.lock();
@@ -252,7 +253,7 @@ impl Pusher {
         let reply = self.parts.transport.send(question.command.clone()).await.map_err(passing)?;
         let at = match self.parts.adaptor.read_watermark(&reply) {
             Ok(at) => at,
-            // A storage that is loading or overloaded answers the question with an error, too.
+            // A storage that is starting or overloaded also replies with an error.
             Err(fault) => match self.parts.adaptor.classify(&reply) {
                 Ack::Retry(text) => return Err(Trouble::Passing(text)),
                 _ => return Err(stuck(fault)),
@@ -268,19 +269,19 @@ impl Pusher {
         };
         match before {
             Some(before) if at < before => {
-                tracing::warn!(store = %self.parts.store, acked = %before, %at, "storage fell back; pushing again");
+                tracing::warn!(store = %self.parts.store, acked = %before, %at, "a storage has lost acknowledged records; pushing them again");
                 self.parts.sink.rewound(self.parts.store, at);
             }
             Some(before) if at == before => {}
             Some(_) => self.parts.sink.acked(self.parts.store, at),
-            // The first answer of this storage is all that is known of it: what another one acknowledged before the
-            // store was declared again does not count.
+            // The first watermark of this storage replaces what is known: acknowledgements of another storage, from before
+            // the store was redeclared, do not count.
             None => self.parts.sink.rewound(self.parts.store, at),
         }
         Ok(at)
     }
 
-    /// Refuses a storage that is ahead of the log, or was when it was looked at before.
+    /// Rejects a storage that is ahead of the log, or was ahead when its watermark was read earlier.
     fn check_fork(&self, at: Lsn, head: Lsn) -> Pushed<()> {
         let before = self.progress.lock().fork;
         let fork = before.unwrap_or(head).min(head);
@@ -305,7 +306,7 @@ impl Pusher {
             return Ok(after);
         };
         if first != after.next() {
-            return Err(Trouble::Stuck(format!("the log answered LSN {first} where {} was due", after.next())));
+            return Err(Trouble::Stuck(format!("the log returned LSN {first} where {} was expected", after.next())));
         }
         if was_idle {
             self.reading(false);
@@ -374,7 +375,7 @@ pub(crate) enum EncodeFault {
     Refused(String),
 }
 
-/// Has an adaptor make the requests for a batch, and checks that they cover it.
+/// Builds the requests for a batch with an adaptor, and checks that they cover it.
 pub(crate) async fn encode(adaptor: &Arc<dyn Adaptor>, batch: RecordBatch) -> Result<Vec<PushRequest>, EncodeFault> {
     let Some((first, last)) = batch.bounds() else { return Ok(Vec::new()) };
     let adaptor = Arc::clone(adaptor);
@@ -397,7 +398,7 @@ pub(crate) async fn encode(adaptor: &Arc<dyn Adaptor>, batch: RecordBatch) -> Re
     }
 }
 
-/// Makes requests over HTTP children of their push's span; a `traceparent` of the adaptor's own is replaced.
+/// Makes HTTP requests children of the push's span, replacing a `traceparent` that the adaptor has set.
 fn hand_on(requests: &mut [PushRequest], traceparent: &str) {
     for request in requests {
         if let Command::Http(call) = &mut request.command {

@@ -1,7 +1,7 @@
-//! Carries RESP pipelines to a Redis-compatible storage over one TCP connection.
+//! Sends RESP pipelines to a Redis-compatible storage over one TCP connection.
 //!
-//! Connects only to addresses that the [`EgressPolicy`] allows. Every step is bounded in time. A connection that
-//! failed once is dropped: an answer that comes late must not be taken for the next command's.
+//! Only connects to addresses that the [`EgressPolicy`] allows. Every step has a timeout. A connection is dropped after any
+//! error: a late reply must not be taken for that of the next command.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::bounded_stream::BoundedStream;
 use crate::connect::connect;
 use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
 
-/// Where a storage is and how long to wait for it.
+/// Address of a storage, credentials and timeouts.
 #[derive(Clone, Debug)]
 pub struct RespOptions {
     /// `host:port`.
@@ -27,16 +27,16 @@ pub struct RespOptions {
     pub password: Option<String>,
     /// Database number.
     pub database: i64,
-    /// Where may be connected to.
+    /// Addresses that may be connected to.
     pub egress: EgressPolicy,
-    /// Bound for resolving, connecting and greeting.
+    /// Timeout of resolving, connecting and the handshake.
     pub connect_timeout: Duration,
-    /// Bound for one answer.
+    /// Timeout of one reply.
     pub reply_timeout: Duration,
 }
 
 impl RespOptions {
-    /// Builds options for `endpoint` with bounds of 2 s to connect and 10 s to answer.
+    /// Creates options for `endpoint` with timeouts of 2 s to connect and 10 s per reply.
     #[must_use]
     pub fn new(endpoint: impl Into<String>, egress: EgressPolicy) -> Self {
         RespOptions {
@@ -60,7 +60,7 @@ pub struct RespTransport {
 #[derive(Clone)]
 struct Live {
     connection: MultiplexedConnection,
-    /// Ends the task that reads the socket when the last owner is gone.
+    /// Aborts the task that reads the socket when the last owner is dropped.
     _reader: Arc<AbortOnDrop>,
 }
 
@@ -73,7 +73,7 @@ impl Drop for AbortOnDrop {
 }
 
 impl RespTransport {
-    /// Makes a transport; it connects when asked to.
+    /// Creates a transport, without connecting.
     #[must_use]
     pub fn new(options: RespOptions) -> Self {
         RespTransport { options, live: Mutex::new(None) }
@@ -134,7 +134,8 @@ impl Transport for RespTransport {
     }
 }
 
-/// Finds out what an acknowledgement of this storage means. Storages that forbid the question are `Unknown`.
+/// Determines when the storage makes acknowledged records durable. `Unknown` if it does not permit reading its
+/// configuration.
 async fn durability_of(connection: &mut MultiplexedConnection) -> Result<StorageDurability, TransportError> {
     let mut pipeline = Pipeline::with_capacity(2);
     for name in ["appendonly", "appendfsync"] {
@@ -156,9 +157,9 @@ async fn durability_of(connection: &mut MultiplexedConnection) -> Result<Storage
     })
 }
 
-/// Copies the columns into the client's own form; malformed columns (an adaptor is not trusted) are refused.
+/// Converts the columns into the form of the client. Rejects malformed columns, because adaptors are not trusted.
 fn pipeline_of(commands: &RespPipeline) -> Result<Pipeline, TransportError> {
-    const MALFORMED: TransportError = TransportError::WrongCommand("the adaptor made a malformed RESP pipeline");
+    const MALFORMED: TransportError = TransportError::WrongCommand("the adaptor returned a malformed RESP pipeline");
     let mut pipeline = Pipeline::with_capacity(commands.command_ends.len());
     let (mut arg, mut at) = (0usize, 0usize);
     for end in &commands.command_ends {
@@ -188,7 +189,7 @@ fn value_of(value: Value) -> RespValue {
             Some(details) => RespValue::Error(format!("{} {details}", error.code())),
             None => RespValue::Error(error.code().to_owned()),
         },
-        _ => RespValue::Error("an answer of a kind that adaptors do not ask for".to_owned()),
+        _ => RespValue::Error("a reply of a type that adaptors do not support".to_owned()),
     }
 }
 

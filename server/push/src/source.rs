@@ -1,22 +1,21 @@
-//! The seam to the log: where pushed records come from, and what receives their acknowledgements.
+//! The interface to the log: the source of pushed records, and the sink of their acknowledgements.
 
 use tribunal_types::{Digest, EpochInput, EpochOutcome, LogId, Lsn, RecordBatch, StoreId, Watermark};
 
 use crate::Pending;
 
-/// How much one read may return. At least one record is returned, however large it is.
+/// Maximum size of one read. At least one record is returned, however large it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadLimit {
-    /// Records.
+    /// Number of records.
     pub records_max: usize,
-    /// Bytes of keys and values.
+    /// Size of keys and values, bytes.
     pub bytes_max: usize,
 }
 
-/// Committed records of every store, durable in the log.
+/// The committed records of all stores, durable in the log.
 pub trait LogSource: Send + Sync + 'static {
-    /// Returns records after `after`, dense and whole, waiting while there are none. Dropping the future gives the
-    /// read up.
+    /// Returns the records after `after`, without gaps; waits while there are none. Dropping the future cancels the read.
     ///
     /// # Errors
     /// See [`SourceError`].
@@ -25,22 +24,22 @@ pub trait LogSource: Send + Sync + 'static {
     /// Returns the newest record of the store.
     fn head(&self, store: StoreId) -> Lsn;
 
-    /// Returns the oldest record of the store that is kept.
+    /// Returns the oldest record of the store that is still available.
     fn oldest(&self, store: StoreId) -> Lsn;
 
-    /// Returns the log's name.
+    /// Returns the id of the log.
     fn id(&self) -> LogId;
 
-    /// Returns what the log knows of a record. May read the disk.
+    /// Returns what the log contains at a position. May read the disk.
     ///
     /// # Errors
     /// [`SourceError::Unavailable`].
     fn point(&self, store: StoreId, lsn: Lsn) -> Result<LogPoint, SourceError>;
 }
 
-/// The same records by their epochs, for stores that live beside the log.
+/// The same records as whole epochs, for stores in the same process as the log.
 pub trait EpochSource: LogSource {
-    /// Hands the epoch with the record that follows `after` to `take`; returns false if there is none. May read the disk.
+    /// Calls `take` with the epoch of the record that follows `after`. Returns false if there is none. May read the disk.
     ///
     /// # Errors
     /// See [`SourceError`].
@@ -51,23 +50,23 @@ pub trait EpochSource: LogSource {
         take: &mut dyn FnMut(&EpochInput, &EpochOutcome),
     ) -> Result<bool, SourceError>;
 
-    /// Completes when the store has a record after `after`, or the log ends.
+    /// Completes when the store has a record after `after`, or the log is closed.
     fn changed(&self, store: StoreId, after: Lsn) -> Pending<'_, ()>;
 }
 
-/// What a log knows of a record of a store.
+/// What a log contains at a position of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogPoint {
-    /// The record is there; the digest is that of all outcomes up to its epoch.
+    /// The record is available; the digest covers all outcomes up to its epoch.
     Known(Digest),
-    /// The position is 0, or the record is truncated: nothing to compare with.
+    /// The position is 0, or the record has been truncated: there is nothing to compare with.
     Unknown,
-    /// The log ends before it.
+    /// The log ends before the position.
     PastHead,
 }
 
 impl LogPoint {
-    /// Tells whether what a storage has applied up to `watermark` is what the log `id` holds up to there.
+    /// Returns whether what a storage has applied up to `watermark` is what the log `id` contains up to there.
     #[must_use]
     pub fn is_of(self, watermark: &Watermark, id: LogId) -> bool {
         match self {
@@ -81,10 +80,12 @@ impl LogPoint {
 /// Why records cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// The log no longer holds what the storage needs next.
-    #[error("the log begins at LSN {oldest}: the storage lags behind what is kept and must be rebuilt from an image")]
+    /// The next record has been truncated.
+    #[error(
+        "the storage needs records that the log no longer has (it begins at LSN {oldest}); rebuild it from an image"
+    )]
     Truncated {
-        /// Oldest record still there.
+        /// Oldest record that is still available.
         oldest: Lsn,
     },
     /// The log cannot be read now.
@@ -92,37 +93,37 @@ pub enum SourceError {
     Unavailable(String),
 }
 
-/// Receives how far each storage got. Called from the push tasks: must not block.
+/// Receives the progress of storages. Called from the push tasks, so it must not block.
 pub trait AckSink: Send + Sync + 'static {
-    /// Everything up to `lsn` is applied in the storage, as durably as the storage acknowledges.
+    /// The storage has acknowledged everything up to `lsn`.
     fn acked(&self, store: StoreId, lsn: Lsn);
 
-    /// The storage came back with less than it had acknowledged: only records up to `lsn` are there.
+    /// The storage has lost acknowledged records: it only has those up to `lsn`.
     fn rewound(&self, store: StoreId, lsn: Lsn);
 
-    /// The storage has applied more than the log, which ends at `fork`. To be remembered: when the log gets further, its
-    /// records are others. `None`: the storage is back at the fork or before.
+    /// The storage is ahead of the log, which ends at `fork`. Must be remembered: when the log grows past the storage's
+    /// position, its records there are different ones. `None`: the storage is no longer past the fork.
     fn forked(&self, store: StoreId, fork: Option<Lsn>);
 
     /// Pushing stopped and waits for [`PushHandle::resume`](crate::PushHandle::resume).
     fn failed(&self, store: StoreId, text: &str);
 
-    /// Looks at a batch that is about to be pushed; the returned watch receives how that goes. None by default.
+    /// Called with a batch that is about to be pushed. The returned watch is notified of its progress. `None` by default.
     fn watch(&self, _batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
         None
     }
 }
 
-/// Watches one batch on its way. Called from the push tasks: must not block.
+/// Observes the push of one batch. Called from the push tasks, so it must not block.
 pub trait PushWatch: Send {
-    /// Returns the `traceparent` that HTTP requests of the batch go on with, if they get one of their own.
+    /// Returns the `traceparent` for HTTP requests of the batch, if they get one of their own.
     fn traceparent(&self) -> Option<String> {
         None
     }
 
-    /// The adaptor has turned it into commands.
+    /// The adaptor has encoded the batch.
     fn encoded(&mut self);
 
-    /// It is in the storage, or there was trouble.
+    /// The storage has acknowledged the batch, or the push failed with `trouble`.
     fn ended(self: Box<Self>, trouble: Option<&str>);
 }

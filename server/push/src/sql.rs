@@ -1,7 +1,7 @@
-//! Carries SQL transactions to PostgreSQL over one TCP connection.
+//! Sends SQL transactions to PostgreSQL over one TCP connection.
 //!
-//! Connects only to addresses that the [`EgressPolicy`] allows. Every step is bounded in time, on the server as well.
-//! A connection that failed once is dropped, and with it whatever transaction it had open.
+//! Only connects to addresses that the [`EgressPolicy`] allows. Every step has a timeout, also on the server. A connection
+//! is dropped after any error, which also rolls back its open transaction.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::bounded_stream::BoundedStream;
 use crate::connect::connect;
 use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
 
-/// Statements that are kept prepared; an adaptor makes a few per table.
+/// Maximum number of cached prepared statements. An adaptor needs a few per table.
 const PREPARED_MAX: usize = 256;
-/// Bytes of an error's text.
+/// Maximum size of an error's text.
 const ERROR_BYTES_MAX: usize = 600;
-/// SQLSTATE `no_data`: the first statement met no row.
+/// SQLSTATE `no_data`: the first statement affected no row.
 const NO_DATA: &str = "02000";
 
-/// Where a database is and how long to wait for it.
+/// Address of a database, credentials and timeouts.
 #[derive(Clone)]
 pub struct SqlOptions {
     /// `host:port`.
@@ -37,16 +37,16 @@ pub struct SqlOptions {
     pub user: String,
     /// Password, if any. Comes from the operator's configuration, never from a store's declaration.
     pub password: Option<String>,
-    /// Where may be connected to.
+    /// Addresses that may be connected to.
     pub egress: EgressPolicy,
-    /// Bound for resolving, connecting and greeting.
+    /// Timeout of resolving, connecting and the handshake.
     pub connect_timeout: Duration,
-    /// Bound for one transaction.
+    /// Timeout of one transaction.
     pub reply_timeout: Duration,
 }
 
 impl SqlOptions {
-    /// Builds options with bounds of 5 s to connect and 30 s for a transaction.
+    /// Creates options with timeouts of 5 s to connect and 30 s per transaction.
     #[must_use]
     pub fn new(
         endpoint: impl Into<String>,
@@ -75,7 +75,7 @@ pub struct SqlTransport {
 struct Live {
     client: Client,
     prepared: Mutex<HashMap<String, Statement>>,
-    /// The task that moves bytes; the socket closes with it.
+    /// The task that drives the connection; aborting it closes the socket.
     carrier: AbortHandle,
 }
 
@@ -87,13 +87,13 @@ impl Drop for Live {
 
 /// Why a transaction did not take effect.
 enum Failed {
-    /// The server said so, and rolled back or will.
+    /// The server returned an error, and has rolled back or will.
     Refused { state: String, text: String },
-    /// Nobody knows what the server did.
+    /// Unknown whether it took effect.
     Lost(TransportError),
 }
 
-/// What a statement did.
+/// The result of a statement.
 #[derive(Default)]
 struct Done {
     affected: u64,
@@ -101,7 +101,7 @@ struct Done {
 }
 
 impl SqlTransport {
-    /// Makes a transport; it connects when asked to.
+    /// Creates a transport, without connecting.
     #[must_use]
     pub fn new(options: SqlOptions) -> Self {
         SqlTransport { options, live: Mutex::new(None) }
@@ -116,7 +116,7 @@ impl SqlTransport {
             .user(&options.user)
             .dbname(&options.database)
             .application_name("tribunal")
-            // What this end gives up waiting for must not go on at the other.
+            // A statement that times out here must not continue on the server.
             .options(format!(
                 "-c statement_timeout={bound_ms} -c idle_in_transaction_session_timeout={bound_ms} -c TimeZone=UTC \
                  -c client_min_messages=error"
@@ -126,7 +126,7 @@ impl SqlTransport {
         }
         let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(|error| broken(said(&error)))?;
         let carrier = tokio::spawn(async move {
-            // The error reaches the task that waits for an answer.
+            // The task that waits for a reply gets the error.
             let _ = connection.await;
         });
         let live = Live { client, prepared: Mutex::default(), carrier: carrier.abort_handle() };
@@ -153,9 +153,9 @@ impl Transport for SqlTransport {
                 return Err(TransportError::WrongCommand("this storage takes SQL statements only"));
             };
             if statements.is_empty() {
-                return Err(TransportError::WrongCommand("the adaptor made a transaction without statements"));
+                return Err(TransportError::WrongCommand("the adaptor returned a transaction without statements"));
             }
-            // Taken out for as long as it is used: a caller that gives up leaves no open transaction.
+            // Taken out while in use: if the caller gives up, the connection is dropped with its open transaction.
             let Some(live) = self.live.lock().take() else {
                 return Err(TransportError::Broken("not connected".to_owned()));
             };
@@ -179,10 +179,10 @@ impl Transport for SqlTransport {
 }
 
 impl Live {
-    /// Runs the statements in one transaction, which takes effect if all succeed and the first one met a row.
+    /// Runs the statements in one transaction, which commits if all succeed and the first one affects a row.
     async fn transact(&self, statements: &[SqlStatement]) -> Result<Done, Failed> {
         let begin = async {
-            // Whatever the role's defaults are: the watermark's row is what keeps pushers apart.
+            // Regardless of the role's defaults: the watermark's row serializes concurrent pushers.
             self.client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(failed)
         };
         let known: Option<Vec<Statement>> = {
@@ -190,7 +190,7 @@ impl Live {
             statements.iter().map(|statement| prepared.get(&statement.text).cloned()).collect()
         };
         let done = match known {
-            // Sent all at once: one journey there and back, whatever the number of tables.
+            // Pipelined: one round trip, whatever the number of tables.
             Some(known) => {
                 let all = join_all(known.iter().zip(statements).map(|(known, given)| self.run(known, given)));
                 let (begun, done) = join(begin, all).await;
@@ -207,7 +207,7 @@ impl Live {
                 Ok(done)
             }
             Err(error) => {
-                // A statement may be prepared for a table that is another one by now.
+                // A statement may have been prepared for a table that has since been replaced.
                 self.prepared.lock().clear();
                 if let Failed::Refused { .. } = &error {
                     self.client.batch_execute("ROLLBACK").await.map_err(failed)?;
@@ -217,7 +217,7 @@ impl Live {
         }
     }
 
-    /// Runs one after the other, as far as they succeed: preparing a later one may need the effect of an earlier one.
+    /// Runs statements one by one until one fails: preparing a statement may require the effects of earlier ones.
     async fn run_unprepared(&self, statements: &[SqlStatement]) -> Vec<Result<Done, Failed>> {
         let mut done = Vec::with_capacity(statements.len());
         for statement in statements {
@@ -250,7 +250,7 @@ impl Live {
     async fn run(&self, known: &Statement, given: &SqlStatement) -> Result<Done, Failed> {
         let (expected, found) = (known.params().len(), given.params.len());
         if expected != found {
-            let text = format!("the adaptor binds {found} values where the statement has {expected}");
+            let text = format!("the adaptor binds {found} values to a statement with {expected} parameters");
             return Err(Failed::Refused { state: "07001".to_owned(), text });
         }
         let params = given.params.iter().map(|value| TextParam(value.as_deref()));
@@ -270,20 +270,20 @@ impl Live {
     }
 }
 
-/// Decides a transaction by its statements: the first one's condition, then the first failure, then the last answer.
+/// Determines the result of a transaction: the first statement's condition, else the first failure, else the last result.
 fn decided(done: Vec<Result<Done, Failed>>) -> Result<Done, Failed> {
     let mut last = Done::default();
     for (at, ran) in done.into_iter().enumerate() {
         last = ran?;
         if at == 0 && last.affected == 0 {
-            let text = "the first statement met no row".to_owned();
+            let text = "the first statement affected no row".to_owned();
             return Err(Failed::Refused { state: NO_DATA.to_owned(), text });
         }
     }
     Ok(last)
 }
 
-/// A value in the server's text form, whatever its type.
+/// A value of any type in the server's text format.
 #[derive(Debug)]
 struct TextParam<'a>(Option<&'a [u8]>);
 
@@ -315,7 +315,7 @@ impl ToSql for TextParam<'_> {
     }
 }
 
-/// The first cell of an answer, for types whose binary form is simple; adaptors cast others to text.
+/// The first cell of a result, for types with a simple binary format. Adaptors must cast others to text.
 struct Cell(String);
 
 impl<'a> FromSql<'a> for Cell {
@@ -333,7 +333,7 @@ impl<'a> FromSql<'a> for Cell {
     }
 }
 
-/// Finds out what a commit means here.
+/// Determines when the server makes commits durable.
 async fn durability_of(client: &Client) -> Result<StorageDurability, TransportError> {
     let question = "SELECT current_setting('fsync'), current_setting('synchronous_commit'), \
                     (SELECT setting::bigint FROM pg_settings WHERE name = 'wal_writer_delay')";
@@ -342,7 +342,7 @@ async fn durability_of(client: &Client) -> Result<StorageDurability, TransportEr
     let (Ok(fsync), Ok(commit), Ok(delay_ms)) = answer else { return Ok(StorageDurability::Unknown) };
     Ok(match (fsync.as_str(), commit.as_str()) {
         ("off", _) => StorageDurability::None,
-        // The writer syncs at least every three of its delays.
+        // The WAL writer syncs at least once in three of its delays.
         (_, "off") if delay_ms <= 333 => StorageDurability::EverySecond,
         (_, "off") => StorageDurability::None,
         _ => StorageDurability::Always,
@@ -366,7 +366,7 @@ fn text_of(error: &tokio_postgres::error::DbError) -> String {
     text
 }
 
-/// Formats an error with its cause, which `tokio_postgres` keeps apart.
+/// Formats an error with its cause, which `tokio_postgres` does not include.
 fn said(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(refused) => format!("{}: {}", refused.code().code(), text_of(refused)),

@@ -1,6 +1,6 @@
-//! Where a store's database is, as its declaration names it: `postgres://role@host:port/database`.
+//! The address of a store's database in its declaration: `postgres://role@host:port/database`.
 //!
-//! A declaration is stored, shown by the API and read by a plugin, so a password in it is refused.
+//! A declaration is stored, returned by the API and passed to a plugin, so a password in it is rejected.
 
 use std::str::FromStr;
 
@@ -29,16 +29,18 @@ impl FromStr for SqlEndpoint {
             .ok_or("must look like postgres://role@host:port/database")?;
         let (authority, database) = rest.split_once('/').ok_or("names no database: postgres://host:port/database")?;
         if database.contains(['?', '/', '#']) {
-            return Err("takes no parameters after the database".to_owned());
+            return Err("must not have parameters after the database".to_owned());
         }
         let (user, host) = match authority.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
             None => (None, authority),
         };
         if user.is_some_and(|user| user.contains(':')) {
-            return Err("holds a password: an operator names it under `push.credentials` of the configuration, a \
-                        declaration is shown to everybody"
-                .to_owned());
+            return Err(
+                "holds a password, but declarations are not secret; an operator can set it in `push.credentials` \
+                        of the configuration"
+                    .to_owned(),
+            );
         }
         let database = decoded(database)?;
         if database.is_empty() {
@@ -50,14 +52,14 @@ impl FromStr for SqlEndpoint {
 }
 
 fn decoded(text: &str) -> Result<String, String> {
-    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| "is no UTF-8".to_owned())?;
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| "is not UTF-8".to_owned())?;
     if decoded.contains('\0') { Err("contains a NUL".to_owned()) } else { Ok(decoded.into_owned()) }
 }
 
 fn with_port(host: &str) -> Result<String, String> {
     let end = host.rfind(']').map_or(0, |at| at + 1);
     let (name, port) = match host[end..].rfind(':') {
-        Some(at) => (&host[..end + at], host[end + at + 1..].parse().map_err(|_| "has a port that is no number")?),
+        Some(at) => (&host[..end + at], host[end + at + 1..].parse().map_err(|_| "has an invalid port")?),
         None => (host, PORT),
     };
     if name.is_empty() || name.contains(',') || (end == 0 && name.contains(':')) {
@@ -75,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_and_secrets_refused() {
+    fn addresses_are_parsed_and_passwords_rejected() {
         let found = |address: &str, database: &str, user: Option<&str>| {
             Ok((address.to_owned(), database.to_owned(), user.map(str::to_owned)))
         };

@@ -1,4 +1,4 @@
-//! What an operator sees of a store's push, and how to set a stopped one going again.
+//! The status of a store's push, and the handle to resume it or skip a record.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use tribunal_types::{Lsn, StoreId};
 
 use crate::{LogSource, StorageDurability};
 
-/// What a push is doing.
+/// State of a push.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PushActivity {
     /// Connects and reads the storage's watermark.
     #[default]
     Connecting,
-    /// Sends records.
+    /// Sending records.
     Pushing,
-    /// Has sent everything there is.
+    /// All records are acknowledged.
     Idle,
-    /// Waits before it tries again.
+    /// Waiting before a retry.
     BackingOff,
-    /// Cannot go on by itself: see `last_error`, then [`PushHandle::resume`].
+    /// Requires an operator: see `last_error`, then [`PushHandle::resume`].
     Stopped,
-    /// The server shuts down.
+    /// The server is shutting down.
     Ended,
 }
 
@@ -52,19 +52,19 @@ pub struct PushStatus {
     pub acked: Lsn,
     /// Last record of the log.
     pub head: Lsn,
-    /// Records not acknowledged yet.
+    /// Number of records that are not acknowledged yet.
     pub lag: u64,
-    /// How long there has been a lag.
+    /// Time since the push was last caught up; zero if it is.
     pub behind: Duration,
-    /// Last trouble, cleared when the storage is caught up.
+    /// Last error; cleared when the push is caught up.
     pub last_error: Option<String>,
-    /// The record that the storage can never take, if that is what it stopped at.
+    /// The record that the push stopped at because the storage can never accept it.
     pub poison: Option<Lsn>,
-    /// Attempts that failed since the last progress.
+    /// Failed attempts since the last progress.
     pub attempts: u32,
-    /// How often the storage came back with less than it had acknowledged.
+    /// How often the storage has lost acknowledged records.
     pub rewinds: u64,
-    /// What an acknowledgement means.
+    /// When the storage makes acknowledged records durable.
     pub durable: StorageDurability,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Progress {
     pub fork: Option<Lsn>,
 }
 
-/// Reads a push's status from anywhere. Cheap to clone.
+/// A handle to a push. Cheap to clone.
 #[derive(Clone)]
 pub struct PushHandle {
     pub(crate) store: StoreId,
@@ -93,13 +93,13 @@ pub struct PushHandle {
 }
 
 impl PushHandle {
-    /// Returns the store that is pushed to.
+    /// Returns the store.
     #[must_use]
     pub fn store(&self) -> StoreId {
         self.store
     }
 
-    /// Returns the push's progress.
+    /// Returns the status of the push.
     #[must_use]
     pub fn status(&self) -> PushStatus {
         let head = self.source.head(self.store);

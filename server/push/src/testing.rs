@@ -1,4 +1,4 @@
-//! What this crate's tests and benches share: directories that vanish, a log in memory.
+//! Shared by this crate's tests and benches: temporary directories, and a log in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tribunal_types::{
     StoreLsn, TxnId, TxnIx, TxnRequest, Version, Write, WriteKind,
 };
 
-/// The store that the log has records of.
+/// The only store of the log.
 pub(crate) const STORE: StoreId = StoreId(1);
 
 /// A directory removed with its content when dropped.
@@ -37,7 +37,7 @@ impl Drop for TempDir {
     }
 }
 
-/// A log of one store in memory; each commit is an epoch of its own, whose number is its record's.
+/// A log of one store in memory. Each commit is an epoch of its own, with the number of its record.
 #[derive(Default)]
 pub(crate) struct MemoryLog(RwLock<Vec<Arc<(EpochInput, EpochOutcome)>>>);
 
@@ -46,12 +46,12 @@ impl MemoryLog {
         Arc::default()
     }
 
-    /// Appends a record with these rows; returns it.
+    /// Appends a record with these rows. Returns its LSN.
     pub(crate) fn commit(&self, rows: &[(WriteKind, &str, &str)]) -> Lsn {
         self.commit_all(&[rows])
     }
 
-    /// Appends an epoch with a record for each of `txns`; returns the last one.
+    /// Appends an epoch with one record per transaction. Returns the LSN of the last one.
     pub(crate) fn commit_all(&self, txns: &[&[(WriteKind, &str, &str)]]) -> Lsn {
         let mut epochs = self.0.write();
         let epoch = Epoch(epochs.len() as u64 + 1);

@@ -1,63 +1,64 @@
-//! The seam to storages: something that carries one command and brings back the answer.
+//! The interface to storages: sends one command and returns the reply.
 //!
-//! A transport never repeats a command by itself and never reconnects in silence: after an error the pusher calls
-//! [`Transport::connect`] and reads the watermark back, since nobody knows whether the command took effect.
+//! A transport never retries a command and never reconnects by itself: after an error it is unknown whether the command
+//! took effect, so the pusher calls [`Transport::connect`] and reads the watermark.
 
 use tribunal_types::{Command, StorageReply};
 
 use crate::Pending;
 
-/// A connection to one storage, made when asked for.
+/// A connection to one storage, established on demand.
 pub trait Transport: Send + Sync + 'static {
-    /// Drops the old connection, if any, makes a new one and reports what the storage's acknowledgements mean.
+    /// Drops the current connection, if any, and establishes a new one. Returns when the storage makes acknowledged records
+    /// durable.
     ///
     /// # Errors
     /// See [`TransportError`].
     fn connect(&self) -> Pending<'_, Result<StorageDurability, TransportError>>;
 
-    /// Sends a command over the connection and waits for the answer, a bounded time.
+    /// Sends a command and waits for the reply, within a timeout.
     ///
     /// # Errors
     /// See [`TransportError`]. The command may or may not have taken effect.
     fn send(&self, command: Command) -> Pending<'_, Result<StorageReply, TransportError>>;
 }
 
-/// Why no answer came.
+/// Why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
     /// There is no connection, or it broke.
     #[error("{0}")]
     Broken(String),
     /// The storage took too long.
-    #[error("no answer within {ms} ms")]
+    #[error("no reply within {ms} ms")]
     Timeout {
-        /// The bound, milliseconds.
+        /// The timeout, milliseconds.
         ms: u64,
     },
     /// The address is not allowed; see [`EgressPolicy`](crate::EgressPolicy).
     #[error("{0}")]
     Refused(String),
-    /// The command is not of this transport's kind: the store's adaptor does not fit its endpoint.
+    /// The transport does not support this kind of command: the store's adaptor does not match its endpoint.
     #[error("{0}")]
     WrongCommand(&'static str),
 }
 
-/// What a storage's acknowledgement is worth.
+/// When a storage makes acknowledged records durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StorageDurability {
-    /// Not known: the storage does not tell.
+    /// Unknown: the storage does not expose it.
     #[default]
     Unknown,
-    /// Synced before every acknowledgement.
+    /// Before every acknowledgement.
     Always,
-    /// Synced every second: a crash may take the last second back, which is then pushed again.
+    /// Every second: a crash may lose the last second, which is then pushed again.
     EverySecond,
-    /// Never synced by itself, or kept in memory only.
+    /// Never, or at the discretion of the operating system.
     None,
 }
 
 impl StorageDurability {
-    /// Returns the word shown in a store's status.
+    /// Returns the name that a store's status shows.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,13 +1,13 @@
-//! Posts a store's log to a registered receiver: the adaptor and the transport of a [`Pusher`](crate::Pusher) in one.
+//! Posts a store's log to a webhook: both the adaptor and the transport of a [`Pusher`](crate::Pusher).
 //!
-//! Each request is signed: `tribunal-signature: t=SECONDS,v1=HEX` with HEX = HMAC-SHA256(secret, SECONDS "." body). It goes
-//! to an address that the egress policy has checked, follows no redirect, and is over within its time-out whatever the
-//! receiver does. A 2xx acknowledges its records; the header `tribunal-watermark` in it may name another LSN that the
-//! receiver holds, in which case the push resumes there. The watermark that is remembered belongs to the node, so a
-//! receiver may see records again, recognisable by their LSN.
+//! Requests are signed: `tribunal-signature: t=SECONDS,v1=HEX` with HEX = HMAC-SHA256(secret, SECONDS "." body). A request
+//! goes to an address that the egress policy has checked, follows no redirects, and ends within its timeout whatever the
+//! receiver does. A 2xx response acknowledges the records; with the header `tribunal-watermark` it may state that the
+//! receiver is at another LSN, where the push then resumes. The watermark is stored by the node, so a receiver may get
+//! records again; it recognizes them by their LSN.
 //!
-//! What an answer means: 2xx applied; 408, 425, 429 and 5xx try again; 410 stop at once; every other status is a refusal
-//! of these records, which stops the push if it is still refused when they are posted one by one.
+//! Statuses: 2xx means applied; 408, 425, 429 and 5xx are retried; 410 stops the push at once; any other status rejects the
+//! records, which are then posted one by one, and the push stops at a record that is rejected again.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,55 +25,55 @@ use crate::http_connection::{HttpConnection, Target};
 use crate::pusher::TRACE_HEADER;
 use crate::{Adaptor, AdaptorFault, EgressPolicy, Pending, StorageDurability, Transport, TransportError};
 
-/// Bytes of a refusing answer that are read, to show them.
+/// Size of the part of an error response that is read and shown.
 const ANSWER_BYTES_MAX: usize = 512;
 /// Header with the signature.
 pub const SIGNATURE_HEADER: &str = "tribunal-signature";
-/// Header of an answer with the last record that the receiver holds.
+/// Header of a response with the last record that the receiver has.
 pub const WATERMARK_HEADER: &str = "tribunal-watermark";
 const FIRST_HEADER: &str = "tribunal-first-lsn";
 const LAST_HEADER: &str = "tribunal-last-lsn";
 
-/// Where a receiver's watermark is remembered.
+/// Stores a receiver's watermark.
 pub trait WatermarkStore: Send + Sync + 'static {
     /// Returns the last record that the receiver acknowledged.
     fn watermark(&self) -> Lsn;
 
-    /// Remembers it, durably before long.
+    /// Stores the watermark; it becomes durable soon, not on return.
     fn acknowledged(&self, lsn: Lsn);
 }
 
-/// Writes records as the body of a request.
+/// Encodes records as the body of a request.
 pub type BodyWriter = Arc<dyn Fn(&RecordBatch) -> Vec<u8> + Send + Sync>;
 
-/// What a webhook is made of.
+/// The parts of a webhook.
 #[derive(Clone)]
 pub struct WebhookParts {
-    /// Where to post; checked when the connection is made.
+    /// URL to post to; its address is checked when connecting.
     pub url: String,
-    /// What bodies are signed with.
+    /// Key that signs the bodies.
     pub secret: String,
-    /// How long one request may take, connecting included.
+    /// Timeout of one request, including connecting.
     pub timeout: Duration,
-    /// Where connections may go.
+    /// Addresses that may be connected to.
     pub egress: EgressPolicy,
-    /// Makes bodies.
+    /// Encodes bodies.
     pub body: BodyWriter,
-    /// Remembers the watermark.
+    /// Stores the watermark.
     pub watermark: Arc<dyn WatermarkStore>,
 }
 
-/// A receiver. Its own adaptor and transport.
+/// A webhook: implements both [`Adaptor`] and [`Transport`].
 pub struct Webhook {
     parts: WebhookParts,
     target: Target,
     key: hmac::Key,
     connection: tokio::sync::Mutex<Option<HttpConnection>>,
-    /// The receiver's text with a 410; reported once, so that a resumed push tries again.
+    /// Text of the receiver's 410 response. Reported once, so that a resumed push tries again.
     gone: Mutex<Option<String>>,
 }
 
-/// First byte of what the transport tells the adaptor.
+/// First byte of the raw replies that the transport passes to the adaptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Said {
@@ -85,10 +85,10 @@ enum Said {
 }
 
 impl Webhook {
-    /// Makes a receiver. Connects when there is something to post.
+    /// Creates a webhook. Connects when there is something to post.
     ///
     /// # Errors
-    /// If the URL cannot be one of a receiver.
+    /// If the URL is invalid.
     pub fn new(parts: WebhookParts) -> Result<Webhook, String> {
         let target = Target::of(&parts.url)?;
         let key = hmac::Key::new(hmac::HMAC_SHA256, parts.secret.as_bytes());
@@ -98,14 +98,14 @@ impl Webhook {
     /// Resolves the receiver's name and checks its addresses.
     ///
     /// # Errors
-    /// [`TransportError::Refused`] if one is not allowed; [`TransportError::Broken`] if there is none.
+    /// [`TransportError::Refused`] if an address is not allowed; [`TransportError::Broken`] if there is none.
     pub async fn check(&self) -> Result<(), TransportError> {
         let ms = u64::try_from(self.parts.timeout.as_millis()).unwrap_or(u64::MAX);
         let resolved = timeout(self.parts.timeout, self.parts.egress.resolve(&self.target.endpoint)).await;
         resolved.map_err(|_| TransportError::Timeout { ms })?.map(drop)
     }
 
-    /// Posts one body; returns the answer's status, watermark and the beginning of its text.
+    /// Posts one body. Returns the status, watermark and beginning of the text of the response.
     async fn post(&self, call: HttpCall) -> Result<(u16, Option<String>, String), TransportError> {
         let request = self.request(call)?;
         let mut slot = self.connection.lock().await;
@@ -138,7 +138,7 @@ impl Webhook {
         request.body(body).map_err(|error| TransportError::Broken(format!("the request cannot be made: {error}")))
     }
 
-    /// Interprets a reply, and remembers the watermark.
+    /// Interprets a response, and stores the watermark.
     fn meaning(&self, status: u16, watermark: Option<&str>, text: &str, last: Lsn) -> (Said, String) {
         let answered = || if text.is_empty() { status.to_string() } else { format!("{status}: {text}") };
         match (status, watermark) {
@@ -149,21 +149,24 @@ impl Webhook {
             (200..=299, Some(told)) => match told.parse::<u64>().map(Lsn) {
                 Ok(told) => {
                     self.parts.watermark.acknowledged(told);
-                    let moved = format!("the receiver holds LSN {told}, not {last}");
+                    let moved = format!("the receiver is at LSN {told}, not {last}");
                     if told == last { (Said::Applied, String::new()) } else { (Said::Moved, moved) }
                 }
-                Err(_) => (Said::Later, format!("the receiver's header {WATERMARK_HEADER} is no LSN")),
+                Err(_) => (Said::Later, format!("the receiver's header {WATERMARK_HEADER} is not an LSN")),
             },
             (408 | 425 | 429 | 500..=599, _) => (Said::Later, format!("the receiver answered {}", answered())),
             (410, _) => {
-                let text =
-                    format!("the receiver answered {}: it wants no more; register it again to go on", answered());
+                let text = format!(
+                    "the receiver answered {} and has thereby unsubscribed; register it again to resume",
+                    answered()
+                );
                 *self.gone.lock() = Some(text.clone());
                 (Said::Moved, text)
             }
-            (300..=399, _) => {
-                (Said::Refused, format!("the receiver answered {status}: redirects are not followed, register its URL"))
-            }
+            (300..=399, _) => (
+                Said::Refused,
+                format!("the receiver answered {status}: redirects are not followed; register the final URL"),
+            ),
             _ => (Said::Refused, format!("the receiver answered {}", answered())),
         }
     }
@@ -179,7 +182,7 @@ fn signature(key: &hmac::Key, seconds: u64, body: &[u8]) -> String {
     format!("t={seconds},v1={hex}")
 }
 
-/// Reads the beginning of an answer; tells whether that was all, so that the connection can be used again.
+/// Reads the beginning of a response. Also returns whether that was all of it, so that the connection can be reused.
 async fn beginning(response: Response<Incoming>) -> Result<(String, bool), TransportError> {
     let mut body = response.into_body();
     let mut bytes = Vec::new();
@@ -191,13 +194,13 @@ async fn beginning(response: Response<Incoming>) -> Result<(String, bool), Trans
                     bytes.extend_from_slice(&data[..data.len().min(ANSWER_BYTES_MAX)]);
                 }
             }
-            Some(Err(error)) => return Err(TransportError::Broken(format!("the answer broke off: {error}"))),
+            Some(Err(error)) => return Err(TransportError::Broken(format!("the response ended early: {error}"))),
         }
     }
     Ok((shown(&bytes), false))
 }
 
-/// Returns a receiver's words as one line that is safe to show.
+/// Returns the text of a response as one line that is safe to show.
 fn shown(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(ANSWER_BYTES_MAX)]);
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
@@ -226,7 +229,7 @@ impl Transport for Webhook {
             let last = Lsn(last.and_then(|(_, value)| value.parse().ok()).unwrap_or(0));
             let limit = self.parts.timeout;
             let ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-            // What is in flight when the time is over goes with its connection.
+            // A timeout drops the connection together with the request in flight.
             let answer = timeout(limit, self.post(call)).await.map_err(|_| TransportError::Timeout { ms })?;
             let (status, watermark, text) = answer?;
             let (kind, text) = self.meaning(status, watermark.as_deref(), &text, last);
@@ -248,9 +251,9 @@ impl Adaptor for Webhook {
         match reply {
             StorageReply::Raw(bytes) if bytes.first() == Some(&(Said::Watermark as u8)) => {
                 let lsn = bytes[1..].try_into().map(u64::from_be_bytes);
-                lsn.map(Lsn).map_err(|_| AdaptorFault::new("a watermark has eight bytes"))
+                lsn.map(Lsn).map_err(|_| AdaptorFault::new("a watermark has 8 bytes"))
             }
-            _ => Err(AdaptorFault::new("this is no watermark")),
+            _ => Err(AdaptorFault::new("the reply is not a watermark")),
         }
     }
 
@@ -266,7 +269,7 @@ impl Adaptor for Webhook {
     }
 
     fn classify(&self, reply: &StorageReply) -> Ack {
-        let StorageReply::Raw(bytes) = reply else { return Ack::Fatal("this is no answer of a webhook".into()) };
+        let StorageReply::Raw(bytes) = reply else { return Ack::Fatal("the reply is not one of a webhook".into()) };
         let text = || String::from_utf8_lossy(bytes.get(1..).unwrap_or_default()).into_owned();
         match bytes.first() {
             Some(kind) if *kind == Said::Applied as u8 => Ack::Ok,
@@ -279,13 +282,13 @@ impl Adaptor for Webhook {
 
 impl Target {
     fn of(url: &str) -> Result<Target, String> {
-        let uri: Uri = url.parse().map_err(|error| format!("`{url}` is no URL: {error}"))?;
+        let uri: Uri = url.parse().map_err(|error| format!("`{url}` is not a URL: {error}"))?;
         let tls = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
             _ => return Err(format!("`{url}` does not begin with https:// or http://")),
         };
-        let authority = uri.authority().ok_or_else(|| format!("`{url}` names no host"))?;
+        let authority = uri.authority().ok_or_else(|| format!("`{url}` has no host"))?;
         let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
         let host = authority.host().to_owned();
         Ok(Target {
@@ -298,8 +301,8 @@ impl Target {
     }
 }
 
-/// Returns the trace that a post continues: the only one of its records. One post cannot continue several; each record
-/// tells its own in the body, and a watch of the push may give the post a span above which are all of them.
+/// Returns the trace that a post continues, if all of its records have the same one. A post cannot continue several traces;
+/// the body has the trace of each record, and the push's watch may give the post a span that links to all of them.
 fn traceparent(records: &RecordBatch) -> Option<&str> {
     let of = |record: &RecordHead| str::from_utf8(record.traceparent.of(&records.bytes)).ok();
     let mut all = records.records.iter().filter_map(of).filter(|traceparent| !traceparent.is_empty());
@@ -313,7 +316,7 @@ mod tests {
     use tribunal_types::{Csn, Epoch, Span, TxnId, Version};
 
     #[test]
-    fn the_signature_is_what_anybody_can_compute() {
+    fn the_signature_can_be_verified_with_openssl() {
         // printf '1700000000.{"a":1}' | openssl dgst -sha256 -hmac 0123456789abcdef
         let key = hmac::Key::new(hmac::HMAC_SHA256, b"0123456789abcdef");
         let expected = include_str!("../tests/webhook-signature.txt").trim();
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_goes_on_with_the_only_trace_of_its_records() {
+    fn a_post_continues_the_common_trace_of_its_records() {
         let mut batch = RecordBatch::default();
         assert_eq!(traceparent(&batch), None);
         for (text, goes_on) in [
@@ -346,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_know_where_they_lead() {
+    fn urls_are_split_into_targets() {
         let of = |url| Target::of(url).map(|t| (t.tls, t.endpoint, t.host, t.authority, t.path));
         let whole = |tls, endpoint: &str, host: &str, authority: &str, path: &str| {
             Ok((tls, endpoint.to_owned(), host.to_owned(), authority.to_owned(), path.to_owned()))
@@ -357,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_receiver_says_is_one_short_line() {
+    fn the_text_of_a_response_is_shown_as_one_short_line() {
         let long = format!("a\r\nb\u{1b}[31m{}", "x".repeat(2 * ANSWER_BYTES_MAX));
         let line = shown(long.as_bytes());
         assert!(line.starts_with("a  b [31m") && line.len() <= ANSWER_BYTES_MAX, "{line}");

@@ -1,4 +1,4 @@
-//! The SQL transport against a real PostgreSQL: all or nothing, bounded in time, and honest about what is not known.
+//! The SQL transport against a real PostgreSQL: transactions are atomic, time out, and may have an unknown outcome.
 
 #[path = "../../../examples/tpcc/src/postgres_server.rs"]
 #[expect(dead_code, reason = "engines ask for more than a transport does")]
@@ -55,7 +55,7 @@ async fn a_transaction_takes_effect_as_a_whole_and_on_its_condition() {
     let transport = SqlTransport::new(options(&server));
     assert_eq!(transport.connect().await, Ok(StorageDurability::Always));
     let create = "CREATE TABLE t (k text PRIMARY KEY, n bigint)";
-    // Tables are made and used in one transaction, although nothing could be prepared before it.
+    // Tables are created and used in one transaction, although no statement could be prepared before it.
     let first = [
         statement("SELECT 1", &[]),
         statement(create, &[]),
@@ -74,7 +74,7 @@ async fn a_transaction_takes_effect_as_a_whole_and_on_its_condition() {
         ]
     };
     let sum = "SELECT string_agg(coalesce(n::text, '-'), ' ' ORDER BY k) FROM t";
-    // Twice each: the first time statements are prepared one by one, the second time all are sent at once.
+    // Twice each: the first time, statements are prepared one by one; the second time, they are pipelined.
     for (from, to) in [("1", "2"), ("2", "3")] {
         assert_eq!(run(&transport, &guarded(from, to, Some("7"))).await, Ok((1, None)));
         assert_eq!(one(&transport, sum).await, cell(&format!("{to} 7")));
@@ -82,9 +82,9 @@ async fn a_transaction_takes_effect_as_a_whole_and_on_its_condition() {
         assert!(elsewhere.starts_with("02000"), "{elsewhere}");
         let failed = run(&transport, &guarded(to, "4", Some("x"))).await.expect_err("no number");
         assert!(failed.starts_with("22P02"), "{failed}");
-        assert_eq!(one(&transport, sum).await, cell(&format!("{to} 7")), "neither did anything");
+        assert_eq!(one(&transport, sum).await, cell(&format!("{to} 7")), "neither statement took effect");
     }
-    // The condition is reported before what fails after it.
+    // A failed condition takes precedence over later failures.
     let both = run(&transport, &guarded("99", "4", Some("x"))).await.expect_err("both fail");
     assert!(both.starts_with("02000"), "{both}");
     assert_eq!(run(&transport, &guarded("3", "4", None)).await, Ok((1, None)));
@@ -98,14 +98,14 @@ async fn a_transaction_takes_effect_as_a_whole_and_on_its_condition() {
     let failed = run(&transport, &deferred).await.expect_err("the commit fails");
     assert!(failed.starts_with("23505"), "{failed}");
     assert_eq!(one(&transport, "SELECT to_regclass('d') IS NULL").await, cell("true"));
-    // A table that is another one under the same name.
+    // Replace the table by another one of the same name.
     let again = [statement("SELECT 1", &[]), statement("DROP TABLE t", &[]), statement(create, &[])];
     assert_eq!(run(&transport, &again).await, Ok((0, None)));
     assert_eq!(run(&transport, &first[2..]).await, cell("b \"q\""));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_said_and_never_connected_to() {
+async fn errors_are_reported_and_forbidden_addresses_are_not_connected_to() {
     let Some(server) = server(&["fsync=off"]) else { return };
     let transport = SqlTransport::new(options(&server));
     let unconnected = transport.send(Command::Sql(vec![statement("SELECT 1", &[])])).await;
@@ -118,7 +118,7 @@ async fn what_is_wrong_is_said_and_never_connected_to() {
     for (text, state) in [("SELECT $1::text", "07001"), ("SELEKT", "42601"), ("SELECT * FROM nowhere", "42P01")] {
         let said = one(&transport, text).await.expect_err(text);
         assert!(said.starts_with(state), "{said}");
-        assert_eq!(one(&transport, "SELECT 5").await, cell("5"), "the connection goes on");
+        assert_eq!(one(&transport, "SELECT 5").await, cell("5"), "the connection is still usable");
     }
     let wrong = |change: fn(&mut SqlOptions)| {
         let mut options = options(&server);
@@ -136,7 +136,7 @@ async fn what_is_wrong_is_said_and_never_connected_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_stalls_is_given_up_and_what_was_open_is_undone() {
+async fn a_transaction_that_stalls_times_out_and_is_rolled_back() {
     let Some(mut server) = server(&["synchronous_commit=off"]) else { return };
     let mut bounded = options(&server);
     (bounded.connect_timeout, bounded.reply_timeout) = (Duration::from_millis(500), Duration::from_millis(400));
@@ -146,7 +146,7 @@ async fn a_database_that_stalls_is_given_up_and_what_was_open_is_undone() {
     assert_eq!(run(&transport, &make).await, Ok((0, None)));
     let slow = [statement("INSERT INTO t VALUES (1)", &[]), statement("SELECT pg_sleep(60)", &[])];
     match transport.send(Command::Sql(slow.to_vec())).await {
-        // Whichever notices first.
+        // The server's timeout or our own, whichever fires first.
         Err(TransportError::Timeout { ms: 400 }) => {}
         Ok(StorageReply::Sql { error: Some((state, _)), .. }) => assert_eq!(state, "57014"),
         other => panic!("{other:?}"),

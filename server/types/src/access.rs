@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_hold_what_was_put_in() {
+    fn sets_contain_what_was_inserted() {
         let roles: Roles = [Role::Engine, Role::Operator].into_iter().collect();
         assert!(roles.has(Role::Engine) && roles.has(Role::Operator) && !roles.has(Role::Store));
         assert!(roles.names().eq(["engine", "operator"]));

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_emptied_record_stays_in_its_place() {
+    fn an_emptied_record_keeps_its_position() {
         let write = |key| RecordWrite { kind: WriteKind::Put, key: Span { at: key, len: 1 }, value: Span::default() };
         let record = |lsn, writes_end| RecordHead {
             lsn: Lsn(lsn),

@@ -54,7 +54,7 @@ fn check(target: &Target, input: &[u8]) -> bool {
 }
 
 #[test]
-fn every_input_is_answered() {
+fn every_input_gets_a_result() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         PANICS.fetch_add(1, Ordering::SeqCst);

@@ -3,7 +3,7 @@
 use tribunal_tests::script::check;
 
 #[test]
-fn a_faulty_rule_falls_back_to_its_native_twin() {
+fn a_faulty_rule_is_replaced_by_the_native_fallback() {
     for rule in ["faulty", "short"] {
         check(&format!(
             "rule {rule}
@@ -32,7 +32,7 @@ fn a_rule_is_not_called_when_nothing_contends() {
 }
 
 #[test]
-fn a_faulty_validator_falls_back_to_its_native_twin() {
+fn a_faulty_validator_is_replaced_by_the_native_fallback() {
     for validator in ["faulty", "short"] {
         check(&format!(
             "shards 3

@@ -101,7 +101,7 @@ fn a_transaction_goes_before_a_fence_of_its_own_epoch() {
 }
 
 #[test]
-fn a_given_verdict_is_filed_unless_the_id_has_one() {
+fn a_given_verdict_is_stored_unless_the_id_has_one() {
     check(
         "epoch
          T1 ser put x=1 body=7                      => ok kv#1

@@ -30,7 +30,7 @@ fn an_imported_integer_takes_adds() {
 }
 
 #[test]
-fn known_rows_are_left_alone() {
+fn known_rows_are_not_changed() {
     check(
         "epoch
          T1 ser put x=1 put y=1                     => ok kv#1

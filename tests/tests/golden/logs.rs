@@ -21,7 +21,7 @@ fn positions_are_dense_per_store_whatever_aborts() {
 }
 
 #[test]
-fn records_stand_in_serial_order() {
+fn records_are_in_serial_order() {
     check(
         "epoch
          T0 ser put x=0                             => ok kv#1

@@ -69,7 +69,7 @@ fn no_transaction_loses_to_a_loser() {
 }
 
 #[test]
-fn the_uncontended_stand_in_the_middle() {
+fn uncontended_transactions_are_in_the_middle() {
     check(
         "nodes 2
          epoch

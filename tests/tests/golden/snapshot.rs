@@ -23,7 +23,7 @@ fn one_state_must_fit_every_read() {
 }
 
 #[test]
-fn absence_has_its_time_as_well() {
+fn absence_is_dated_as_well() {
     check(
         "epoch
          T1 ser put w=1                             => ok kv#1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from .errors import ServerMisbehaved
+from .errors import Misuse, ServerMisbehaved
 from .ids import time_of, uuid7
 from .read_batch import BYTES_ALONE, Union, bytes_of
 from .reads import KeyRange, RangesToRead, RowsToRead, asked, names_of, range_asked, ranges_of
@@ -61,6 +61,8 @@ class BeginItem:
 
 def begin_item(options: BeginOptions) -> BeginItem:
     """Convert options to a request."""
+    if isinstance(options.stores, str):
+        raise Misuse(f"`{options.stores!r}` is one store where a list of stores was expected")
     names, ranges = names_of(options.read), ranges_of(options.ranges)
     stores = None
     if options.stores:

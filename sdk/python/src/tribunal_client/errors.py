@@ -25,7 +25,9 @@ class ClientMistake(TribunalError):
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        faults = "; ".join(f"{fault.pointer}: {fault.detail}" for fault in problem.errors or [])
+        # The detail of a single error is already that of the problem.
+        missing = [fault for fault in problem.errors or [] if fault.detail not in problem.detail]
+        faults = "; ".join(f"{fault.pointer}: {fault.detail}" for fault in missing)
         super().__init__(f"{problem.code}: {problem.detail}" + (f" ({faults})" if faults else ""))
 
     @property
@@ -35,7 +37,7 @@ class ClientMistake(TribunalError):
 
     @property
     def errors(self) -> list[ProblemError]:
-        """All faults found in the request: `pointer`, `code`, `detail`."""
+        """All errors found in the request: `pointer`, `code`, `detail`."""
         return self.problem.errors or []
 
 

@@ -18,6 +18,8 @@ def normal(key: Key) -> bytes:
     """Normalize a key: convert it to bytes."""
     if isinstance(key, bytes):
         return key
+    if not isinstance(key, str):
+        raise Misuse(f"a key must be str or bytes, not {type(key).__name__}")
     try:
         return key.encode()
     except UnicodeEncodeError as error:

@@ -1,5 +1,5 @@
-/* Memory and strings without a C library. An instance serves one batch, that of an adaptor several until it has grown to
- * some megabytes, so memory is taken from the top and never freed: less code and less fuel. */
+/* Memory and string functions without a C library. An instance serves one batch (an adaptor's several, until it has grown to
+ * a few megabytes), so memory is allocated at the top and never freed: this takes less code and less fuel. */
 #include "stdlib.h"
 #include "string.h"
 #include <stdint.h>
@@ -11,7 +11,7 @@ extern unsigned char __heap_base;
 
 static uintptr_t top;
 
-/* Each block has its size in front of it, for realloc. */
+/* Each block is preceded by its size, for realloc. */
 void *malloc(size_t size) {
   if (top == 0) top = (uintptr_t)&__heap_base;
   uintptr_t at = (top + 8 + 15) & ~(uintptr_t)15;
@@ -77,5 +77,5 @@ size_t strlen(const char *text) {
   return length;
 }
 
-/* The bindings ask for an object file with their types; `tribunal plugin build` adds those from the interfaces instead. */
+/* The bindings expect an object file with their types; `tribunal plugin build` adds the types of the interfaces instead. */
 void __component_type_object_force_link_{{world}}(void) {}

@@ -1,4 +1,4 @@
-/* What the bindings need of the C library: a plugin is built without one, so that it imports nothing. */
+/* The part of the C library that the bindings need: a plugin is built without one, so that it has no imports. */
 #ifndef TRIBUNAL_STRING_H
 #define TRIBUNAL_STRING_H
 #include <stddef.h>

@@ -1,6 +1,5 @@
-//! {{name}}: a conflict rule. The work that has waited the longest wins a contended row: the one whose first attempt is
-//! the oldest, however often it was retried. So no transaction starves: every retry keeps its `first_attempt_ms`, and
-//! sooner or later nothing is older.
+//! {{name}}: a conflict rule. The transaction whose first attempt is the oldest wins a contended row, however often it was
+//! retried. So no transaction starves: every retry keeps its `first_attempt_ms`, so that eventually no other is older.
 
 use tribunal_plugin_sdk::rule::{Columns, Ranks, Txns};
 use tribunal_plugin_sdk::{Fault, Plugin, Rule, config};

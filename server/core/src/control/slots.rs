@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_counts() {
+    fn the_latest_entry_counts() {
         check(".f a@9 b _ _ _ _ _ _ _", "f f b b b b b b b b");
         check(".f a@4 -f _ _ _", "f f f f f f");
     }
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_for_what_the_configuration_says_pins_it() {
+    fn a_request_for_the_configured_plugin_pins_it() {
         let (_, slots) = played(".f f");
         assert!(!slots.slot(&PluginSlot::Rule).unwrap().active().unwrap().configured);
     }
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollback_passes_by_what_was_forgotten() {
+    fn a_rollback_skips_deleted_versions() {
         let (_, mut slots) = played(".f aa bbb");
         slots.forget(&entry(9, "aa", FilledBy::Request, 0).choice.digest);
         assert_eq!(slots.slot(&PluginSlot::Rule).unwrap().before().unwrap().choice.name, "f");
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_brings_back_what_held_and_what_waits() {
+    fn an_image_restores_active_and_pending_entries() {
         for script in [".f aa bbb -aa ccc@99", ".f aa@3 bbb@50 _", ".f", ".f aa@9 bbb@9 -f"] {
             let (_, slots) = played(script);
             let mut entries: Vec<Entry> = Vec::new();

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_moment_that_suits_every_read() {
+    fn a_moment_at_which_all_reads_hold_is_found() {
         let a = [interval(0, 4), interval(8, 9), interval(12, u64::MAX)];
         let b = [interval(0, 6), interval(9, 11)];
         assert_eq!(settle(2, Interval::ALWAYS, &[&a, &b]), interval(0, 4));

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn depends_on_every_epoch_before() {
+    fn the_digest_depends_on_every_earlier_epoch() {
         let input = EpochInput { epoch: Epoch(1), epoch_time_ms: 5, batches: alloc::vec![] };
         let outcome = EpochOutcome { epoch: Epoch(1), epoch_time_ms: 5, ..EpochOutcome::default() };
         let once = chained(Digest(0), &input, &outcome);

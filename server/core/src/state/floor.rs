@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn rises_with_time() {
+    fn the_floor_rises_with_time() {
         let mut floor = floor_of(&[(1, 100, 5), (2, 200, 5), (7, 300, 5)]);
         assert_eq!(floor.rise(250, 60, 100), Epoch(1));
         assert_eq!(floor.rise(260, 60, 100), Epoch(2));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn rises_when_history_is_too_large() {
+    fn the_floor_rises_when_history_is_too_large() {
         let mut floor = floor_of(&[(1, 100, 50), (2, 200, 50), (7, 300, 5)]);
         assert_eq!(floor.rise(300, 1000, 60), Epoch(1));
         assert_eq!(floor.rise(300, 1000, 4), Epoch(7));

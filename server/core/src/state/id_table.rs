@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_was_filed_and_nothing_else() {
+    fn only_stored_ids_are_found() {
         let mut table = IdTable::new();
         for n in 0..500 {
             table.insert(&id(n * 100, n), Some(BodyHash(n)), at(n as u32), 7);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_filed_once() {
+    fn an_id_is_stored_once() {
         let (mut table, mut twice) = (IdTable::new(), IdTable::new());
         for n in 0..500 {
             let id = id(n % 7 * 1000, n % 210);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_forgets_its_oldest_second_and_refuses_what_it_may_have_known() {
+    fn a_full_table_drops_its_oldest_second_and_rejects_ids_from_it() {
         let mut table = IdTable::new();
         for n in 0..120 {
             table.insert(&id(20_000 + n / 60 * 1000, n), None, at(0), 1);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn old_seconds_go_with_time() {
+    fn old_seconds_are_removed_over_time() {
         let mut table = IdTable::new();
         table.insert(&id(1_000, 0), None, at(0), 1);
         table.insert(&id(9_000, 0), None, at(1), 1);

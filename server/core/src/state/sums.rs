@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_and_what_is_taken_away_are_counted_apart() {
+    fn additions_and_subtractions_are_counted_separately() {
         let left = Sum { center: i64::MAX - 5, exact: true }.headroom().after(5);
         let left = left.and_then(|left| left.after(-5)).expect("room below");
         assert_eq!(left.after(1), None, "the five that were taken away may come last");
     }
 
     #[test]
-    fn the_longest_short_text_is_small() {
+    fn the_longest_short_text_fits_its_field() {
         assert_eq!(SMALL, "9".repeat(SMALL_TEXT_BYTES as usize).parse().expect("a number"));
         assert_eq!(integer_of(b"-9223372036854775808"), Some(i64::MIN));
         assert_eq!(integer_of(b"9223372036854775808"), None);

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_idles_no_longer_than_a_head_takes() {
+    fn an_unauthenticated_connection_may_idle_only_as_long_as_a_head_may_take() {
         let activity = Arc::new(Activity::new());
         drop(activity.request_began(false));
         assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() <= HEADER);

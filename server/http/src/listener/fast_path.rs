@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_commits_go_the_short_way() {
+    fn only_plain_commits_take_the_fast_path() {
         assert!(is_commit("/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a/commit"));
         for path in [
             "/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a/abort",

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_head_is_held() {
+    fn a_partial_head_is_held_back() {
         for half in [&b"GET /d HTTP/1.1\r\nho"[..], b"G", b"\r"] {
             let (seen, guard) = fed(&[WHOLE, half].concat(), 7);
             assert_eq!(seen, WHOLE);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn http_2_is_left_alone() {
+    fn http_2_is_passed_through() {
         let text = [PREFACE, b"\0\0\0\x04\0 and frames"].concat();
         for piece in 1..text.len() {
             assert_eq!(fed(&text, piece).0, text);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_cannot_be_told_apart_end_the_body() {
+    fn malformed_chunks_end_the_body() {
         let head = b"POST /b HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
         for chunks in
             [&b"3\nabc"[..], b"x\r\n", b"3\r\nabcd\r\n", b"3;a\nabc\r\n", b"1111111111111111\r\n", b"0\r\nt: u\n\r\n"]

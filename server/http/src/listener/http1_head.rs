@@ -145,7 +145,7 @@ fn request_line(line: &[u8]) -> Result<bool, BadHead> {
     }
     let plain = target[0] == b'/' && target.iter().all(|byte| is_plain(*byte));
     if !plain && Uri::try_from(target).is_err() {
-        return Err(bad("the target of the request is no URI; percent-encode what a URI may not contain"));
+        return Err(bad("the target of the request is not a URI; percent-encode what a URI may not contain"));
     }
     match version {
         b"HTTP/1.1" => Ok(true),
@@ -165,7 +165,7 @@ fn field(line: &[u8]) -> Result<(&[u8], &[u8]), BadHead> {
     };
     let (name, value) = (&line[..colon], &line[colon + 1..]);
     if name.is_empty() || !name.iter().all(|byte| is_token(*byte)) {
-        return Err(bad("the name of a header field is no token; it may contain no blanks"));
+        return Err(bad("the name of a header field is not a token; it must not contain blanks"));
     }
     if value.iter().any(|byte| *byte < b' ' && *byte != b'\t' || *byte == 0x7f) {
         return Err(bad("the value of a header field contains a control character"));

@@ -294,7 +294,7 @@ async fn connection(
             biased;
             ended = served.as_mut() => {
                 if let Err(error) = ended {
-                    tracing::debug!(%error, "connection broke off");
+                    tracing::debug!(%error, "a connection failed");
                 }
                 return;
             }

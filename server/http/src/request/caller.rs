@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_traceparents_count() {
+    fn only_complete_traceparents_are_accepted() {
         let of = |text: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert("traceparent", text.parse().unwrap());

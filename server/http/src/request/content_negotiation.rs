@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_range_speaks_and_the_weight_decides() {
+    fn the_most_specific_range_and_its_weight_decide() {
         check(&[], Some(Form::Json));
         check(&["*/*"], Some(Form::Json));
         check(&["*"], Some(Form::Json));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_offers_is_refused() {
+    fn media_types_that_are_not_offered_are_rejected() {
         for accept in ["text/html", "application/x-ndjson;q=0", "", "image/*", "/", "application/"] {
             check(&[accept], None);
         }

@@ -433,7 +433,11 @@ impl<'de, F: Fields<'de>> Visitor<'de> for ObjectSeed<'_, F> {
         while let Some(name) = map.next_key_seed(NameSeed)? {
             let at = self.at.field(&name);
             let Some(index) = names.iter().position(|known| *known == name) else {
-                self.fields.errors().add(Code::UnknownField, at, format!("fields here are {}", names.join(", ")));
+                self.fields.errors().add(
+                    Code::UnknownField,
+                    at,
+                    format!("unknown field; known ones are {}", names.join(", ")),
+                );
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };

@@ -28,7 +28,11 @@ impl<'a> Query<'a> {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let pointer = format!("?{}", shown(name));
             if !names.contains(&name) {
-                read.errors.add(Code::UnknownParameter, pointer, format!("parameters here are {}", names.join(", ")));
+                read.errors.add(
+                    Code::UnknownParameter,
+                    pointer,
+                    format!("unknown parameter; known ones are {}", names.join(", ")),
+                );
             } else if read.pairs.iter().any(|(known, _)| *known == name) {
                 read.errors.add(Code::BadParameter, pointer, "occurs twice");
             } else {
@@ -121,7 +125,7 @@ impl<'a> Query<'a> {
     pub fn store(&mut self, catalog: &Catalog, namespace: tribunal_types::NamespaceId) -> StoreId {
         let Some(name) = self.text("store") else {
             if self.bytes("store").is_none() {
-                self.error(Code::MissingField, "store", "names the store");
+                self.error(Code::MissingField, "store", "the name of the store is required");
             }
             return StoreId::default();
         };
@@ -165,11 +169,15 @@ pub fn segments_from(path: &str, index: usize) -> Cow<'_, [u8]> {
 /// Returns the transaction id in `/v1/txns/{txn_id}`.
 ///
 /// # Errors
-/// 400 if it is no UUIDv7.
+/// 400 if it is not a UUIDv7.
 pub fn path_txn_id(path: &str) -> Result<TxnId, ProblemResponse> {
     let text = path.split('/').nth(3).unwrap_or("");
     txn_id(text).ok_or_else(|| {
-        ProblemResponse::of_error(Code::BadTxnId, "?txn_id", format!("\"{}\" is no UUIDv7", shown(text)))
+        ProblemResponse::of_error(
+            Code::BadTxnId,
+            "?txn_id",
+            format!("\"{}\" is not a UUIDv7; begin a transaction to get an id, or generate one", shown(text)),
+        )
     })
 }
 
@@ -217,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_of_a_query_is_told() {
+    fn every_error_of_a_query_is_reported() {
         let mut query = Query::new(Some("limit=-1&fence=maybe&nonsense=1&limit=2"), &["limit", "fence"]);
         query.number("limit", 10, 100);
         query.flag("fence");
@@ -236,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_ours_or_nothing() {
+    fn foreign_session_tokens_are_rejected() {
         assert_eq!(session("v1-17").map(|s| s.0.0), Some(17));
         for bad in ["", "17", "v1-", "v1-x", "v1-9223372036854775808"] {
             assert_eq!(session(bad), None, "{bad}");

@@ -94,7 +94,7 @@ impl ReadItems<'_, '_> {
         let name = match (name, self.draft.store) {
             (Text::Absent, Some(store)) => return Some(store),
             (Text::Absent, None) => {
-                self.errors.add(Code::MissingField, at, "names the store");
+                self.errors.add(Code::MissingField, at, "the name of the store is required");
                 return None;
             }
             (Text::Faulty, _) => return None,

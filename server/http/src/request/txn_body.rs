@@ -182,7 +182,7 @@ impl<'c> Draft<'c> {
         match op.take(0) {
             Text::Given(name) => self.store(&name, at.field("store")),
             Text::Absent => {
-                self.errors.add(Code::MissingField, at.field("store"), "names the store");
+                self.errors.add(Code::MissingField, at.field("store"), "the name of the store is required");
                 None
             }
             Text::Faulty => None,
@@ -218,7 +218,7 @@ impl<'c> Draft<'c> {
             Text::Given(name) => {
                 let kind = WriteKind::ALL.into_iter().find(|kind| kind.name() == name);
                 if kind.is_none() {
-                    let detail = format!("\"{}\" is none of insert, update, put, delete, add", shown(&name));
+                    let detail = format!("\"{}\" must be one of insert, update, put, delete, add", shown(&name));
                     self.errors.add(Code::UnknownOp, at.field("op"), detail);
                 }
                 kind
@@ -409,7 +409,7 @@ impl<'c> Draft<'c> {
         let choice = choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice);
         if choice.is_none() {
             let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-            let detail = format!("\"{}\" is none of {}", shown(&text), names.join(", "));
+            let detail = format!("\"{}\" must be one of {}", shown(&text), names.join(", "));
             self.errors.add(Code::UnknownValue, at, detail);
         }
         choice
@@ -507,7 +507,7 @@ fn note_duplicates(rows: impl ExactSizeIterator<Item = RowKey> + Clone, list: Pa
     }
     let mut note = |index: usize| {
         let op = list.item(index);
-        errors.add(Code::DuplicateRow, op.field("key"), "this row is in the list already");
+        errors.add(Code::DuplicateRow, op.field("key"), "this row is already in the list; name each row once");
     };
     if rows.len() <= PAIRWISE_ROWS_MAX {
         for (index, row) in rows.clone().enumerate() {

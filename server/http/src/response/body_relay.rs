@@ -101,13 +101,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_arrives_whole_or_is_known_to_be_cut() {
+    async fn a_body_arrives_complete_or_is_known_to_be_truncated() {
         assert_eq!(&read(false).await.unwrap()[..], [4, 3, 2, 1, 0]);
         assert!(read(true).await.unwrap_err().to_string().contains("cut off"));
     }
 
     #[tokio::test]
-    async fn a_whole_body_is_not_carried() {
+    async fn a_complete_body_is_not_relayed() {
         let body = relayed(Body::from("whole"), &Handle::current());
         assert_eq!(body.size_hint().exact(), Some(5));
     }

@@ -114,7 +114,7 @@ impl ProblemResponse {
             ServiceError::Unavailable { detail } => {
                 let shown = without_folders(&detail);
                 if shown != detail {
-                    tracing::warn!(detail, "a request failed; its caller is not told the folder");
+                    tracing::warn!(detail, "a request failed; the response does not contain the path");
                 }
                 ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", shown).retryable(Some(1000))
             }
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_the_server_are_not_shown() {
+    fn paths_of_the_server_are_not_shown() {
         for (text, shown) in [
             ("sync of /var/lib/tribunal/log: no space", "sync of log: no space"),
             ("`/srv/a b/c` cannot be read", "`a b/c` cannot be read"),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_inside_the_node_does_not_tell_its_folders() {
+    fn an_internal_failure_does_not_reveal_paths() {
         let catalog = Catalog::new([], std::sync::Arc::new(|_, _, _| tribunal_types::RowKey { hi: 0, lo: 0 }));
         let error = ServiceError::Unavailable { detail: "open /var/lib/tribunal/rows/7: denied".into() };
         assert_eq!(ProblemResponse::of_service(error, &catalog).body.detail, "open 7: denied");

@@ -455,7 +455,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commas_stand_between_things_only() {
+    fn commas_only_separate_members() {
         let mut json = JsonWriter::with_capacity(0);
         json.open(b'{');
         json.text_field("a", "\"\u{1}é");
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn binary_values_come_back_as_they_went_in() {
+    fn binary_values_survive_a_round_trip() {
         let written = |value: &[u8]| {
             let mut json = JsonWriter::with_capacity(0);
             json.open(b'{');

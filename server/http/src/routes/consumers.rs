@@ -126,7 +126,7 @@ fn unknown() -> ProblemResponse {
     ProblemResponse::new(
         StatusCode::NOT_FOUND,
         "unknown_consumer",
-        "there is no such consumer, or it has no offset there",
+        "there is no such consumer, or it has no offset in this store",
     )
 }
 

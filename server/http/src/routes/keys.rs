@@ -20,15 +20,15 @@ use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use tribunal_service::{KeyStatus, NewKey, Principal, ServiceError};
 
-/// Issues a key. An operator of the namespace `default` may do so for every namespace, and creates a namespace by naming
-/// it; any other operator only for its own.
+/// Creates a key. An operator of the namespace `default` may create keys for every namespace, which creates the namespace
+/// if it does not exist; other operators only for their own namespace.
 #[utoipa::path(
     post, path = "/v1/admin/keys", operation_id = "createKey", tag = "access",
     request_body(content = KeyRequest, description = "The key to create"),
     responses(
         (status = 201, description = "The key; its secret is not returned again", body = KeyCreated),
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
-        (status = 403, description = "Not in this namespace", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "The caller may not create keys for this namespace", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "No key was created", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -38,7 +38,7 @@ pub async fn create_key(State(app): State<App>, request: Request) -> Result<Resp
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let new = read(utf8(&bytes)?, &by)?;
     if new.namespace != by.namespace_name && !by.runs_the_service() {
-        let detail = format!("this operator may only issue keys of the namespace {}", by.namespace_name);
+        let detail = format!("this operator may only create keys for the namespace {}", by.namespace_name);
         return Err(ProblemResponse::new(StatusCode::FORBIDDEN, "forbidden", detail));
     }
     let catalog = app.service.stores.catalog();
@@ -48,8 +48,8 @@ pub async fn create_key(State(app): State<App>, request: Request) -> Result<Resp
     Ok(wire_response(StatusCode::CREATED, &created))
 }
 
-/// Lists keys with their expiry and last use: all of them for an operator of the namespace `default`, otherwise those of
-/// the caller's namespace. An expired key is listed until it is revoked.
+/// Lists keys with their expiry and last use: those of all namespaces for an operator of the namespace `default`, otherwise
+/// those of the caller's namespace. Expired keys are listed until they are revoked.
 #[utoipa::path(
     get, path = "/v1/admin/keys", operation_id = "listKeys", tag = "access",
     responses(
@@ -63,13 +63,13 @@ pub async fn list_keys(State(app): State<App>, request: Request) -> Result<Respo
     Ok(wire_response(StatusCode::OK, &KeyList { keys }))
 }
 
-/// Revokes a key. Streams and long polls that were opened with it end within a second; new requests with it are refused.
+/// Revokes a key. New requests with it are rejected; open streams and long polls end within a second.
 #[utoipa::path(
     delete, path = "/v1/admin/keys/{id}", operation_id = "revokeKey", tag = "access",
     params(("id" = String, Path, description = "Public part of the key")),
     responses(
         (status = 204, description = "The key is revoked"),
-        (status = 404, description = "No such key", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such key", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -110,10 +110,10 @@ fn read(text: &str, by: &Principal) -> Result<NewKey, ProblemResponse> {
     document(text, ObjectSeed { fields: &mut body, at: Path::Root })
         .map_err(|error| ProblemResponse::of_syntax(&error))?;
     if body.name.is_none() && body.errors.is_empty() {
-        body.errors.add(Code::MissingField, "/name", "a key has a name, for people");
+        body.errors.add(Code::MissingField, "/name", "a key needs a name, for people");
     }
     if body.roles == Roles::default() && body.errors.is_empty() {
-        body.errors.add(Code::MissingField, "/roles", "a key has at least one role");
+        body.errors.add(Code::MissingField, "/roles", "a key needs at least one role");
     }
     if !body.errors.is_empty() {
         return Err(ProblemResponse::of_errors(&body.errors));
@@ -145,7 +145,7 @@ impl<'de> Fields<'de> for KeyBody {
         if index == 3 {
             let seconds = scalar(map)?.small(KEY_EXPIRES_IN_S_MAX, at, &mut self.errors);
             if seconds == Some(0) {
-                self.errors.add(Code::BadNumber, at, format!("must lie between 1 and {KEY_EXPIRES_IN_S_MAX}"));
+                self.errors.add(Code::BadNumber, at, format!("must be between 1 and {KEY_EXPIRES_IN_S_MAX}"));
             }
             self.expires_in_s = seconds;
             return Ok(());
@@ -183,7 +183,7 @@ impl<'de> Items<'de> for RoleItems<'_> {
                 Some(role) => body.roles = Role::ALL.into_iter().filter(|r| *r == role || body.roles.has(*r)).collect(),
                 None => {
                     let names: Vec<_> = Roles::ALL.names().collect();
-                    let detail = format!("\"{}\" is none of {}", shown(&name), names.join(", "));
+                    let detail = format!("\"{}\" must be one of {}", shown(&name), names.join(", "));
                     body.errors.add(Code::UnknownValue, at, detail);
                 }
             }

@@ -1,4 +1,4 @@
-//! `/v1/admin/plugins`: upload, show, activate and roll back plugins.
+//! `/v1/admin/plugins`: upload, list, activate, roll back and delete plugins.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -23,29 +23,29 @@ use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use tribunal_service::plugins::{self, Activate, Activation, Measured, Overview, Plugin, Slot, Upload, Version};
 
-/// Uploads a version of a plugin: a component, which is checked and kept, not activated.
+/// Uploads a version of a plugin. The component is checked and stored, but not activated.
 ///
-/// It must be of one of the worlds of `tribunal:plugin@1.0.0`, import nothing, keep the limits and pass the conformance
-/// kit. The same bytes again change nothing.
+/// It must implement one of the worlds of `tribunal:plugin@1.0.0`, have no imports, stay within the limits and pass the
+/// conformance kit. Uploading the same bytes again changes nothing.
 #[utoipa::path(
     put, path = "/v1/admin/plugins/{name}", operation_id = "putPlugin", tag = "plugins",
     params(
         ("name" = String, Path, description = "Name: lower-case letters, digits and `-`; at most 64 bytes"),
-        ("world" = Option<String>, Query, nullable = false, description = "The world that it is of; a component of another one is refused"),
-        ("config" = Option<String>, Query, nullable = false, description = "Configuration to check it with, a JSON object"),
-        ("signature" = Option<String>, Query, nullable = false, min_length = 128, max_length = 128, pattern = "^[0-9a-f]{128}$", description = "Ed25519 signature, hexadecimal, of the lines `tribunal plugin signature 1`, the name and the component's SHA-256 in hexadecimal, each ended by a line feed"),
+        ("world" = Option<String>, Query, nullable = false, description = "The expected world: a component of another world is rejected"),
+        ("config" = Option<String>, Query, nullable = false, description = "Configuration to check the component with, a JSON object"),
+        ("signature" = Option<String>, Query, nullable = false, min_length = 128, max_length = 128, pattern = "^[0-9a-f]{128}$", description = "Ed25519 signature, hexadecimal, of three lines, each terminated by a line feed: `tribunal plugin signature 1`, the name, and the component's SHA-256 in hexadecimal"),
     ),
     request_body(content(
         (inline(PluginComponent) = "application/wasm"),
         (inline(PluginComponent) = "application/octet-stream"),
     ), description = "The component"),
     responses(
-        (status = 200, description = "It was there already", body = PluginUpload),
-        (status = 201, description = "It was checked and is kept", body = PluginUpload),
+        (status = 200, description = "This version was already stored", body = PluginUpload),
+        (status = 201, description = "The version was checked and stored", body = PluginUpload),
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
         (status = 413, description = "Too large", body = Problem, content_type = "application/problem+json"),
         (status = 415, description = "Not application/wasm", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "Refused; `detail` says why", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The component was rejected; `detail` has the reason", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -64,7 +64,7 @@ pub async fn put_plugin(State(app): State<App>, request: Request) -> Result<Resp
     let signature = query.text("signature").and_then(|text| {
         let read = plugins::signature(&text);
         if read.is_none() {
-            query.error(Code::BadParameter, "signature", "must be a signature of Ed25519 as 128 hexadecimal digits");
+            query.error(Code::BadParameter, "signature", "must be an Ed25519 signature of 128 hexadecimal digits");
         }
         read
     });
@@ -79,12 +79,12 @@ pub async fn put_plugin(State(app): State<App>, request: Request) -> Result<Resp
     Ok(wire_response(status, &PluginUpload { name, world: done.world, version: version(done.version), checks }))
 }
 
-/// Lists plugins, built-in ones included, and what fills each slot.
+/// Lists all plugins, including the built-in ones, and all slots.
 #[utoipa::path(
     get, path = "/v1/admin/plugins", operation_id = "listPlugins", tag = "plugins",
     responses(
         (status = 200, description = "All plugins and slots", body = PluginList),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The plugins cannot be listed now", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn list_plugins(State(app): State<App>) -> Result<Response, ProblemResponse> {
@@ -94,14 +94,14 @@ pub async fn list_plugins(State(app): State<App>) -> Result<Response, ProblemRes
     Ok(wire_response(StatusCode::OK, &PluginList { plugins, slots: slots.iter().map(slot).collect() }))
 }
 
-/// Shows a plugin: its versions, the slots that it fills, and how it does there.
+/// Returns a plugin: its versions, the slots in which it is active or pending, and its counters there.
 #[utoipa::path(
     get, path = "/v1/admin/plugins/{name}", operation_id = "getPlugin", tag = "plugins",
     params(("name" = String, Path, description = "Name of the plugin")),
     responses(
         (status = 200, description = "The plugin", body = PluginInfo),
-        (status = 404, description = "No such plugin", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such plugin", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The plugin cannot be returned now", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn get_plugin(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -115,19 +115,19 @@ pub async fn get_plugin(State(app): State<App>, request: Request) -> Result<Resp
     }
 }
 
-/// Fills a slot with a version of a plugin, from an epoch on.
+/// Activates a version of a plugin in a slot, from an epoch on.
 ///
-/// Epochs before it are decided by what was there, all later ones by this; the control log records it. Whoever waits for
-/// its epoch gives way to the next activation of the slot.
+/// Earlier epochs are decided by the previous plugin of the slot. The activation is recorded in the control log. It replaces
+/// an activation of the slot that is still pending.
 #[utoipa::path(
     post, path = "/v1/admin/plugins/{name}/activate", operation_id = "activatePlugin", tag = "plugins",
     params(("name" = String, Path, description = "Name of the plugin")),
-    request_body(content = PluginActivate, description = "Which version, where, from when on"),
+    request_body(content = PluginActivate, description = "The version, the slot and the epoch"),
     responses(
-        (status = 200, description = "The entry is durable", body = PluginActivation),
+        (status = 200, description = "The activation is durable", body = PluginActivation),
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "No such plugin or version", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "It does not fit the slot, or refuses the configuration", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such plugin or version", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The plugin does not fit the slot, or rejects the configuration", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -135,25 +135,25 @@ pub async fn activate_plugin(State(app): State<App>, request: Request) -> Result
     let (parts, body) = request.into_parts();
     let name = path_name(&parts)?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
-    let wish = Wish::read(utf8(&bytes)?, &["slot", "digest", "at_epoch", "config"])?;
+    let body = SlotBody::read(utf8(&bytes)?, &["slot", "digest", "at_epoch", "config"])?;
     let catalog = app.service.stores.catalog();
-    let request = Activate { name, who: client_name(&parts), ..wish };
+    let request = Activate { name, who: client_name(&parts), ..body };
     let activation = app.service.plugins.activate(request).await.map_err(refuse(&catalog))?;
     Ok(wire_response(StatusCode::OK, &activation_wire(&activation)))
 }
 
-/// Takes the last activation of a slot back.
+/// Reverts the last activation of a slot.
 ///
-/// One that still waits for its epoch is dropped; otherwise the slot goes back to what filled it before.
+/// A pending activation is cancelled; otherwise the slot returns to the previous plugin.
 #[utoipa::path(
     post, path = "/v1/admin/plugins/{name}/rollback", operation_id = "rollBackPlugin", tag = "plugins",
-    params(("name" = String, Path, description = "Name of the plugin that fills, or will fill, the slot")),
-    request_body(content = PluginRollback, description = "Which slot"),
+    params(("name" = String, Path, description = "Name of the plugin that is active or pending in the slot")),
+    request_body(content = PluginRollback, description = "The slot"),
     responses(
-        (status = 200, description = "The entry is durable: what fills the slot now", body = PluginActivation),
+        (status = 200, description = "The rollback is durable; the response is the activation now in force", body = PluginActivation),
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "No such plugin", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "It fills no slot, or there is nothing to go back to", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such plugin", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The plugin is in no slot, or the slot has no earlier activation", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -161,23 +161,23 @@ pub async fn roll_back_plugin(State(app): State<App>, request: Request) -> Resul
     let (parts, body) = request.into_parts();
     let name = path_name(&parts)?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
-    let wish = Wish::read(utf8(&bytes)?, &["slot"])?;
+    let body = SlotBody::read(utf8(&bytes)?, &["slot"])?;
     let catalog = app.service.stores.catalog();
     let who = client_name(&parts);
-    let activation = app.service.plugins.roll_back(name, wish.slot, who).await.map_err(refuse(&catalog))?;
+    let activation = app.service.plugins.roll_back(name, body.slot, who).await.map_err(refuse(&catalog))?;
     Ok(wire_response(StatusCode::OK, &activation_wire(&activation)))
 }
 
-/// Deletes a plugin with all its versions.
+/// Deletes a plugin with all of its versions.
 ///
-/// Refused as a whole while a slot holds one of them, or will. Rollbacks pass by what was deleted.
+/// Rejected if any version is active or pending in a slot. Rollbacks skip deleted versions.
 #[utoipa::path(
     delete, path = "/v1/admin/plugins/{name}", operation_id = "deletePlugin", tag = "plugins",
     params(("name" = String, Path, description = "Name of the plugin")),
     responses(
-        (status = 200, description = "What was deleted", body = PluginDeleted),
-        (status = 404, description = "No such plugin", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "It is built in, or a slot needs it; `detail` names the slot", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The deleted versions", body = PluginDeleted),
+        (status = 404, description = "There is no such plugin", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The plugin is built in, or in use by a slot, which `detail` names", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Nothing was deleted", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -188,7 +188,7 @@ pub async fn delete_plugin(State(app): State<App>, request: Request) -> Result<R
 
 /// Deletes one version of a plugin.
 ///
-/// Refused while a slot holds it, or will. Rollbacks pass it by afterwards.
+/// Rejected if it is active or pending in a slot. Rollbacks skip deleted versions.
 #[utoipa::path(
     delete, path = "/v1/admin/plugins/{name}/versions/{digest}", operation_id = "deletePluginVersion", tag = "plugins",
     params(
@@ -196,9 +196,9 @@ pub async fn delete_plugin(State(app): State<App>, request: Request) -> Result<R
         ("digest" = String, Path, description = "SHA-256 of the version's component, hexadecimal"),
     ),
     responses(
-        (status = 200, description = "What was deleted", body = PluginDeleted),
-        (status = 404, description = "No such plugin or version", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "It is built in, or a slot needs it; `detail` names the slot", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The deleted version", body = PluginDeleted),
+        (status = 404, description = "There is no such plugin or version", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The version is built in, or in use by a slot, which `detail` names", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Nothing was deleted", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -243,22 +243,22 @@ fn is_object(text: &str) -> bool {
 }
 
 /// The body of an activation or a rollback.
-struct Wish {
-    wish: Activate,
+struct SlotBody {
+    activate: Activate,
     names: &'static [&'static str],
     errors: FieldErrors,
 }
 
-impl Wish {
+impl SlotBody {
     fn read(text: &str, names: &'static [&'static str]) -> Result<Activate, ProblemResponse> {
-        let mut body = Wish { wish: Activate::default(), names, errors: FieldErrors::default() };
+        let mut body = SlotBody { activate: Activate::default(), names, errors: FieldErrors::default() };
         document(text, ObjectSeed { fields: &mut body, at: Path::Root })
             .map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
-        if body.errors.is_empty() { Ok(body.wish) } else { Err(ProblemResponse::of_errors(&body.errors)) }
+        if body.errors.is_empty() { Ok(body.activate) } else { Err(ProblemResponse::of_errors(&body.errors)) }
     }
 }
 
-impl<'de> Fields<'de> for Wish {
+impl<'de> Fields<'de> for SlotBody {
     fn names(&self) -> &'static [&'static str] {
         self.names
     }
@@ -267,7 +267,7 @@ impl<'de> Fields<'de> for Wish {
         if index == 3 {
             let config = map.next_value::<&'de RawValue>()?.get();
             if is_object(config) {
-                config.clone_into(&mut self.wish.config);
+                config.clone_into(&mut self.activate.config);
             } else {
                 let detail = format!("must be an object of at most {PLUGIN_CONFIG_BYTES_MAX} bytes and 64 levels");
                 self.errors.add(Code::WrongType, at, detail);
@@ -278,22 +278,22 @@ impl<'de> Fields<'de> for Wish {
         let Some(text) = found.text(at, &mut self.errors) else { return Ok(()) };
         match index {
             0 => match PluginSlot::from_name(&text) {
-                Some(slot) => self.wish.slot = Some(slot),
+                Some(slot) => self.activate.slot = Some(slot),
                 None => {
                     let detail = format!(
-                        "\"{}\" is none of rule, validator:<level> and adaptor:<name>, with a level of read-committed, \
-                         repeatable-read, snapshot, serializable",
+                        "\"{}\" must be rule, validator:<level> or adaptor:<name>; levels are read-committed, \
+                         repeatable-read, snapshot and serializable",
                         shown(&text)
                     );
                     self.errors.add(Code::UnknownValue, at, detail);
                 }
             },
             1 => match plugins::digest(&text) {
-                Some(digest) => self.wish.digest = Some(digest),
+                Some(digest) => self.activate.digest = Some(digest),
                 None => self.errors.add(Code::UnknownValue, at, "must be a SHA-256 as 64 hexadecimal digits"),
             },
             _ => match decimal(&text).map(Epoch).filter(|epoch| *epoch <= Epoch::MAX) {
-                Some(epoch) => self.wish.from = Some(epoch),
+                Some(epoch) => self.activate.from = Some(epoch),
                 None => self.errors.add(Code::BadNumber, at, format!("must be a decimal number up to {}", Epoch::MAX)),
             },
         }
@@ -365,7 +365,7 @@ fn world_of(slot: &PluginSlot) -> &'static str {
     }
 }
 
-/// Makes the wire form of a slot.
+/// Returns the wire form of a slot.
 #[must_use]
 pub fn slot(slot: &Slot) -> tribunal_api::PluginSlot {
     let health = &slot.health;

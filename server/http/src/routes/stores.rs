@@ -206,7 +206,7 @@ impl<'de> Fields<'de> for Body {
                 Some("tracked") => self.spec.existence = Existence::Tracked,
                 Some("declared") => self.spec.existence = Existence::Declared,
                 Some(other) => {
-                    let detail = format!("\"{}\" is none of tracked, declared", shown(other));
+                    let detail = format!("\"{}\" must be tracked or declared", shown(other));
                     errors.add(Code::UnknownValue, at, detail);
                 }
                 None => {}

@@ -66,7 +66,7 @@ fn read(text: &str, spec: &StoreSpec, catalog: &Catalog) -> Result<Vec<ImportedV
         };
         let Line { key, version, integer, .. } = line;
         match seen & 0b11 {
-            0 => errors.add(Code::MissingField, at.field("key"), "key or key_b64"),
+            0 => errors.add(Code::MissingField, at.field("key"), "either key or key_b64 is required"),
             0b11 => errors.add(Code::ExclusiveFields, at.field("key_b64"), "key excludes key_b64"),
             _ => {}
         }

@@ -182,17 +182,17 @@ fn url_fault(url: &str) -> Option<String> {
     if url.contains('#') {
         return Some("a fragment is not sent to a receiver; leave it out".into());
     }
-    let Ok(uri) = url.parse::<Uri>() else { return Some("is no URL".into()) };
+    let Ok(uri) = url.parse::<Uri>() else { return Some("is not a URL".into()) };
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
         return Some("must begin with https:// or http://".into());
     }
-    let Some(authority) = uri.authority() else { return Some("names no host".into()) };
+    let Some(authority) = uri.authority() else { return Some("has no host".into()) };
     if authority.as_str().contains('@') {
         return Some("must not hold user information: requests are signed with the secret".into());
     }
     let port = authority.as_str().strip_prefix(authority.host()).unwrap_or("");
     if authority.host().is_empty() || !port.is_empty() && authority.port_u16().is_none_or(|port| port == 0) {
-        return Some("names no host, or no port from 1 to 65535".into());
+        return Some("has no host, or no port from 1 to 65535".into());
     }
     None
 }
@@ -235,7 +235,7 @@ impl<'de> Fields<'de> for RegistrationBody {
         let Some(text) = found.text(at, &mut self.errors) else { return Ok(()) };
         match index {
             0 if text == "webhook" => self.kind = true,
-            0 => self.errors.add(Code::UnknownValue, at, format!("\"{}\" is none of webhook", shown(&text))),
+            0 => self.errors.add(Code::UnknownValue, at, format!("\"{}\" must be webhook", shown(&text))),
             1 => {
                 if let Some(fault) = url_fault(&text) {
                     self.errors.add(Code::BadUrl, at, fault);
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_told_apart_by_their_form() {
+    fn urls_are_classified_by_their_form() {
         let long = format!("https://host/{}", "x".repeat(URL_BYTES_MAX));
         for good in ["https://receiver.example/hook?x=1", "http://127.0.0.1:8080", "http://[::1]:80/", "https://a"] {
             assert_eq!(url_fault(good), None, "{good}");

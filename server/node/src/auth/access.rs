@@ -82,13 +82,13 @@ impl Access {
             Found::Valid(principal) => return Ok(principal),
             Found::Expired(refused) => {
                 if refused.warn {
-                    tracing::warn!(key = refused.name, "an expired key was used and refused");
+                    tracing::warn!(key = refused.name, "an expired key was used and rejected");
                 }
                 return Err(Unauthenticated::expired());
             }
             Found::Revoked(refused) => {
                 if refused.warn {
-                    tracing::warn!(key = refused.name, "a revoked key was used and refused");
+                    tracing::warn!(key = refused.name, "a revoked key was used and rejected");
                 }
                 return Err(Unauthenticated::new("this key was revoked"));
             }
@@ -98,7 +98,7 @@ impl Access {
             Some(jwt) if token.split('.').count() == 3 => {
                 jwt.check(token, |name| keys.namespace(name)).map_err(Unauthenticated::new)
             }
-            _ => Err(Unauthenticated::new("nobody has this key, or it was revoked")),
+            _ => Err(Unauthenticated::new("this key is unknown or was revoked")),
         }
     }
 

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn uses_come_back_and_damage_is_no_use() {
+    fn uses_are_read_back_and_a_damaged_file_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let mut file = LastUseFile::open(dir.path(), &keys());
         file.write(vec![("a1".into(), 7), ("gone".into(), 8)]).unwrap();

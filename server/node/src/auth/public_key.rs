@@ -38,12 +38,12 @@ impl Algorithm {
 /// # Errors
 /// What is wrong with the text.
 pub fn public_key(pem: &[u8], algorithm: Algorithm) -> Result<Vec<u8>, String> {
-    let text = std::str::from_utf8(pem).map_err(|_| "this is no PEM text".to_owned())?;
+    let text = std::str::from_utf8(pem).map_err(|_| "this is not PEM".to_owned())?;
     let body = text.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)).map(|(body, _)| body);
     let body = body.ok_or_else(|| format!("there is no `{BEGIN}` in it"))?;
     let body: String = body.split_whitespace().collect();
     let der = STANDARD.decode(body).map_err(|error| error.to_string())?;
-    key_of(&der, algorithm).ok_or_else(|| format!("this is no public key of {algorithm:?}"))
+    key_of(&der, algorithm).ok_or_else(|| format!("this is not a public key of {algorithm:?}"))
 }
 
 fn key_of(der: &[u8], algorithm: Algorithm) -> Option<Vec<u8>> {
@@ -93,7 +93,7 @@ q9UU8I5mEovUf86QZ7kOBIjJwqnzD1omageEHWwHdBO6B+dFabmdT9POxg==
     }
 
     #[test]
-    fn no_cut_and_no_flip_panics() {
+    fn truncated_and_corrupted_keys_never_panic() {
         let body: String = EC.lines().filter(|line| !line.starts_with('-')).collect();
         let der = STANDARD.decode(body).expect("base64");
         for cut in 0..der.len() {

@@ -86,7 +86,7 @@ pub struct Dev {
     /// Conflict rule: first-writer-wins, shorter-txn-wins, fair-rotation, priority.
     #[arg(long, default_value = "first-writer-wins")]
     pub rule: String,
-    /// Run rules and validators as Wasm modules, or as the native code that they are compared with.
+    /// Run built-in rules and validators as Wasm modules or as native code.
     #[arg(long, value_enum, default_value_t = PolicyHost::Wasm)]
     pub plugins: PolicyHost,
     /// Accept only plugins signed by NAME, whose public key is in FILE; may be repeated.
@@ -276,7 +276,7 @@ pub enum KeyRole {
     Store,
     /// Upload and activate plugins.
     PluginAdmin,
-    /// Declare stores, control pushes, issue keys.
+    /// Declare stores, control pushes, create keys, read rows and logs.
     Operator,
     /// Read metrics and statistics, and nothing else.
     Metrics,

@@ -1,14 +1,8 @@
 //! `tribunal consumer ls` and `tribunal consumer rm`.
 
-use tribunal_client::Error;
-
 use crate::commands::cli::Target;
 use crate::commands::output::out;
-
-fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
-    let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
-    runtime.block_on(work).map_err(|error| error.to_string())
-}
+use crate::commands::store::block_on;
 
 /// Lists consumers with their offsets and lag, one line for each store that they read.
 ///
@@ -49,7 +43,7 @@ pub fn ls(target: &Target) -> Result<(), String> {
 pub fn rm(target: &Target, name: &str) -> Result<(), String> {
     block_on(async { target.client()?.forget_consumer(name).await })?;
     if !target.json {
-        out!("consumer `{name}` is forgotten");
+        out!("consumer `{name}` is deleted");
     }
     Ok(())
 }

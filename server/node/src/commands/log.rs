@@ -11,6 +11,7 @@ use tribunal_types::Lsn;
 
 use crate::commands::cli::Target;
 use crate::commands::output;
+use crate::commands::store::block_on;
 use crate::commit::recovery::log_dir;
 
 /// Records shown if no start is named.
@@ -33,8 +34,7 @@ pub struct Tail {
 /// # Errors
 /// If the service cannot be reached, has no such store, or no longer keeps that part of the log.
 pub fn tail(target: &Target, tail: &Tail) -> Result<(), String> {
-    let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
-    runtime.block_on(print(target, tail)).map_err(|error| error.to_string())
+    block_on(print(target, tail))
 }
 
 async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {

@@ -27,7 +27,7 @@ pub fn first_steps() {
     out!("Start a node, for tests: {program} dev");
     out!("Run one for real:        {program} config print >tribunal.toml");
     out!("                         {program} serve --config tribunal.toml\n");
-    out!("A running node explains its API at http://127.0.0.1:7420/docs. All commands: {program} --help");
+    out!("A running node documents its API at http://127.0.0.1:7420/docs. All commands: {program} --help");
 }
 
 /// Runs a command.

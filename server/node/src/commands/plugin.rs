@@ -1,4 +1,4 @@
-//! `tribunal plugin`: from a template to a plugin that decides.
+//! `tribunal plugin`: everything from a template to an active plugin.
 
 mod build;
 mod history;
@@ -20,7 +20,7 @@ use crate::commands::plugin_flags::{PluginCommand, Test};
 use crate::plugins::plugin_check::{self, CheckError, Found, Rejected};
 use crate::plugins::signatures;
 
-/// `plugin.toml`: what the commands know of a plugin's folder.
+/// `plugin.toml`: the manifest in a plugin's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {
@@ -33,7 +33,7 @@ impl Manifest {
     fn read(folder: &Path) -> Result<Manifest, String> {
         let path = folder.join("plugin.toml");
         let text = std::fs::read_to_string(&path).map_err(|error| {
-            format!("{}: {error}; name the folder that `tribunal plugin new` has made", path.display())
+            format!("{}: {error}; name a folder that `tribunal plugin new` has created", path.display())
         })?;
         toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
@@ -50,10 +50,10 @@ impl Manifest {
 
 fn world(name: &str) -> Result<World, String> {
     World::by_name(name)
-        .ok_or_else(|| format!("there is no world `{name}`, but {}", World::ALL.map(World::name).join(", ")))
+        .ok_or_else(|| format!("there is no world `{name}`; worlds are {}", World::ALL.map(World::name).join(", ")))
 }
 
-/// A component as a command's argument names it: a file, or a folder with its manifest.
+/// A component named by a command's argument: a file, or a folder with a manifest.
 struct Component {
     path: PathBuf,
     name: String,
@@ -78,7 +78,7 @@ impl Component {
 /// Runs a command.
 ///
 /// # Errors
-/// In words for the person at the terminal.
+/// A message for people.
 pub fn run(command: PluginCommand) -> Result<(), String> {
     match command {
         PluginCommand::New(flags) => template::write(&flags),
@@ -94,14 +94,14 @@ pub fn run(command: PluginCommand) -> Result<(), String> {
     }
 }
 
-/// Makes a key pair in two files that were not there before.
+/// Generates a key pair, in two new files.
 fn keygen(file: &Path) -> Result<(), String> {
     let (private, public) = signatures::generate()?;
     let mut public_file = file.as_os_str().to_owned();
     public_file.push(".pub");
     let public_file = PathBuf::from(public_file);
     if public_file.exists() {
-        return Err(format!("{}: is there already; nothing was written", public_file.display()));
+        return Err(format!("{} already exists; nothing was written", public_file.display()));
     }
     for (file, text, mode) in [(file, &private, 0o600), (&public_file, &public, 0o644)] {
         let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(file);
@@ -150,7 +150,7 @@ fn refused(rejected: &Rejected, json: bool) -> String {
         Some(input) => out!("  input: {input}"),
         None => {}
     }
-    format!("it does not pass: {reason}")
+    format!("the plugin fails the conformance kit: {reason}")
 }
 
 fn print(found: &Found) {

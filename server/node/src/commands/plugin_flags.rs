@@ -9,57 +9,57 @@ use crate::commands::cli::Target;
 /// What to do with a plugin.
 #[derive(Debug, Subcommand)]
 pub enum PluginCommand {
-    /// Writes the sources of a new plugin, with everything they need to build.
+    /// Create the sources of a new plugin, with everything needed to build it.
     New(New),
-    /// Compiles a plugin to a component that imports nothing.
+    /// Compile a plugin to a component without imports.
     Build {
         /// The plugin's folder.
         #[arg(default_value = ".")]
         folder: PathBuf,
     },
-    /// Runs the conformance kit on a component, as an upload would.
+    /// Run the conformance kit on a component, as an upload does.
     Test(Test),
-    /// Makes a key that signs plugins: FILE, and the public half in FILE.pub for the service's configuration.
+    /// Generate a key for signing plugins: FILE, and FILE.pub with the public key for the service's configuration.
     Keygen {
-        /// File to make.
+        /// File to create.
         file: PathBuf,
     },
-    /// Uploads a component. The service checks and keeps it; `activate` puts it to work.
+    /// Upload a component. The service checks and stores it; `activate` puts it into a slot.
     Push(Push),
-    /// Fills a slot with a plugin, from an epoch on.
+    /// Activate a plugin in a slot, from an epoch on.
     Activate(Activate),
-    /// Returns a slot to what filled it before, or drops an activation that waits for its epoch.
+    /// Return a slot to its previous plugin, or cancel a pending activation.
     Rollback {
         /// Which service.
         #[command(flatten)]
         target: Target,
-        /// The plugin that fills, or will fill, the slot.
+        /// Name of the plugin that is active or pending in the slot.
         name: String,
-        /// Which slot, if it fills several.
+        /// The slot, if the plugin is in several.
         #[arg(long)]
         slot: Option<String>,
     },
-    /// Deletes a plugin, or one version of it. Refused while a slot holds it, or will.
+    /// Delete a plugin, or one version of it, unless it is active or pending in a slot.
     Rm {
         /// Which service.
         #[command(flatten)]
         target: Target,
-        /// The plugin.
+        /// Name of the plugin.
         name: String,
-        /// SHA-256 of the plugin version to delete; all versions if left out.
+        /// SHA-256 of the version to delete; the default is all versions.
         #[arg(long)]
         digest: Option<String>,
     },
-    /// Lists what has filled each slot: who changed it, when, and which epochs it decided.
+    /// List the activations of each slot: who requested them, when, and which epochs they decided.
     History {
         /// Which service.
         #[command(flatten)]
         target: Target,
-        /// One slot; all if left out.
+        /// The slot; the default is all slots.
         #[arg(long)]
         slot: Option<String>,
     },
-    /// Lists plugins, and what fills each slot, with its health and cost.
+    /// List plugins and slots, with the health and cost of the active plugins.
     Ls {
         /// Which service.
         #[command(flatten)]
@@ -100,7 +100,7 @@ pub enum Example {
 /// Flags of `tribunal plugin new`.
 #[derive(Debug, Args)]
 pub struct New {
-    /// conflict-rule, isolation-validator or log-adaptor.
+    /// What the plugin is: conflict-rule, isolation-validator or log-adaptor.
     #[arg(
         long,
         required = false,
@@ -114,10 +114,10 @@ pub struct New {
     /// A worked example instead of the plain template.
     #[arg(long, value_enum, conflicts_with = "lang")]
     pub example: Option<Example>,
-    /// Folder to make; the plugin's name if left out.
+    /// Folder to create; the default is the plugin's name.
     #[arg(long)]
     pub folder: Option<PathBuf>,
-    /// Name: lower-case letters, digits and `-`.
+    /// Name of the plugin: lower-case letters, digits and `-`.
     pub name: String,
 }
 
@@ -130,7 +130,7 @@ pub struct Test {
     /// Configuration, a JSON object.
     #[arg(long, default_value = "")]
     pub config: String,
-    /// Redis to try an adaptor on, `host:port`: records are pushed to it, and pushed again.
+    /// Redis to test an adaptor with: records are pushed to it, and pushed again.
     #[arg(long, value_name = "HOST:PORT")]
     pub storage: Option<String>,
     /// Print the result as one JSON object.
@@ -147,13 +147,13 @@ pub struct Push {
     /// The component, or the plugin's folder.
     #[arg(default_value = ".")]
     pub path: PathBuf,
-    /// Name to upload it under; that of the folder or file if left out.
+    /// Name of the plugin; the default is that of the folder or file.
     #[arg(long)]
     pub name: Option<String>,
-    /// Configuration to check it with, a JSON object. Activated with another one, it is checked again.
+    /// Configuration to check the component with, a JSON object. Activating it with another one checks it again.
     #[arg(long, default_value = "")]
     pub config: String,
-    /// Sign it with the private key in this PEM file.
+    /// Sign the component with the private key in this PEM file.
     #[arg(long, value_name = "KEYFILE")]
     pub sign: Option<PathBuf>,
 }
@@ -164,15 +164,16 @@ pub struct Activate {
     /// Which service.
     #[command(flatten)]
     pub target: Target,
-    /// The plugin.
+    /// Name of the plugin.
     pub name: String,
-    /// `rule`, `validator:<level>` or `adaptor:<name>`; may be left out where the plugin's world leaves one choice.
+    /// `rule`, `validator:<level>` or `adaptor:<name>`; required for a validator.
     #[arg(long)]
     pub slot: Option<String>,
-    /// SHA-256 of a plugin version; the newest one if left out.
+    /// SHA-256 of the version; the default is the newest one.
     #[arg(long)]
     pub digest: Option<String>,
-    /// First epoch, or `+N` for N epochs from now; the next one if left out. An idle service seals empty epochs up to it.
+    /// First epoch that the plugin decides, or `+N` for N epochs from now; the default is the next one. An idle service seals
+    /// empty epochs to reach it.
     #[arg(long, value_name = "EPOCH")]
     pub at_epoch: Option<String>,
     /// Configuration, a JSON object.

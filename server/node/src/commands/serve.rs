@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::commands::cli::Dev;
 use crate::config::{Config, Rule};
@@ -65,7 +66,9 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
     crate::descriptors::raise_limit();
     let node = Node::start(config, with_kv).map_err(|error: NodeError| error.to_string())?;
     if config.auth.required && config.tls.is_none() && !config.listen.ip().is_loopback() {
-        tracing::warn!("keys travel in the clear: configure `tls`, unless a proxy before this node does that");
+        tracing::warn!(
+            "API keys are sent unencrypted: configure `tls`, unless a proxy in front of this node terminates TLS"
+        );
     }
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     // A server keeps running if its output is not read.
@@ -83,12 +86,18 @@ fn log_filter(text: &str) -> Result<EnvFilter, String> {
     } else {
         text.to_owned()
     };
-    EnvFilter::try_new(&filter).map_err(|error| {
+    let refused = |error: String| {
         format!(
             "TRIBUNAL_LOG is `{text}`: {error}; use a level (error, warn, info, debug, trace) or a list such as \
              info,tribunal_push=debug"
         )
-    })
+    };
+    // A single word would be read as the name of a crate, and a misspelled level would turn logging off.
+    let is_word = !text.is_empty() && text.chars().all(char::is_alphanumeric);
+    if is_word && text.parse::<LevelFilter>().is_err() {
+        return Err(refused("not a level".to_owned()));
+    }
+    EnvFilter::try_new(&filter).map_err(|error| refused(error.to_string()))
 }
 
 #[cfg(test)]
@@ -96,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_level_is_for_our_own_crates() {
+    fn a_level_without_a_crate_applies_to_our_own_crates() {
         let filter = log_filter("debug").expect("a level").to_string();
         assert!(
             filter.contains("tribunal=debug") && filter.contains("info") && !filter.starts_with("debug"),
@@ -104,6 +113,11 @@ mod tests {
         );
         assert_eq!(log_filter("warn").expect("a level").to_string(), "warn");
         assert_eq!(log_filter("info,hyper=debug").expect("a list").to_string().matches("hyper=debug").count(), 1);
+        for level in ["off", "ERROR", "Debug", "trace", ""] {
+            assert!(log_filter(level).is_ok(), "{level}");
+        }
+        let error = log_filter("dbug").expect_err("a misspelled level");
+        assert!(error.contains("not a level") && error.contains("info,tribunal_push=debug"), "{error}");
         let error = log_filter("tribunal=loud").expect_err("no level");
         assert!(error.contains("`tribunal=loud`") && error.contains("debug"), "{error}");
     }

@@ -1,20 +1,32 @@
-//! `tribunal store`: stores, their rows, and what an operator does with a push that does not come on.
+//! `tribunal store`: lists stores, reads rows, and controls pushes.
 
 use serde_json::json;
-use tribunal_api::StoreInfo;
+use tribunal_api::{Problem, StoreInfo};
 use tribunal_client::Error;
 use tribunal_types::Lsn;
 
 use crate::commands::cli::Target;
 use crate::commands::output::out;
 
-/// Runs a request to its end.
+/// Runs a request to completion.
 ///
 /// # Errors
-/// In words.
+/// A message for people.
 pub fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
-    runtime.block_on(work).map_err(|error| error.to_string())
+    runtime.block_on(work).map_err(|error| match error {
+        Error::ClientMistake(problem) => refusal(&problem),
+        other => other.to_string(),
+    })
+}
+
+/// Describes a problem, with what to do on the command line.
+pub fn refusal(problem: &Problem) -> String {
+    let text = Error::ClientMistake(Box::new(problem.clone())).to_string();
+    if problem.code == "unauthenticated" {
+        return format!("{text}; pass the key with --api-key-file FILE or in TRIBUNAL_API_KEY");
+    }
+    text
 }
 
 /// Lists stores with their head, what is applied, and their lag.

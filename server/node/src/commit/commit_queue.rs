@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn wakes_once_for_as_many_as_asked() {
+    fn the_consumer_is_woken_once_for_the_requested_number() {
         let (messages, inbox) = crossbeam_channel::unbounded();
         let (queue, intake) = CommitQueue::new(messages);
         let mut taken = Vec::new();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_hears_of_the_end() {
+    fn waiters_are_woken_at_the_end() {
         let (messages, _inbox) = crossbeam_channel::unbounded();
         let (queue, intake) = CommitQueue::new(messages);
         let (waiting, mut answer) = commit();

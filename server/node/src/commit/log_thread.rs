@@ -129,7 +129,7 @@ pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, context: &LogThreadContext) {
             Job::Truncate { below, applied } => match truncate(&mut log, below, &applied, context) {
                 Err(LogError::Io { reason }) => {
                     // The log is whole, and only longer than it need be.
-                    tracing::error!(reason, "the log was not truncated; it is tried again with the next image");
+                    tracing::error!(reason, "the log was not truncated; retrying with the next image");
                     Ok(())
                 }
                 done => done,
@@ -152,10 +152,10 @@ pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, context: &LogThreadContext) {
 /// that, some tens of milliseconds once in thousands of changes.
 fn compact_control(log: &mut DiskLog) -> Result<(), LogError> {
     match log.compact_control() {
-        Ok(true) => tracing::info!("the control log was written again without entries that have no effect any more"),
+        Ok(true) => tracing::info!("the control log was compacted"),
         Ok(false) => {}
         Err(LogError::Io { reason }) => {
-            tracing::error!(reason, "the control log was not compacted; it is tried again when it has grown");
+            tracing::error!(reason, "the control log was not compacted; retrying when it has grown");
         }
         Err(error) => return Err(error),
     }
@@ -211,7 +211,7 @@ fn store_image(
     match std::thread::Builder::new().name("image".into()).spawn(run) {
         Ok(thread) => Some(thread),
         Err(error) => {
-            tracing::error!(%error, "no thread to write a state image");
+            tracing::error!(%error, "cannot start a thread to write a state image");
             None
         }
     }

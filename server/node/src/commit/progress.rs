@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_follower_hears_of_its_own_store_only() {
+    fn a_follower_is_notified_of_its_own_store_only() {
         let progress = Progress::new();
         let at = |head| StoreProgress { head: Lsn(head), ..StoreProgress::default() };
         progress.set_stores([(StoreId(1), at(3)), (StoreId(2), at(0))].into_iter());

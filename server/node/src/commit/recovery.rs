@@ -86,7 +86,7 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
     })?;
     let (mut log, reader, found) = (opened.writer, opened.reader, opened.recovered);
     for warning in &found.warnings {
-        tracing::warn!(warning, "while the log was opened");
+        tracing::warn!(warning, "opening the log");
     }
     // The bounds are the control log's, like all that decides verdicts; the defaults are in force until it has others.
     let resolver_config = ResolverConfig { shards: config.shards, ..ResolverConfig::default() };
@@ -127,7 +127,10 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         let kept_apart = !log.has_outcome(input.epoch);
         if kept_apart && recorded.as_ref().is_some_and(|outcome| !follows(&replay.resolver, outcome)) {
             let epoch = input.epoch.0;
-            tracing::warn!(epoch, "epochs are resolved again: what a salvage kept does not follow what was resolved");
+            tracing::warn!(
+                epoch,
+                "resolving epochs again: the outcomes that a salvage kept do not continue the resolved ones"
+            );
             entries.forget_kept_outcomes();
             recorded = None;
         }
@@ -268,7 +271,7 @@ impl Replay {
                 ControlChange::Lost => {
                     tracing::error!(
                         entry = index.0,
-                        "an entry of the control log was lost: check stores, keys, plugins"
+                        "an entry of the control log was lost; check stores, keys and plugins"
                     );
                 }
             }

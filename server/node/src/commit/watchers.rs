@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_went_make_room_and_too_many_are_turned_away() {
+    fn dropped_watchers_make_room_and_too_many_are_rejected() {
         let mut watchers = Watchers::default();
         for n in 0..WATCHERS_MAX as u64 {
             // The receiver is dropped at once: this client has disconnected.

@@ -60,7 +60,7 @@ impl CompiledFiles {
         if !enabled && let Err(error) = fs::remove_dir_all(&folder) {
             let is_there = error.kind() != io::ErrorKind::NotFound;
             if is_there {
-                tracing::warn!(%error, folder = %folder.display(), "compiled code is not used, and could not be removed");
+                tracing::warn!(%error, folder = %folder.display(), "unused compiled code cannot be removed");
             }
         }
         CompiledFiles { folder, enabled, compiled: AtomicU64::new(0), kept: AtomicU64::new(0) }
@@ -201,7 +201,7 @@ unsafe impl CodeStore for CompiledFiles {
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
                     let file = self.path(key);
-                    tracing::warn!(%error, file = %file.display(), "kept code is not used; it is compiled again");
+                    tracing::warn!(%error, file = %file.display(), "cached code is not used; compiling again");
                 }
                 None
             }
@@ -214,7 +214,7 @@ unsafe impl CodeStore for CompiledFiles {
         }
         if let Err(error) = self.write(key, code) {
             let folder = self.folder.display();
-            tracing::warn!(%error, %folder, "compiled code cannot be kept; the next start compiles it again");
+            tracing::warn!(%error, %folder, "compiled code cannot be cached; the next start compiles it again");
         }
     }
 }
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_copy_nor_a_link_nor_what_others_may_write_is_code() {
+    fn copies_links_and_files_writable_by_others_are_not_loaded() {
         let (data, files) = folder();
         files.keep(&key(1, 1), b"code");
         let path = files.path(&key(1, 1));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_nothing_finds_nothing() {
+    fn a_disabled_cache_finds_nothing() {
         let (data, files) = folder();
         files.keep(&key(1, 1), b"code");
         let none = CompiledFiles::in_data(data.path(), false);

@@ -16,7 +16,7 @@ pub fn engine() -> Result<&'static Arc<PluginEngine>, String> {
     static ENGINE: OnceLock<Result<Arc<PluginEngine>, String>> = OnceLock::new();
     let engine = ENGINE.get_or_init(|| {
         tribunal_wasm::host_failure::set_hook(|reason| {
-            tracing::error!(reason, "the plugin host failed; that is no verdict, so the node ends");
+            tracing::error!(reason, "the plugin host failed, so no verdict can be given and the node stops");
         });
         PluginEngine::new(PluginLimits::default()).map_err(|error| format!("cannot start the Wasm engine: {error}"))
     });

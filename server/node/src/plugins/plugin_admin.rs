@@ -95,7 +95,7 @@ impl PluginAdmin {
             Ok(done) => tracing::error!(
                 slot = name,
                 plugin = done.name,
-                "a slot was rolled back, because its plugin failed too often in a row"
+                "a slot was rolled back after too many consecutive faults of its plugin"
             ),
             Err(error) => tracing::error!(
                 slot = name,
@@ -148,7 +148,7 @@ impl Parts {
             None => None,
             Some(name) => Some(World::by_name(name).ok_or_else(|| {
                 let names = World::ALL.map(World::name).join(", ");
-                mistake("plugin_refused", "?world", format!("there is no world \"{name}\", but {names}"))
+                mistake("plugin_refused", "?world", format!("there is no world \"{name}\"; worlds are {names}"))
             })?),
         };
         if upload.name == EMBEDDED_ADAPTOR || BUILTINS.iter().any(|builtin| builtin.name == upload.name) {
@@ -327,6 +327,11 @@ impl Parts {
         let mut versions = self.loader.store.list();
         versions.retain(|(_, artefact)| artefact.name == request.name);
         if versions.is_empty() {
+            // A built-in plugin that does not fit the slot is rejected with that reason.
+            if let Some(builtin) = BUILTINS.iter().find(|builtin| builtin.name == request.name) {
+                let digest = builtin_digest(builtin.world, builtin.name).unwrap_or_default();
+                return Ok(Candidate { digest, world: builtin.world, artefact: None });
+            }
             let what = format!("plugin \"{}\"; `GET /v1/admin/plugins` lists them", request.name);
             return Err(ServiceError::NotFound { what });
         }
@@ -363,7 +368,7 @@ impl Parts {
                 [one] => one,
                 [] => {
                     let detail = format!(
-                        "\"{name}\" neither fills that slot nor waits for it, so there is nothing to take back"
+                        "\"{name}\" is neither active nor pending in that slot, so there is nothing to roll back"
                     );
                     return Err(mistake("not_active", "/slot", detail));
                 }
@@ -375,9 +380,8 @@ impl Parts {
             // Somebody who waits is dropped by saying again what holds.
             let (target, returns) =
                 if state.waiting().is_some() { (state.active(), false) } else { (state.before(), true) };
-            let target = target.ok_or_else(|| {
-                mistake("nothing_before", "/slot", format!("nothing is known to have filled {slot} before"))
-            })?;
+            let target = target
+                .ok_or_else(|| mistake("nothing_before", "/slot", format!("slot {slot} has no earlier activation")))?;
             if returns {
                 self.check_signed_still(&target.choice)?;
             }
@@ -399,7 +403,7 @@ impl Parts {
             match (active, before) {
                 (Some(active), Some(before)) => (before.choice.clone(), active.index.0),
                 _ => {
-                    let detail = format!("nothing is known to have filled {slot} before");
+                    let detail = format!("slot {slot} has no earlier activation");
                     return Err(mistake("nothing_before", "/slot", detail));
                 }
             }
@@ -419,7 +423,11 @@ impl Parts {
         let digests: Vec<ArtefactDigest> = digests.into_iter().map(|(digest, _)| digest).collect();
         if digests.is_empty() {
             if BUILTINS.iter().any(|builtin| builtin.name == name) {
-                return Err(mistake("plugin_built_in", "?name", format!("\"{name}\" is built in and stays")));
+                return Err(mistake(
+                    "plugin_built_in",
+                    "?name",
+                    format!("\"{name}\" is built in, so it cannot be deleted"),
+                ));
             }
             return Err(match digest {
                 Some(_) => no_version(name),
@@ -433,7 +441,7 @@ impl Parts {
             let Some((slot, found)) = users.first() else { continue };
             let short = &hex(digest)[..12];
             let detail = match found {
-                SlotUse::Active => format!("plugin version {short} decides in slot {slot}; roll the slot back first"),
+                SlotUse::Active => format!("plugin version {short} is active in slot {slot}; roll the slot back first"),
                 SlotUse::Pending => {
                     format!("plugin version {short} is scheduled for slot {slot}; roll that back first")
                 }
@@ -465,7 +473,7 @@ impl Parts {
         self.control(ControlChange::ActivatePlugin { choice: choice.clone(), from })?;
         let slots = self.slots.read();
         let newest = slots.slot(&choice.slot).and_then(|state| state.history().next().map(shown_past));
-        tracing::info!(plugin = choice.name, slot = %choice.slot, from = from.0, "a slot was filled");
+        tracing::info!(plugin = choice.name, slot = %choice.slot, from = from.0, "a plugin was activated");
         newest.ok_or_else(|| unavailable("the slot is not known"))
     }
 }

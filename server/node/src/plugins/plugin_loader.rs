@@ -242,7 +242,10 @@ impl PluginLoader {
             let active = self.adaptors.read();
             let embedded = std::iter::once(EMBEDDED_ADAPTOR.to_owned());
             let names: Vec<_> = embedded.chain(built_in).chain(active.keys().cloned()).collect();
-            format!("there is no active adaptor `{name}`, but {}; upload and activate it first", names.join(", "))
+            format!(
+                "there is no active adaptor `{name}`; active are {}. Upload and activate it first",
+                names.join(", ")
+            )
         })
     }
 }

@@ -94,7 +94,7 @@ impl PluginStore {
                     let text = fs::read(&path).map_err(failed)?;
                     match (read_digest(stem), serde_json::from_slice(&text)) {
                         (Some(digest), Ok(artefact)) => drop(known.insert(digest, artefact)),
-                        _ => tracing::warn!(path = %path.display(), "no description of a plugin; it is left alone"),
+                        _ => tracing::warn!(path = %path.display(), "ignored: not the description of a plugin"),
                     }
                 }
                 _ => {}
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_found_again_and_damage_is_noticed() {
+    fn stored_plugins_are_found_again_and_damage_is_detected() {
         let data = tempfile::tempdir().expect("a folder");
         let artefacts = PluginStore::open(data.path()).expect("opens");
         let digest = artefacts.keep(b"abc", artefact("a")).expect("is kept");

@@ -152,7 +152,7 @@ pub fn sign(pem: &str, name: &str, digest: &ArtefactDigest) -> Result<SignatureB
 }
 
 fn key_pair(pem: &str) -> Result<Ed25519KeyPair, String> {
-    const WANTED: &str = "this is no unencrypted private key of Ed25519 in PEM (PKCS#8); `tribunal plugin keygen FILE` or \
+    const WANTED: &str = "this is not an unencrypted Ed25519 private key in PEM (PKCS#8); `tribunal plugin keygen FILE` or \
                           `openssl genpkey -algorithm ed25519 -out FILE` makes one";
     let (begin, end) = edges("PRIVATE KEY");
     let body = pem.split_once(begin.as_str()).and_then(|(_, rest)| rest.split_once(end.as_str()));
@@ -235,14 +235,14 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_openssl_are_taken() {
+    fn keys_of_openssl_are_accepted() {
         let signers = signers(&[("them", OPENSSL[1])]).expect("a key");
         let signature = sign(OPENSSL[0], "rule", &DIGEST).expect("signs");
         assert!(signers.check("rule", &DIGEST, Some(&signature)).is_ok());
     }
 
     #[test]
-    fn what_is_no_key_is_refused_with_the_way_to_one() {
+    fn an_invalid_key_is_rejected_with_a_hint() {
         for text in ["", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----", OPENSSL[1]] {
             assert!(sign(text, "rule", &DIGEST).is_err_and(|why| why.contains("plugin keygen")), "{text}");
         }

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_durable_is_there_again_and_nobody_else_may_read_it() {
+    async fn durable_state_is_restored_and_only_readable_by_its_owner() {
         let dir = tempfile::tempdir().unwrap();
         let (readers, saver) = ConsumerState::open(dir.path()).unwrap();
         readers.set(offset("a", 1, 5)).await.unwrap();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_write_refuses_its_changes_only_and_shows_none_of_them() {
+    async fn a_failed_write_rejects_only_its_own_changes_and_exposes_none() {
         let dir = tempfile::tempdir().unwrap();
         let inner = dir.path().join("data");
         fs::create_dir(&inner).unwrap();
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_with_the_way_out() {
+    fn a_damaged_file_is_reported_with_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         for bytes in [&b""[..], b"abc", b"\0\0\0\0", b"12345678"] {
             fs::write(dir.path().join("readers"), bytes).unwrap();

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenant_takes_some_of_the_places_and_gives_them_back() {
+    fn a_tenant_gets_a_share_of_the_permits_and_returns_them() {
         let places = ImagePermits::default();
         let (service, one, two) = (NamespaceId(0), NamespaceId(1), NamespaceId(2));
         let held = [places.take(one).unwrap(), places.take(one).unwrap()];

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_may_lie_in_a_file() {
+    fn a_password_may_be_in_a_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("word");
         std::fs::write(&file, "pass word\n").expect("written");

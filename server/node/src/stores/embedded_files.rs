@@ -38,7 +38,7 @@ pub fn open(
              `loaded_lsn`"
         ));
     }
-    tracing::warn!(store = spec.name, reason = wrong, "the embedded store is filled from its log again");
+    tracing::warn!(store = spec.name, reason = wrong, "rebuilding the embedded store from its log");
     EmbeddedStore::erase(dir).map_err(|error| error.to_string())?;
     open().map_err(|error| error.to_string())
 }

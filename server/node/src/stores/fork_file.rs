@@ -49,7 +49,7 @@ impl ForkFile {
             }
         };
         if let Err(error) = write() {
-            tracing::error!(path = %self.0.display(), %error, "a storage ahead of its log is not remembered");
+            tracing::error!(path = %self.0.display(), %error, "cannot record that a storage is ahead of its log");
         }
     }
 }

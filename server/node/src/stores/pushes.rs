@@ -497,9 +497,10 @@ fn attach_embedded(store: &EmbeddedStore, records: &Records, place: AttachPlace)
 }
 
 fn resp_endpoint(spec: &StoreSpec) -> Result<String, String> {
-    serde_json::from_str::<RespEndpoint>(&spec.adaptor_config)
+    let config = if spec.adaptor_config.is_empty() { "{}" } else { &spec.adaptor_config };
+    serde_json::from_str::<RespEndpoint>(config)
         .map(|config| config.endpoint)
-        .map_err(|e| format!("needs \"endpoint\": \"host:port\": {e}"))
+        .map_err(|e| format!("must contain \"endpoint\": \"host:port\" ({e})"))
 }
 
 fn no_transport(language: Language) -> String {

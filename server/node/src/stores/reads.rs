@@ -1,4 +1,4 @@
-//! Reads of embedded stores: rows and ranges of several stores as of one epoch, never older than what was answered.
+//! Reads of embedded stores: rows and ranges of several stores, all at one epoch that includes every acknowledged commit.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use tribunal_types::{Epoch, StoreId};
 use crate::stores::catalog::Records;
 use crate::stores::pushes::Pushes;
 
-/// Rows that are looked up on the caller's thread, which may be one that drives connections.
+/// Maximum number of rows that are looked up on the caller's thread, which may be one that drives connections.
 const ROWS_IN_PLACE_MAX: usize = 64;
-/// When to come back if a store is not open yet, milliseconds.
+/// When to retry if a store is not open yet, milliseconds.
 const UNREPORTED_RETRY_MS: u64 = 20;
 
 /// Reads rows. Cheap to clone.
@@ -23,7 +23,7 @@ pub struct RowReader {
     pub pushes: Arc<Pushes>,
     /// Their logs.
     pub records: Records,
-    /// Where reads run that may wait for the disk.
+    /// Runs reads that may block on the disk.
     pub runtime: Handle,
 }
 
@@ -35,8 +35,8 @@ enum Depth {
 }
 
 impl RowReader {
-    /// Reads rows and ranges: at once if all of that is in memory, else on a thread that may wait. A few rows must not cost
-    /// a change of threads.
+    /// Reads rows and ranges: on the caller's thread if all of them are in memory, otherwise on a blocking thread. A few
+    /// rows in memory should not require a thread switch.
     ///
     /// # Errors
     /// See [`tribunal_service::StoreApi::read`].
@@ -92,7 +92,7 @@ impl RowReader {
         }
         for range in &query.ranges {
             let rows = view(range.store).map_or(Ok(RangeRows::default()), |view| read_range(view, range))?;
-            // A single range tells where it goes on; of several, or beside rows, none may be cut short.
+            // A single range may be cut short, since `more` says so. Several ranges, or ranges together with rows, may not.
             if query.ranges.len() > 1 || !query.rows.is_empty() {
                 bytes += rows.rows.iter().map(|row| row.key.len() + row.value.len()).sum::<usize>();
                 within(bytes)?;
@@ -106,7 +106,8 @@ impl RowReader {
         let open = self.pushes.embedded(store).ok_or_else(|| ServiceError::ClientMistake {
             code: "store_not_embedded",
             pointer: String::new(),
-            detail: "only stores of the `kv` adaptor live in this process; read others where they are".into(),
+            detail: "only stores with the `kv` adaptor can be read here; read other stores from their own storage"
+                .into(),
         })?;
         match self.records.progress.store(store) {
             Some(progress) if !progress.reported => {
@@ -116,7 +117,7 @@ impl RowReader {
         }
     }
 
-    /// Holds several stores still at one epoch, `applied`.
+    /// Returns views of several stores at one epoch, and sets `applied` to it.
     fn cut<'a>(&self, stores: &'a [Arc<EmbeddedStore>], applied: &mut Epoch) -> Result<Vec<View<'a>>, ServiceError> {
         let progress = &self.records.progress;
         let detached = |store: &&Arc<EmbeddedStore>| progress.store(store.id()).is_some_and(|p| p.detached);
@@ -160,11 +161,11 @@ fn within(bytes: usize) -> Result<(), ServiceError> {
     Err(ServiceError::ClientMistake {
         code: "read_too_large",
         pointer: String::new(),
-        detail: format!("these rows have more than {READ_BYTES_MAX} bytes; read fewer at once"),
+        detail: format!("the values of these rows exceed {READ_BYTES_MAX} bytes; read fewer rows at once"),
     })
 }
 
-/// Tells why an embedded store cannot be read, without its paths.
+/// Converts an error of an embedded store, without revealing paths.
 pub(crate) fn unreadable(error: EmbeddedError) -> ServiceError {
     let detail = match &error {
         EmbeddedError::InUse { .. } | EmbeddedError::Io { .. } => {

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_detachment_means_the_storage_that_it_was_decided_about() {
+    fn a_detachment_only_applies_to_the_storage_it_was_decided_for() {
         let mut all = StoreRegistry::default();
         assert!(!all.apply(ControlIndex(1), &detach(0)), "nothing is declared");
         assert!(all.apply(ControlIndex(2), &declare()));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn skips_are_of_one_storage_and_are_kept_for_ever() {
+    fn skips_belong_to_one_storage_and_are_kept_permanently() {
         let mut all = StoreRegistry::default();
         all.apply(ControlIndex(1), &declare());
         all.apply(ControlIndex(2), &skip(7));

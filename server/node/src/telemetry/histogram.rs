@@ -157,7 +157,7 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     #[test]
-    fn every_value_falls_into_a_bucket_that_holds_it() {
+    fn every_value_falls_into_the_right_bucket() {
         let mut before = 0;
         for value in (0..5000).chain((13..POWERS).flat_map(|power| [(1 << power) - 1, 1 << power, (1 << power) + 1])) {
             let bucket = bucket_of(value);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn prometheus_sees_seconds_and_an_end() {
+    fn the_prometheus_format_has_seconds_and_an_end() {
         let mut registry = Registry::default();
         let distribution = QuantileHistogram::of_micros();
         registry.register("phase_seconds", "Time", distribution.clone());

@@ -95,7 +95,7 @@ impl Meters {
             let _ = done.send(self.provider.shutdown());
         });
         if !matches!((waiting, end.recv_timeout(patience)), (Ok(_), Ok(Ok(())))) {
-            tracing::debug!("the last figures were not sent");
+            tracing::debug!("the last metrics were not exported");
         }
     }
 }
@@ -204,7 +204,7 @@ mod tests {
         tribunal_sync_seconds_sum 1.5\ntribunal_sync_seconds_count 3\ntribunal_sync_seconds_bucket{le=\"1\"} 3\n# EOF\n";
 
     #[test]
-    fn every_figure_is_found_with_its_labels() {
+    fn every_metric_is_exported_with_its_labels() {
         let names: Vec<_> = instruments(TEXT).into_iter().map(|figure| (figure.name, figure.kind)).collect();
         let expected = [
             ("tribunal_txns_aborted_total", Kind::Counter),

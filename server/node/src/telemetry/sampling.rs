@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn samplers_do_what_their_names_say() {
+    fn samplers_sample_according_to_their_names() {
         let takes = |sampling: &Sampling, parent| sampling.draw(parent).is_some();
         assert!(takes(&of("always_on", None), parent(0xff, false)), "the caller is not asked");
         assert!(!takes(&of("always_off", None), parent(1, true)));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_told_not_to_be_traced_is_not_traced_late() {
+    fn an_unsampled_request_is_not_traced_late() {
         let default = Sampling::parse(None, None).unwrap();
         assert!(default.may_be_late(None) && !default.may_be_late(parent(1, false)));
         assert!(!of("always_off", None).may_be_late(None));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_refused_by_name() {
+    fn unknown_samplers_are_rejected_by_name() {
         assert!(Sampling::parse(Some("jaeger_remote"), None).unwrap_err().contains("jaeger_remote"));
         for arg in ["2", "-1", "half", "NaN"] {
             assert!(Sampling::parse(Some("traceidratio"), Some(arg)).is_err(), "{arg}");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_the_budget_in_a_slice() {
+    fn a_slice_never_exceeds_the_budget() {
         let budget = Budget::new(7);
         assert_eq!((0..100).filter(|_| budget.take_in(3)).count(), 7);
         assert!(budget.take_in(4), "and again in the next one");

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_granted_is_refused_by_name() {
+    fn unsupported_settings_are_rejected_by_name() {
         for (name, value) in [
             ("OTEL_TRACES_EXPORTER", "zipkin"),
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://collector.example"),

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_room_is_dropped_whole_and_counted() {
+    fn spans_over_budget_are_dropped_whole_and_counted() {
         let budget = SpanBudget::new(10);
         assert!(budget.take(7));
         assert!(!budget.take(4), "not three of the four");

@@ -335,7 +335,7 @@ impl Tracing {
     /// Sends what is left.
     pub(super) fn stop(&self, patience: Duration) {
         if let Err(error) = self.processor.shutdown_with_timeout(patience) {
-            tracing::debug!(%error, "the last spans were not sent");
+            tracing::debug!(%error, "the last spans were not exported");
         }
     }
 }
@@ -403,7 +403,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_goes_on_from_its_header() {
+    fn a_trace_continues_from_its_header() {
         let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let parent = parent_of(text).unwrap();
         assert!(parent.sampled);

@@ -48,9 +48,9 @@ impl Transport {
         let was_away = self.away.swap(trouble.is_some(), Ordering::Relaxed);
         match (was_away, trouble) {
             (false, Some(trouble)) => {
-                tracing::warn!(signal = self.signal, trouble, "the OTLP collector does not take what is sent to it");
+                tracing::warn!(signal = self.signal, trouble, "the OTLP collector does not accept exports");
             }
-            (true, None) => tracing::info!(signal = self.signal, "the OTLP collector takes what is sent to it again"),
+            (true, None) => tracing::info!(signal = self.signal, "the OTLP collector accepts exports again"),
             _ => {}
         }
     }

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_post_is_below_a_commit_only_if_all_are_of_its_trace() {
+    fn a_post_is_a_child_of_a_commit_only_if_all_share_its_trace() {
         let text = |trace: u8, span: u8, flags: u8| format!("00-{trace:032x}-{span:016x}-{flags:02x}");
         let (one, same, two) = (text(1, 1, 1), text(1, 2, 1), text(2, 1, 1));
         let (quiet_one, quiet_two) = (text(1, 3, 0), text(2, 3, 0));

@@ -117,7 +117,7 @@ impl Adaptor for RedisHash {
     }
 
     fn read_watermark(&self, reply: Reply) -> Result<u64, Fault> {
-        let Reply::Resp(values) = reply else { return Err("not an answer of Redis".into()) };
+        let Reply::Resp(values) = reply else { return Err("not a reply of Redis".into()) };
         match values.first() {
             Some(RespValue::Nil) => Ok(0),
             Some(RespValue::Text(text)) => {
@@ -138,7 +138,7 @@ impl Adaptor for RedisHash {
     }
 
     fn classify(&self, reply: Reply) -> Ack {
-        let Reply::Resp(values) = reply else { return Ack::Fatal("not an answer of Redis".into()) };
+        let Reply::Resp(values) = reply else { return Ack::Fatal("not a reply of Redis".into()) };
         match values.first() {
             Some(RespValue::Text(text)) if text == b"OK" => Ack::Ok,
             Some(RespValue::Error(error)) if error.starts_with("MOVED ") => Ack::Moved(error.clone()),

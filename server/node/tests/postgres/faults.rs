@@ -56,7 +56,7 @@ fn a_record_that_does_not_fit_is_named_and_not_skipped() {
 }
 
 #[test]
-fn a_column_that_is_added_lets_the_record_pass() {
+fn adding_the_column_lets_the_record_pass() {
     let Some(database) = Database::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let node = database.node(dir.path());
@@ -90,7 +90,7 @@ const TROUBLE: &str = "CREATE TABLE trouble (state text);
     CREATE TRIGGER trouble BEFORE INSERT OR DELETE ON docs FOR EACH STATEMENT EXECUTE FUNCTION in_trouble();";
 
 #[test]
-fn what_passes_is_waited_for_and_what_does_not_is_named() {
+fn temporary_errors_are_retried_and_permanent_ones_are_named() {
     let Some(database) = Database::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let node = database.node(dir.path());

@@ -126,7 +126,7 @@ fn one_store_of_json_in_the_short_form() {
 }
 
 #[test]
-fn other_tables_start_from_the_beginning_and_the_old_ones_go_on() {
+fn new_tables_start_from_the_beginning_and_old_ones_continue() {
     let Some(database) = Database::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let node = database.node(dir.path());
@@ -180,7 +180,7 @@ fn a_watermark_of_another_log_is_not_touched() {
 }
 
 #[test]
-fn wrong_credentials_are_visible_and_right_ones_mend_it() {
+fn wrong_credentials_are_visible_and_right_ones_fix_it() {
     let Some(database) = Database::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let node = database.node_with(dir.path(), "guessed");

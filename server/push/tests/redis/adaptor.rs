@@ -1,4 +1,4 @@
-//! A small native LogAdaptor for Redis: one Lua call applies a batch and moves the watermark, or does neither.
+//! A small native LogAdaptor for Redis: a single Lua call atomically applies a batch and moves the watermark.
 
 use tribunal_push::{Adaptor, AdaptorFault};
 use tribunal_types::{Ack, Command, Lsn, PushRequest, RecordBatch, RespPipeline, RespValue, StorageReply};
@@ -20,7 +20,7 @@ end
 redis.call('SET', KEYS[1], ARGV[2])
 return 'OK'";
 
-/// Refuses records that write this key.
+/// Records that write this key are rejected.
 pub const POISON: &str = "poison";
 
 pub struct LuaAdaptor;
@@ -48,7 +48,7 @@ impl Adaptor for LuaAdaptor {
                 [RespValue::Text(text)] => String::from_utf8_lossy(text)
                     .parse()
                     .map(Lsn)
-                    .map_err(|_| AdaptorFault::new("the watermark is no number")),
+                    .map_err(|_| AdaptorFault::new("the watermark is not a number")),
                 other => Err(AdaptorFault::new(format!("no watermark: {other:?}"))),
             },
             other => Err(AdaptorFault::new(format!("no RESP: {other:?}"))),

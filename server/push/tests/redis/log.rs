@@ -1,4 +1,4 @@
-//! A log in memory with records of many kinds, the storage's state that it implies, and a sink that remembers.
+//! A log in memory with records of many kinds, the state of a storage that has applied it, and a sink that records events.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

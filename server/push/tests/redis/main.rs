@@ -1,4 +1,4 @@
-//! The push loop and the RESP transport against a real redis-server, which is killed, restarted and set back.
+//! The push loop and the RESP transport against a real redis-server that is killed, restarted, and restored from a backup.
 
 mod adaptor;
 mod log;
@@ -94,7 +94,7 @@ async fn ask(transport: &RespTransport, parts: &[&str]) -> RespValue {
     }
 }
 
-/// Reads every row straight from Redis.
+/// Reads all rows directly from Redis.
 async fn rows_in(endpoint: String) -> BTreeMap<String, String> {
     let transport = transport(endpoint);
     transport.connect().await.expect("redis is up");
@@ -106,7 +106,7 @@ async fn rows_in(endpoint: String) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn values_errors_and_durability_come_through() {
+async fn values_errors_and_durability_are_reported() {
     let redis = RedisServer::start("everysec");
     let transport = transport(redis.endpoint());
     let unconnected = transport.send(command(&[b"PING"])).await;
@@ -135,7 +135,7 @@ async fn values_errors_and_durability_come_through() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_listed_is_never_connected_to() {
+async fn addresses_that_are_not_listed_are_never_connected_to() {
     let redis = RedisServer::start("no");
     let listed: AllowedNet = "127.0.0.1:1".parse().expect("a network");
     for policy in [EgressPolicy::default(), EgressPolicy::new(vec![listed])] {
@@ -146,7 +146,7 @@ async fn what_is_not_listed_is_never_connected_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_storage_is_given_up_in_time() {
+async fn a_silent_storage_times_out() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
     let mut options = RespOptions::new(silent.local_addr().expect("bound").to_string(), EgressPolicy::loopback());
     options.connect_timeout = Duration::from_millis(100);
@@ -155,7 +155,7 @@ async fn a_silent_storage_is_given_up_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redis_killed_in_mid_push_and_set_back_equals_the_log_again() {
+async fn redis_equals_the_log_after_a_kill_and_after_a_restore() {
     let mut redis = RedisServer::start("always");
     let push = Push::start(redis.endpoint());
     push.log.append_many(500);
@@ -191,7 +191,7 @@ async fn redis_killed_in_mid_push_and_set_back_equals_the_log_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storage_that_stalls_is_given_time_and_not_written_twice() {
+async fn a_storage_that_stalls_is_not_written_twice() {
     let redis = RedisServer::start("no");
     let push = Push::start(redis.endpoint());
     push.log.append_many(100);
@@ -207,7 +207,7 @@ async fn a_storage_that_stalls_is_given_time_and_not_written_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_storage_backs_off_and_holds_nobody_up() {
+async fn the_push_to_a_dead_storage_backs_off_and_delays_no_other() {
     let dead = Push::start(format!("127.0.0.1:{}", free_port()));
     let redis = RedisServer::start("no");
     let live = Push::start(redis.endpoint());
@@ -224,7 +224,7 @@ async fn a_dead_storage_backs_off_and_holds_nobody_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_cannot_be_pushed_is_named_and_not_skipped() {
+async fn a_record_that_cannot_be_pushed_stops_the_push_and_is_named() {
     let redis = RedisServer::start("no");
     let push = Push::start(redis.endpoint());
     push.log.append_many(150);
@@ -244,7 +244,7 @@ async fn a_record_that_cannot_be_pushed_is_named_and_not_skipped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storage_of_another_log_is_not_touched() {
+async fn a_storage_of_another_log_is_not_changed() {
     let redis = RedisServer::start("no");
     let direct = transport(redis.endpoint());
     direct.connect().await.expect("redis is up");
@@ -255,7 +255,7 @@ async fn a_storage_of_another_log_is_not_touched() {
     assert!(push.handle.status().last_error.is_some_and(|text| text.contains("another log")));
     assert_eq!(rows_in(redis.endpoint()).await, BTreeMap::new());
     assert_eq!(push.log.head(STORE), Lsn(10));
-    // Once the log is past that position, it has other records there.
+    // Even when the log is past that position: its records there are different ones.
     push.log.append_many(15);
     push.handle.resume();
     push.until("stopped again", |push| {

@@ -1,4 +1,4 @@
-//! A real redis-server as a child process: own port, own directory, killed by its id.
+//! A real redis-server as a child process, with its own port and directory.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Removes its directory and ends its process when dropped.
+/// A redis-server. Dropping it kills the process and removes the directory.
 pub struct RedisServer {
     child: Option<Child>,
     dir: PathBuf,
@@ -31,7 +31,7 @@ impl RedisServer {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Starts the process again on the same port and directory, and waits until it accepts connections.
+    /// Restarts the process with the same port and directory, and waits until it accepts connections.
     pub fn restart(&mut self) {
         assert!(self.child.is_none(), "killed before it is restarted");
         let child = Command::new("redis-server")
@@ -59,7 +59,7 @@ impl RedisServer {
         }
     }
 
-    /// Stops the process from running, or lets it go on.
+    /// Pauses or resumes the process.
     pub fn pause(&self, paused: bool) {
         let child = self.child.as_ref().expect("it runs");
         let signal = if paused { "-STOP" } else { "-CONT" };
@@ -75,7 +75,7 @@ impl RedisServer {
         copy
     }
 
-    /// Puts a copy back in place of what there is. The process must be dead.
+    /// Replaces the data with a copy. The process must not be running.
     pub fn restore_data(&self, copy: &Path) {
         assert!(self.child.is_none(), "killed before its data changes");
         let data = self.dir.join("appendonlydir");

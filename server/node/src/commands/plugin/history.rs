@@ -18,7 +18,7 @@ pub fn show(target: &Target, slot: Option<&str>) -> Result<(), String> {
         let names = list.slots.iter().map(|slot| slot.slot.clone()).collect::<Vec<_>>().join(", ");
         list.slots.retain(|slot| slot.slot == wanted);
         if list.slots.is_empty() {
-            return Err(format!("there is no slot `{wanted}`, but {names}"));
+            return Err(format!("there is no slot `{wanted}`; slots are {names}"));
         }
     }
     if target.json {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_tells_its_epochs_and_its_author() {
+    fn an_entry_shows_its_epochs_and_its_author() {
         let entry = |since: Option<&str>, until: Option<&str>| PluginActivation {
             control: "7".into(),
             slot: "rule".into(),

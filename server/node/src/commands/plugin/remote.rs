@@ -17,7 +17,7 @@ use super::{Component, progress};
 use crate::commands::cli::{Target, program};
 use crate::commands::output::out;
 use crate::commands::plugin_flags::{Activate, Push};
-use crate::commands::store::block_on;
+use crate::commands::store::{block_on, refusal};
 use crate::plugins::plugin_store::hex;
 use crate::plugins::signatures;
 
@@ -36,11 +36,12 @@ fn call<T: DeserializeOwned>(
     let url = &target.url;
     let (status, text) = block_on(async { target.client()?.call(call).await })?;
     if (200..300).contains(&status) {
-        return serde_json::from_slice(&text).map_err(|error| format!("{url} answers something else: {error}"));
+        return serde_json::from_slice(&text)
+            .map_err(|error| format!("the response of {url} is not that of Tribunal: {error}"));
     }
     match serde_json::from_slice::<Problem>(&text) {
-        Ok(problem) => Err(format!("refused ({}): {}", problem.code, problem.detail)),
-        Err(_) => Err(format!("{url} answers {status}")),
+        Ok(problem) => Err(refusal(&problem)),
+        Err(_) => Err(format!("{url} responded with status {status}")),
     }
 }
 
@@ -119,7 +120,7 @@ pub fn push(flags: &Push) -> Result<(), String> {
 pub fn activate(flags: &Activate) -> Result<(), String> {
     let at_epoch = match flags.at_epoch.as_deref().map(|text| (text, text.strip_prefix('+'))) {
         Some((_, Some(more))) => {
-            let more: u64 = more.parse().map_err(|_| format!("`+{more}` is no number of epochs"))?;
+            let more: u64 = more.parse().map_err(|_| format!("`+{more}` is not a number of epochs"))?;
             let version: VersionInfo = get(&flags.target, "/version")?;
             let now: Option<u64> = version.epoch.and_then(|epoch| epoch.parse().ok());
             let now = now.ok_or_else(|| "the service does not tell its epoch to this key".to_owned())?;
@@ -130,7 +131,7 @@ pub fn activate(flags: &Activate) -> Result<(), String> {
     };
     let config = match flags.config.as_str() {
         "" => None,
-        text => Some(RawValue::from_string(text.to_owned()).map_err(|error| format!("--config is no JSON: {error}"))?),
+        text => Some(RawValue::from_string(text.to_owned()).map_err(|error| format!("--config is not JSON: {error}"))?),
     };
     let body = PluginActivate { slot: flags.slot.clone(), digest: flags.digest.clone(), at_epoch, config };
     let path = format!("/v1/admin/plugins/{}/activate", flags.name);

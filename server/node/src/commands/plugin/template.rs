@@ -98,7 +98,7 @@ pub fn write(flags: &New) -> Result<(), String> {
     }
     let folder = flags.folder.clone().unwrap_or_else(|| PathBuf::from(name));
     if folder.exists() {
-        return Err(format!("{} is there already", folder.display()));
+        return Err(format!("{} already exists; choose another folder with --folder", folder.display()));
     }
     let manifest = Manifest { name: name.clone(), world: world.name().to_owned(), lang: flags.lang.name().to_owned() };
     let mut files = match flags.lang {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sdk_looks_for_the_interfaces_where_they_lie() {
+    fn the_sdk_looks_for_the_interfaces_where_they_are() {
         let (_, bindings) = SDK.iter().find(|(file, _)| *file == "bindings.rs").expect("is there");
         assert_eq!(bindings.matches(WIT_PATH.0).count(), 5);
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/plugin/src");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sdk_asks_for_the_crates_of_this_workspace() {
+    fn the_sdk_depends_on_the_versions_of_this_workspace() {
         let root: toml::Table = toml::from_str(include_str!("../../../../../Cargo.toml")).expect("is TOML");
         let sdk: toml::Table = toml::from_str(SDK_MANIFEST).expect("is TOML");
         assert_eq!(sdk["dependencies"]["wit-bindgen"], root["workspace"]["dependencies"]["wit-bindgen"]);
