@@ -1,6 +1,6 @@
 //! The checksum of a log record: one definition for the server that writes it and the clients that check it.
 //!
-//! CRC-32C, as eight lower-case hex digits, over pieces one behind the other, each preceded by its length in bytes as
+//! CRC-32C, as eight lower-case hex digits, over consecutive pieces, each preceded by its length in bytes as
 //! 32 bits, little-endian. The pieces are texts as they stand in the record: `lsn`, `epoch`, `csn`, `version`, `txn_id`;
 //! then of every write `op`, the key's bytes, and the value's JSON text byte for byte (nothing for a delete, and
 //! `{"$b64":"..."}` for a `value_b64`). Covers no names of fields, so that new ones may follow.

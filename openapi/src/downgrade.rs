@@ -27,18 +27,18 @@ impl std::error::Error for NotExpressible {}
 /// # Errors
 /// If it uses what 3.0 cannot say: type lists, `null`, `const`, `oneOf`, `$defs` and the like.
 pub fn to_3_0(document: &Value) -> Result<Value, NotExpressible> {
-    let mut twin = document.clone();
-    twin["openapi"] = Value::from("3.0.3");
-    if let Some(license) = twin.pointer_mut("/info/license").and_then(Value::as_object_mut) {
+    let mut downgraded = document.clone();
+    downgraded["openapi"] = Value::from("3.0.3");
+    if let Some(license) = downgraded.pointer_mut("/info/license").and_then(Value::as_object_mut) {
         // 3.0 knows no SPDX identifiers, only addresses.
         if let Some(Value::String(identifier)) = license.remove("identifier") {
             license.insert("url".into(), Value::from(format!("https://spdx.org/licenses/{identifier}.html")));
         }
     }
-    check(&twin, &mut String::new())?;
-    simplify(&mut twin);
-    narrow(&mut twin);
-    Ok(twin)
+    check(&downgraded, &mut String::new())?;
+    simplify(&mut downgraded);
+    narrow(&mut downgraded);
+    Ok(downgraded)
 }
 
 const NEW_IN_3_1: [&str; 9] =
@@ -138,17 +138,17 @@ mod tests {
             "requestBody": {"content": {"application/json": {}, "application/x-ndjson": {}}},
             "responses": {"200": {}, "default": {"description": "a problem"}}
         });
-        let twin = to_3_0(&json!({"openapi": "3.1.0", "paths": {"/x": {"post": operation}}})).unwrap();
+        let downgraded = to_3_0(&json!({"openapi": "3.1.0", "paths": {"/x": {"post": operation}}})).unwrap();
         let expected = json!({
             "requestBody": {"content": {"application/json": {}}},
             "responses": {"200": {}, "4XX": {"description": "a problem"}, "5XX": {"description": "a problem"}}
         });
-        assert_eq!(twin["paths"]["/x"]["post"], expected);
+        assert_eq!(downgraded["paths"]["/x"]["post"], expected);
     }
 
     #[test]
     fn descriptions_next_to_references_are_kept() {
-        let twin = to_3_0(&json!({"openapi": "3.1.0", "p": {"$ref": "#/x", "description": "why"}})).unwrap();
-        assert_eq!(twin, json!({"openapi": "3.0.3", "p": {"allOf": [{"$ref": "#/x"}], "description": "why"}}));
+        let downgraded = to_3_0(&json!({"openapi": "3.1.0", "p": {"$ref": "#/x", "description": "why"}})).unwrap();
+        assert_eq!(downgraded, json!({"openapi": "3.0.3", "p": {"allOf": [{"$ref": "#/x"}], "description": "why"}}));
     }
 }

@@ -44,5 +44,5 @@ pub use txn::{
 
 /// The OpenAPI 3.1 document, as checked in.
 pub const OPENAPI_3_1: &str = include_str!("../openapi.json");
-/// Its OpenAPI 3.0.3 twin, as checked in.
+/// The same document as OpenAPI 3.0.3, as checked in.
 pub const OPENAPI_3_0: &str = include_str!("../openapi-3.0.json");

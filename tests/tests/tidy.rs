@@ -68,7 +68,7 @@ fn rust_files() -> impl Iterator<Item = (String, String)> {
     files().into_iter().filter(|path| path.ends_with(".rs")).map(|path| (path.clone(), read(&path)))
 }
 
-/// Fails with all offenders at once, so that one run is enough to mend them.
+/// Fails with all offenders at once, so that one run is enough to fix them.
 #[track_caller]
 fn none(offenders: &[String], rule: &str) {
     assert!(offenders.is_empty(), "{rule}:\n  {}", offenders.join("\n  "));

@@ -65,7 +65,7 @@ pub struct Scan {
     pub txn: String,
     /// First key.
     pub start: String,
-    /// Key behind the last one.
+    /// First key after the last one.
     pub end: String,
     /// Most rows to return, at most 10,000.
     pub limit: usize,

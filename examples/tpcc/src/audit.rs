@@ -44,7 +44,7 @@ impl Hashed {
             Some(number) => Hashed::Integer(number),
             None => {
                 let mut hasher = DefaultHasher::new();
-                // Fields in the order of their names, whoever wrote them.
+                // Fields in the order of their names, regardless of their writer.
                 value.to_string().hash(&mut hasher);
                 Hashed::Other(hasher.finish())
             }

@@ -75,7 +75,7 @@ impl Database {
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
         let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(said)?;
         tokio::spawn(async move {
-            // Whoever waits for an answer hears of it.
+            // The task that waits for a response gets the error.
             let _ = connection.await;
         });
         Ok(client)

@@ -58,7 +58,7 @@ pub enum Pacing {
     /// Each connection sends as soon as its reply has come.
     Closed,
     /// Requests are due this many times a second, whatever the replies do. A request that finds no free connection
-    /// waits, and its latency counts from when it was due: a slow server cannot hide behind a slow client.
+    /// waits, and its latency counts from when it was due: a slow client cannot hide a slow server.
     Open {
         /// Requests a second.
         per_second: f64,
@@ -135,11 +135,11 @@ pub fn run<T: Traffic>(
                 DRAIN.as_secs()
             )));
         }
-        let mut patience = due.patience(now, end, !engine.idle.is_empty());
+        let mut wait = due.wait(now, end, !engine.idle.is_empty());
         if let Some(Reverse((at, _))) = engine.held.peek() {
-            patience = patience.min(at.saturating_duration_since(now));
+            wait = wait.min(at.saturating_duration_since(now));
         }
-        epoll_wait(&engine.epoll, &mut events, patience)?;
+        epoll_wait(&engine.epoll, &mut events, wait)?;
         for event in events.drain(..) {
             let connection = usize::try_from(event.data.u64()).expect("an index of ours");
             engine.ready(connection)?;
@@ -149,8 +149,8 @@ pub fn run<T: Traffic>(
     Ok(Ran { elapsed: start.elapsed(), latency_us: engine.latency_us, unsent })
 }
 
-fn epoll_wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, patience: Duration) -> Result<(), BenchError> {
-    let timeout = Timespec::try_from(patience).expect("seconds fit");
+fn epoll_wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, wait: Duration) -> Result<(), BenchError> {
+    let timeout = Timespec::try_from(wait).expect("seconds fit");
     match epoll::wait(epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(errno) => Err(BenchError::io("wait for replies")(errno.into())),
@@ -189,7 +189,7 @@ impl Due {
         self.issued += 1;
     }
 
-    fn patience(&self, now: Instant, end: Instant, has_idle: bool) -> Duration {
+    fn wait(&self, now: Instant, end: Instant, has_idle: bool) -> Duration {
         let until_end = end.saturating_duration_since(now).max(Duration::from_millis(100)).min(Duration::from_secs(1));
         match self.interval {
             Some(interval) if has_idle => self.next(interval).saturating_duration_since(now).min(until_end),

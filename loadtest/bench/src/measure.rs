@@ -167,40 +167,40 @@ impl Bench {
 /// Turns of two kinds, one after the other, so that a change of the machine's mood hits both.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// Turns of the yardstick.
-    pub yardstick: Vec<Report>,
+    /// Turns of the baseline.
+    pub baseline: Vec<Report>,
     /// Turns of what is measured against it.
     pub measured: Vec<Report>,
-    /// Median of attempted transactions a second over the yardstick's.
+    /// Median of attempted transactions a second over the baseline's.
     pub rate_ratio: f64,
-    /// Median of the server's CPU time a transaction over the yardstick's.
+    /// Median of the server's CPU time a transaction over the baseline's.
     pub cpu_ratio: Option<f64>,
 }
 
 impl Comparison {
-    fn of(yardstick: Vec<Report>, measured: Vec<Report>) -> Comparison {
+    fn of(baseline: Vec<Report>, measured: Vec<Report>) -> Comparison {
         let rate = |report: &Report| report.attempted_per_s;
         let cpu = |report: &Report| report.server_cpu_us.unwrap_or(f64::NAN);
-        let cpu_ratio = median(&measured, cpu) / median(&yardstick, cpu);
+        let cpu_ratio = median(&measured, cpu) / median(&baseline, cpu);
         Comparison {
-            rate_ratio: median(&measured, rate) / median(&yardstick, rate),
+            rate_ratio: median(&measured, rate) / median(&baseline, rate),
             cpu_ratio: Some(cpu_ratio).filter(|ratio| ratio.is_finite()),
-            yardstick,
+            baseline,
             measured,
         }
     }
 
     /// Returns all turns and the ratios as lines of text.
     #[must_use]
-    pub fn text(&self, measured: &str, yardstick: &str) -> String {
-        let turns = self.yardstick.iter().zip(&self.measured).flat_map(|(one, other)| [one, other]);
+    pub fn text(&self, measured: &str, baseline: &str) -> String {
+        let turns = self.baseline.iter().zip(&self.measured).flat_map(|(one, other)| [one, other]);
         let mut text: String = turns.map(Report::text).collect();
         let rate = |report: &Report| report.attempted_per_s;
         text += &format!(
-            "medians of {} turns each: {measured} {:.0}/s, {yardstick} {:.0}/s: {:.1} %",
+            "medians of {} turns each: {measured} {:.0}/s, {baseline} {:.0}/s: {:.1} %",
             self.measured.len(),
             median(&self.measured, rate),
-            median(&self.yardstick, rate),
+            median(&self.baseline, rate),
             self.rate_ratio * 100.0
         );
         if let Some(ratio) = self.cpu_ratio {
@@ -226,7 +226,7 @@ pub fn against_constant(common: &Common, rounds: usize) -> Result<Comparison, Be
     Ok(Comparison::of(constant, commit))
 }
 
-/// Measures a server with Wasm policies against one with their native twins, in turns.
+/// Measures a server with Wasm policies against one with native policies, alternately.
 ///
 /// # Errors
 /// If no server may be spawned, or the traffic breaks off.
@@ -271,7 +271,7 @@ pub fn against_untraced(
     Ok((compared, spans))
 }
 
-/// Measures two servers in turns, the yardstick first.
+/// Measures two servers in turns, the baseline first.
 fn two_servers(flags: [&Common; 2], rounds: usize, mode: Mode) -> Result<Comparison, BenchError> {
     two_servers_then(flags, rounds, mode, |_| Ok(()))
 }
@@ -290,14 +290,14 @@ fn two_servers_then(
         bench.warm_up(mode)?;
         Ok::<_, BenchError>(bench)
     };
-    let (mut yardstick, mut measured) = (prepare(flags[0])?, prepare(flags[1])?);
-    let (mut yardstick_turns, mut measured_turns) = (Vec::new(), Vec::new());
+    let (mut baseline, mut measured) = (prepare(flags[0])?, prepare(flags[1])?);
+    let (mut baseline_turns, mut measured_turns) = (Vec::new(), Vec::new());
     for _ in 0..rounds.max(1) {
-        yardstick_turns.push(yardstick.turn_and_lag(mode)?);
+        baseline_turns.push(baseline.turn_and_lag(mode)?);
         measured_turns.push(measured.turn_and_lag(mode)?);
     }
     look(&measured)?;
-    Ok(Comparison::of(yardstick_turns, measured_turns))
+    Ok(Comparison::of(baseline_turns, measured_turns))
 }
 
 /// Returns the median of one figure of several turns.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
 
-/// Measures a Tribunal server over HTTP with a client that costs little CPU.
+/// Measures a Tribunal server over HTTP, with a client that uses little CPU.
 #[derive(Debug, Parser)]
 #[command(name = "tribunal-bench", version)]
 pub struct Cli {
@@ -21,13 +21,13 @@ pub struct Cli {
 /// What can be measured.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// One transaction a request, closed loop, or open loop with --rate.
+    /// Measure single commits: one transaction per request, in a closed loop, or in an open loop with --rate.
     Commit(Common),
-    /// Many transactions a request, see --batch.
+    /// Measure batch commits: many transactions per request, see --batch.
     Batch(Common),
-    /// The bodies of `commit` to the route that reads them and answers a constant: the yardstick.
+    /// Measure the baseline: the requests of `commit`, sent to a route that parses them and returns a constant.
     Constant(Common),
-    /// `constant` and `commit` in turns on one server; prints the ratio of their medians.
+    /// Measure `constant` and `commit` alternately on one server, and print the ratio of their medians.
     Compare {
         /// Workload and target.
         #[command(flatten)]
@@ -36,8 +36,8 @@ pub enum Command {
         #[arg(long, default_value_t = 5)]
         rounds: usize,
     },
-    /// The same load to a server with Wasm policies and to one with their native twins, in turns: what the sandbox
-    /// costs end to end. Needs --spawn.
+    /// Measure the end-to-end cost of the sandbox: the same load alternately on a server with Wasm policies and on one with
+    /// native ones. Requires --spawn.
     Policies {
         /// Workload and target.
         #[command(flatten)]
@@ -49,8 +49,8 @@ pub enum Command {
         #[arg(long)]
         batched: bool,
     },
-    /// The same load to a server that sends traces and metrics to a collector and to one that does not, in turns: what
-    /// telemetry costs. Needs --spawn.
+    /// Measure the cost of telemetry: the same load alternately on a server that exports traces and metrics to a collector
+    /// and on one that does not. Requires --spawn.
     Telemetry {
         /// Workload and target.
         #[command(flatten)]
@@ -65,7 +65,7 @@ pub enum Command {
         #[command(flatten)]
         telemetry: TelemetryFlags,
     },
-    /// One client, one transaction at a time, against bare fdatasyncs on the same disk in the same run.
+    /// Compare the latency of one client with that of bare fdatasyncs on the same disk, in the same run.
     Idle {
         /// Workload and target.
         #[command(flatten)]
@@ -77,7 +77,7 @@ pub enum Command {
         #[arg(long, default_value_t = 10)]
         pause_ms: u64,
     },
-    /// Bytes stored for a row and for a transaction, and syncs of an epoch, told by the server's metrics.
+    /// Measure the bytes stored per row and per transaction, and the syncs per epoch, from the server's metrics.
     Space {
         /// Workload and target.
         #[command(flatten)]
@@ -86,19 +86,19 @@ pub enum Command {
         #[arg(long)]
         batched: bool,
     },
-    /// The same measurement along one axis: cost should grow with operations and not with stored rows.
+    /// Repeat a measurement with different values of one parameter.
     Sweep {
         /// Workload and target.
         #[command(flatten)]
         common: Common,
-        /// What varies.
+        /// Parameter to vary.
         #[arg(long, value_enum)]
         axis: Axis,
-        /// Values along the axis.
+        /// Values of the parameter, separated by commas.
         #[arg(long, value_delimiter = ',', required = true)]
         values: Vec<String>,
     },
-    /// Prints what earlier measurements wrote with --json as Markdown, and draws their charts.
+    /// Print earlier measurements, written with --json, as Markdown, and draw their charts.
     Record {
         /// Folder of the JSON documents, NAME.json each.
         #[arg(long)]
@@ -127,22 +127,22 @@ pub struct TelemetryFlags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Axis {
-    /// Connections of single-request commits.
+    /// Connections, with single commits.
     Connections,
-    /// Reads and writes a transaction (each this many), single-request commits.
+    /// Reads per transaction, and as many writes, with single commits.
     Ops,
-    /// Stored rows, uniform or Zipf as told, single-request commits.
+    /// Stored rows, with single commits.
     Rows,
-    /// Transactions a request, batch commits.
+    /// Transactions per request, with batch commits.
     Batch,
-    /// Length of an epoch: `adaptive`, or milliseconds. Needs --spawn.
+    /// Length of an epoch: `adaptive`, or milliseconds. Requires --spawn.
     Epoch,
     /// Zipf exponent of the row choice.
     Zipf,
     /// Isolation level.
     Isolation,
-    /// Conflict rule: a built-in one, or with --spawn a plugin's folder or component, or on a running server the name of
-    /// an uploaded plugin.
+    /// Conflict rule: a built-in one; with --spawn also the folder or component of a plugin; with --addr also the name of an
+    /// uploaded plugin.
     Rule,
     /// Milliseconds that --long-share of the transactions take between reading and committing.
     Long,
@@ -189,7 +189,7 @@ pub enum Workload {
     Hot,
 }
 
-/// What the transactions are like, whoever decides them.
+/// The shape of the transactions, independent of the peer that decides them.
 #[derive(Clone, Debug, Args)]
 pub struct Shape {
     /// Which transactions.
@@ -264,13 +264,13 @@ impl Shape {
 /// Flags of every measurement.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
-    /// A server that runs already.
+    /// Address of a running server.
     #[arg(long, default_value = "127.0.0.1:7420")]
     pub addr: SocketAddr,
     /// Its process id, for its CPU time.
     #[arg(long)]
     pub server_pid: Option<u32>,
-    /// Starts this `tribunal` binary with `dev` on a free port instead, and stops it at the end.
+    /// Start this `tribunal` binary with `dev` on a free port instead, and stop it at the end.
     #[arg(long, conflicts_with = "server_pid")]
     pub spawn: Option<PathBuf>,
     /// A further argument of the spawned server; may be repeated.
@@ -283,7 +283,7 @@ pub struct Common {
     /// otherwise the name of a plugin that the server has.
     #[arg(skip)]
     pub rule: Option<String>,
-    /// Where a spawned server keeps its data, and where `idle` syncs its own file. A new folder is made in it.
+    /// Directory in which a new folder is created for the data of a spawned server, and for the file that `idle` syncs.
     #[arg(long, default_value = ".")]
     pub data_dir: PathBuf,
     /// Store to use; it must be tracked.
@@ -292,7 +292,7 @@ pub struct Common {
     /// Which transactions.
     #[command(flatten)]
     pub shape: Shape,
-    /// Connections, each with one request under way.
+    /// Connections, each with one request in flight.
     #[arg(long, default_value_t = 128)]
     pub connections: usize,
     /// Share of the single-request transactions that take --long-ms between reading and committing.
@@ -301,13 +301,13 @@ pub struct Common {
     /// Milliseconds that these take; 0 for none.
     #[arg(long, default_value_t = 0)]
     pub long_ms: u64,
-    /// Declares --store first, as a log without a storage.
+    /// Declare --store first, as a log without a storage.
     #[arg(long)]
     pub declare: bool,
-    /// Transactions a request of `batch`.
+    /// Transactions per request of `batch`.
     #[arg(long, default_value_t = 100)]
     pub batch: usize,
-    /// Requests a second, open loop: latency counts from when a request was due. Closed loop if absent.
+    /// Requests per second of an open loop, whose latency counts from when a request was due. The default is a closed loop.
     #[arg(long)]
     pub rate: Option<f64>,
     /// Measured time (of each turn or step), seconds.
@@ -316,10 +316,10 @@ pub struct Common {
     /// Unmeasured time before it, seconds.
     #[arg(long, default_value_t = 2.0)]
     pub warmup: f64,
-    /// Leaves out the preload. Versions are then learned from conflicts, so that most early reads abort.
+    /// Skip the preload. Versions are then learned from conflicts, so that most early reads abort.
     #[arg(long)]
     pub no_preload: bool,
-    /// Prints one JSON object instead of text.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
 }

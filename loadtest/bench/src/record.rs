@@ -22,7 +22,7 @@ struct Document<T> {
 
 #[derive(Deserialize)]
 struct Compared {
-    yardstick: Vec<Report>,
+    baseline: Vec<Report>,
     measured: Vec<Report>,
     rate_ratio: f64,
     cpu_ratio: Option<f64>,
@@ -95,7 +95,7 @@ fn read<T: DeserializeOwned>(out: &mut String, results: &Path, name: &str) -> Op
 const HEAD: &str = "attempted/s | committed/s | aborted | p50 ms | p99 ms | server CPU | client CPU | push lag |\n";
 const RULE: &str = "---|---|---|---|---|---|---|---|\n";
 
-/// Returns the cells behind the first one.
+/// Returns the cells after the first one.
 fn cells(report: &Report) -> String {
     let ms = |us: u64| round(us as f64 / 1000.0);
     let undecided: u64 = report.counts.problems.values().sum();
@@ -135,15 +135,15 @@ fn comparisons(out: &mut String, results: &Path, names: &[String]) {
     if names.is_empty() {
         return;
     }
-    out.push_str("### Ratios\n\n| what | rate | yardstick | rate of it | its spread over turns | server CPU of it |\n|---|---|---|---|---|---|\n");
+    out.push_str("### Ratios\n\n| what | rate | baseline | rate of it | its spread over turns | server CPU of it |\n|---|---|---|---|---|---|\n");
     let mut broken = String::new();
     for name in names {
         let Some(Document { result, .. }) = read::<Compared>(&mut broken, results, name) else { continue };
         let mut ratios: Vec<_> = result
             .measured
             .iter()
-            .zip(&result.yardstick)
-            .map(|(measured, yardstick)| 100.0 * measured.attempted_per_s / yardstick.attempted_per_s)
+            .zip(&result.baseline)
+            .map(|(measured, baseline)| 100.0 * measured.attempted_per_s / baseline.attempted_per_s)
             .collect();
         ratios.sort_by(f64::total_cmp);
         let median = |turns: &[Report]| {
@@ -157,7 +157,7 @@ fn comparisons(out: &mut String, results: &Path, names: &[String]) {
             "| {} | {}/s | {}/s | **{:.1} %** | {:.1} to {:.1} % | {} |",
             name.trim_start_matches("compare-"),
             round(median(&result.measured)),
-            round(median(&result.yardstick)),
+            round(median(&result.baseline)),
             100.0 * result.rate_ratio,
             at(0),
             at(ratios.len().saturating_sub(1)),

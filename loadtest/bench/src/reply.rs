@@ -68,7 +68,7 @@ pub fn items(body: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Returns the index behind the object that opens at `start`.
+/// Returns the index after the object that begins at `start`.
 fn object_end(body: &[u8], start: usize) -> Option<usize> {
     let mut depth = 0_usize;
     let mut at = start;
@@ -107,7 +107,7 @@ fn text<'a>(object: &'a [u8], name: &[u8]) -> Option<&'a str> {
     std::str::from_utf8(quoted(object, name)?).ok()
 }
 
-/// Reads a number that stands as a string behind `name`, which includes everything up to its first digit.
+/// Reads a number in a string after `name`, which includes everything up to the first digit.
 #[must_use]
 pub fn number(object: &[u8], name: &[u8]) -> Option<u64> {
     decimal(quoted(object, name)?)

@@ -45,7 +45,7 @@ impl Axis {
     /// Returns the flags of one value.
     ///
     /// # Errors
-    /// If it is no value of this axis.
+    /// If it is not a value of this axis.
     pub fn at(self, common: &Common, value: &str) -> Result<Common, BenchError> {
         let mut step = common.clone();
         let number = || value.parse::<usize>().map_err(|_| wrong(self, value));
@@ -74,7 +74,7 @@ impl Axis {
             && !std::path::Path::new(plugin).exists()
         {
             return Err(BenchError::Usage(format!(
-                "there is no rule `{plugin}`: the built-in ones are {}, and it is no plugin's folder or component",
+                "`{plugin}` is not a built-in rule ({}), nor the folder or component of a plugin",
                 BUILTIN_RULES.join(", ")
             )));
         }
@@ -83,7 +83,13 @@ impl Axis {
 }
 
 fn wrong(axis: Axis, value: &str) -> BenchError {
-    BenchError::Usage(format!("{value} is no value of the axis {axis:?}"))
+    let name = axis.to_possible_value().map_or_else(String::new, |axis| axis.get_name().to_owned());
+    if axis != Axis::Isolation {
+        return BenchError::Usage(format!("`{value}` is not a value of the axis {name}"));
+    }
+    let levels = Level::value_variants().iter().filter_map(Level::to_possible_value);
+    let levels: Vec<String> = levels.map(|level| level.get_name().to_owned()).collect();
+    BenchError::Usage(format!("`{value}` is not a value of the axis {name}; use {}", levels.join(", ")))
 }
 
 /// Measures each value along an axis.

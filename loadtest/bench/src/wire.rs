@@ -15,7 +15,7 @@ pub struct ReplyHead {
     pub status: u16,
     /// Bytes of status line and headers.
     pub head_len: usize,
-    /// Bytes of the body behind them.
+    /// Bytes of the body that follows.
     pub body_len: usize,
 }
 

@@ -8,7 +8,7 @@ const records = new Counter('log_records');
 const behind = new Trend('log_records_behind');
 
 export function consume({ after, endsAt }) {
-  // One life of a consumer is one iteration: it follows until the load has ended.
+  // A consumer is one iteration: it follows the log until the load has ended.
   let [next, version] = [BigInt(after), 0n];
   while (Date.now() < endsAt) {
     const page = pull(next, 1000, 500);

@@ -343,7 +343,7 @@ func (e WriteOp) Valid() bool {
 // AbortReason Why a transaction aborted.
 type AbortReason string
 
-// Ack When a commit is answered.
+// Ack When a commit is acknowledged.
 type Ack string
 
 // AttachRequest How to attach a detached store.
@@ -368,7 +368,7 @@ type BatchCommitResponse struct {
 
 // BatchTxn A commit within a batch: a commit and its id.
 type BatchTxn struct {
-	// Ack When to answer. The whole request is answered when the last item is.
+	// Ack When to acknowledge the commit. The response is sent when the last item of the batch is acknowledged.
 	Ack *Ack `json:"ack,omitempty"`
 
 	// Epoch `epoch` as returned by Begin, for conflict rules that prefer older transactions.
@@ -408,15 +408,15 @@ type BatchTxn struct {
 	Writes *[]Write `json:"writes,omitempty"`
 }
 
-// BeginRequest A Begin.
+// BeginRequest A request to begin a transaction.
 type BeginRequest struct {
 	// Isolation Level at which it will commit. A hint: the level of the commit counts.
 	Isolation *IsolationLevel `json:"isolation,omitempty"`
 
-	// Ranges Ranges of embedded stores to read at once, likewise.
+	// Ranges Ranges of embedded stores to read at the snapshots. The response has one element in `ranges` for each.
 	Ranges *[]RangeRead `json:"ranges,omitempty"`
 
-	// Read Rows of embedded stores to read at once; the answer has one of `rows` for each, as of the snapshots that it names.
+	// Read Rows of embedded stores to read at the snapshots. The response has one element in `rows` for each.
 	Read *[]RowRead `json:"read,omitempty"`
 
 	// Session Session token of an earlier response: wait until what it covers is visible.
@@ -434,7 +434,7 @@ type BeginRequest struct {
 	WaitMs *int32 `json:"wait_ms,omitempty"`
 }
 
-// BeginResponse Answer to a Begin.
+// BeginResponse A transaction that has begun.
 type BeginResponse struct {
 	// Epoch The epoch that is open now. Pass it to the commit: some conflict rules prefer older transactions.
 	//
@@ -446,10 +446,10 @@ type BeginResponse struct {
 	// Example: 2026-01-02T03:04:05.678Z
 	ExpiresAt string `json:"expires_at"`
 
-	// Ranges The ranges of `ranges`, in its order; absent if none was to be read.
+	// Ranges The ranges, in the order of the request; absent if it has no `ranges`.
 	Ranges *[]ReadRange `json:"ranges,omitempty"`
 
-	// Rows The rows of `read`, in its order; absent if nothing was to be read.
+	// Rows The rows of `read`, in the order of the request; absent if it has no `read`.
 	Rows *[]ReadRow `json:"rows,omitempty"`
 
 	// Session Session token that covers these snapshots.
@@ -468,9 +468,9 @@ type BeginResponse struct {
 	TxnID string `json:"txn_id"`
 }
 
-// CommitRequest A commit: what the transaction read and what it wants to write.
+// CommitRequest A commit: the rows and ranges that the transaction has read, and its writes.
 type CommitRequest struct {
-	// Ack When to answer.
+	// Ack When to acknowledge the commit.
 	Ack *Ack `json:"ack,omitempty"`
 
 	// Epoch `epoch` as returned by Begin, for conflict rules that prefer older transactions.
@@ -508,7 +508,8 @@ type CommitRequest struct {
 
 // Conflict One reason for an abort, with everything needed to act on it.
 type Conflict struct {
-	// ByTxn The transaction that won: always if it is of the same epoch, else as long as its epoch is in the server's memory.
+	// ByTxn The transaction that won. Always present if it is of the same epoch; otherwise as long as its epoch is in the
+	// server's memory.
 	ByTxn *string `json:"by_txn,omitempty"`
 
 	// CurrentVersion The row's version now; absent if there is no such row, or if the winner is in the same epoch.
@@ -962,7 +963,7 @@ type RangeRead struct {
 	// StartB64 `start` in base64.
 	StartB64 *string `json:"start_b64,omitempty"`
 
-	// Store The range's store; may be left out where the path names it.
+	// Store Store of the range. May be absent if the path names the store.
 	//
 	// Example: kv
 	Store *string `json:"store,omitempty"`
@@ -989,70 +990,70 @@ type Read struct {
 	Version *string `json:"version,omitempty"`
 }
 
-// ReadRange Rows of a range that was read.
+// ReadRange The result of reading a range.
 type ReadRange struct {
-	// More The range has further rows: its limit was reached.
+	// More Whether the range has more rows than its limit.
 	More bool `json:"more"`
 
 	// Rows The rows, in key order.
 	Rows []Row `json:"rows"`
 
-	// Store The range's store.
+	// Store Store of the range.
 	//
 	// Example: kv
 	Store string `json:"store"`
 }
 
-// ReadRequest Rows and ranges to read.
+// ReadRequest Rows and ranges to read; at least one of either.
 type ReadRequest struct {
-	// Ranges Ranges.
+	// Ranges Ranges to read.
 	Ranges *[]RangeRead `json:"ranges,omitempty"`
 
-	// Read Rows; at least one, or one range.
+	// Read Rows to read.
 	Read *[]RowRead `json:"read,omitempty"`
 }
 
-// ReadResponse Rows and ranges as of one epoch.
+// ReadResponse Rows and ranges, all read at the same epoch.
 type ReadResponse struct {
-	// Applied The epoch that they reflect: all of it, and nothing of later ones.
+	// Applied The epoch that the results reflect: they include all of its commits, and none of later epochs.
 	//
 	// Example: 8841
 	Applied string `json:"applied"`
 
-	// Ranges The ranges, in the order of the request; absent if it named none.
+	// Ranges The ranges, in the order of the request; absent if it has no ranges.
 	Ranges *[]ReadRange `json:"ranges,omitempty"`
 
-	// Rows The rows, in the order of the request; absent if it named none.
+	// Rows The rows, in the order of the request; absent if it has no rows.
 	Rows *[]ReadRow `json:"rows,omitempty"`
 }
 
-// ReadRow A row that was read. Without `version`, there is no such row.
+// ReadRow The result of reading a row. Without `version`, the row does not exist.
 type ReadRow struct {
-	// Key The row's key, UTF-8.
+	// Key Key of the row, UTF-8.
 	//
 	// Example: acct/1
 	Key *string `json:"key,omitempty"`
 
-	// KeyB64 The row's key in base64, if it is not UTF-8.
+	// KeyB64 Key of the row in base64, if it is not UTF-8.
 	KeyB64 *string `json:"key_b64,omitempty"`
 
-	// Store The row's store.
+	// Store Store of the row.
 	//
 	// Example: kv
 	Store string `json:"store"`
 
-	// Unchanged True if the row still has the version that the request named.
+	// Unchanged True if the row still has the version in the request.
 	//
 	// Example: true
 	Unchanged *bool `json:"unchanged,omitempty"`
 
-	// Value The row's value; absent if there is no row, or it is `unchanged`.
+	// Value Value of the row; absent if the row does not exist or is `unchanged`.
 	Value json.RawMessage `json:"value,omitempty"`
 
-	// ValueB64 The row's value in base64, if it was written so.
+	// ValueB64 Value of the row in base64, if it was written that way.
 	ValueB64 *string `json:"value_b64,omitempty"`
 
-	// Version The row's version; absent if there is no row.
+	// Version Version of the row; absent if the row does not exist.
 	//
 	// Example: 17
 	Version *string `json:"version,omitempty"`
@@ -1101,20 +1102,20 @@ type RowPage struct {
 
 // RowRead A row to read.
 type RowRead struct {
-	// Key The row's key, UTF-8.
+	// Key Key of the row, UTF-8.
 	//
 	// Example: acct/1
 	Key *string `json:"key,omitempty"`
 
-	// KeyB64 The row's key in base64, instead of `key`.
+	// KeyB64 Key of the row in base64, instead of `key`.
 	KeyB64 *string `json:"key_b64,omitempty"`
 
-	// Store The row's store; may be left out where the path names it.
+	// Store Store of the row. May be absent if the path names the store.
 	//
 	// Example: kv
 	Store *string `json:"store,omitempty"`
 
-	// Version The version that the caller has. If it is still the row's, the answer says `unchanged` and leaves the value out.
+	// Version Version that the caller has cached. If it is still current, the response has `unchanged` instead of the value.
 	//
 	// Example: 17
 	Version *string `json:"version,omitempty"`
@@ -1324,13 +1325,14 @@ type TxnOutcome struct {
 	// Problem Batches only: why no decision was made.
 	Problem *Problem `json:"problem,omitempty"`
 
-	// ReadOnly It wrote nothing, and nothing was stored: its status by id is `unknown` later.
+	// ReadOnly Whether it was read-only. Its verdict is not stored, so its status by id is `unknown` afterwards.
 	ReadOnly *bool `json:"read_only,omitempty"`
 
 	// Reason Why it aborted.
 	Reason *AbortReason `json:"reason,omitempty"`
 
-	// Replayed Batches only: this outcome had been stored before. A single answer tells it by its header `idempotency-replayed`.
+	// Replayed Batches only: whether the request was a retry, and this is the stored outcome. A response to a single commit has the
+	// header `idempotency-replayed` instead.
 	Replayed *bool `json:"replayed,omitempty"`
 
 	// RetryAfterMs When to retry, milliseconds from now.

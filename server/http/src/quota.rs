@@ -103,7 +103,7 @@ mod tests {
         let (one, two) = (NamespaceId(1), NamespaceId(2));
         let first = tenants.enter(one, 90).expect("the first fits");
         assert!(tenants.enter(one, 20).is_none(), "too many bytes");
-        let second = tenants.enter(one, 10).expect("a refused one leaves nothing behind");
+        let second = tenants.enter(one, 10).expect("a rejected request holds no permit");
         assert!(tenants.enter(one, 0).is_none(), "too many requests");
         assert!(tenants.enter(two, 1000).is_some(), "alone, any size fits");
         drop((first, second));

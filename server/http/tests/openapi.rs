@@ -37,22 +37,22 @@ fn documents() -> (Value, Value) {
     let mut newest = serde_json::to_value(tribunal_http::router::openapi()).unwrap();
     tribunal_api::examples::add(&mut newest)
         .unwrap_or_else(|missing| panic!("{missing:#?} have no example: add one to the field in openapi/src"));
-    let twin = tribunal_api::downgrade::to_3_0(&newest).unwrap();
-    (newest, twin)
+    let older = tribunal_api::downgrade::to_3_0(&newest).unwrap();
+    (newest, older)
 }
 
 #[test]
 fn the_checked_in_documents_are_those_of_the_routes() {
-    let (newest, twin) = documents();
+    let (newest, older) = documents();
     check("openapi.json", tribunal_api::OPENAPI_3_1, &newest);
-    check("openapi-3.0.json", tribunal_api::OPENAPI_3_0, &twin);
+    check("openapi-3.0.json", tribunal_api::OPENAPI_3_0, &older);
 }
 
 /// What the routes ask for is tested on running servers (`surface.rs`, and the node's `access.rs`).
 #[test]
 fn every_operation_declares_whether_it_requires_a_key() {
-    let (newest, twin) = documents();
-    for document in [newest, twin] {
+    let (newest, older) = documents();
+    for document in [newest, older] {
         let scheme = &document["components"]["securitySchemes"]["bearer"];
         assert_eq!((&scheme["type"], &scheme["scheme"]), (&"http".into(), &"bearer".into()));
         let open: Vec<&str> = document["paths"]

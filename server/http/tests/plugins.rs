@@ -81,9 +81,9 @@ async fn slots_show_health_and_cost() {
 async fn activations_name_slot_version_epoch_and_configuration() {
     let server = start().await;
     let mut client = Client::connect(server.address).await;
-    let wish =
+    let request =
         json!({"slot": "validator:snapshot", "digest": "0F".repeat(32), "at_epoch": "9000", "config": {"a": [1]}});
-    let reply = client.post("/v1/admin/plugins/known/activate", &wish.to_string()).await;
+    let reply = client.post("/v1/admin/plugins/known/activate", &request.to_string()).await;
     assert_eq!(reply.status, 200, "{}", reply.json());
     let body = reply.json();
     assert_eq!((&body["slot"], &body["by"]), (&json!("validator:snapshot"), &json!("activate")));

@@ -410,7 +410,7 @@ async fn a_push_is_resumed_skipped_and_attached_by_name() {
     let detail = "too far behind".to_owned();
     let refusal = ServiceError::ClientMistake { code: "storage_behind_log", pointer: String::new(), detail };
     *server.node.fail_next.lock().unwrap() = Some(refusal);
-    let behind = client.post(attach, "{}").await;
-    assert_eq!((behind.status, behind.json()["code"].as_str()), (422, Some("storage_behind_log")));
+    let lagging = client.post(attach, "{}").await;
+    assert_eq!((lagging.status, lagging.json()["code"].as_str()), (422, Some("storage_behind_log")));
     server.stop().await.unwrap();
 }

@@ -79,8 +79,8 @@ impl Samples {
 
     /// Returns the position of the last sample at or below `index`.
     fn near(&self, index: u64) -> Option<u64> {
-        let behind = self.at.partition_point(|sample| sample.0 <= index);
-        behind.checked_sub(1).map(|ix| self.at[ix].1)
+        let after = self.at.partition_point(|sample| sample.0 <= index);
+        after.checked_sub(1).map(|ix| self.at[ix].1)
     }
 }
 

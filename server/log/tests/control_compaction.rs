@@ -49,7 +49,7 @@ fn churn(opened: &mut Opened, index: &mut u64, count: u64) {
     opened.writer.sync().unwrap();
 }
 
-/// What must be there whatever is left out: a store, a tenant's first key although it was revoked, a key in force.
+/// Entries that are never dropped: a store, a tenant's first key although it was revoked, a key in force.
 fn begun(opened: &mut Opened) -> u64 {
     let mut index = 0;
     let store = StoreSpec { id: StoreId(1), ..StoreSpec::default() };

@@ -96,7 +96,7 @@ fn a_flipped_bit_anywhere_is_harmless_or_refused() {
     let mut tally = Tally::default();
     for file in data_files(&dir) {
         let bytes = fs::read(&file).unwrap();
-        // Where there is data, not in the zeros behind it.
+        // In the data, not in the zeros after it.
         let used = bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1) as u64;
         let relative = file.strip_prefix(&dir.0).unwrap();
         for _ in 0..if used > 10_000 { flips() } else { 4 } {

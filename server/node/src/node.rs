@@ -1,7 +1,7 @@
 //! Wires a node together, starts its threads and stops them in order.
 //!
 //! Order of a stop: nobody new is let in, the epochs under way are finished, an image is taken, the log is synced,
-//! streams and long polls are answered, the pushes end. A failed log ends the process with its reason; whoever waits hears that the outcome is unknown.
+//! streams and long polls are answered, the pushes end. A failed log ends the process with its reason; waiting requests learn that the outcome is unknown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -507,13 +507,13 @@ impl Node {
     pub fn stop(mut self) -> Result<(), NodeError> {
         self.service.stopping.store(true, Ordering::Relaxed);
         let _ = self.messages.send(Message::Stop);
-        // Whoever waits for something that will not come any more is answered now.
+        // Requests that wait for something that will no longer happen are answered now.
         self.service.shared.progress.wake();
         let ended = self.runtime.block_on(how_it_ended(self.ended.clone()));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        // Nothing is added to the log any more: whoever waits for it is answered, streams are ended.
+        // Nothing is added to the log any more: long polls are answered, streams end.
         self.service.shared.progress.end();
         if let Some(stop) = self.http_stop.take() {
             let _ = stop.send(());

@@ -113,7 +113,7 @@ impl NodeService {
         Ok(())
     }
 
-    /// Returns when what waits now will have been decided: so many epochs, as long as they take of late.
+    /// Returns when what waits now will have been decided: the number of epochs times their recent duration.
     fn retry_after(&self) -> u64 {
         let waiting = self.shared.waiting_bytes.load(Ordering::Relaxed);
         let epochs = 1 + (waiting / limits::BATCH_BYTES_MAX) as u64;
@@ -334,7 +334,7 @@ impl NodeService {
                 }
                 _ => return Err(outcome_unknown()),
             };
-            // One patience for all of them, or a dead store would hold the request for as many as there are.
+            // One timeout for all stores together: several dead stores must not add up.
             let deadline = Instant::now() + APPLY_TIMEOUT;
             for (place, answer) in places.into_iter().zip(answers) {
                 let decided = match self.words(answer, asked).await {
@@ -382,7 +382,7 @@ impl NodeService {
         match known {
             KnownNow::At(at) => self.stored(at).await.map(TxnStatus::Decided),
             KnownNow::Expired => Ok(TxnStatus::UnknownExpired),
-            // A fence must not end in doubt: it is put behind the transaction that is in flight.
+            // The result of a fence must be certain, so it is queued after the transaction that is in flight.
             KnownNow::Unknown | KnownNow::InFlight if query.fence => self.fence(query).await,
             KnownNow::Unknown => Ok(TxnStatus::Unknown),
             KnownNow::InFlight => Ok(TxnStatus::InFlight),
@@ -679,7 +679,7 @@ fn began(mut txn: TxnRequest) -> TxnRequest {
     txn
 }
 
-/// Puts a verdict into words that no epoch of its own stands behind: nothing of it is stored here.
+/// Describes a verdict that belongs to no epoch of its own: nothing of it is stored.
 fn judged(verdict: Verdict) -> Decided {
     Decided { verdict, csn: None, replayed: false, applied: None, phases: Phases::default(), traceparent: None }
 }

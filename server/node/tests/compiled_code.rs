@@ -75,7 +75,7 @@ fn a_start_compiles_only_what_is_not_cached() {
     damaged[middle] ^= 0x40;
     fs::write(&file, &damaged).expect("writes");
     start((1, 0), "a bit is wrong");
-    start((0, 1), "it was mended");
+    start((0, 1), "it was repaired");
     fs::write(&file, &fs::read(&file).expect("reads")[..middle]).expect("writes");
     start((1, 0), "half of it is gone");
     // What another engine made lies under that engine's fingerprint, and what lies under a wrong one is not believed.

@@ -55,7 +55,7 @@ fn check(node: &Node, sent: &[Sent]) {
             assert_eq!(record["version"], verdict["version"]);
         }
     }
-    // A client that lost its reply asks by id, and hears the same as the log says.
+    // A client that lost its reply requests the status by id, and gets what the log contains.
     for sent in sent.iter().filter(|sent| sent.acknowledged.is_none()) {
         let status = node.get(&format!("/v1/txns/{}?fence=true", sent.id)).body;
         let in_log = pairs.contains_key(&sent.pair);

@@ -63,7 +63,7 @@ fn refusals_name_their_reason_and_leave_nothing_behind() {
         assert!(detail.contains(expected), "{expected}: {detail}");
     }
     assert_eq!(node.get("/v1/admin/plugins/evil").status, 404);
-    assert_eq!(std::fs::read_dir(dir.path().join("plugins")).unwrap().count(), 0, "no file stays behind");
+    assert_eq!(std::fs::read_dir(dir.path().join("plugins")).unwrap().count(), 0, "no file is left over");
     assert_eq!(node.put_row("still", 1)["status"], "committed");
 
     let good = Hostile::default().component();

@@ -234,7 +234,7 @@ fn what_is_active_survives_a_stop_and_a_kill(folder: &Path) {
     }
     let refusal = Node::try_start(dir.path(), &[]).err().expect("must not start");
     assert!(refusal.contains("`most-writes-wins`") && refusal.contains("native"), "{refusal}");
-    let node = Node::try_start(dir.path(), &["--plugins", "native"]).expect("starts with the twins");
+    let node = Node::try_start(dir.path(), &["--plugins", "native"]).expect("starts with native policies");
     assert!(!node.contest("f").1);
 }
 

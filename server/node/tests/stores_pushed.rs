@@ -126,8 +126,8 @@ fn a_storage_that_stays_dead_is_detached_and_the_log_continues() {
     let dead = node.post("/v1/stores/r/push/attach", &json!({}));
     assert_eq!(dead.status, 503, "{}", dead.body);
     redis.restart();
-    let behind = node.post("/v1/stores/r/push/attach", &json!({}));
-    assert_eq!((behind.status, &behind.body["code"]), (422, &json!("storage_behind_log")), "{}", behind.body);
+    let lagging = node.post("/v1/stores/r/push/attach", &json!({}));
+    assert_eq!((lagging.status, &lagging.body["code"]), (422, &json!("storage_behind_log")), "{}", lagging.body);
     assert_eq!(watermark(&redis), "1", "a refusal moves nothing");
     let head = number(&store(&node, "r")["head_lsn"]);
     let beyond = node.post("/v1/stores/r/push/attach", &json!({"loaded_lsn": (head + 1).to_string()}));
@@ -175,7 +175,7 @@ fn a_record_that_a_storage_can_never_take_stops_its_push_alone_and_can_be_skippe
     declare_redis(&node, &redis);
     node.put("/v1/stores/kv", &json!({"adaptor": "kv"}));
     assert_eq!(put_applied(&node, "r", "n", json!(5))["applied"], true);
-    // Somebody changes the row behind Tribunal's back: nothing can be added to it any more.
+    // Change the row in Redis directly, so that nothing can be added to it any more.
     redis.call(&["DEL", "r/n"]);
     redis.call(&["LPUSH", "r/n", "x"]);
     let skip = |lsn: u64| node.post("/v1/stores/r/push/skip", &json!({"lsn": lsn.to_string()}));
@@ -201,7 +201,7 @@ fn a_record_that_a_storage_can_never_take_stops_its_push_alone_and_can_be_skippe
         String::from_utf8(done.stdout).unwrap()
     };
     command(&["store", "skip", "r", "--lsn", "2"]);
-    eventually("the record behind it", || redis.call(&["GET", "r/after"]).ends_with(" 1").then_some(()));
+    eventually("the record after it", || redis.call(&["GET", "r/after"]).ends_with(" 1").then_some(()));
     assert_eq!(watermark(&redis), "3");
     assert!(command(&["store", "ls"]).contains("always"));
 

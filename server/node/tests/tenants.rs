@@ -45,7 +45,7 @@ fn tenants_see_nothing_of_one_another() {
     assert_eq!(call(&node, &bank, "POST", "/v1/stores/kv/push/resume", Some(&json!({}))).status, 404);
     // A foreign id is no id: neither read, nor fenced, nor taken.
     assert_eq!(call(&node, &bank, "GET", &format!("/v1/txns/{id}"), None).body["status"], "unknown");
-    // The same names mean something else, and positions start anew.
+    // The same names denote other stores, and positions start over.
     assert_eq!(call(&node, &bank, "PUT", "/v1/stores/kv", Some(&json!({"adaptor": "kv"}))).status, 201);
     let stale = json!({"reads": [{"store": "kv", "key": "k", "version": version}],
         "writes": [{"op": "put", "store": "kv", "key": "k", "value": 0}]});
@@ -225,7 +225,7 @@ fn the_number_of_stores_is_limited_per_tenant() {
     assert_eq!(declare(&bank, "s0").status, 201);
 }
 
-/// Whoever asks for a tenant or a store may go away before it is there. What comes next must not get its number.
+/// A client may disconnect before the tenant or store that it creates exists. The next one must not get the same number.
 #[test]
 fn tenants_and_stores_of_disconnected_clients_keep_their_numbers() {
     let dir = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 //!
 //! `tests/replay.rs` runs them on stable Rust, in CI: over the corpora that are checked in, and over mutations of these,
 //! always the same. `libfuzzer` is a crate for `cargo fuzz` over the same functions, for looking further. An input that
-//! found something goes into `corpus` together with its mend. Files there whose names begin with `ok-` must be taken, so
+//! found a bug goes into `corpus` together with the fix. Files there whose names begin with `ok-` must be taken, so
 //! that a target does not come to refuse everything at its door.
 
 pub mod bodies;
@@ -44,7 +44,7 @@ pub struct Target {
     pub warm_up: fn(),
     /// Memory that one input may take beyond 64 times its own length, bytes.
     pub memory_bytes_max: usize,
-    /// Whether the code behind it catches panics of a library, which are none of its own then.
+    /// Whether the target catches panics of a library, which then do not count.
     pub catches_panics: bool,
 }
 

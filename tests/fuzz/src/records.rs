@@ -57,13 +57,13 @@ fn outcome(data: &[u8]) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Pieces, each behind its length in two bytes.
+/// Pieces, each preceded by its length in two bytes.
 fn image(data: &[u8]) -> Result<(), Malformed> {
     let mut assembler = ImageAssembler::new();
-    // The kind byte told that this is an image; the pieces stand behind it.
+    // The kind byte means an image; the pieces follow it.
     let mut rest = &data[1..];
-    while let Some((len, behind)) = rest.split_first_chunk::<2>() {
-        let (piece, more) = behind.split_at(usize::from(u16::from_le_bytes(*len)).min(behind.len()));
+    while let Some((len, tail)) = rest.split_first_chunk::<2>() {
+        let (piece, more) = tail.split_at(usize::from(u16::from_le_bytes(*len)).min(tail.len()));
         assembler.add(piece)?;
         rest = more;
     }

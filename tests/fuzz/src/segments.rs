@@ -88,7 +88,7 @@ pub fn run(data: &[u8]) -> bool {
 }
 
 fn damage(bytes: &mut Vec<u8>, step: &[u8]) {
-    // Where there is data, not in the zeros behind it.
+    // In the data, not in the zeros after it.
     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     if used == 0 {
         return;

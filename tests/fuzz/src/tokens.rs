@@ -1,7 +1,7 @@
 //! Bearer tokens: API keys, and tokens that somebody else signs. What nobody signed lets nobody in, whatever it says.
 //!
 //! An input that begins with `{` is what a token would say, its head and its claims on a line each, and is signed here with
-//! the right secret: otherwise nothing behind the signature would ever be tried.
+//! the right secret: otherwise nothing after the check of the signature would ever be reached.
 
 use std::sync::OnceLock;
 

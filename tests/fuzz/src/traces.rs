@@ -3,14 +3,14 @@
 
 use axum::http::{HeaderValue, Request};
 
-/// Takes a header and tells whether it is gone on with.
+/// Parses a header, and returns whether it is propagated.
 pub fn run(data: &[u8]) -> bool {
     let Ok(value) = HeaderValue::from_bytes(data) else { return false };
     let (mut parts, ()) = Request::new(()).into_parts();
     parts.headers.insert("traceparent", value);
     let taken = tribunal_http::request::caller::caller(&parts).traceparent;
     if let Some(text) = &taken {
-        assert_eq!(text.as_bytes(), data, "it is gone on with as it came");
+        assert_eq!(text.as_bytes(), data, "it is propagated unchanged");
     }
     assert_eq!(taken.is_some(), is_one(data), "{}", String::from_utf8_lossy(data));
     taken.is_some()

@@ -13,7 +13,7 @@ pub struct Tally {
     pub committed: u64,
     /// Aborts by reason.
     pub aborted: BTreeMap<String, u64>,
-    /// Attempts without a verdict, by code: Redis was away, or behind.
+    /// Attempts without a verdict, by code: Redis was unavailable or lagging.
     pub refused: BTreeMap<String, u64>,
     /// From begin to verdict of committed transactions, microseconds.
     latency: Histogram<u64>,

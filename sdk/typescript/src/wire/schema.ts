@@ -477,7 +477,7 @@ export interface components {
          */
         AbortReason: "read_conflict" | "write_conflict" | "range_conflict" | "row_exists" | "row_missing" | "not_a_number" | "add_overflow" | "snapshot_too_old" | "snapshot_from_the_future" | "snapshots_differ" | "order_conflict" | "lock_lost" | "deadlock" | "client_abort" | "fenced" | "plugin";
         /**
-         * @description When a commit is answered.
+         * @description When a commit is acknowledged.
          * @enum {string}
          */
         Ack: "durable" | "applied";
@@ -501,7 +501,7 @@ export interface components {
         };
         /** @description A commit within a batch: a commit and its id. */
         BatchTxn: {
-            /** @description When to answer. The whole request is answered when the last item is. */
+            /** @description When to acknowledge the commit. The response is sent when the last item of the batch is acknowledged. */
             ack?: components["schemas"]["Ack"];
             /**
              * @description `epoch` as returned by Begin, for conflict rules that prefer older transactions.
@@ -542,13 +542,13 @@ export interface components {
             /** @description Rows to write, each at most once. */
             writes?: components["schemas"]["Write"][];
         };
-        /** @description A Begin. */
+        /** @description A request to begin a transaction. */
         BeginRequest: {
             /** @description Level at which it will commit. A hint: the level of the commit counts. */
             isolation?: components["schemas"]["IsolationLevel"];
-            /** @description Ranges of embedded stores to read at once, likewise. */
+            /** @description Ranges of embedded stores to read at the snapshots. The response has one element in `ranges` for each. */
             ranges?: components["schemas"]["RangeRead"][];
-            /** @description Rows of embedded stores to read at once; the answer has one of `rows` for each, as of the snapshots that it names. */
+            /** @description Rows of embedded stores to read at the snapshots. The response has one element in `rows` for each. */
             read?: components["schemas"]["RowRead"][];
             /** @description Session token of an earlier response: wait until what it covers is visible. */
             session?: string;
@@ -570,7 +570,7 @@ export interface components {
              */
             wait_ms?: number;
         };
-        /** @description Answer to a Begin. */
+        /** @description A transaction that has begun. */
         BeginResponse: {
             /**
              * @description The epoch that is open now. Pass it to the commit: some conflict rules prefer older transactions.
@@ -582,9 +582,9 @@ export interface components {
              * @example 2026-01-02T03:04:05.678Z
              */
             expires_at: string;
-            /** @description The ranges of `ranges`, in its order; absent if none was to be read. */
+            /** @description The ranges, in the order of the request; absent if it has no `ranges`. */
             ranges?: components["schemas"]["ReadRange"][];
-            /** @description The rows of `read`, in its order; absent if nothing was to be read. */
+            /** @description The rows of `read`, in the order of the request; absent if it has no `read`. */
             rows?: components["schemas"]["ReadRow"][];
             /**
              * @description Session token that covers these snapshots.
@@ -606,9 +606,9 @@ export interface components {
              */
             txn_id: string;
         };
-        /** @description A commit: what the transaction read and what it wants to write. */
+        /** @description A commit: the rows and ranges that the transaction has read, and its writes. */
         CommitRequest: {
-            /** @description When to answer. */
+            /** @description When to acknowledge the commit. */
             ack?: components["schemas"]["Ack"];
             /**
              * @description `epoch` as returned by Begin, for conflict rules that prefer older transactions.
@@ -647,7 +647,10 @@ export interface components {
         };
         /** @description One reason for an abort, with everything needed to act on it. */
         Conflict: {
-            /** @description The transaction that won: always if it is of the same epoch, else as long as its epoch is in the server's memory. */
+            /**
+             * @description The transaction that won. Always present if it is of the same epoch; otherwise as long as its epoch is in the
+             *     server's memory.
+             */
             by_txn?: string;
             /**
              * @description The row's version now; absent if there is no such row, or if the winner is in the same epoch.
@@ -1098,7 +1101,7 @@ export interface components {
             /** @description `start` in base64. */
             start_b64?: string;
             /**
-             * @description The range's store; may be left out where the path names it.
+             * @description Store of the range. May be absent if the path names the store.
              * @example kv
              */
             store?: string;
@@ -1123,62 +1126,62 @@ export interface components {
              */
             version?: string;
         };
-        /** @description Rows of a range that was read. */
+        /** @description The result of reading a range. */
         ReadRange: {
-            /** @description The range has further rows: its limit was reached. */
+            /** @description Whether the range has more rows than its limit. */
             more: boolean;
             /** @description The rows, in key order. */
             rows: components["schemas"]["Row"][];
             /**
-             * @description The range's store.
+             * @description Store of the range.
              * @example kv
              */
             store: string;
         };
-        /** @description Rows and ranges to read. */
+        /** @description Rows and ranges to read; at least one of either. */
         ReadRequest: {
-            /** @description Ranges. */
+            /** @description Ranges to read. */
             ranges?: components["schemas"]["RangeRead"][];
-            /** @description Rows; at least one, or one range. */
+            /** @description Rows to read. */
             read?: components["schemas"]["RowRead"][];
         };
-        /** @description Rows and ranges as of one epoch. */
+        /** @description Rows and ranges, all read at the same epoch. */
         ReadResponse: {
             /**
-             * @description The epoch that they reflect: all of it, and nothing of later ones.
+             * @description The epoch that the results reflect: they include all of its commits, and none of later epochs.
              * @example 8841
              */
             applied: string;
-            /** @description The ranges, in the order of the request; absent if it named none. */
+            /** @description The ranges, in the order of the request; absent if it has no ranges. */
             ranges?: components["schemas"]["ReadRange"][];
-            /** @description The rows, in the order of the request; absent if it named none. */
+            /** @description The rows, in the order of the request; absent if it has no rows. */
             rows?: components["schemas"]["ReadRow"][];
         };
-        /** @description A row that was read. Without `version`, there is no such row. */
+        /** @description The result of reading a row. Without `version`, the row does not exist. */
         ReadRow: {
             /**
-             * @description The row's key, UTF-8.
+             * @description Key of the row, UTF-8.
              * @example acct/1
              */
             key?: string;
-            /** @description The row's key in base64, if it is not UTF-8. */
+            /** @description Key of the row in base64, if it is not UTF-8. */
             key_b64?: string;
             /**
-             * @description The row's store.
+             * @description Store of the row.
              * @example kv
              */
             store: string;
             /**
-             * @description True if the row still has the version that the request named.
+             * @description True if the row still has the version in the request.
              * @example true
              */
             unchanged?: boolean;
-            /** @description The row's value; absent if there is no row, or it is `unchanged`. */
+            /** @description Value of the row; absent if the row does not exist or is `unchanged`. */
             value?: unknown;
-            /** @description The row's value in base64, if it was written so. */
+            /** @description Value of the row in base64, if it was written that way. */
             value_b64?: string;
             /**
-             * @description The row's version; absent if there is no row.
+             * @description Version of the row; absent if the row does not exist.
              * @example 17
              */
             version?: string;
@@ -1222,19 +1225,19 @@ export interface components {
         /** @description A row to read. */
         RowRead: {
             /**
-             * @description The row's key, UTF-8.
+             * @description Key of the row, UTF-8.
              * @example acct/1
              */
             key?: string;
-            /** @description The row's key in base64, instead of `key`. */
+            /** @description Key of the row in base64, instead of `key`. */
             key_b64?: string;
             /**
-             * @description The row's store; may be left out where the path names it.
+             * @description Store of the row. May be absent if the path names the store.
              * @example kv
              */
             store?: string;
             /**
-             * @description The version that the caller has. If it is still the row's, the answer says `unchanged` and leaves the value out.
+             * @description Version that the caller has cached. If it is still current, the response has `unchanged` instead of the value.
              * @example 17
              */
             version?: string;
@@ -1438,11 +1441,14 @@ export interface components {
             plugin_code?: number;
             /** @description Batches only: why no decision was made. */
             problem?: components["schemas"]["Problem"];
-            /** @description It wrote nothing, and nothing was stored: its status by id is `unknown` later. */
+            /** @description Whether it was read-only. Its verdict is not stored, so its status by id is `unknown` afterwards. */
             read_only?: boolean;
             /** @description Why it aborted. */
             reason?: components["schemas"]["AbortReason"];
-            /** @description Batches only: this outcome had been stored before. A single answer tells it by its header `idempotency-replayed`. */
+            /**
+             * @description Batches only: whether the request was a retry, and this is the stored outcome. A response to a single commit has the
+             *     header `idempotency-replayed` instead.
+             */
             replayed?: boolean;
             /**
              * Format: int32

@@ -173,8 +173,8 @@ impl IdTable {
     /// Forgets seconds that are too old, then the oldest ones until the rest fits.
     pub(crate) fn expire(&mut self, epoch_time_ms: u64, limits: &IdLimits) {
         while let Some((&second, &ix)) = self.seconds.first_key_value() {
-            let behind = (second + 1) * 1000;
-            let too_old = behind + limits.age_ms <= epoch_time_ms;
+            let end = (second + 1) * 1000;
+            let too_old = end + limits.age_ms <= epoch_time_ms;
             if !too_old && self.bytes() <= limits.bytes_max {
                 break;
             }
@@ -193,7 +193,7 @@ impl IdTable {
             }
             self.vacant.push(ix);
             self.last = (0, NO_BUCKET);
-            self.floor_ms = self.floor_ms.max(behind);
+            self.floor_ms = self.floor_ms.max(end);
         }
     }
 

@@ -52,7 +52,7 @@ impl Lanes {
             let handle = runtime.handle().clone();
             let (stop, stopped) = oneshot::channel::<()>();
             let run = move || {
-                // Ends by the word or by the end of whoever could say it.
+                // Ends when told to, or when every sender is dropped.
                 let _ = runtime.block_on(stopped);
             };
             let thread = std::thread::Builder::new().name("http".to_owned()).spawn(run)?;

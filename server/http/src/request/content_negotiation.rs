@@ -53,7 +53,8 @@ pub fn accepted(headers: &HeaderMap, offered: &[Form]) -> Result<Form, ProblemRe
     }
     best.map(|(_, _, form)| form).ok_or_else(|| {
         let names: Vec<_> = offered.iter().map(|form| form.media_type()).collect();
-        let detail = format!("this is answered as {}; the header Accept takes none of them", names.join(", "));
+        let detail =
+            format!("the response is available as {}, none of which the header Accept allows", names.join(", "));
         ProblemResponse::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", detail)
     })
 }

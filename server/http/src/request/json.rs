@@ -290,7 +290,7 @@ fn string_length(json: &[u8]) -> Option<usize> {
 /// Reads one document by `seed`, to its end.
 ///
 /// # Errors
-/// Broken syntax, or something behind the document.
+/// Invalid syntax, or data after the document.
 pub fn document<'de, S: DeserializeSeed<'de>>(text: &'de str, seed: S) -> Result<S::Value, SyntaxError> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = seed.deserialize(&mut reader)?;

@@ -81,7 +81,7 @@ impl<'a> Query<'a> {
         let text = self.text("log")?;
         let id = text.parse().ok();
         if id.is_none() {
-            self.error(Code::BadParameter, "log", "must be the id of a log as served: 32 hexadecimal digits");
+            self.error(Code::BadParameter, "log", "must be the id of a log from a response: 32 hexadecimal digits");
         }
         id
     }

@@ -1,4 +1,4 @@
-//! What a request reads: `read`, a list of rows, and `ranges`, of embedded stores.
+//! Parses the parts of a request that read embedded stores: `read`, a list of rows, and `ranges`.
 
 use std::sync::Arc;
 
@@ -13,30 +13,30 @@ use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 
-/// Rows of a range that names no limit.
+/// Default limit of a range.
 pub const LIMIT_DEFAULT: usize = 100;
-/// Rows of one range.
+/// Maximum limit of a range.
 pub const LIMIT_MAX: usize = 10_000;
 
 const ROW_FIELDS: &[&str] = &["store", "key", "version", "key_b64"];
 const RANGE_FIELDS: &[&str] = &["store", "start", "end", "start_b64", "end_b64", "limit"];
 
-/// A query that is being read.
+/// A query that is being parsed.
 pub struct ReadDraft<'c> {
-    /// The stores.
+    /// All stores.
     pub catalog: &'c Catalog,
-    /// The caller's.
+    /// Namespace of the caller.
     pub namespace: NamespaceId,
-    /// The store of operations that name none.
+    /// The store in the path, for items that name none.
     pub store: Option<StoreId>,
-    /// What was read.
+    /// The query so far.
     pub query: ReadQuery,
 }
 
-/// Reads a body that has the two lists and nothing else.
+/// Parses a body that consists of the two lists.
 ///
 /// # Errors
-/// Every fault, with its JSON pointer.
+/// All errors, with their JSON pointers.
 pub fn read_query(text: &str, draft: ReadDraft<'_>) -> Result<ReadQuery, ProblemResponse> {
     let mut body = Body { draft, errors: FieldErrors::default() };
     document(text, ObjectSeed { fields: &mut body, at: Path::Root })
@@ -69,7 +69,7 @@ impl<'de> Fields<'de> for Body<'_> {
     }
 }
 
-/// Which list of a query is read.
+/// A list of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadList {
     /// `read`.
@@ -78,13 +78,13 @@ pub enum ReadList {
     Ranges,
 }
 
-/// One list of a query, as it comes.
+/// A list that is being parsed.
 pub struct ReadItems<'a, 'c> {
     /// The query.
     pub draft: &'a mut ReadDraft<'c>,
     /// Which list.
     pub list: ReadList,
-    /// Where faults are noted.
+    /// Errors so far.
     pub errors: &'a mut FieldErrors,
 }
 
@@ -105,7 +105,7 @@ impl ReadItems<'_, '_> {
             return None;
         };
         if self.draft.store.is_some_and(|of| of != spec.id) {
-            self.errors.add(Code::UnknownStore, at, "is not the store of the path; leave it out");
+            self.errors.add(Code::UnknownStore, at, "differs from the store in the path; omit it");
             return None;
         }
         Some(spec.id)
@@ -120,13 +120,13 @@ impl ReadItems<'_, '_> {
         let store = self.store(fields.take(0), at);
         let key = self.key((fields.take(1), fields.take(3)), ("key", "key_b64"), at);
         if key.as_ref().is_some_and(Vec::is_empty) {
-            self.errors.add(Code::EmptyKey, at.field("key"), "a key has at least one byte");
+            self.errors.add(Code::EmptyKey, at.field("key"), "a key must have at least one byte");
         }
         let known = match fields.take(2) {
             Text::Given(text) => {
                 let version = decimal(&text).and_then(Version::from_bits);
                 if version.is_none() {
-                    let detail = "must be a version as served: a positive decimal number below 2^63";
+                    let detail = "must be a version from a response: a positive decimal number below 2^63";
                     self.errors.add(Code::BadNumber, at.field("version"), detail);
                 }
                 version

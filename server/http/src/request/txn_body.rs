@@ -147,7 +147,7 @@ impl<'c> Draft<'c> {
     fn row_key(&mut self, op: &mut OpFields<'_>, b64: usize, at: Path<'_>) -> Option<Span> {
         let span = self.key(op.take(1), op.take(b64), ("key", "key_b64"), at)?;
         if span.len == 0 {
-            self.errors.add(Code::EmptyKey, at.field("key"), "a key has at least one byte");
+            self.errors.add(Code::EmptyKey, at.field("key"), "a key must have at least one byte");
             return None;
         }
         Some(span)
@@ -167,7 +167,7 @@ impl<'c> Draft<'c> {
             Text::Given(text) => {
                 let version = decimal(&text).and_then(Version::from_bits);
                 if version.is_none() {
-                    let detail = "must be a version as served: a positive decimal number below 2^63";
+                    let detail = "must be a version from a response: a positive decimal number below 2^63";
                     self.errors.add(Code::BadNumber, at.field("version"), detail);
                 }
                 version
@@ -354,7 +354,7 @@ impl<'c> Draft<'c> {
         let Some(seen) = seen else { return };
         let id_bit = 1 << (ITEM_FIELDS.len() - 1);
         if self.id_in_body && seen & id_bit == 0 {
-            self.errors.add(Code::MissingField, at.field("txn_id"), "a UUIDv7");
+            self.errors.add(Code::MissingField, at.field("txn_id"), "required: a UUIDv7");
         }
         if self.ops > OPS_PER_TXN_MAX {
             let detail = format!("{} operations, {OPS_PER_TXN_MAX} is the limit", self.ops);
@@ -419,7 +419,7 @@ impl<'c> Draft<'c> {
         let text = found.text(at, &mut self.errors)?;
         let epoch = decimal(&text).map(Epoch).filter(|epoch| *epoch <= Epoch::MAX);
         if epoch.is_none() {
-            self.errors.add(Code::BadNumber, at, "must be an epoch as served: a decimal number below 2^43");
+            self.errors.add(Code::BadNumber, at, "must be an epoch from a response: a decimal number below 2^43");
         }
         epoch
     }

@@ -23,7 +23,7 @@ struct AdmittedBody {
     known_at: Instant,
 }
 
-/// Makes the body of an answer to whoever has this token.
+/// Creates the body of a response to the caller with this token.
 pub fn admitted(body: Body, permit: Permit, service: Arc<Service>, token: String) -> Body {
     Body::new(AdmittedBody { body, _permit: permit, service, token, known_at: Instant::now() })
 }

@@ -1,6 +1,6 @@
 //! FieldErrors of a request, all of them: code, JSON pointer, words for people.
 //!
-//! Collecting never fails and is bounded: behind the hundredth fault only the number counts.
+//! Collecting never fails and is bounded: after a hundred errors, further ones are only counted.
 
 use std::fmt;
 

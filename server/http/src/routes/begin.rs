@@ -1,4 +1,4 @@
-//! `POST /v1/txns`: an id, and one snapshot per store to read at.
+//! `POST /v1/txns`: returns an id and one snapshot per store.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::response::response_json::{JsonWriter, session_token};
 use crate::routes::rows::write_read;
 use tribunal_service::{Begin, Catalog, PushState, ReadQuery, Session};
 
-/// How long a Begin with a session waits if it does not say, milliseconds.
+/// Default time that a Begin with a session waits, milliseconds.
 const SESSION_WAIT_MS: u64 = 5_000;
 
 /// Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
@@ -78,7 +78,7 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
 struct Asked {
     begin: Begin,
     ttl_ms: Option<u64>,
-    /// The request names no store, which means all of them.
+    /// Whether the request names no store, which means all stores.
     all_stores: bool,
 }
 
@@ -118,7 +118,7 @@ fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, 
     if body.errors.is_empty() { Ok(body.asked) } else { Err(ProblemResponse::of_errors(&body.errors)) }
 }
 
-/// Place of `read` among the fields.
+/// Index of `read` among the fields.
 const READ: usize = 5;
 
 struct Body<'c> {

@@ -190,7 +190,7 @@ impl OffsetBody {
         }
         let log = self.log.as_deref().map(str::parse);
         if matches!(log, Some(Err(_))) {
-            let detail = "must be the id of a log as served: 32 hexadecimal digits";
+            let detail = "must be the id of a log from a response: 32 hexadecimal digits";
             self.errors.add(Code::BadParameter, "/log", detail);
         }
         let spec = catalog.store(namespace, &name);

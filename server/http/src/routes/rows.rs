@@ -1,4 +1,4 @@
-//! `/v1/stores/{store}/rows`: reading the embedded store. Every response names the epoch that it reflects.
+//! `/v1/stores/{store}/rows`: reads of embedded stores. Every response contains the epoch that it reflects.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -19,12 +19,13 @@ use tribunal_service::{Catalog, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQ
 
 /// Reads one row of an embedded store.
 ///
-/// The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are one key.
+/// A key may have any bytes, percent-encoded. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are the
+/// same key.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/rows/{*key}", operation_id = "getRow", tag = "stores",
     params(
         ("store" = String, Path, description = "Name of the store"),
-        ("key" = String, Path, description = "The row's key, percent-encoded"),
+        ("key" = String, Path, description = "Key of the row, percent-encoded"),
     ),
     responses(
         (status = 200, description = "The row", body = Row),
@@ -105,10 +106,10 @@ pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Respo
     Ok(json_response(StatusCode::OK, json.finish()))
 }
 
-/// Reads many rows and ranges of an embedded store, all as of one epoch.
+/// Reads rows and ranges of an embedded store, all at the same epoch.
 ///
-/// A row whose `version` the caller gives comes back without its value if that version is still the row's
-/// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+/// If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
+/// revalidated with one request. The returned versions can be passed to a commit in its `reads`.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/rows/read", operation_id = "readRows", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),
@@ -117,8 +118,8 @@ pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Respo
         (status = 200, description = "The rows", body = ReadResponse),
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "The store is not embedded, or the rows have more than 8 MiB", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "Not known now", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The store is not embedded, or the rows exceed 8 MiB", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The rows cannot be read now", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn read_rows(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
@@ -138,7 +139,7 @@ pub async fn read_rows(State(app): State<App>, request: Request) -> Result<Respo
     Ok(json_response(StatusCode::OK, json.finish()))
 }
 
-/// Writes the fields `rows` and `ranges` of an answer, those that the query had.
+/// Writes the fields `rows` and `ranges` of a response, if the query has them.
 pub fn write_read(json: &mut JsonWriter, query: &ReadQuery, answer: &ReadAnswer, catalog: &Catalog) {
     if !query.rows.is_empty() {
         json.name("rows");

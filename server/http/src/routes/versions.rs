@@ -91,7 +91,7 @@ struct Line<'f> {
 impl Line<'_> {
     fn keep(&mut self, key: Vec<u8>, at: Path<'_>) {
         if key.is_empty() {
-            self.errors.add(Code::EmptyKey, at, "a key has at least one byte");
+            self.errors.add(Code::EmptyKey, at, "a key must have at least one byte");
         } else if key.len() > KEY_BYTES_MAX {
             self.errors.add(Code::KeyTooLong, at, format!("{} bytes, {KEY_BYTES_MAX} is the limit", key.len()));
         } else {

@@ -121,7 +121,7 @@ pub fn push_body(records: &RecordBatch, store: &str) -> Vec<u8> {
 }
 
 fn unregistered() -> ProblemResponse {
-    ProblemResponse::new(StatusCode::NOT_FOUND, "push_unregistered", "no receiver is registered for this store")
+    ProblemResponse::new(StatusCode::NOT_FOUND, "push_unregistered", "no webhook is registered for this store")
 }
 
 fn wire(spec: &StoreSpec, status: WebhookStatus) -> PushInfo {

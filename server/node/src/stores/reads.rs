@@ -161,7 +161,7 @@ fn within(bytes: usize) -> Result<(), ServiceError> {
     Err(ServiceError::ClientMistake {
         code: "read_too_large",
         pointer: String::new(),
-        detail: format!("the values of these rows exceed {READ_BYTES_MAX} bytes; read fewer rows at once"),
+        detail: format!("these rows exceed {READ_BYTES_MAX} bytes; read fewer rows at once"),
     })
 }
 

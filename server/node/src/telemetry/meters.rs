@@ -87,14 +87,14 @@ impl Meters {
     }
 
     /// Sends the last figures, as far as that is quick.
-    pub fn stop(self, patience: Duration) {
+    pub fn stop(self, timeout: Duration) {
         self.announcing.abort();
         let (done, end) = mpsc::channel();
         // The reader has no timeout: a thread of its own waits for it, and the process does not wait for the thread.
         let waiting = std::thread::Builder::new().name("telemetry".into()).spawn(move || {
             let _ = done.send(self.provider.shutdown());
         });
-        if !matches!((waiting, end.recv_timeout(patience)), (Ok(_), Ok(Ok(())))) {
+        if !matches!((waiting, end.recv_timeout(timeout)), (Ok(_), Ok(Ok(())))) {
             tracing::debug!("the last metrics were not exported");
         }
     }

@@ -333,8 +333,8 @@ impl Tracing {
     }
 
     /// Sends what is left.
-    pub(super) fn stop(&self, patience: Duration) {
-        if let Err(error) = self.processor.shutdown_with_timeout(patience) {
+    pub(super) fn stop(&self, timeout: Duration) {
+        if let Err(error) = self.processor.shutdown_with_timeout(timeout) {
             tracing::debug!(%error, "the last spans were not exported");
         }
     }

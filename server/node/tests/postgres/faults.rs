@@ -1,5 +1,5 @@
 //! Rows that do not fit their table, and a database that says no: the push stops or waits, and says at which record
-//! and why; nothing of that record is applied, nothing behind it either.
+//! and why; nothing of that record is applied, nor of later ones.
 
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ fn a_record_that_does_not_fit_is_named_and_not_skipped() {
         database.declare(&node, "shop", &tables());
         commit(&node, &[put("doc/before", json!(1))]);
         commit(&node, &[put("doc/with", json!(1)), put(key, value)]);
-        commit(&node, &[put("doc/behind", json!(1))]);
+        commit(&node, &[put("doc/after", json!(1))]);
         let said = stopped(&node, "shop");
         assert!(said.contains("LSN 2 ") && said.contains(reason), "{key}: {said}");
         // What is acknowledged is told by way of the sequencer, that the push has stopped is not.
@@ -73,7 +73,7 @@ fn adding_the_column_lets_the_record_pass() {
         eventually("the database's own complaint", || Some(stopped(&node, "shop")).filter(|s| s.contains("42703")));
     assert!(said.contains("LSN 2 ") && said.contains("does not fit the store's declaration"), "{said}");
     database.sql("ALTER TABLE account ADD COLUMN lim integer");
-    // A declaration that says the same starts nothing anew; a node that starts does.
+    // Repeating the same declaration does not restart the push; restarting the node does.
     node.kill();
     let node = database.node(dir.path());
     caught_up(&node, "shop");

@@ -163,7 +163,7 @@ fn a_watermark_of_another_log_is_not_touched() {
     (0..3).for_each(|value| write(&node, value));
     caught_up(&node, "shop");
     node.kill();
-    // A log that begins anew and soon is longer than the old one: only its name tells them apart.
+    // A new log that soon is longer than the old one: only the id distinguishes them.
     let node = database.node(new.path());
     assert_eq!(node.put("/v1/stores/shop", &json!({})).status, 201);
     (10..20).for_each(|value| write(&node, value));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Node, Response};
 
-/// Starts a node that asks who calls; `more` is put behind the configuration.
+/// Starts a node that requires keys; `more` is appended to the configuration.
 pub fn serve(dir: &Path, more: &str) -> Node {
     try_serve(dir, "127.0.0.1:0", more).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
 }

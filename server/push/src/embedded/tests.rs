@@ -97,7 +97,7 @@ fn a_read_sees_all_earlier_commits_whichever_reader_applied_them() {
             }
         }
         done.store(true, Ordering::Relaxed);
-        readers.into_iter().for_each(|reader| assert!(reader.join().expect("never behind") > 0));
+        readers.into_iter().for_each(|reader| assert!(reader.join().expect("reads are never stale") > 0));
     });
 }
 

@@ -119,10 +119,10 @@ pub fn write(flags: &New) -> Result<(), String> {
             .map_err(|e| format!("{}: {e}", path.display()))?;
     }
     let at = folder.display();
-    out!("{at}: a {} in {}. Next:\n", world.name(), flags.lang.name());
+    out!("{at}: {} in {}. Next steps:\n", world.name(), flags.lang.name());
     let program = program();
     out!("  edit {at}/src\n  {program} plugin build {at}\n  {program} plugin test {at}");
-    out!("and with a running service (`{program} dev`):\n");
+    out!("\nWith a running service (`{program} dev`):\n");
     let slot = if world == World::IsolationValidator { " --slot validator:LEVEL" } else { "" };
     out!("  {program} plugin push {at}\n  {program} plugin activate {name}{slot}");
     Ok(())

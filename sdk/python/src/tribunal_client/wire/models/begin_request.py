@@ -19,13 +19,14 @@ T = TypeVar("T", bound="BeginRequest")
 
 @_attrs_define
 class BeginRequest:
-    """A Begin.
+    """A request to begin a transaction.
 
     Attributes:
         isolation (IsolationLevel | Unset): Isolation level.
-        ranges (list[RangeRead] | Unset): Ranges of embedded stores to read at once, likewise.
-        read (list[RowRead] | Unset): Rows of embedded stores to read at once; the answer has one of `rows` for each, as
-            of the snapshots that it names.
+        ranges (list[RangeRead] | Unset): Ranges of embedded stores to read at the snapshots. The response has one
+            element in `ranges` for each.
+        read (list[RowRead] | Unset): Rows of embedded stores to read at the snapshots. The response has one element in
+            `rows` for each.
         session (str | Unset): Session token of an earlier response: wait until what it covers is visible.
         stores (list[str] | Unset): Stores that the transaction will use; all stores of the namespace if absent or
             empty. Example: ['kv'].

@@ -19,7 +19,7 @@ T = TypeVar("T", bound="BeginResponse")
 
 @_attrs_define
 class BeginResponse:
-    """Answer to a Begin.
+    """A transaction that has begun.
 
     Attributes:
         epoch (str): The epoch that is open now. Pass it to the commit: some conflict rules prefer older transactions.
@@ -30,8 +30,8 @@ class BeginResponse:
             {'kv': '8841'}.
         txn_id (str): The transaction's id, a UUIDv7 and its idempotency key. Example:
             0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
-        ranges (list[ReadRange] | Unset): The ranges of `ranges`, in its order; absent if none was to be read.
-        rows (list[ReadRow] | Unset): The rows of `read`, in its order; absent if nothing was to be read.
+        ranges (list[ReadRange] | Unset): The ranges, in the order of the request; absent if it has no `ranges`.
+        rows (list[ReadRow] | Unset): The rows of `read`, in the order of the request; absent if it has no `read`.
     """
 
     epoch: str

@@ -22,10 +22,10 @@ T = TypeVar("T", bound="CommitRequest")
 
 @_attrs_define
 class CommitRequest:
-    """A commit: what the transaction read and what it wants to write.
+    """A commit: the rows and ranges that the transaction has read, and its writes.
 
     Attributes:
-        ack (Ack | Unset): When a commit is answered.
+        ack (Ack | Unset): When a commit is acknowledged.
         epoch (str | Unset): `epoch` as returned by Begin, for conflict rules that prefer older transactions. Example:
             8842.
         first_attempt_ms (str | Unset): When the client first attempted this work, Unix milliseconds, for rules that let

@@ -21,8 +21,9 @@ class Conflict:
         op (ConflictOp): The kind of operation that lost a conflict.
         stage (ConflictStage): The stage of the pipeline that found a conflict.
         store (str): The store. Example: kv.
-        by_txn (str | Unset): The transaction that won: always if it is of the same epoch, else as long as its epoch is
-            in the server's memory.
+        by_txn (str | Unset): The transaction that won. Always present if it is of the same epoch; otherwise as long as
+            its epoch is in the
+            server's memory.
         current_version (str | Unset): The row's version now; absent if there is no such row, or if the winner is in the
             same epoch. Example: 19.
         end (str | Unset): The range's end, if it is UTF-8.

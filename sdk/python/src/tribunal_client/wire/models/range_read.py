@@ -21,7 +21,7 @@ class RangeRead:
         limit (int | Unset): Maximum number of rows; 100 if absent. Example: 100.
         start (str | Unset): First key; the beginning of the store if absent. Example: acct/.
         start_b64 (str | Unset): `start` in base64.
-        store (str | Unset): The range's store; may be left out where the path names it. Example: kv.
+        store (str | Unset): Store of the range. May be absent if the path names the store. Example: kv.
     """
 
     end: str | Unset = UNSET

@@ -15,12 +15,12 @@ T = TypeVar("T", bound="ReadRange")
 
 @_attrs_define
 class ReadRange:
-    """Rows of a range that was read.
+    """The result of reading a range.
 
     Attributes:
-        more (bool): The range has further rows: its limit was reached.
+        more (bool): Whether the range has more rows than its limit.
         rows (list[Row]): The rows, in key order.
-        store (str): The range's store. Example: kv.
+        store (str): Store of the range. Example: kv.
     """
 
     more: bool

@@ -18,11 +18,11 @@ T = TypeVar("T", bound="ReadRequest")
 
 @_attrs_define
 class ReadRequest:
-    """Rows and ranges to read.
+    """Rows and ranges to read; at least one of either.
 
     Attributes:
-        ranges (list[RangeRead] | Unset): Ranges.
-        read (list[RowRead] | Unset): Rows; at least one, or one range.
+        ranges (list[RangeRead] | Unset): Ranges to read.
+        read (list[RowRead] | Unset): Rows to read.
     """
 
     ranges: list[RangeRead] | Unset = UNSET

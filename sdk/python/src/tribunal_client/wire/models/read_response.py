@@ -18,12 +18,13 @@ T = TypeVar("T", bound="ReadResponse")
 
 @_attrs_define
 class ReadResponse:
-    """Rows and ranges as of one epoch.
+    """Rows and ranges, all read at the same epoch.
 
     Attributes:
-        applied (str): The epoch that they reflect: all of it, and nothing of later ones. Example: 8841.
-        ranges (list[ReadRange] | Unset): The ranges, in the order of the request; absent if it named none.
-        rows (list[ReadRow] | Unset): The rows, in the order of the request; absent if it named none.
+        applied (str): The epoch that the results reflect: they include all of its commits, and none of later epochs.
+            Example: 8841.
+        ranges (list[ReadRange] | Unset): The ranges, in the order of the request; absent if it has no ranges.
+        rows (list[ReadRow] | Unset): The rows, in the order of the request; absent if it has no rows.
     """
 
     applied: str

@@ -13,16 +13,16 @@ T = TypeVar("T", bound="ReadRow")
 
 @_attrs_define
 class ReadRow:
-    """A row that was read. Without `version`, there is no such row.
+    """The result of reading a row. Without `version`, the row does not exist.
 
     Attributes:
-        store (str): The row's store. Example: kv.
-        key (str | Unset): The row's key, UTF-8. Example: acct/1.
-        key_b64 (str | Unset): The row's key in base64, if it is not UTF-8.
-        unchanged (bool | Unset): True if the row still has the version that the request named. Example: True.
-        value (Any | Unset): The row's value; absent if there is no row, or it is `unchanged`.
-        value_b64 (str | Unset): The row's value in base64, if it was written so.
-        version (str | Unset): The row's version; absent if there is no row. Example: 17.
+        store (str): Store of the row. Example: kv.
+        key (str | Unset): Key of the row, UTF-8. Example: acct/1.
+        key_b64 (str | Unset): Key of the row in base64, if it is not UTF-8.
+        unchanged (bool | Unset): True if the row still has the version in the request. Example: True.
+        value (Any | Unset): Value of the row; absent if the row does not exist or is `unchanged`.
+        value_b64 (str | Unset): Value of the row in base64, if it was written that way.
+        version (str | Unset): Version of the row; absent if the row does not exist. Example: 17.
     """
 
     store: str

@@ -16,11 +16,11 @@ class RowRead:
     """A row to read.
 
     Attributes:
-        key (str | Unset): The row's key, UTF-8. Example: acct/1.
-        key_b64 (str | Unset): The row's key in base64, instead of `key`.
-        store (str | Unset): The row's store; may be left out where the path names it. Example: kv.
-        version (str | Unset): The version that the caller has. If it is still the row's, the answer says `unchanged`
-            and leaves the value out. Example: 17.
+        key (str | Unset): Key of the row, UTF-8. Example: acct/1.
+        key_b64 (str | Unset): Key of the row in base64, instead of `key`.
+        store (str | Unset): Store of the row. May be absent if the path names the store. Example: kv.
+        version (str | Unset): Version that the caller has cached. If it is still current, the response has `unchanged`
+            instead of the value. Example: 17.
     """
 
     key: str | Unset = UNSET

@@ -34,10 +34,12 @@ class TxnOutcome:
             '120'}.
         plugin_code (int | Unset): With reason `plugin`: the code that the isolation validator returned.
         problem (Problem | Unset): Why there is no decision (RFC 9457, `application/problem+json`).
-        read_only (bool | Unset): It wrote nothing, and nothing was stored: its status by id is `unknown` later.
+        read_only (bool | Unset): Whether it was read-only. Its verdict is not stored, so its status by id is `unknown`
+            afterwards.
         reason (AbortReason | Unset): Why a transaction aborted.
-        replayed (bool | Unset): Batches only: this outcome had been stored before. A single answer tells it by its
-            header `idempotency-replayed`.
+        replayed (bool | Unset): Batches only: whether the request was a retry, and this is the stored outcome. A
+            response to a single commit has the
+            header `idempotency-replayed` instead.
         retry_after_ms (int | Unset): When to retry, milliseconds from now.
         retryable (bool | Unset): Whether the same work may commit on fresh reads, under a new id.
         session (str | Unset): Session token: pass it to a Begin that must see this commit. Example: c2Vzc2lvbg.

@@ -85,7 +85,7 @@ def sync_detailed(
 
     Args:
         store (str):
-        body (ReadRequest): Rows and ranges to read.
+        body (ReadRequest): Rows and ranges to read; at least one of either.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -122,7 +122,7 @@ def sync(
 
     Args:
         store (str):
-        body (ReadRequest): Rows and ranges to read.
+        body (ReadRequest): Rows and ranges to read; at least one of either.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -154,7 +154,7 @@ async def asyncio_detailed(
 
     Args:
         store (str):
-        body (ReadRequest): Rows and ranges to read.
+        body (ReadRequest): Rows and ranges to read; at least one of either.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -189,7 +189,7 @@ async def asyncio(
 
     Args:
         store (str):
-        body (ReadRequest): Rows and ranges to read.
+        body (ReadRequest): Rows and ranges to read; at least one of either.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.

@@ -79,7 +79,7 @@ def sync_detailed(
     generates with the time that is in `txn_id`.
 
     Args:
-        body (BeginRequest): A Begin.
+        body (BeginRequest): A request to begin a transaction.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -113,7 +113,7 @@ def sync(
     generates with the time that is in `txn_id`.
 
     Args:
-        body (BeginRequest): A Begin.
+        body (BeginRequest): A request to begin a transaction.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -142,7 +142,7 @@ async def asyncio_detailed(
     generates with the time that is in `txn_id`.
 
     Args:
-        body (BeginRequest): A Begin.
+        body (BeginRequest): A request to begin a transaction.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -174,7 +174,7 @@ async def asyncio(
     generates with the time that is in `txn_id`.
 
     Args:
-        body (BeginRequest): A Begin.
+        body (BeginRequest): A request to begin a transaction.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.

@@ -121,7 +121,8 @@ def sync_detailed(
         txn_id (str):
         tribunal_client (str | Unset):
         traceparent (str | Unset):
-        body (CommitRequest): A commit: what the transaction read and what it wants to write.
+        body (CommitRequest): A commit: the rows and ranges that the transaction has read, and its
+            writes.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -164,7 +165,8 @@ def sync(
         txn_id (str):
         tribunal_client (str | Unset):
         traceparent (str | Unset):
-        body (CommitRequest): A commit: what the transaction read and what it wants to write.
+        body (CommitRequest): A commit: the rows and ranges that the transaction has read, and its
+            writes.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -202,7 +204,8 @@ async def asyncio_detailed(
         txn_id (str):
         tribunal_client (str | Unset):
         traceparent (str | Unset):
-        body (CommitRequest): A commit: what the transaction read and what it wants to write.
+        body (CommitRequest): A commit: the rows and ranges that the transaction has read, and its
+            writes.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -243,7 +246,8 @@ async def asyncio(
         txn_id (str):
         tribunal_client (str | Unset):
         traceparent (str | Unset):
-        body (CommitRequest): A commit: what the transaction read and what it wants to write.
+        body (CommitRequest): A commit: the rows and ranges that the transaction has read, and its
+            writes.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.

@@ -70,7 +70,8 @@ def sync_detailed(
 
     Args:
         txn_id (str):
-        body (CommitRequest): A commit: what the transaction read and what it wants to write.
+        body (CommitRequest): A commit: the rows and ranges that the transaction has read, and its
+            writes.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -102,7 +103,8 @@ def sync(
 
     Args:
         txn_id (str):
-        body (CommitRequest): A commit: what the transaction read and what it wants to write.
+        body (CommitRequest): A commit: the rows and ranges that the transaction has read, and its
+            writes.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -129,7 +131,8 @@ async def asyncio_detailed(
 
     Args:
         txn_id (str):
-        body (CommitRequest): A commit: what the transaction read and what it wants to write.
+        body (CommitRequest): A commit: the rows and ranges that the transaction has read, and its
+            writes.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -159,7 +162,8 @@ async def asyncio(
 
     Args:
         txn_id (str):
-        body (CommitRequest): A commit: what the transaction read and what it wants to write.
+        body (CommitRequest): A commit: the rows and ranges that the transaction has read, and its
+            writes.
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
