@@ -1,13 +1,20 @@
 //! Limits how many requests are in flight; items that exceed the limit are queued and sent as one batch. Does not
 //! interpret items, and never retries one.
 //!
-//! There is no timer: below the limit an item is sent at once, by itself. Callers await their own replies, so the requests
-//! of one session stay in order. Requests are sent from tasks of their own, which no caller can cancel.
+//! While nothing is in flight an item is sent at once, by itself. A second request follows only if the first takes longer than
+//! [`HEAD_START`]: one batch of everything that waits costs less than two, and its commits conflict less, because their
+//! callers know the outcomes of the batch before. Callers await their own replies, so the requests of one session stay in
+//! order. Requests are sent from tasks of their own, which no caller can cancel.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// How long a request is in flight before another may follow: the longest that an item waits because of a slow response.
+const HEAD_START: Duration = Duration::from_millis(5);
 
 /// Limits on the requests of one group in flight.
 #[derive(Clone, Copy, Debug)]
@@ -34,17 +41,21 @@ pub(crate) trait Batchable: Send + 'static {
     fn bytes(&self) -> usize;
 }
 
-/// Queues items while the limit of requests in flight is reached.
+/// Queues items while requests are in flight.
 pub(crate) struct Coalescer<Item, Reply> {
     bounds: Bounds,
     groups: Mutex<Groups<Item, Reply>>,
 }
 
-/// Groups with a request in flight.
+/// Groups with a worker.
 type Groups<Item, Reply> = HashMap<String, Group<Item, Reply>>;
 
 struct Group<Item, Reply> {
+    workers: usize,
+    /// Workers whose request is in flight.
     in_flight: usize,
+    /// When the last request was sent.
+    sent_at: Instant,
     queue: VecDeque<Entry<Item, Reply>>,
 }
 
@@ -80,11 +91,12 @@ impl<Item: Batchable, Reply: Send + 'static> Coalescer<Item, Reply> {
     fn enqueue(&self, item: Item, reply: oneshot::Sender<Reply>) -> Option<String> {
         let mut groups = self.groups();
         if !groups.contains_key(item.group()) {
-            groups.insert(item.group().to_owned(), Group { in_flight: 0, queue: VecDeque::new() });
+            let group = Group { workers: 0, in_flight: 0, sent_at: Instant::now(), queue: VecDeque::new() };
+            groups.insert(item.group().to_owned(), group);
         }
         let group = groups.get_mut(item.group())?;
-        let starts = group.in_flight < self.bounds.in_flight_max;
-        group.in_flight += usize::from(starts);
+        let starts = group.workers < self.bounds.in_flight_max;
+        group.workers += usize::from(starts);
         let name = starts.then(|| item.group().to_owned());
         group.queue.push_back(Entry { item, reply });
         name
@@ -107,13 +119,43 @@ impl<Item: Batchable, Reply: Send + 'static> Worker<Item, Reply> {
     where
         Sent: Future<Output = Vec<Reply>>,
     {
-        while let Some((items, callers)) = self.next_batch() {
+        loop {
+            while let Some(due) = self.not_before() {
+                tokio::time::sleep_until(due).await;
+            }
+            let Some((items, callers)) = self.next_batch() else { return };
             for (caller, reply) in callers.into_iter().zip(send(items).await) {
                 // The caller may no longer be waiting.
                 let _ = caller.send(reply);
             }
-            // Let callers that just got their replies queue their next items.
+            self.let_callers_queue().await;
+            self.returned();
+        }
+    }
+
+    /// Returns when the next request may be sent, if not now.
+    fn not_before(&self) -> Option<Instant> {
+        let groups = self.coalescer.groups();
+        let group = groups.get(&self.group)?;
+        let due = group.sent_at + HEAD_START;
+        let must_wait = group.in_flight > 0 && !group.queue.is_empty() && Instant::now() < due;
+        must_wait.then_some(due)
+    }
+
+    /// Lets callers that just got their replies queue their next items: yields until the queue no longer grows.
+    async fn let_callers_queue(&self) {
+        let (mut queued, mut unchanged) = (0, 0);
+        while unchanged < 2 {
             tokio::task::yield_now().await;
+            let now = self.coalescer.groups().get(&self.group).map_or(0, |group| group.queue.len());
+            unchanged = if now > queued { 0 } else { unchanged + 1 };
+            queued = now;
+        }
+    }
+
+    fn returned(&self) {
+        if let Some(group) = self.coalescer.groups().get_mut(&self.group) {
+            group.in_flight -= 1;
         }
     }
 
@@ -147,14 +189,16 @@ impl<Item: Batchable, Reply: Send + 'static> Worker<Item, Reply> {
             self.end(&mut groups);
             return None;
         }
+        group.in_flight += 1;
+        group.sent_at = Instant::now();
         Some(batch.into_iter().unzip())
     }
 
     fn end(&mut self, groups: &mut Groups<Item, Reply>) {
         self.is_over = true;
         let Some(group) = groups.get_mut(&self.group) else { return };
-        group.in_flight -= 1;
-        if group.in_flight == 0 {
+        group.workers -= 1;
+        if group.workers == 0 {
             groups.remove(&self.group);
         }
     }

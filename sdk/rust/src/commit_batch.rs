@@ -10,8 +10,8 @@ use crate::coalescer::{Batchable, Bounds};
 use crate::connection::{Answer, NoAnswer};
 use crate::{Client, Error, PreparedCommit};
 
-/// Bounds of coalesced commits. Two requests in flight have the throughput of one on loopback (four have less), hide the
-/// latency of a distant service, and keep one slow response from stalling every session.
+/// Bounds of coalesced commits. A second request in flight hides the latency of a distant service, and keeps one slow
+/// response from stalling every session.
 pub(crate) const BOUNDS: Bounds = Bounds { in_flight_max: 2, items_max: 512, bytes_max: 4 * 1024 * 1024 };
 
 /// The response to one commit, or why there is none.
