@@ -77,6 +77,21 @@ const TEXTS: &[(&str, &str)] = &[
     ("text/event-stream", "id: 120\ndata: {\"lsn\":\"120\"}\n\n"),
 ];
 
+/// Lines of NDJSON that are not those of all, by operation and part.
+const LINES: &[(&str, &str)] = &[
+    (
+        "commitStream, request",
+        "{\"txn_id\":\"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a\",\
+         \"writes\":[{\"op\":\"put\",\"store\":\"kv\",\"key\":\"acct/1\",\"value\":{\"balance\":100}}]}\n",
+    ),
+    (
+        "commitStream, response 200",
+        "{\"status\":\"committed\",\"txn_id\":\"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a\",\"epoch\":\"8842\",\
+         \"version\":\"9271508992\",\"lsn\":{\"kv\":\"120\"},\"session\":\"c2Vzc2lvbg\",\"csn\":\"1808217543843841024\"}\n\
+         {\"event\":\"end\",\"reason\":\"complete\",\"lines\":\"1\"}\n",
+    ),
+];
+
 /// Problems, by status: title, code, detail, and whether the same request may succeed later.
 const PROBLEMS: &[(&str, &str, &str, &str, bool)] = &[
     ("400", "Bad Request", "unknown_field", "/writes/0/valeu: no such field", false),
@@ -195,13 +210,18 @@ fn describe(
     let example = match (written, json) {
         (Some(example), true) => example,
         (None, true) => compose(&media["schema"], schemas, place)?,
-        (_, false) => match TEXTS.iter().find(|(of, _)| *of == kind) {
-            Some((_, text)) => (*text).into(),
+        (_, false) => match text(kind, place) {
+            Some(text) => text.into(),
             None => return Ok(()),
         },
     };
     media["example"] = example;
     Ok(())
+}
+
+fn text(kind: &str, place: &str) -> Option<&'static str> {
+    let lines = LINES.iter().find(|(of, _)| *of == place && kind == "application/x-ndjson");
+    lines.or_else(|| TEXTS.iter().find(|(of, _)| *of == kind)).map(|(_, text)| *text)
 }
 
 /// Composes an example from those of the fields. Alternatives in base64 are left out, and so is what is optional and

@@ -36,7 +36,7 @@ pub use store::{
     AttachRequest, ImportLine, ImportLines, ImportResult, Row, RowPage, SkipList, SkipRequest, SkippedRecord, Snapshot,
     StorageDurability, StoreDeclaration, StoreExistence, StoreInfo, StoreList, StorePush, StorePushState,
 };
-pub use stream::{CommitEvent, CommitEventKind};
+pub use stream::{CommitEvent, CommitEventKind, CommitLines};
 pub use txn::{
     AbortReason, Ack, BatchCommitRequest, BatchCommitResponse, BatchTxn, BeginRequest, BeginResponse, CommitRequest,
     Conflict, ConflictOp, ConflictStage, IsolationLevel, Range, Read, TxnOutcome, TxnState, Write, WriteOp,

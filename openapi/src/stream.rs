@@ -16,6 +16,11 @@ pub enum CommitEventKind {
     End,
 }
 
+/// The request of a commit stream as bytes: one `BatchTxn` a line.
+#[derive(Clone, Debug, ToSchema)]
+#[schema(value_type = String, format = Binary)]
+pub struct CommitLines(pub Vec<u8>);
+
 /// An event between the outcomes of a commit stream: a heartbeat, or its end. It has a field `event`; outcomes have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CommitEvent {

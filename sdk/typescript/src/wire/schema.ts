@@ -4072,7 +4072,8 @@ export interface operations {
         /** @description One `BatchTxn` a line, without an end of its own */
         requestBody: {
             content: {
-                /** @example {"key":"acct/1","version":"17"} */
+                "application/octet-stream": string;
+                /** @example {"txn_id":"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a","writes":[{"op":"put","store":"kv","key":"acct/1","value":{"balance":100}}]} */
                 "application/x-ndjson": string;
             };
         };
@@ -4083,7 +4084,10 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /** @example {"key":"acct/1","version":"17"} */
+                    /**
+                     * @example {"status":"committed","txn_id":"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a","epoch":"8842","version":"9271508992","lsn":{"kv":"120"},"session":"c2Vzc2lvbg","csn":"1808217543843841024"}
+                     *     {"event":"end","reason":"complete","lines":"1"}
+                     */
                     "application/x-ndjson": string;
                 };
             };

@@ -68,7 +68,10 @@ const LINGER_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
         ("tribunal-client" = Option<String>, Header, nullable = false, description = "Name of the client, for rules that are fair between clients"),
         ("traceparent" = Option<String>, Header, nullable = false, description = "W3C trace context of all commits of the stream; stored in the log's records"),
     ),
-    request_body(content = String, content_type = "application/x-ndjson", description = "One `BatchTxn` a line, without an end of its own"),
+    request_body(content(
+        (String = "application/x-ndjson"),
+        (inline(tribunal_api::CommitLines) = "application/octet-stream"),
+    ), description = "One `BatchTxn` a line, without an end of its own"),
     responses(
         (status = 200, description = "One `TxnOutcome` a line, as they are decided, and `CommitEvent`s", body = String, content_type = "application/x-ndjson"),
         (status = 401, description = "No valid key or token", body = Problem, content_type = "application/problem+json"),
@@ -80,7 +83,7 @@ const LINGER_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
 )]
 pub async fn commit_stream(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (mut parts, body) = request.into_parts();
-    media_type(&parts.headers, &[MediaType::NdJson])?;
+    media_type(&parts.headers, &[MediaType::NdJson, MediaType::Bytes])?;
     let caller = caller(&parts);
     let threads = parts.extensions.remove::<StreamThreads>();
     let port = Port { service: Arc::clone(&app.service), caller, threads };
