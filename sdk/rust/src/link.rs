@@ -76,7 +76,7 @@ struct End {
     upto: u64,
 }
 
-/// What of a line of the response tells for whom it is.
+/// The fields of a response line that identify the commit that it answers.
 #[derive(Deserialize)]
 struct Head<'a> {
     txn_id: Option<String>,
@@ -87,7 +87,7 @@ struct Head<'a> {
     problem: Option<&'a RawValue>,
 }
 
-/// What of a problem tells for whom it is.
+/// The field of a problem that identifies the request line that caused it.
 #[derive(Deserialize)]
 struct OfLine {
     line: Option<u64>,

@@ -13,7 +13,7 @@ use crate::{LogSource, StorageDurability};
 /// State of a push.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PushActivity {
-    /// Connects and reads the storage's watermark.
+    /// Connecting, and reading the storage's watermark.
     #[default]
     Connecting,
     /// Sending records.
@@ -29,7 +29,7 @@ pub enum PushActivity {
 }
 
 impl PushActivity {
-    /// Returns the word that shows it.
+    /// Returns the name that a store's status shows.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl PushActivity {
 /// Progress of a push.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushStatus {
-    /// What it is doing.
+    /// State of the push.
     pub activity: PushActivity,
     /// Last record that the storage acknowledged.
     pub acked: Lsn,
@@ -70,7 +70,7 @@ pub struct PushStatus {
 
 pub(crate) struct Progress {
     pub activity: PushActivity,
-    /// `None` until the watermark was read once.
+    /// `None` until the watermark has been read for the first time.
     pub acked: Option<Lsn>,
     pub last_error: Option<String>,
     pub poison: Option<Lsn>,

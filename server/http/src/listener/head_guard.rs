@@ -1,4 +1,4 @@
-//! What of a connection's bytes hyper may see: whole heads that were checked, and the bodies that follow them.
+//! Limits the bytes of a connection that hyper sees: complete heads that were checked, and their bodies.
 //!
 //! hyper answers a head that it cannot parse with an empty response, if with any, and takes some that another server would
 //! read differently. So heads are checked before ([`check_head`]), and held until they are whole. In place of a bad one
