@@ -14,7 +14,15 @@ use crate::error::LogError;
 /// Keeps other processes away from a log as long as it exists.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing is not enough: a process that is being spawned has a copy of the descriptor until it becomes another
+        // program.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 /// Takes the log's lock, before any other byte of it is read.
@@ -26,7 +34,7 @@ pub(crate) fn lock(dir: &Path) -> Result<Lock, LogError> {
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = file.map_err(|e| LogError::io("open", &path, &e))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Lock { _file: file }),
+        Ok(()) => Ok(Lock { file }),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(LogError::Locked { path: dir.to_owned() }),
         Err(error) => Err(LogError::io("lock", &path, &error.into())),
     }

@@ -106,7 +106,9 @@ fn compiled_code_is_rejected_as_an_upload() {
     assert_eq!(node.post("/v1/admin/plugins/last/activate", &json!({})).status, 200);
     let file = fs::read(code_file(dir.path())).expect("reads");
     let object = file.windows(4).position(|bytes| bytes == b"\x7fELF").expect("an object file");
-    for (bytes, expected) in [(&file[..], "not those of WebAssembly"), (&file[object..], "precompiled code")] {
+    for (bytes, expected) in
+        [(&file[..], "does not begin with a WebAssembly header"), (&file[object..], "precompiled code")]
+    {
         let reply = node.put_wasm("/v1/admin/plugins/native", bytes);
         assert_eq!((reply.status, &reply.body["code"]), (422, &json!("plugin_refused")), "{}", reply.body);
         assert!(reply.body["detail"].as_str().is_some_and(|why| why.contains(expected)), "{}", reply.body);

@@ -64,7 +64,7 @@ fn an_adaptor_in_c() {
     assert!(ok && text.contains("imports: none"), "{text}");
     assert!(done(folder, &["test", "c-strings"]).contains("the same records again"));
     let (ok, text) = plugin(folder, &["test", "c-strings", "--config", r#"{"prefix": 7}"#]);
-    assert!(!ok && text.contains("`prefix` must be a text"), "{text}");
+    assert!(!ok && text.contains("`prefix` must be a string"), "{text}");
     let Some(redis) = Redis::start() else { return };
     let config = r#"{"prefix": "kit:"}"#;
     let tested = done(folder, &["test", "c-strings", "--storage", &redis.endpoint(), "--config", config]);

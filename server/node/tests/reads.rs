@@ -144,14 +144,26 @@ fn reads_that_cannot_be_answered_are_refused_with_what_to_do() {
     refused(path, &json!({}), 400, "missing_field", "/read");
     refused(path, &json!({"read": [{}]}), 400, "missing_field", "/read/0/key");
     refused(path, &json!({"read": [{"key": ""}]}), 422, "empty_key", "/read/0/key");
-    refused(path, &json!({"read": [{"key": "a", "store": "log"}]}), 404, "unknown_store", "leave it out");
+    refused(path, &json!({"read": [{"key": "a", "store": "log"}]}), 404, "unknown_store", "omit it");
     refused(path, &json!({"read": [{"key": "a", "version": "x"}]}), 400, "bad_number", "/read/0/version");
     refused(path, &json!({"ranges": [{"limit": 0}]}), 400, "bad_number", "/ranges/0/limit");
     refused(path, &json!({"ranges": [{"start": "b", "end": "a"}]}), 422, "empty_range", "/ranges/0/end");
     refused("/v1/stores/nobody/rows/read", &json!({"read": [{"key": "a"}]}), 404, "unknown_store", "nobody");
-    refused("/v1/stores/log/rows/read", &json!({"read": [{"key": "a"}]}), 422, "store_not_embedded", "read others");
+    refused(
+        "/v1/stores/log/rows/read",
+        &json!({"read": [{"key": "a"}]}),
+        422,
+        "store_not_embedded",
+        "read other stores",
+    );
     refused("/v1/txns", &json!({"read": [{"key": "a"}]}), 400, "missing_field", "/read/0/store");
-    refused("/v1/txns", &json!({"read": [{"store": "log", "key": "a"}]}), 422, "store_not_embedded", "read others");
+    refused(
+        "/v1/txns",
+        &json!({"read": [{"store": "log", "key": "a"}]}),
+        422,
+        "store_not_embedded",
+        "read other stores",
+    );
     // More than an answer holds.
     let large = "x".repeat(1_000_000);
     for n in 0..9 {

@@ -420,7 +420,7 @@ fn a_dead_collector_changes_nothing_for_commits() {
     node.signal("TERM");
     let (status, text) = node.ended();
     assert!(status.success(), "it stops in order, with spans that nobody took");
-    let told = text.lines().filter(|line| line.contains("collector does not take") && line.contains("traces"));
+    let told = text.lines().filter(|line| line.contains("collector does not accept") && line.contains("traces"));
     assert_eq!(told.count(), 1, "said once: {text}");
 }
 

@@ -74,7 +74,7 @@ mod tests {
         stream.write_all(b"more").await.expect("it is open");
         stream.read_exact(&mut bytes).await.expect("the limit is per request");
         let cut = stream.read_exact(&mut bytes).await.expect_err("too much");
-        assert!(cut.to_string().contains("more than"), "{cut}");
+        assert!(cut.to_string().contains("longer than"), "{cut}");
         drop(stream);
         endless.await.expect("the task ends with its connection");
     }
