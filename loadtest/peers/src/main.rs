@@ -15,6 +15,7 @@ mod sdk;
 mod session;
 mod talk;
 mod tribunal;
+mod tribunal_sessions;
 mod turns;
 
 use std::path::PathBuf;

@@ -1,0 +1,235 @@
+//! What an engine says to Tribunal on one connection: it reads, if it holds no rows, then posts what it wants to commit,
+//! and learns from the verdicts.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rand::rngs::SmallRng;
+use tribunal_bench::body::{BodyWriter, mint_id};
+use tribunal_bench::error::BenchError;
+use tribunal_bench::model::{Row, RowModel, Versions};
+use tribunal_bench::reply::{Decision, conflicts, decision, items, number};
+use tribunal_bench::wire::{read_head, write_post};
+use tribunal_bench::workload::Plan;
+
+use crate::key;
+use crate::session::{Outcome, Session, reason_of};
+use crate::tribunal::PUSHED;
+
+/// What every kind posts, and what it learns.
+pub struct Post {
+    host: String,
+    bodies: BodyWriter,
+    rows: Rc<RefCell<RowModel>>,
+    rng: SmallRng,
+    body: Vec<u8>,
+}
+
+impl Post {
+    /// Makes what is posted to `host`, of rows that `rows` knows.
+    #[must_use]
+    pub fn new(host: String, bodies: BodyWriter, rows: Rc<RefCell<RowModel>>, rng: SmallRng) -> Post {
+        Post { host, bodies, rows, rng, body: Vec::new() }
+    }
+
+    fn commit(&mut self, plan: &Plan, seen: &impl Versions, out: &mut Vec<u8>) {
+        self.body.clear();
+        self.bodies.commit(&mut self.body, None, plan, seen, &mut self.rng);
+        let mut text = [0; 36];
+        let id = mint_id(unix_ms(), &mut self.rng, &mut text);
+        write_post(out, &self.host, &["/v1/txns/", id, "/commit"], &self.body);
+    }
+
+    fn learn(&mut self, plan: &Plan, decided: Decision<'_>) -> Result<Outcome, BenchError> {
+        match decided {
+            Decision::Committed { version, epoch } => {
+                let written: Vec<(Row, i64)> = plan.writes.iter().map(|(row, _)| (*row, 0)).collect();
+                let mut rows = self.rows.borrow_mut();
+                if !self.bodies.counts() {
+                    rows.committed(epoch.unwrap_or(0), version.unwrap_or(0), &written);
+                }
+                Ok(Outcome::Committed)
+            }
+            Decision::Aborted { reason, object } => {
+                let mut rows = self.rows.borrow_mut();
+                for (key, version) in conflicts(object) {
+                    if let Some(row) = self.bodies.row_of(key) {
+                        rows.conflicting(row, version);
+                    }
+                }
+                Ok(Outcome::Aborted(reason_of(reason)))
+            }
+            Decision::Problem { code } => {
+                Err(BenchError::Refused { what: "a transaction".to_owned(), answer: code.to_owned() })
+            }
+        }
+    }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Versions that one transaction has read over HTTP.
+#[derive(Default)]
+struct Seen(Vec<(Row, Option<u64>)>);
+
+impl Versions for Seen {
+    fn version(&self, row: Row) -> Option<u64> {
+        self.0.iter().find(|seen| seen.0 == row)?.1
+    }
+
+    fn last_epoch(&self) -> u64 {
+        0
+    }
+}
+
+/// Posts one transaction at a time.
+pub struct Single {
+    post: Post,
+    reads_over_http: bool,
+    plan: Plan,
+    seen: Seen,
+    /// The reply to the read is still to come.
+    reading: bool,
+}
+
+impl Single {
+    /// Makes a session that reads its rows over HTTP, or knows them.
+    #[must_use]
+    pub fn new(post: Post, reads_over_http: bool) -> Single {
+        Single { post, reads_over_http, plan: Plan::default(), seen: Seen::default(), reading: false }
+    }
+
+    fn commit(&mut self, out: &mut Vec<u8>) {
+        if self.reads_over_http {
+            self.post.commit(&self.plan, &self.seen, out);
+        } else {
+            let rows = Rc::clone(&self.post.rows);
+            self.post.commit(&self.plan, &*rows.borrow(), out);
+        }
+    }
+
+    fn read(&mut self, status: u16, body: &[u8]) -> Result<(), BenchError> {
+        if status != 200 {
+            let answer = format!("{status} {}", String::from_utf8_lossy(body));
+            return Err(BenchError::Refused { what: "the rows".to_owned(), answer });
+        }
+        let versions = items(body).map(|row| number(row, b"\"version\":\""));
+        self.seen.0.extend(self.plan.reads.iter().copied().zip(versions));
+        if self.seen.0.len() < self.plan.reads.len() {
+            return Err(BenchError::Reply("fewer rows than were asked for"));
+        }
+        self.reading = false;
+        Ok(())
+    }
+}
+
+impl Session for Single {
+    fn begin(&mut self, _slot: usize, plan: Plan, out: &mut Vec<u8>) {
+        self.plan = plan;
+        self.seen.0.clear();
+        if !self.reads_over_http || self.plan.reads.is_empty() {
+            return self.commit(out);
+        }
+        self.reading = true;
+        self.post.body.clear();
+        self.post.body.extend_from_slice(b"{\"read\":[");
+        for (index, row) in self.plan.reads.iter().enumerate() {
+            let comma: &[u8] = if index == 0 { b"{\"key\":\"" } else { b",{\"key\":\"" };
+            self.post.body.extend_from_slice(comma);
+            self.post.body.extend_from_slice(&key::row(*row));
+            self.post.body.extend_from_slice(b"\"}");
+        }
+        self.post.body.extend_from_slice(b"]}");
+        write_post(out, &self.post.host, &["/v1/stores/", PUSHED, "/rows/read"], &self.post.body);
+    }
+
+    fn receive(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        done: &mut Vec<(usize, Outcome)>,
+    ) -> Result<usize, BenchError> {
+        let mut used = 0;
+        while let Some(head) = read_head(&bytes[used..])?
+            && bytes.len() >= used + head.head_len + head.body_len
+        {
+            let body = &bytes[used + head.head_len..][..head.body_len];
+            used += head.head_len + head.body_len;
+            if !self.reading {
+                done.push((0, self.post.learn(&self.plan, decision(body))?));
+                break;
+            }
+            self.read(head.status, body)?;
+            if self.plan.writes.is_empty() {
+                // The rows are as of one epoch: there is nothing left to decide.
+                done.push((0, Outcome::Committed));
+                break;
+            }
+            self.commit(out);
+        }
+        Ok(used)
+    }
+}
+
+/// Posts what all slots have ready, and waits for the answer.
+pub struct Batches {
+    post: Post,
+    slots: usize,
+    gathering: Vec<(usize, Plan)>,
+    under_way: Vec<(usize, Plan)>,
+}
+
+impl Batches {
+    /// Makes a session of so many slots.
+    #[must_use]
+    pub fn new(post: Post, slots: usize) -> Batches {
+        Batches { post, slots, gathering: Vec::new(), under_way: Vec::new() }
+    }
+}
+
+impl Session for Batches {
+    fn begin(&mut self, slot: usize, plan: Plan, out: &mut Vec<u8>) {
+        self.gathering.push((slot, plan));
+        if self.gathering.len() < self.slots {
+            return;
+        }
+        let (rows, now) = (Rc::clone(&self.post.rows), unix_ms());
+        let (rows, post) = (rows.borrow(), &mut self.post);
+        post.body.clear();
+        post.body.extend_from_slice(b"{\"txns\":[");
+        for (index, (_, plan)) in self.gathering.iter().enumerate() {
+            if index > 0 {
+                post.body.push(b',');
+            }
+            let mut text = [0; 36];
+            let id = mint_id(now, &mut post.rng, &mut text);
+            post.bodies.commit(&mut post.body, Some(id), plan, &*rows, &mut post.rng);
+        }
+        post.body.extend_from_slice(b"]}");
+        write_post(out, &post.host, &["/v1/txns/batch-commit"], &post.body);
+        std::mem::swap(&mut self.gathering, &mut self.under_way);
+        self.gathering.clear();
+    }
+
+    fn receive(
+        &mut self,
+        bytes: &[u8],
+        _out: &mut Vec<u8>,
+        done: &mut Vec<(usize, Outcome)>,
+    ) -> Result<usize, BenchError> {
+        let Some(head) = read_head(bytes)? else { return Ok(0) };
+        let used = head.head_len + head.body_len;
+        if bytes.len() < used {
+            return Ok(0);
+        }
+        let mut answers = items(&bytes[head.head_len..used]);
+        for (slot, plan) in std::mem::take(&mut self.under_way) {
+            let answer = answers.next().ok_or(BenchError::Reply("a batch short of answers"))?;
+            done.push((slot, self.post.learn(&plan, decision(answer))?));
+        }
+        Ok(used)
+    }
+}
