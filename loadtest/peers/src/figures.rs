@@ -8,7 +8,8 @@ use tribunal_bench::chart::{self, Bar, Group, round};
 use tribunal_bench::error::BenchError;
 use tribunal_bench::machine::Machine;
 
-use crate::turns::{Load, Name, Pace, Turn};
+use crate::contender::Name;
+use crate::turns::{Load, Pace, Turn};
 
 /// Every turn of a run.
 #[derive(Debug, Serialize, Deserialize)]

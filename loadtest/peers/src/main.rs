@@ -3,6 +3,7 @@
 //! Every peer is a child process with a folder and a port of its own. One client drives all of them: one thread, one
 //! epoll, hand-written protocols, closed loop, the same choice of rows, the same keys and values.
 
+mod contender;
 mod engine;
 mod etcd;
 mod figures;
@@ -26,8 +27,9 @@ use tribunal_bench::error::BenchError;
 use tribunal_bench::machine::Machine;
 use tribunal_bench::options::{Level, Shape, Workload};
 
+use contender::Name;
 use figures::Document;
-use turns::{Arena, Installed, Load, Name, Pace};
+use turns::{Arena, Installed, Load, Pace};
 
 // The server's allocator, as an engine would use one.
 #[global_allocator]

@@ -1,0 +1,82 @@
+//! Who is measured.
+
+use serde::{Deserialize, Serialize};
+
+use crate::sdk;
+use crate::tribunal::Kind;
+
+/// Who can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Name {
+    /// Tribunal, rows in the engine.
+    Tribunal,
+    /// Tribunal, rows in the engine, which posts the commits of its sessions together.
+    TribunalGathered,
+    /// Tribunal, rows read over HTTP.
+    TribunalReads,
+    /// Tribunal through its Rust client's defaults, rows in the engine.
+    TribunalSdk,
+    /// Tribunal through its Rust client's defaults, rows read over HTTP.
+    TribunalSdkReads,
+    /// Tribunal through a commit stream of its Rust client, rows in the engine.
+    TribunalStream,
+    /// Redis, WATCH and MULTI, synced append-only file.
+    Redis,
+    /// PostgreSQL 15, SERIALIZABLE.
+    Postgres,
+    /// etcd 3.6, JSON gateway.
+    Etcd,
+    /// Tribunal, batches into a log-only store.
+    TribunalBatch,
+    /// Omid 1.1.3, status oracle in memory.
+    Omid,
+}
+
+impl Name {
+    /// Returns it as tables and charts show it.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Name::Tribunal => "Tribunal",
+            Name::TribunalGathered => "Tribunal, commits gathered by the engine",
+            Name::TribunalReads => "Tribunal, rows read over HTTP",
+            Name::TribunalSdk => "Tribunal, Rust client",
+            Name::TribunalSdkReads => "Tribunal, Rust client, rows read over HTTP",
+            Name::TribunalStream => "Tribunal, Rust client, commit stream",
+            Name::Redis => "Redis WATCH/MULTI, AOF always",
+            Name::Postgres => "PostgreSQL 15 SERIALIZABLE",
+            Name::Etcd => "etcd 3.6 JSON gateway",
+            Name::TribunalBatch => "Tribunal, batches, log-only store",
+            Name::Omid => "Omid 1.1.3 in memory",
+        }
+    }
+
+    /// Returns how it uses Tribunal, if it does.
+    #[must_use]
+    pub fn kind(self) -> Option<Kind> {
+        match self {
+            Name::Tribunal | Name::TribunalSdk | Name::TribunalStream => Some(Kind::OwnRows),
+            Name::TribunalGathered => Some(Kind::Gathered),
+            Name::TribunalReads | Name::TribunalSdkReads => Some(Kind::HttpReads),
+            Name::TribunalBatch => Some(Kind::Batches),
+            _ => None,
+        }
+    }
+
+    /// Returns where its transactions read, if they go through the Rust client.
+    #[must_use]
+    pub fn sdk_reads(self) -> Option<sdk::Reads> {
+        match self {
+            Name::TribunalSdk | Name::TribunalStream => Some(sdk::Reads::OwnRows),
+            Name::TribunalSdkReads => Some(sdk::Reads::Http),
+            _ => None,
+        }
+    }
+
+    /// Says whether it is in the comparison of status oracles, with many transactions in flight.
+    #[must_use]
+    pub fn is_oracle(self) -> bool {
+        matches!(self, Name::TribunalBatch | Name::Omid)
+    }
+}
