@@ -4,10 +4,11 @@ use std::io::Write as _;
 
 use rand::Rng;
 
+use crate::key;
 use crate::model::{Row, Versions};
 use crate::options::{Level, Shape, Workload};
 use crate::wire::write_decimal;
-use crate::workload::{Change, Plan};
+use crate::workload::{Change, Plan, Scan};
 
 /// Characters of random values: 64 of them, so that six random bits give one.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -26,9 +27,9 @@ impl BodyWriter {
     #[must_use]
     pub fn new(shape: &Shape, store: &str) -> BodyWriter {
         let prefix = match shape.workload {
-            Workload::Point | Workload::YcsbA | Workload::YcsbB => "row/",
             Workload::Bank => "acct/",
             Workload::Hot => "hot/",
+            _ => "row/",
         };
         BodyWriter { isolation: shape.isolation, store: store.to_owned(), prefix, value_bytes: shape.value_bytes }
     }
@@ -43,13 +44,11 @@ impl BodyWriter {
         rng: &mut impl Rng,
     ) {
         self.open(out, txn_id, self.isolation);
-        // A snapshot may be left out only where nothing is read at snapshot level.
-        if self.isolation == Level::Snapshot {
-            out.extend_from_slice(b",\"snapshots\":{\"");
-            out.extend_from_slice(self.store.as_bytes());
-            out.extend_from_slice(b"\":\"");
-            write_decimal(out, known.last_epoch());
-            out.extend_from_slice(b"\"}");
+        // A snapshot may be left out only where no range is read, and nothing at snapshot level.
+        if !plan.scans.is_empty() {
+            self.snapshot(out, known.scanned_at());
+        } else if self.isolation == Level::Snapshot {
+            self.snapshot(out, known.last_epoch());
         }
         out.extend_from_slice(b",\"reads\":[");
         for (i, row) in plan.reads.iter().enumerate() {
@@ -60,6 +59,12 @@ impl BodyWriter {
                 out.push(b'"');
             }
             out.push(b'}');
+        }
+        if !plan.scans.is_empty() {
+            out.extend_from_slice(b"],\"ranges\":[");
+            for (i, scan) in plan.scans.iter().enumerate() {
+                self.range(out, i, *scan, known.last_of(*scan));
+            }
         }
         out.extend_from_slice(b"],\"writes\":[");
         for (i, (row, change)) in plan.writes.iter().enumerate() {
@@ -87,8 +92,8 @@ impl BodyWriter {
 
     /// Returns the number of the row with this key, if it is one of this workload's.
     #[must_use]
-    pub fn row_of(&self, key: &[u8]) -> Option<usize> {
-        usize::try_from(crate::wire::decimal(key.strip_prefix(self.prefix.as_bytes())?)?).ok()
+    pub fn row_of(&self, key: &[u8]) -> Option<Row> {
+        key::number(key.strip_prefix(self.prefix.as_bytes())?)
     }
 
     /// Says whether the workload's rows are counters, whose versions nobody reads.
@@ -112,16 +117,43 @@ impl BodyWriter {
     fn write(&self, out: &mut Vec<u8>, index: usize, row: Row, change: Change, rng: &mut impl Rng) {
         let op = match change {
             Change::Text | Change::Balance(_) => "{\"op\":\"put\",\"store\":\"",
+            Change::Insert => "{\"op\":\"insert\",\"store\":\"",
             Change::AddOne => "{\"op\":\"add\",\"store\":\"",
         };
         self.operation(out, index, op, row);
         out.extend_from_slice(b",\"value\":");
         match change {
-            Change::Text => text(out, self.value_bytes, rng),
+            Change::Text | Change::Insert => text(out, self.value_bytes, rng),
             Change::Balance(balance) => write!(out, "{balance}").expect("a Vec takes every byte"),
             Change::AddOne => out.push(b'1'),
         }
         out.push(b'}');
+    }
+
+    /// Appends the snapshot of the store.
+    fn snapshot(&self, out: &mut Vec<u8>, epoch: u64) {
+        out.extend_from_slice(b",\"snapshots\":{\"");
+        out.extend_from_slice(self.store.as_bytes());
+        out.extend_from_slice(b"\":\"");
+        write_decimal(out, epoch);
+        out.extend_from_slice(b"\"}");
+    }
+
+    /// Appends the range that a scan has read: up to the last row that it found, inclusive, or to the end of the store.
+    fn range(&self, out: &mut Vec<u8>, index: usize, scan: Scan, last: Option<Row>) {
+        if index > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"store\":\"");
+        out.extend_from_slice(self.store.as_bytes());
+        out.extend_from_slice(b"\",\"start\":\"");
+        self.key(out, scan.start);
+        if let Some(last) = last {
+            out.extend_from_slice(b"\",\"end\":\"");
+            self.key(out, last);
+            out.extend_from_slice(b"\\u0000");
+        }
+        out.extend_from_slice(b"\"}");
     }
 
     /// Appends `opening`, the store and the key; the object stays open.
@@ -132,15 +164,13 @@ impl BodyWriter {
         out.extend_from_slice(opening.as_bytes());
         out.extend_from_slice(self.store.as_bytes());
         out.extend_from_slice(b"\",\"key\":\"");
-        out.extend_from_slice(self.prefix.as_bytes());
-        let mut digits = *b"0000000";
-        let mut rest = row;
-        for digit in digits.iter_mut().rev() {
-            *digit = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
-        out.extend_from_slice(&digits);
+        self.key(out, row);
         out.push(b'"');
+    }
+
+    fn key(&self, out: &mut Vec<u8>, row: Row) {
+        out.extend_from_slice(self.prefix.as_bytes());
+        key::write_number(out, row);
     }
 }
 
@@ -192,7 +222,8 @@ mod tests {
     fn a_body_is_json_of_the_api() {
         let mut model = RowModel::new(10, 0);
         model.committed(3, 77, &[(1, 0)]);
-        let plan = Plan { reads: vec![1, 2], writes: vec![(3, Change::Text), (4, Change::Balance(-5))] };
+        let writes = vec![(3, Change::Text), (4, Change::Balance(-5))];
+        let plan = Plan { reads: vec![1, 2], writes, ..Plan::default() };
         let mut out = Vec::new();
         let rng = &mut SmallRng::seed_from_u64(1);
         writer(&["--isolation", "snapshot"]).commit(&mut out, Some("id"), &plan, &model, rng);
@@ -209,7 +240,7 @@ mod tests {
     #[test]
     fn an_add_carries_its_delta() {
         let mut out = Vec::new();
-        let plan = Plan { reads: Vec::new(), writes: vec![(0, Change::AddOne)] };
+        let plan = Plan { writes: vec![(0, Change::AddOne)], ..Plan::default() };
         let rng = &mut SmallRng::seed_from_u64(1);
         writer(&["--workload", "hot"]).commit(&mut out, None, &plan, &RowModel::new(1, 0), rng);
         let body: serde_json::Value = serde_json::from_slice(&out).unwrap();
@@ -218,6 +249,28 @@ mod tests {
             serde_json::json!({"op": "add", "store": "kv", "key": "hot/0000000", "value": 1})
         );
         assert!(body.get("snapshots").is_none());
+    }
+
+    #[test]
+    fn a_scan_is_a_range_up_to_its_last_row_at_a_snapshot() {
+        let mut model = RowModel::new(10, 0);
+        model.reached(5);
+        let new = key::inserted(3, 1);
+        let scans = vec![Scan { start: 1, count: 3 }, Scan { start: 8, count: 3 }];
+        let plan = Plan { scans, writes: vec![(new, Change::Insert)], ..Plan::default() };
+        let mut out = Vec::new();
+        writer(&[]).commit(&mut out, None, &plan, &model, &mut SmallRng::seed_from_u64(1));
+        let body: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(body["snapshots"]["kv"], "5");
+        let ranges = serde_json::json!([
+            {"store": "kv", "start": "row/0000001", "end": "row/0000003\u{0}"},
+            {"store": "kv", "start": "row/0000008"},
+        ]);
+        assert_eq!(body["ranges"], ranges);
+        assert_eq!(
+            (&body["writes"][0]["op"], &body["writes"][0]["key"]),
+            (&"insert".into(), &"row/0000003+001".into())
+        );
     }
 
     #[test]

@@ -43,6 +43,14 @@ pub fn measure(addr: SocketAddr, store: &str) -> Result<Lag, BenchError> {
     }
 }
 
+/// Requests the newest epoch that a store has applied.
+///
+/// # Errors
+/// If the server does not answer.
+pub fn applied(addr: SocketAddr, store: &str) -> Result<u64, BenchError> {
+    watermark(&Rpc::connect(addr)?.get_json(&format!("/v1/snapshot?store={store}"))?, "applied")
+}
+
 fn watermark(document: &serde_json::Value, name: &str) -> Result<u64, BenchError> {
     let text = document.get(name).and_then(serde_json::Value::as_str);
     text.and_then(|text| text.parse().ok()).ok_or(BenchError::Reply("a snapshot without its watermarks"))

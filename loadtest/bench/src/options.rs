@@ -183,6 +183,14 @@ pub enum Workload {
     YcsbA,
     /// --reads + --writes operations, one in twenty an update.
     YcsbB,
+    /// --reads + --writes reads.
+    YcsbC,
+    /// --reads + --writes operations, one in twenty an insert, the others reads of rows that were inserted last.
+    YcsbD,
+    /// --reads + --writes operations, one in twenty an insert, the others scans of 1 to 100 rows.
+    YcsbE,
+    /// --reads + --writes operations, half of them reads, the others read-modify-writes of a row.
+    YcsbF,
     /// Two accounts read and written: money moves, and none may appear or vanish.
     Bank,
     /// One `add` to one of --hot-rows counters.
@@ -255,6 +263,16 @@ impl Shape {
             Workload::Point => format!("{} reads + {} puts, {spread} over {rows} rows", self.reads, self.writes),
             Workload::YcsbA => format!("YCSB A, {operations} operations, {spread} over {rows} rows"),
             Workload::YcsbB => format!("YCSB B, {operations} operations, {spread} over {rows} rows"),
+            Workload::YcsbC => format!("YCSB C, {operations} reads, {spread} over {rows} rows"),
+            Workload::YcsbD => {
+                format!("YCSB D, {operations} operations, inserts, reads of the latest, {spread}, {rows} rows")
+            }
+            Workload::YcsbE => {
+                format!("YCSB E, {operations} operations, scans of 1 to 100 of {rows} rows, {spread}, inserts")
+            }
+            Workload::YcsbF => {
+                format!("YCSB F, {operations} operations, read-modify-writes, {spread} over {rows} rows")
+            }
             Workload::Bank => format!("bank transfer, {spread} over {rows} accounts"),
             Workload::Hot => format!("add to one of {} counters", self.hot_rows),
         }

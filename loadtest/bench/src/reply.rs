@@ -43,7 +43,7 @@ pub fn decision(object: &[u8]) -> Decision<'_> {
     }
 }
 
-/// Yields key and current version of each conflict that names a current version.
+/// Yields key and current version of each conflict over a row that names a current version.
 pub fn conflicts(object: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
     const KEY: &[u8] = b"\"key\":\"";
     let mut starts = memmem::find_iter(object, KEY).peekable();
@@ -52,7 +52,16 @@ pub fn conflicts(object: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
         let end = starts.peek().copied().unwrap_or(object.len());
         Some(&object[start..end])
     })
+    // The key of a range is where it starts, and the version is another row's.
+    .filter(|piece| memmem::find(piece, b"\"op\":\"range\"").is_none())
     .filter_map(|piece| Some((quoted(piece, KEY)?, number(piece, b"\"current_version\":\"")?)))
+}
+
+/// Returns an epoch that had ended before a transaction was aborted; 0 if the reply names none.
+#[must_use]
+pub fn ended_before(aborted: &[u8]) -> u64 {
+    // It may have been aborted before the epoch that is named was sealed.
+    number(aborted, b"\"epoch\":\"").map_or(0, |epoch| epoch.saturating_sub(1))
 }
 
 /// Yields the objects of the first array in `body`: the items of a batch reply, in order.
@@ -98,6 +107,14 @@ fn string_end(body: &[u8], open: usize) -> Option<usize> {
     }
 }
 
+/// Returns the last key of a range in a reply to a read, and whether there are rows after it.
+#[must_use]
+pub fn range_end(range: &[u8]) -> (Option<&[u8]>, bool) {
+    const KEY: &[u8] = b"\"key\":\"";
+    let last = memmem::rfind(range, KEY).and_then(|at| quoted(&range[at..], KEY));
+    (last, memmem::rfind(range, b"\"more\":true").is_some())
+}
+
 fn quoted<'a>(object: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let value = &object[memmem::find(object, name)? + name.len()..];
     Some(&value[..memchr::memchr(b'"', value)?])
@@ -125,6 +142,7 @@ mod tests {
     fn decisions_are_classified() {
         assert_eq!(decision(COMMITTED.as_bytes()), Decision::Committed { version: Some(9271), epoch: Some(8842) });
         assert!(matches!(decision(ABORTED.as_bytes()), Decision::Aborted { reason: "read_conflict", .. }));
+        assert_eq!((ended_before(ABORTED.as_bytes()), ended_before(b"{}")), (8841, 0));
         let problem = br#"{"type":"about:blank","status":503,"code":"overloaded"}"#;
         assert_eq!(decision(problem), Decision::Problem { code: "overloaded" });
         assert_eq!(decision(b"<html>"), Decision::Problem { code: "unreadable" });
@@ -134,6 +152,19 @@ mod tests {
     fn only_conflicts_with_a_current_version_update_the_model() {
         let seen: Vec<_> = conflicts(ABORTED.as_bytes()).collect();
         assert_eq!(seen, [(&b"row/1"[..], 19), (&b"row/3"[..], 20)]);
+        let range =
+            br#"{"conflicts":[{"key":"row/1","end":"row/9","row":"row/4","op":"range","current_version":"20"}]}"#;
+        assert_eq!(conflicts(range).count(), 0);
+    }
+
+    #[test]
+    fn a_range_ends_with_its_last_key() {
+        let rows =
+            r#"{"store":"kv","rows":[{"key":"a","value":"x","version":"1"},{"key":"b","value":"y","version":"2"}]"#;
+        let read = format!(r#"{{"applied":"7","ranges":[{rows},"more":true}},{rows},"more":false}}]}}"#);
+        let ends: Vec<_> = items(read.as_bytes()).map(range_end).collect();
+        assert_eq!(ends, [(Some(&b"b"[..]), true), (Some(&b"b"[..]), false)]);
+        assert_eq!(range_end(br#"{"store":"kv","rows":[],"more":false}"#), (None, false));
     }
 
     #[test]

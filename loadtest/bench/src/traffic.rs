@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::body::{BodyWriter, mint_id};
 use crate::engine::Traffic;
+use crate::key;
 use crate::model::{Row, RowModel};
 use crate::options::{Common, Workload};
-use crate::reply::{Decision, conflicts, decision, items};
+use crate::reply::{Decision, conflicts, decision, ended_before, items};
 use crate::wire::write_post;
 use crate::workload::{Change, OPENING_BALANCE, Plan, Planner, row_count};
 
@@ -97,11 +98,13 @@ pub struct Request {
     items: Vec<Pending>,
     /// Whether it was held back.
     long: bool,
+    /// What [`RowModel::posted`] returned for it.
+    posted: Option<u64>,
 }
 
 impl From<Vec<Pending>> for Request {
     fn from(items: Vec<Pending>) -> Request {
-        Request { items, long: false }
+        Request { items, long: false, posted: None }
     }
 }
 
@@ -126,7 +129,7 @@ impl TxnTraffic {
 
     /// Goes on with transactions of other flags on the same rows, of which it knows what it knew.
     pub fn reshape(&mut self, common: &Common) {
-        self.planner = Planner::new(&common.shape);
+        self.planner = Planner::after(&common.shape, self.planner.inserted());
         self.bodies = BodyWriter::new(&common.shape, &common.store);
         self.batch = common.batch;
         self.long = Long::new(common);
@@ -163,6 +166,7 @@ impl TxnTraffic {
 
     fn learn(&mut self, pending: &Pending, decision: Decision<'_>) {
         self.counts.attempted += 1;
+        self.planner.end_inserts(pending.iter().map(|(row, _)| *row).filter(|row| key::is_inserted(*row)));
         match decision {
             Decision::Committed { version, epoch } => {
                 self.counts.committed += 1;
@@ -170,6 +174,7 @@ impl TxnTraffic {
             }
             Decision::Aborted { reason, object } => {
                 Counts::note(&mut self.counts.aborted, reason, 1);
+                self.model.reached(ended_before(object));
                 // A version without its balance would let money appear: the bank waits for the winner's reply.
                 if !self.bank {
                     for (key, version) in conflicts(object) {
@@ -208,7 +213,8 @@ impl Traffic for TxnTraffic {
                 if !self.long.time.is_zero() && self.planner.rng().random_bool(self.long.share) {
                     self.hold = self.long.time;
                 }
-                Some(Request { items: vec![pending], long: !self.hold.is_zero() })
+                let long = !self.hold.is_zero();
+                Some(Request { items: vec![pending], long, posted: Some(self.model.posted()) })
             }
             Mode::Constant => {
                 let pending = self.plan(None);
@@ -228,7 +234,7 @@ impl Traffic for TxnTraffic {
                 }
                 self.body.extend_from_slice(b"]}");
                 write_post(out, &self.host, &["/v1/txns/batch-commit"], &self.body);
-                Some(pending.into())
+                Some(Request { items: pending, long: false, posted: Some(self.model.posted()) })
             }
         }
     }
@@ -238,7 +244,7 @@ impl Traffic for TxnTraffic {
     }
 
     fn reply(&mut self, request: Request, status: u16, body: &[u8]) {
-        let (before, Request { items: request, long }) = (self.counts.committed, request);
+        let (before, Request { items: request, long, posted }) = (self.counts.committed, request);
         match self.mode {
             Mode::Constant if status == 200 => self.counts.attempted += 1,
             Mode::Batch if status == 200 => {
@@ -248,6 +254,9 @@ impl Traffic for TxnTraffic {
                 }
             }
             _ => request.iter().for_each(|pending| self.learn(pending, decision(body))),
+        }
+        if let Some(posted) = posted {
+            self.model.answered(posted);
         }
         if long {
             self.counts.long_attempted += 1;
@@ -273,9 +282,9 @@ impl<'t> Preload<'t> {
     /// If the flags were not checked.
     pub fn new(traffic: &'t mut TxnTraffic, common: &Common) -> Preload<'t> {
         let change = match common.shape.workload {
-            Workload::Point | Workload::YcsbA | Workload::YcsbB => Change::Text,
             Workload::Bank => Change::Balance(OPENING_BALANCE),
             Workload::Hot => Change::Balance(0),
+            _ => Change::Text,
         };
         let rows = Row::try_from(row_count(&common.shape)).expect("rows were checked");
         Preload { traffic, change, next: 0, rows, rng: SmallRng::seed_from_u64(common.shape.seed ^ 1) }

@@ -6,6 +6,7 @@ use rand_distr::{Distribution, Zipf};
 
 use crate::model::{Row, RowModel};
 use crate::options::{Shape, Workload};
+use crate::ycsb::Ycsb;
 
 /// Balance of each account at the start.
 pub const OPENING_BALANCE: i64 = 1_000;
@@ -15,10 +16,21 @@ pub const OPENING_BALANCE: i64 = 1_000;
 pub enum Change {
     /// Put of a random string.
     Text,
+    /// Insert of a random string in a row that nobody else inserts.
+    Insert,
     /// Put of a balance.
     Balance(i64),
     /// Add of one.
     AddOne,
+}
+
+/// A read of rows that are neighbours in key order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scan {
+    /// The first row: a loaded one.
+    pub start: Row,
+    /// Maximum number of rows.
+    pub count: u32,
 }
 
 /// One transaction to post.
@@ -26,14 +38,40 @@ pub enum Change {
 pub struct Plan {
     /// Rows read, at the versions that the model knows.
     pub reads: Vec<Row>,
+    /// Ranges read, before anything is written.
+    pub scans: Vec<Scan>,
     /// Rows written.
     pub writes: Vec<(Row, Change)>,
 }
 
+impl Plan {
+    /// Yields the rows that are inserted.
+    pub fn inserts(&self) -> impl Iterator<Item = Row> {
+        self.writes.iter().filter(|(_, change)| *change == Change::Insert).map(|(row, _)| *row)
+    }
+}
+
+/// How rows are chosen.
 #[derive(Debug)]
-enum Spread {
-    Uniform,
-    Zipf(Zipf<f64>),
+pub(crate) enum Spread {
+    Uniform(Row),
+    Zipf(Zipf<f64>, Row),
+}
+
+impl Spread {
+    fn new(rows: Row, zipf: f64) -> Spread {
+        if zipf == 0.0 {
+            return Spread::Uniform(rows);
+        }
+        Spread::Zipf(Zipf::new(f64::from(rows), zipf).expect("rows and exponent were checked"), rows)
+    }
+
+    pub(crate) fn pick(&self, rng: &mut SmallRng) -> Row {
+        match self {
+            Spread::Uniform(rows) => rng.random_range(0..*rows),
+            Spread::Zipf(zipf, rows) => (zipf.sample(rng) as Row).clamp(1, *rows) - 1,
+        }
+    }
 }
 
 /// An endless supply of transactions.
@@ -44,6 +82,8 @@ pub struct Planner {
     reads: usize,
     writes: usize,
     spread: Spread,
+    ycsb: Option<Ycsb>,
+    inserted_before: u32,
     rng: SmallRng,
 }
 
@@ -54,20 +94,43 @@ impl Planner {
     /// If the flags were not checked.
     #[must_use]
     pub fn new(shape: &Shape) -> Planner {
-        let rows = row_count(shape);
-        let spread = if shape.zipf == 0.0 {
-            Spread::Uniform
-        } else {
-            Spread::Zipf(Zipf::new(rows as f64, shape.zipf).expect("rows and exponent were checked"))
-        };
+        Planner::after(shape, 0)
+    }
+
+    /// As [`Planner::new`], on rows of which earlier planners have inserted so many.
+    ///
+    /// # Panics
+    /// If the flags were not checked.
+    #[must_use]
+    pub fn after(shape: &Shape, inserted: u32) -> Planner {
+        let rows = Row::try_from(row_count(shape)).expect("rows were checked");
         Planner {
             workload: shape.workload,
-            rows: Row::try_from(rows).expect("rows were checked"),
+            rows,
             reads: shape.reads,
             writes: shape.writes,
-            spread,
+            spread: Spread::new(rows, shape.zipf),
+            ycsb: Ycsb::after(shape.workload, shape.reads + shape.writes, rows, inserted),
+            inserted_before: inserted,
             rng: SmallRng::seed_from_u64(shape.seed),
         }
+    }
+
+    /// Records that a transaction has ended, committed or not.
+    pub fn end(&mut self, plan: &Plan) {
+        self.end_inserts(plan.inserts());
+    }
+
+    /// Records that the transactions that insert these rows have ended, committed or not.
+    pub fn end_inserts(&mut self, rows: impl IntoIterator<Item = Row>) {
+        let Some(ycsb) = &mut self.ycsb else { return };
+        rows.into_iter().for_each(|row| ycsb.inserts.end(row));
+    }
+
+    /// Returns how many inserts this planner and earlier ones have begun.
+    #[must_use]
+    pub fn inserted(&self) -> u32 {
+        self.ycsb.as_ref().map_or(self.inserted_before, |ycsb| ycsb.inserts.count())
     }
 
     /// Gives the random numbers that values and ids are made of.
@@ -77,32 +140,23 @@ impl Planner {
 
     /// Makes the next transaction on what `model` knows.
     pub fn next(&mut self, model: &RowModel) -> Plan {
+        if let Some(ycsb) = &mut self.ycsb {
+            return ycsb.next(&self.spread, &mut self.rng);
+        }
         match self.workload {
             Workload::Point => {
                 let rows = self.distinct(self.reads + self.writes);
                 let (reads, writes) = rows.split_at(self.reads);
-                Plan { reads: reads.to_vec(), writes: writes.iter().map(|row| (*row, Change::Text)).collect() }
+                let writes = writes.iter().map(|row| (*row, Change::Text)).collect();
+                Plan { reads: reads.to_vec(), writes, ..Plan::default() }
             }
-            Workload::YcsbA => self.ycsb(0.5),
-            Workload::YcsbB => self.ycsb(0.05),
             Workload::Bank => self.transfer(model),
             Workload::Hot => {
                 let row = self.rng.random_range(0..self.rows);
-                Plan { reads: Vec::new(), writes: vec![(row, Change::AddOne)] }
+                Plan { writes: vec![(row, Change::AddOne)], ..Plan::default() }
             }
+            _ => unreachable!("YCSB has a planner of its own"),
         }
-    }
-
-    fn ycsb(&mut self, update_share: f64) -> Plan {
-        let mut plan = Plan::default();
-        for row in self.distinct(self.reads + self.writes) {
-            if self.rng.random_bool(update_share) {
-                plan.writes.push((row, Change::Text));
-            } else {
-                plan.reads.push(row);
-            }
-        }
-        plan
     }
 
     fn transfer(&mut self, model: &RowModel) -> Plan {
@@ -113,26 +167,19 @@ impl Planner {
             (from, Change::Balance(model.balance(from) - amount)),
             (to, Change::Balance(model.balance(to) + amount)),
         ];
-        Plan { reads: accounts, writes }
+        Plan { reads: accounts, writes, ..Plan::default() }
     }
 
     fn distinct(&mut self, count: usize) -> Vec<Row> {
         let mut rows = Vec::with_capacity(count);
         while rows.len() < count {
-            let row = self.pick();
+            let row = self.spread.pick(&mut self.rng);
             // Linear, because a transaction has few rows; a set would cost more.
             if !rows.contains(&row) {
                 rows.push(row);
             }
         }
         rows
-    }
-
-    fn pick(&mut self) -> Row {
-        match &self.spread {
-            Spread::Uniform => self.rng.random_range(0..self.rows),
-            Spread::Zipf(zipf) => (zipf.sample(&mut self.rng) as Row).clamp(1, self.rows) - 1,
-        }
     }
 }
 
@@ -174,7 +221,7 @@ mod tests {
     fn zipf_prefers_the_first_rows_and_uniform_does_not() {
         let share = |flags: &[&str]| {
             let mut planner = Planner::new(&shape(flags));
-            (0..10_000).filter(|_| planner.pick() < 100).count()
+            (0..10_000).filter(|_| planner.spread.pick(&mut planner.rng) < 100).count()
         };
         assert!(share(&["--rows", "10000"]) > 3_000);
         assert!(share(&["--rows", "10000", "--zipf", "0"]) < 200);

@@ -1,6 +1,7 @@
 //! Who is measured.
 
 use serde::{Deserialize, Serialize};
+use tribunal_bench::options::Workload;
 
 use crate::sdk;
 use crate::tribunal::Kind;
@@ -70,6 +71,17 @@ impl Name {
         match self {
             Name::TribunalSdk | Name::TribunalStream => Some(sdk::Reads::OwnRows),
             Name::TribunalSdkReads => Some(sdk::Reads::Http),
+            _ => None,
+        }
+    }
+
+    /// Returns why it does not run a workload, if so.
+    #[must_use]
+    pub fn leaves_out(self, workload: Workload) -> Option<&'static str> {
+        match (self.kind(), workload) {
+            (Some(Kind::HttpReads), Workload::Hot) => {
+                Some("a counter is not read, so it is the same as with rows in the engine")
+            }
             _ => None,
         }
     }

@@ -14,7 +14,7 @@ use rustix::event::{Timespec, epoll};
 use tribunal_bench::engine::latencies;
 use tribunal_bench::error::BenchError;
 use tribunal_bench::machine::own_cpu;
-use tribunal_bench::model::RowModel;
+use tribunal_bench::model::{Row, RowModel};
 use tribunal_bench::workload::Planner;
 
 use crate::session::{Client, Outcome};
@@ -80,6 +80,8 @@ struct Connection {
     inbox: Vec<u8>,
     filled: usize,
     began: Vec<Option<Instant>>,
+    /// Rows that the transaction of each slot inserts.
+    inserts: Vec<Vec<Row>>,
     waits_to_write: bool,
 }
 
@@ -144,6 +146,7 @@ impl<'p> Engine<'p> {
             epoll::add(&epoll, &client.stream, data, epoll::EventFlags::IN).map_err(failed)?;
             connections.push(Connection {
                 began: vec![None; client.slots],
+                inserts: vec![Vec::new(); client.slots],
                 client,
                 out: Vec::new(),
                 sent: 0,
@@ -195,6 +198,7 @@ impl<'p> Engine<'p> {
         let plan = self.planner.next(&self.nothing_known);
         let connection = &mut self.connections[index];
         connection.began[slot] = Some(Instant::now());
+        connection.inserts[slot] = plan.inserts().collect();
         connection.client.session.begin(slot, plan, &mut connection.out);
         self.under_way += 1;
     }
@@ -231,6 +235,7 @@ impl<'p> Engine<'p> {
         let began = self.connections[index].began.get_mut(slot).and_then(Option::take);
         let began = began.ok_or(BenchError::Reply("an end of a transaction that was not under way"))?;
         self.under_way -= 1;
+        self.planner.end_inserts(self.connections[index].inserts[slot].drain(..));
         let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.ran.count(us, outcome);
         Ok(())

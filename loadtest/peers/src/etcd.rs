@@ -1,7 +1,8 @@
 //! etcd through its JSON gateway, durable: a service that decides transactions posted as JSON, like Tribunal.
 //!
 //! A transaction reads its rows in one request and, if none of their revisions has changed, writes in a second one.
-//! Reads of one request are atomic, so a transaction that only reads ends with them. A counter is read and written.
+//! Reads of one request are atomic, so a transaction that only reads ends with them. A counter is read and written. Of a
+//! scan, no row of the range that was read may have a newer revision than the scan.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -13,12 +14,14 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rustix::process::Signal;
 use tribunal_bench::error::BenchError;
+use tribunal_bench::model::Row;
 use tribunal_bench::options::Shape;
 use tribunal_bench::reply::number;
-use tribunal_bench::wire::{read_head, write_decimal, write_post};
-use tribunal_bench::workload::{Change, Plan};
+use tribunal_bench::wire::{write_decimal, write_post};
+use tribunal_bench::workload::{Change, Plan, Scan};
 
-use crate::key;
+use crate::etcd_replies::{KEY, answers, checked, counter, last_key, whole};
+use crate::key::{self, Key};
 use crate::process::{Place, Process, command, free_addr};
 use crate::session::{Client, Outcome, Session};
 use crate::talk::Talk;
@@ -87,6 +90,7 @@ pub fn client(process: &Process, shape: &Shape, seed: u64) -> Result<Client, Ben
         rng: SmallRng::seed_from_u64(seed),
         plan: Plan::default(),
         read: Vec::new(),
+        rows: Row::try_from(shape.rows).expect("rows were checked"),
         step: Step::Idle,
         body: Vec::new(),
     };
@@ -106,7 +110,9 @@ struct EtcdSession {
     rng: SmallRng,
     plan: Plan,
     /// Keys that are read, then compared.
-    read: Vec<[u8; key::KEY_BYTES]>,
+    read: Vec<Key>,
+    /// Loaded rows.
+    rows: Row,
     step: Step,
     body: Vec<u8>,
 }
@@ -116,37 +122,72 @@ impl EtcdSession {
         write_post(out, &self.host, &[PATH], &self.body);
     }
 
+    /// Returns an end of the range in which a scan finds its rows: the service counts all rows up to it.
+    fn bound(&self, scan: Scan) -> Vec<u8> {
+        let end = scan.start + scan.count;
+        if end < self.rows { key::row(end).to_vec() } else { b"row0".to_vec() }
+    }
+
     fn ask(&mut self, out: &mut Vec<u8>) {
         self.body.clear();
         self.body.extend_from_slice(b"{\"success\":[");
-        for (index, key) in self.read.iter().enumerate() {
-            if index > 0 {
-                self.body.push(b',');
-            }
+        for key in &self.read {
             self.body.extend_from_slice(b"{\"requestRange\":{\"key\":\"");
             encode(&mut self.body, key);
-            self.body.extend_from_slice(b"\"}}");
+            self.body.extend_from_slice(b"\"}},");
         }
+        for scan in &self.plan.scans {
+            let bound = self.bound(*scan);
+            self.body.extend_from_slice(b"{\"requestRange\":{\"key\":\"");
+            encode(&mut self.body, &key::row(scan.start));
+            self.body.extend_from_slice(b"\",\"rangeEnd\":\"");
+            encode(&mut self.body, &bound);
+            self.body.extend_from_slice(b"\",\"limit\":");
+            write_decimal(&mut self.body, u64::from(scan.count));
+            self.body.extend_from_slice(b"}},");
+        }
+        self.body.pop();
         self.body.extend_from_slice(b"]}");
         self.step = if self.plan.writes.is_empty() { Step::Deciding } else { Step::Reading };
         self.post(out);
     }
 
+    /// Writes what must still hold: revisions of rows, none newer in ranges, and nothing where rows are inserted.
+    fn compare(&mut self, seen: &[u8]) -> Result<(), BenchError> {
+        let mut found = answers(seen);
+        let without = || BenchError::Reply("fewer answers of etcd than questions");
+        for key in &self.read {
+            let revision = number(found.next().ok_or_else(without)?, REVISION).unwrap_or(0);
+            comparison(&mut self.body, "MOD\",\"result\":\"EQUAL", key, "modRevision", revision);
+            self.body.extend_from_slice(b"},");
+        }
+        for scan in &self.plan.scans {
+            let rows = found.next().ok_or_else(without)?;
+            let whole = memmem::find_iter(rows, KEY).count() == scan.count as usize;
+            let end = match last_key(rows) {
+                Some(last) if whole => key::after(&last),
+                _ => self.bound(*scan),
+            };
+            let revision = number(seen, b"\"revision\":\"").ok_or_else(without)?;
+            comparison(&mut self.body, "MOD\",\"result\":\"LESS", &key::row(scan.start), "modRevision", revision + 1);
+            self.body.extend_from_slice(b",\"rangeEnd\":\"");
+            encode(&mut self.body, &end);
+            self.body.extend_from_slice(b"\"},");
+        }
+        for row in self.plan.inserts() {
+            comparison(&mut self.body, "VERSION\",\"result\":\"EQUAL", &key::row(row), "version", 0);
+            self.body.extend_from_slice(b"},");
+        }
+        if self.body.ends_with(b",") {
+            self.body.pop();
+        }
+        Ok(())
+    }
+
     fn write(&mut self, seen: &[u8], out: &mut Vec<u8>) -> Result<(), BenchError> {
         self.body.clear();
         self.body.extend_from_slice(b"{\"compare\":[");
-        let mut revisions = memmem::find_iter(seen, REVISION).map(|at| number(&seen[at..], REVISION));
-        for (index, key) in self.read.iter().enumerate() {
-            let revision = revisions.next().flatten().ok_or(BenchError::Reply("a row of etcd without a revision"))?;
-            if index > 0 {
-                self.body.push(b',');
-            }
-            self.body.extend_from_slice(b"{\"target\":\"MOD\",\"result\":\"EQUAL\",\"key\":\"");
-            encode(&mut self.body, key);
-            self.body.extend_from_slice(b"\",\"modRevision\":\"");
-            write_decimal(&mut self.body, revision);
-            self.body.extend_from_slice(b"\"}");
-        }
+        self.compare(seen)?;
         self.body.extend_from_slice(b"],\"success\":[");
         let mut value = Vec::with_capacity(self.value_bytes);
         for (index, (row, change)) in self.plan.writes.iter().enumerate() {
@@ -173,7 +214,7 @@ impl Session for EtcdSession {
         self.read = self.plan.reads.iter().map(|row| key::row(*row)).collect();
         let added = self.plan.writes.iter().filter(|(_, change)| *change == Change::AddOne);
         self.read.extend(added.map(|(row, _)| key::hot(*row)));
-        if self.read.is_empty() {
+        if self.read.is_empty() && self.plan.scans.is_empty() {
             // Nothing is compared, so nothing has to be read.
             self.write(b"", out).expect("only what was read can be missing");
         } else {
@@ -191,10 +232,10 @@ impl Session for EtcdSession {
         checked(&bytes[..end])?;
         match self.step {
             Step::Idle => return Err(BenchError::Reply("etcd speaks unasked")),
-            Step::Reading => self.write(body, out)?,
+            Step::Reading => self.write(&body, out)?,
             Step::Deciding => {
                 // proto3: a false field is left out.
-                let held = memmem::find(body, b"\"succeeded\":true").is_some();
+                let held = memmem::find(&body, b"\"succeeded\":true").is_some();
                 done.push((0, if held { Outcome::Committed } else { Outcome::Aborted("revision_changed") }));
                 self.step = Step::Idle;
             }
@@ -218,33 +259,17 @@ fn put(out: &mut Vec<u8>, index: usize, key: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\"}}");
 }
 
-fn counter(seen: &[u8]) -> Option<u64> {
-    const VALUE: &[u8] = b"\"value\":\"";
-    let value = &seen[memmem::find(seen, VALUE)? + VALUE.len()..];
-    let value = STANDARD.decode(&value[..memchr::memchr(b'"', value)?]).ok()?;
-    std::str::from_utf8(&value).ok()?.parse().ok()
-}
-
-/// Returns body and end of a reply; `None` if it has not arrived whole. Large ones come in chunks, which are
-/// left as they are: what is looked for does not cross them, as etcd writes a reply in one piece.
-fn whole(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, BenchError> {
-    if let Some(head_len) = memmem::find(bytes, b"\r\n\r\n").map(|at| at + 4)
-        && memmem::find(&bytes[..head_len], b"Transfer-Encoding: chunked").is_some()
-    {
-        let end = memmem::find(&bytes[head_len..], b"\r\n0\r\n\r\n").map(|at| head_len + at + 7);
-        return Ok(end.map(|end| (&bytes[head_len..end], end)));
-    }
-    let Some(head) = read_head(bytes)? else { return Ok(None) };
-    let end = head.head_len + head.body_len;
-    Ok((bytes.len() >= end).then(|| (&bytes[head.head_len..end], end)))
-}
-
-fn checked(reply: &[u8]) -> Result<(), BenchError> {
-    if reply.starts_with(b"HTTP/1.1 200") {
-        return Ok(());
-    }
-    let answer = String::from_utf8_lossy(&reply[..reply.len().min(600)]).into_owned();
-    Err(BenchError::Refused { what: "a transaction".to_owned(), answer })
+/// Appends a comparison, whose object stays open.
+fn comparison(out: &mut Vec<u8>, target: &str, key: &[u8], name: &str, value: u64) {
+    out.extend_from_slice(b"{\"target\":\"");
+    out.extend_from_slice(target.as_bytes());
+    out.extend_from_slice(b"\",\"key\":\"");
+    encode(out, key);
+    out.extend_from_slice(b"\",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":\"");
+    write_decimal(out, value);
+    out.push(b'"');
 }
 
 #[cfg(test)]
@@ -252,17 +277,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_come_with_a_length_or_in_chunks() {
-        let plain = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcX";
-        assert_eq!(whole(plain).unwrap(), Some((&b"abc"[..], plain.len() - 1)));
-        let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
-        assert_eq!(whole(chunked).unwrap().map(|found| found.1), Some(chunked.len()));
-        assert_eq!(whole(&chunked[..chunked.len() - 1]).unwrap(), None);
-    }
+    fn what_was_read_is_compared_before_anything_is_written() {
+        let mut session = EtcdSession {
+            host: "h".to_owned(),
+            value_bytes: 3,
+            rng: SmallRng::seed_from_u64(1),
+            plan: Plan::default(),
+            read: Vec::new(),
+            rows: 100,
+            step: Step::Idle,
+            body: Vec::new(),
+        };
+        let new = tribunal_bench::key::inserted(8, 1);
+        let scans = vec![Scan { start: 7, count: 2 }, Scan { start: 99, count: 2 }];
+        let mut out = Vec::new();
+        session.begin(0, Plan { reads: vec![3, 4], scans, writes: vec![(new, Change::Insert)] }, &mut out);
+        let body = |session: &EtcdSession| serde_json::from_slice::<serde_json::Value>(&session.body).unwrap();
+        let encoded = |key: &[u8]| STANDARD.encode(key);
+        let range = &body(&session)["success"][2]["requestRange"];
+        let expected =
+            serde_json::json!({"key": encoded(b"row/0000007"), "rangeEnd": encoded(b"row/0000009"), "limit": 2});
+        assert_eq!(range, &expected);
 
-    #[test]
-    fn a_counter_is_read_from_base64() {
-        assert_eq!(counter(br#"{"kvs":[{"key":"aA==","value":"NDE="}]}"#), Some(41));
-        assert_eq!(counter(b"{}"), None);
+        let kv = |key: &[u8]| format!(r#"{{"key":"{}","mod_revision":"5","value":"eA=="}}"#, encoded(key));
+        let answer = |kvs: &[String]| {
+            format!(r#"{{"response_range":{{"header":{{"revision":"9"}},"kvs":[{}]}}}}"#, kvs.join(","))
+        };
+        let answers = [
+            answer(&[kv(b"row/0000003")]),
+            r#"{"response_range":{"header":{"revision":"9"}}}"#.to_owned(),
+            answer(&[kv(b"row/0000007"), kv(b"row/0000008")]),
+            answer(&[kv(b"row/0000099")]),
+        ];
+        let seen = format!(r#"{{"header":{{"revision":"9"}},"responses":[{}]}}"#, answers.join(","));
+        session.write(seen.as_bytes(), &mut out).unwrap();
+        let compared = &body(&session)["compare"];
+        let of = |key: &[u8], target: &str, result: &str, name: &str, value: &str| serde_json::json!({"target": target, "result": result, "key": encoded(key), name: value});
+        let mut expected = [
+            of(b"row/0000003", "MOD", "EQUAL", "modRevision", "5"),
+            of(b"row/0000004", "MOD", "EQUAL", "modRevision", "0"),
+            of(b"row/0000007", "MOD", "LESS", "modRevision", "10"),
+            of(b"row/0000099", "MOD", "LESS", "modRevision", "10"),
+            of(b"row/0000008+001", "VERSION", "EQUAL", "version", "0"),
+        ];
+        expected[2]["rangeEnd"] = encoded(b"row/0000008\0").into();
+        expected[3]["rangeEnd"] = encoded(b"row0").into();
+        assert_eq!(compared, &serde_json::json!(expected));
     }
 }

@@ -26,6 +26,9 @@ struct Measured {
     name: String,
     describe: String,
     turns: Vec<Turn>,
+    /// Who does not run it, and why.
+    #[serde(default)]
+    left_out: Vec<(Name, String)>,
 }
 
 impl Document {
@@ -36,8 +39,9 @@ impl Document {
     }
 
     /// Takes in the turns of one workload.
-    pub fn take(&mut self, load: &Load, turns: Vec<Turn>) {
-        self.loads.push(Measured { name: load.name.to_owned(), describe: load.shape.describe(), turns });
+    pub fn take(&mut self, load: &Load, turns: Vec<Turn>, left_out: &[(Name, &str)]) {
+        let left_out = left_out.iter().map(|(name, reason)| (*name, (*reason).to_owned())).collect();
+        self.loads.push(Measured { name: load.name.to_owned(), describe: load.shape.describe(), turns, left_out });
     }
 
     /// Writes it as JSON.
@@ -70,13 +74,18 @@ pub fn report(from: &Path, charts: &Path) -> Result<(), BenchError> {
 }
 
 /// What is to be reached: whose goodput over whose, on which workload, and how many times.
-const TARGETS: [(Name, Name, &str, f64); 7] = [
+const TARGETS: [(Name, Name, &str, f64); 12] = [
     (Name::Tribunal, Name::Redis, "zipf", 2.0),
     (Name::TribunalGathered, Name::Redis, "zipf", 2.0),
     (Name::Tribunal, Name::Postgres, "zipf", 5.0),
     (Name::TribunalGathered, Name::Postgres, "zipf", 5.0),
     (Name::Tribunal, Name::Etcd, "zipf", 10.0),
     (Name::TribunalGathered, Name::Etcd, "zipf", 10.0),
+    (Name::TribunalSdk, Name::Redis, "zipf", 3.0),
+    (Name::TribunalSdk, Name::Postgres, "zipf", 12.0),
+    (Name::TribunalSdk, Name::Etcd, "zipf", 25.0),
+    (Name::TribunalSdkReads, Name::Redis, "zipf", 1.5),
+    (Name::TribunalSdkReads, Name::Redis, "ycsb-b", 1.0),
     (Name::TribunalBatch, Name::Omid, "oracle-uniform", 2.0),
 ];
 
@@ -90,8 +99,8 @@ impl Document {
         let Pace { clients, in_flight, oracle_connections, rounds, seconds, warmup } = self.pace;
         let _ = writeln!(
             out,
-            "{}. {rounds} turns of {seconds} s each behind {warmup} s of warm-up, interleaved; {} rows, keys of 11 and values \
-             of 100 bytes. Figures are medians; in brackets the smallest and the largest turn.\n",
+            "{}. {rounds} turns of {seconds} s each behind {warmup} s of warm-up, interleaved; {} rows, keys of 11 \
+             (inserted rows: 15) and values of 100 bytes. Figures are medians; in brackets the smallest and the largest turn.\n",
             self.machine, self.rows
         );
         for load in &self.loads {
@@ -205,6 +214,9 @@ impl Measured {
         let lag = self.turns.iter().filter_map(|turn| turn.lag_ms).max();
         if let Some(lag) = lag {
             let _ = writeln!(out, "\nPush: everything was applied within {lag} ms behind each turn.");
+        }
+        for (name, reason) in &self.left_out {
+            let _ = writeln!(out, "\nWithout {}: {reason}.", name.label());
         }
         out.push('\n');
     }

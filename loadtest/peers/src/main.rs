@@ -6,12 +6,14 @@
 mod contender;
 mod engine;
 mod etcd;
+mod etcd_replies;
 mod figures;
 mod key;
 mod omid;
 mod postgres;
 mod process;
 mod redis;
+mod resp;
 mod sdk;
 mod session;
 mod talk;
@@ -78,8 +80,8 @@ struct Run {
     /// Who is measured.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = ALL)]
     peers: Vec<Name>,
-    /// On which workloads: zipf, uniform, ycsb-a, ycsb-b, hot; zipf and uniform are the oracles' too.
-    #[arg(long, value_delimiter = ',', default_value = "zipf,uniform,ycsb-a,ycsb-b,hot,oracle-uniform,oracle-zipf")]
+    /// On which workloads, in this order; those with inserts (ycsb-d, ycsb-e) leave more rows to the ones after them.
+    #[arg(long, value_delimiter = ',', default_value = LOADS)]
     loads: Vec<String>,
     /// Rows.
     #[arg(long, default_value_t = 1_000_000)]
@@ -106,6 +108,8 @@ struct Run {
     #[arg(long)]
     out: PathBuf,
 }
+
+const LOADS: &str = "zipf,uniform,ycsb-a,ycsb-b,ycsb-c,ycsb-f,hot,ycsb-d,ycsb-e,oracle-uniform,oracle-zipf";
 
 const ALL: [Name; 11] = [
     Name::Tribunal,
@@ -170,7 +174,7 @@ fn run(flags: &Run) -> Result<(), BenchError> {
     let mut arena = Arena::open(&installed, &names, pace, &shape)?;
     let mut document = Document::new(&machine, pace, flags.rows);
     for load in &loads {
-        document.take(load, arena.run(load)?);
+        document.take(load, arena.run(load)?, &arena.left_out(load));
         // What is measured is kept, whatever becomes of the rest.
         document.write(&flags.out)?;
     }
@@ -199,6 +203,10 @@ fn load(name: &str, rows: usize) -> Result<Load, BenchError> {
         "uniform" => plain("uniform", point(rows, 0.0)),
         "ycsb-a" => plain("ycsb-a", zipf(Workload::YcsbA)),
         "ycsb-b" => plain("ycsb-b", zipf(Workload::YcsbB)),
+        "ycsb-c" => plain("ycsb-c", zipf(Workload::YcsbC)),
+        "ycsb-d" => plain("ycsb-d", zipf(Workload::YcsbD)),
+        "ycsb-e" => plain("ycsb-e", zipf(Workload::YcsbE)),
+        "ycsb-f" => plain("ycsb-f", zipf(Workload::YcsbF)),
         "hot" => plain("hot", zipf(Workload::Hot)),
         "oracle-uniform" => Load { name: "oracle-uniform", shape: point(rows, 0.0), oracles: true },
         "oracle-zipf" => Load { name: "oracle-zipf", shape: point(rows, 0.9), oracles: true },

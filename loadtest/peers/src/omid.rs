@@ -238,7 +238,7 @@ mod tests {
             OmidSession { plans: vec![Plan::default(); 2], starting: VecDeque::new(), deciding: BTreeMap::new() };
         let (mut out, mut done) = (Vec::new(), Vec::new());
         for slot in [1, 0] {
-            session.begin(slot, Plan { reads: vec![], writes: vec![(7, Change::Text)] }, &mut out);
+            session.begin(slot, Plan { writes: vec![(7, Change::Text)], ..Plan::default() }, &mut out);
         }
         let mut replies = Vec::new();
         frame(&mut replies, &[0x0a, 2, 0x08, 50]);

@@ -111,6 +111,8 @@ pub fn client(process: &Process, shape: &Shape, seed: u64) -> Result<Client, Ben
     for (name, sql) in [
         ("begin", "BEGIN"),
         ("read", "SELECT k, v FROM row WHERE k = ANY($1::text[])"),
+        ("scan", "SELECT k, v FROM row WHERE k >= $1 ORDER BY k LIMIT $2"),
+        ("insert", "INSERT INTO row VALUES ($1, $2)"),
         ("update", "UPDATE row SET v = $2 WHERE k = $1"),
         ("add", "UPDATE hot SET n = n + 1 WHERE k = $1"),
         ("commit", "COMMIT"),
@@ -189,12 +191,19 @@ impl PostgresSession {
             } else {
                 let mut value = Vec::with_capacity(self.value_bytes);
                 key::text(&mut value, self.value_bytes, &mut self.rng);
-                execute(out, "update", &[&key::row(row), &value]);
+                let statement = if change == Change::Insert { "insert" } else { "update" };
+                execute(out, statement, &[&key::row(row), &value]);
             }
         }
         execute(out, "commit", &[]);
         frame(out, b'S', |_| {});
         self.step = Step::Committing;
+    }
+
+    fn scan(&mut self, out: &mut Vec<u8>) {
+        for scan in &self.plan.scans {
+            execute(out, "scan", &[&key::row(scan.start), scan.count.to_string().as_bytes()]);
+        }
     }
 
     fn read(&mut self, out: &mut Vec<u8>) {
@@ -215,7 +224,9 @@ impl Session for PostgresSession {
         if !self.plan.reads.is_empty() {
             self.read(out);
         }
-        if self.plan.reads.is_empty() || self.plan.writes.is_empty() {
+        self.scan(out);
+        let reads_nothing = self.plan.reads.is_empty() && self.plan.scans.is_empty();
+        if reads_nothing || self.plan.writes.is_empty() {
             self.write(out);
         } else {
             frame(out, b'S', |_| {});
@@ -355,7 +366,7 @@ mod tests {
         let mut session = PostgresSession { value_bytes: 3, rng, plan: Plan::default(), step: Step::Idle };
         let (mut out, mut done) = (Vec::new(), Vec::new());
         for (status, rolls_back) in [(b'E', true), (b'I', false)] {
-            session.begin(0, Plan { reads: vec![], writes: vec![(8, Change::Text)] }, &mut out);
+            session.begin(0, Plan { writes: vec![(8, Change::Text)], ..Plan::default() }, &mut out);
             let mut failed = Vec::new();
             frame(&mut failed, b'E', |body| ["C40001", ""].iter().for_each(|field| text(body, field)));
             frame(&mut failed, b'Z', |body| body.push(status));

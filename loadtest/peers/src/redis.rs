@@ -3,21 +3,23 @@
 //!
 //! A transaction watches and reads its rows in one round trip, then queues its writes and executes them in a second
 //! one. A transaction that only reads is one MGET, which is atomic by itself; a counter is one INCR.
+//!
+//! Redis has no order among its keys. For scans there are sorted sets beside the rows, as in YCSB's own client of Redis,
+//! of 100 loaded rows each rather than one, so that WATCH does not watch all inserts. A script reads sets and rows.
 
-use std::net::TcpStream;
 use std::path::Path;
 
-use memchr::memchr;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rustix::process::Signal;
 use tribunal_bench::error::BenchError;
-use tribunal_bench::options::Shape;
-use tribunal_bench::wire::write_decimal;
+use tribunal_bench::model::Row;
+use tribunal_bench::options::{Shape, Workload};
 use tribunal_bench::workload::{Change, Plan};
 
 use crate::key;
 use crate::process::{Place, Process, command};
+use crate::resp::{array, bulk, bulks, command_of, reply_end, value};
 use crate::session::{Client, Outcome, Session};
 use crate::talk::Talk;
 
@@ -59,26 +61,83 @@ pub fn load(process: &Process, shape: &Shape) -> Result<(), BenchError> {
     Ok(())
 }
 
+/// Loaded rows of one sorted set.
+const BUCKET_ROWS: Row = 100;
+/// Reads, for each start and count of ARGV, so many rows from the two sets of KEYS that can have them.
+const SCAN: &str = "local rows = {}
+for i = 1, #ARGV, 2 do
+  local count = tonumber(ARGV[i + 1])
+  local keys = redis.call('ZRANGEBYLEX', KEYS[i], '[' .. ARGV[i], '+', 'LIMIT', 0, count)
+  if #keys < count then
+    local more = redis.call('ZRANGEBYLEX', KEYS[i + 1], '-', '+', 'LIMIT', 0, count - #keys)
+    for _, key in ipairs(more) do keys[#keys + 1] = key end
+  end
+  rows[#rows + 1] = #keys == 0 and {} or redis.call('MGET', unpack(keys))
+end
+return rows";
+
+/// Puts every row that there is into the sorted sets.
+///
+/// # Errors
+/// If the server does not tell its keys, or does not take them.
+pub fn index(process: &Process) -> Result<(), BenchError> {
+    let mut talk = Talk::connect(process.addr())?;
+    let mut cursor = b"0".to_vec();
+    loop {
+        let mut out = Vec::new();
+        command_of(&mut out, &[b"SCAN", &cursor, b"MATCH", b"row/*", b"COUNT", b"2000"]);
+        let found = talk.exchange(&out, |bytes| reply_end(bytes, 0))?;
+        let mut found = bulks(&found);
+        cursor = found.next().ok_or(BenchError::Reply("a SCAN of Redis without a cursor"))?.to_vec();
+        out.clear();
+        let mut added = 0;
+        for key in found {
+            let row = key::number(key).ok_or(BenchError::Reply("a row of Redis with another key"))?;
+            command_of(&mut out, &[b"ZADD", &bucket(row, 0), b"0", key]);
+            added += 1;
+        }
+        let end = |bytes: &[u8]| (0..added).try_fold(Some(0), |at, _| at.map_or(Ok(None), |at| reply_end(bytes, at)));
+        talk.exchange(&out, end)?;
+        if cursor == b"0" {
+            return Ok(());
+        }
+    }
+}
+
 /// Connects one client.
 ///
 /// # Errors
 /// If nobody listens.
 pub fn client(process: &Process, shape: &Shape, seed: u64) -> Result<Client, BenchError> {
-    let stream = TcpStream::connect(process.addr()).map_err(BenchError::io("connect to redis"))?;
+    let mut talk = Talk::connect(process.addr())?;
+    let mut scan = None;
+    if shape.workload == Workload::YcsbE {
+        let mut out = Vec::new();
+        command_of(&mut out, &[b"SCRIPT", b"LOAD", SCAN.as_bytes()]);
+        let loaded = talk.exchange(&out, |bytes| reply_end(bytes, 0))?;
+        let name = bulks(&loaded).next().ok_or(BenchError::Reply("a script of Redis without a name"))?;
+        scan = Some(name.to_vec());
+    }
     let session = RedisSession {
         value_bytes: shape.value_bytes,
         rng: SmallRng::seed_from_u64(seed),
         plan: Plan::default(),
         step: Step::Idle,
+        scan,
     };
-    Ok(Client { stream, session: Box::new(session), slots: 1 })
+    Ok(Client { stream: talk.into_stream(), session: Box::new(session), slots: 1 })
+}
+
+/// Returns the key of a row's sorted set, or of one of those after it.
+fn bucket(row: Row, after: Row) -> Vec<u8> {
+    format!("rows/{:05}", tribunal_bench::key::order(row).0 / BUCKET_ROWS + after).into_bytes()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Idle,
-    /// WATCH and MGET are under way.
-    Reading,
+    /// So many replies come before the last one to WATCH and reads.
+    Reading(usize),
     /// So many replies come before the one that decides.
     Deciding(usize),
 }
@@ -88,9 +147,41 @@ struct RedisSession {
     rng: SmallRng,
     plan: Plan,
     step: Step,
+    /// The script's name; `None` if nothing is scanned, and no sorted sets are kept.
+    scan: Option<Vec<u8>>,
 }
 
 impl RedisSession {
+    /// Watches what is going to be read, and reads it; without WATCH if a single command reads everything.
+    fn read(&mut self, out: &mut Vec<u8>) {
+        let (rows, scans) = (!self.plan.reads.is_empty(), !self.plan.scans.is_empty());
+        let buckets: Vec<_> = self.plan.scans.iter().flat_map(|s| [bucket(s.start, 0), bucket(s.start, 1)]).collect();
+        let alone = self.plan.writes.is_empty() && rows != scans;
+        if !alone {
+            let keys: Vec<_> = self.plan.reads.iter().map(|row| key::row(*row)).collect();
+            array(out, 1 + keys.len() + buckets.len());
+            bulk(out, b"WATCH");
+            keys.iter().for_each(|key| bulk(out, key));
+            buckets.iter().for_each(|bucket| bulk(out, bucket));
+        }
+        if rows {
+            self.keys(out, b"MGET");
+        }
+        if let (true, Some(script)) = (scans, &self.scan) {
+            array(out, 3 + buckets.len() + 2 * self.plan.scans.len());
+            bulk(out, b"EVALSHA");
+            bulk(out, script);
+            bulk(out, buckets.len().to_string().as_bytes());
+            buckets.iter().for_each(|bucket| bulk(out, bucket));
+            for scan in &self.plan.scans {
+                bulk(out, &key::row(scan.start));
+                bulk(out, scan.count.to_string().as_bytes());
+            }
+        }
+        let reads = usize::from(rows) + usize::from(scans);
+        self.step = if alone { Step::Deciding(0) } else { Step::Reading(reads) };
+    }
+
     fn keys(&self, out: &mut Vec<u8>, name: &[u8]) {
         array(out, 1 + self.plan.reads.len());
         bulk(out, name);
@@ -108,32 +199,30 @@ impl RedisSession {
             self.step = Step::Deciding(0);
             return;
         }
-        array(out, 1);
-        bulk(out, b"MULTI");
-        for (row, _) in &writes {
+        command_of(out, &[b"MULTI"]);
+        let mut queued = writes.len();
+        for (row, change) in &writes {
             array(out, 3);
             bulk(out, b"SET");
             bulk(out, &key::row(*row));
             value(out, self.value_bytes, &mut self.rng);
+            if *change == Change::Insert && self.scan.is_some() {
+                command_of(out, &[b"ZADD", &bucket(*row, 0), b"0", &key::row(*row)]);
+                queued += 1;
+            }
         }
-        array(out, 1);
-        bulk(out, b"EXEC");
-        self.step = Step::Deciding(1 + writes.len());
+        command_of(out, &[b"EXEC"]);
+        self.step = Step::Deciding(1 + queued);
     }
 }
 
 impl Session for RedisSession {
     fn begin(&mut self, _slot: usize, plan: Plan, out: &mut Vec<u8>) {
         self.plan = plan;
-        if self.plan.reads.is_empty() {
+        if self.plan.reads.is_empty() && self.plan.scans.is_empty() {
             self.write(out);
-        } else if self.plan.writes.is_empty() {
-            self.keys(out, b"MGET");
-            self.step = Step::Deciding(0);
         } else {
-            self.keys(out, b"WATCH");
-            self.keys(out, b"MGET");
-            self.step = Step::Reading;
+            self.read(out);
         }
     }
 
@@ -145,8 +234,7 @@ impl Session for RedisSession {
     ) -> Result<usize, BenchError> {
         let before = match self.step {
             Step::Idle => return Err(BenchError::Reply("Redis speaks unasked")),
-            Step::Reading => 1,
-            Step::Deciding(before) => before,
+            Step::Reading(before) | Step::Deciding(before) => before,
         };
         let mut at = 0;
         for _ in 0..before {
@@ -154,7 +242,7 @@ impl Session for RedisSession {
             at = end;
         }
         let Some(end) = reply_end(bytes, at)? else { return Ok(0) };
-        if self.step == Step::Reading {
+        if matches!(self.step, Step::Reading(_)) {
             self.write(out);
         } else {
             self.step = Step::Idle;
@@ -165,88 +253,16 @@ impl Session for RedisSession {
     }
 }
 
-fn array(out: &mut Vec<u8>, items: usize) {
-    out.push(b'*');
-    write_decimal(out, items as u64);
-    out.extend_from_slice(b"\r\n");
-}
-
-fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.push(b'$');
-    write_decimal(out, bytes.len() as u64);
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(bytes);
-    out.extend_from_slice(b"\r\n");
-}
-
-fn value(out: &mut Vec<u8>, bytes: usize, rng: &mut SmallRng) {
-    out.push(b'$');
-    write_decimal(out, bytes as u64);
-    out.extend_from_slice(b"\r\n");
-    key::text(out, bytes, rng);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Returns where the reply that begins at `at` ends; `None` if it has not arrived whole.
-///
-/// # Errors
-/// If it is an error, or no reply.
-fn reply_end(bytes: &[u8], at: usize) -> Result<Option<usize>, BenchError> {
-    let Some(line) = memchr(b'\n', &bytes[at..]) else { return Ok(None) };
-    let (line, mut end) = (&bytes[at..at + line], at + line + 1);
-    let no_reply = BenchError::Reply("no reply of Redis");
-    let number = || std::str::from_utf8(line.get(1..)?).ok()?.trim_end().parse::<i64>().ok();
-    match line.first() {
-        Some(b'+' | b':') => Ok(Some(end)),
-        Some(b'-') => Err(BenchError::Refused {
-            what: "a command".to_owned(),
-            answer: String::from_utf8_lossy(line).trim_end().to_owned(),
-        }),
-        Some(b'$') => {
-            let length = number().ok_or(no_reply)?;
-            let whole = end + usize::try_from(length + 2).unwrap_or(0);
-            let whole = if length < 0 { end } else { whole };
-            Ok(Some(whole).filter(|whole| *whole <= bytes.len()))
-        }
-        Some(b'*') => {
-            for _ in 0..number().ok_or(no_reply)?.max(0) {
-                match reply_end(bytes, end)? {
-                    Some(next) => end = next,
-                    None => return Ok(None),
-                }
-            }
-            Ok(Some(end))
-        }
-        _ => Err(no_reply),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use tribunal_bench::workload::Scan;
+
     use super::*;
-
-    fn check(bytes: &str, expected: Option<usize>) {
-        assert_eq!(reply_end(bytes.as_bytes(), 0).unwrap(), expected, "{bytes:?}");
-    }
-
-    #[test]
-    fn the_end_of_a_reply_is_found() {
-        check("+OK\r\n+OK\r\n", Some(5));
-        check("+OK\r", None);
-        check("$3\r\nabc\r\n", Some(9));
-        check("$3\r\nab", None);
-        check("$-1\r\n", Some(5));
-        check("*2\r\n$1\r\na\r\n:7\r\n", Some(15));
-        check("*2\r\n$1\r\na\r\n", None);
-        check("*-1\r\n", Some(5));
-        assert!(reply_end(b"-ERR no\r\n", 0).is_err());
-    }
 
     #[test]
     fn a_lost_watch_is_an_abort_and_the_next_transaction_starts_over() {
-        let mut session =
-            RedisSession { value_bytes: 3, rng: SmallRng::seed_from_u64(1), plan: Plan::default(), step: Step::Idle };
-        let plan = Plan { reads: vec![7], writes: vec![(8, Change::Text)] };
+        let mut session = session(None);
+        let plan = Plan { reads: vec![7], writes: vec![(8, Change::Text)], ..Plan::default() };
         let (mut out, mut done) = (Vec::new(), Vec::new());
         session.begin(0, plan, &mut out);
         assert!(out.starts_with(b"*2\r\n$5\r\nWATCH\r\n$11\r\nrow/0000007\r\n*2\r\n$4\r\nMGET\r\n"));
@@ -258,5 +274,34 @@ mod tests {
         session.receive(b"+OK\r\n+QUEUED\r\n*-1\r\n", &mut out, &mut done).unwrap();
         assert_eq!(done, [(0, Outcome::Aborted("watched_row_changed"))]);
         assert!(session.receive(b"+OK\r\n", &mut out, &mut done).is_err());
+    }
+
+    fn session(scan: Option<Vec<u8>>) -> RedisSession {
+        let rng = SmallRng::seed_from_u64(1);
+        RedisSession { value_bytes: 3, rng, plan: Plan::default(), step: Step::Idle, scan }
+    }
+
+    #[test]
+    fn a_scan_watches_its_sets_only_if_something_is_written() {
+        let mut session = session(Some(b"sha".to_vec()));
+        let (mut out, mut done) = (Vec::new(), Vec::new());
+        let scans = vec![Scan { start: 250, count: 60 }];
+        let read = "*7\r\n$7\r\nEVALSHA\r\n$3\r\nsha\r\n$1\r\n2\r\n$10\r\nrows/00002\r\n$10\r\nrows/00003\r\n";
+        let text = |out: &[u8]| String::from_utf8(out.to_vec()).unwrap();
+        session.begin(0, Plan { scans: scans.clone(), ..Plan::default() }, &mut out);
+        let arguments = "$11\r\nrow/0000250\r\n$2\r\n60\r\n";
+        assert_eq!(text(&out), read.to_owned() + arguments);
+        session.receive(b"*1\r\n*1\r\n$1\r\nx\r\n", &mut out, &mut done).unwrap();
+        assert_eq!(std::mem::take(&mut done), [(0, Outcome::Committed)]);
+
+        out.clear();
+        let row = tribunal_bench::key::inserted(250, 3);
+        session.begin(0, Plan { scans, writes: vec![(row, Change::Insert)], ..Plan::default() }, &mut out);
+        assert!(text(&out).starts_with("*3\r\n$5\r\nWATCH\r\n$10\r\nrows/00002\r\n$10\r\nrows/00003\r\n*7\r\n"));
+        out.clear();
+        session.receive(b"+OK\r\n*1\r\n*1\r\n$1\r\nx\r\n", &mut out, &mut done).unwrap();
+        assert!(text(&out).contains("ZADD\r\n$10\r\nrows/00002\r\n$1\r\n0\r\n$15\r\nrow/0000250+003\r\n"));
+        session.receive(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n:1\r\n", &mut out, &mut done).unwrap();
+        assert_eq!(done, [(0, Outcome::Committed)]);
     }
 }

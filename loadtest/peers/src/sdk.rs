@@ -1,7 +1,7 @@
 //! Tribunal through its Rust client, as an engine's author would write it first: default options, one task per session,
 //! one transaction at a time in each, all on one thread.
 //!
-//! `OwnRows`: the engine knows the versions of its rows, from its own commits and from conflicts. `HttpReads`: it knows
+//! `OwnRows`: the engine knows its rows and their versions, from its own commits and from conflicts. `HttpReads`: it knows
 //! nothing; Begin reads the transaction's rows, and a transaction that only reads is one read of them all, as of one epoch.
 //! With `streams` all sessions commit over one stream.
 
@@ -18,10 +18,10 @@ use tribunal_bench::model::{Row, RowModel, Versions as _};
 use tribunal_bench::options::Shape;
 use tribunal_bench::workload::{Change, Plan, Planner};
 use tribunal_client::api::IsolationLevel;
-use tribunal_client::{BeginOptions, Client, CommitStream, Error, Outcome, RowRead, Transaction, Version};
+use tribunal_client::{BeginOptions, Client, CommitStream, Error, KeyRange, Outcome, RowRead, Transaction, Version};
 
 use crate::engine::{Ran, Window};
-use crate::key::{self, KEY_BYTES};
+use crate::key::{self, Key};
 use crate::session;
 
 /// Where the rows are read.
@@ -120,6 +120,7 @@ impl Turn<'_> {
             let began = Instant::now();
             let outcome = self.transaction(&plan).await.map_err(refused)?;
             let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.planner.borrow_mut().end(&plan);
             self.ran.borrow_mut().count(us, outcome);
             // All replies that are there are taken in before the next transactions begin, as with the other clients.
             tokio::task::yield_now().await;
@@ -128,28 +129,59 @@ impl Turn<'_> {
     }
 
     async fn transaction(&self, plan: &Plan) -> Result<session::Outcome, Error> {
-        let keys: Vec<[u8; KEY_BYTES]> = plan.reads.iter().map(|row| key::row(*row)).collect();
-        if self.reads == Reads::Http && plan.writes.is_empty() {
-            let asked: Vec<RowRead<'_>> = keys.iter().map(|key| RowRead { key, known: None }).collect();
-            self.client.read_rows(self.store, &asked).await?;
+        match self.reads {
+            Reads::OwnRows => self.on_own_rows(plan).await,
+            Reads::Http => self.on_read_rows(plan).await,
+        }
+    }
+
+    async fn on_own_rows(&self, plan: &Plan) -> Result<session::Outcome, Error> {
+        let mut txn = self.client.begin_local(IsolationLevel::Serializable);
+        for row in &plan.reads {
+            let version = self.rows.borrow().version(*row).and_then(Version::from_bits);
+            txn.observe(self.store, key::row(*row), version);
+        }
+        for scan in &plan.scans {
+            let end = self.rows.borrow().last_of(*scan).map_or(Vec::new(), |last| key::after(&key::row(last)));
+            txn.observe_range(self.store, key::row(scan.start), end);
+        }
+        self.write(&mut txn, plan)?;
+        let mut commit = txn.prepare();
+        if !plan.scans.is_empty() {
+            let scanned_at = self.rows.borrow().scanned_at();
+            commit.request.snapshots = Some([(self.store.to_owned(), scanned_at.to_string())].into());
+        }
+        let posted = self.rows.borrow_mut().posted();
+        let outcome = match &self.stream {
+            Some(stream) => stream.commit(&commit).await?,
+            None => self.client.commit(&commit).await?,
+        };
+        let ended = self.learn(plan, &outcome);
+        self.rows.borrow_mut().answered(posted);
+        Ok(ended)
+    }
+
+    async fn on_read_rows(&self, plan: &Plan) -> Result<session::Outcome, Error> {
+        let keys: Vec<Key> = plan.reads.iter().map(|row| key::row(*row)).collect();
+        let ranges = plan.scans.iter().map(|scan| KeyRange::new(key::row(scan.start), [], scan.count as usize));
+        let ranges: Vec<KeyRange> = ranges.collect();
+        if plan.writes.is_empty() && (ranges.is_empty() || keys.is_empty()) {
+            if ranges.is_empty() {
+                let rows: Vec<RowRead<'_>> = keys.iter().map(|key| RowRead { key, known: None }).collect();
+                self.client.read_rows(self.store, &rows).await?;
+            } else {
+                self.client.read_ranges(self.store, &ranges).await?;
+            }
             return Ok(session::Outcome::Committed);
         }
-        let mut txn = match self.reads {
-            Reads::OwnRows => self.client.begin_local(IsolationLevel::Serializable),
-            Reads::Http => {
-                let options = BeginOptions::stores([self.store]).read(self.store, &keys);
-                self.client.begin(options).await?
-            }
-        };
-        for (row, key) in plan.reads.iter().zip(&keys) {
-            match self.reads {
-                Reads::OwnRows => {
-                    txn.observe(self.store, key, self.rows.borrow().version(*row).and_then(Version::from_bits))
-                }
-                Reads::Http => {
-                    txn.get(self.store, key).await?;
-                }
-            }
+        let mut options = BeginOptions::stores([self.store]).read(self.store, &keys);
+        options.ranges = ranges.iter().map(|range| (self.store.to_owned(), range.clone())).collect();
+        let mut txn = self.client.begin(options).await?;
+        for key in &keys {
+            txn.get(self.store, key).await?;
+        }
+        for range in &ranges {
+            txn.scan(self.store, &range.start, &range.end, range.limit).await?;
         }
         self.write(&mut txn, plan)?;
         let outcome = match &self.stream {
@@ -162,13 +194,16 @@ impl Turn<'_> {
     fn write(&self, txn: &mut Transaction, plan: &Plan) -> Result<(), Error> {
         let mut value = Vec::with_capacity(self.shape.value_bytes);
         for (row, change) in &plan.writes {
+            if *change == Change::AddOne {
+                txn.add(self.store, key::hot(*row), 1)?;
+                continue;
+            }
+            value.clear();
+            key::text(&mut value, self.shape.value_bytes, &mut *self.rng.borrow_mut());
+            let value = str::from_utf8(&value).expect("letters and digits");
             match change {
-                Change::AddOne => txn.add(self.store, key::hot(*row), 1)?,
-                Change::Text | Change::Balance(_) => {
-                    value.clear();
-                    key::text(&mut value, self.shape.value_bytes, &mut *self.rng.borrow_mut());
-                    txn.put(self.store, key::row(*row), &str::from_utf8(&value).expect("letters and digits"))?;
-                }
+                Change::Insert => txn.insert(self.store, key::row(*row), &value)?,
+                _ => txn.put(self.store, key::row(*row), &value)?,
             }
         }
         Ok(())
@@ -185,7 +220,9 @@ impl Turn<'_> {
                 session::Outcome::Committed
             }
             Outcome::Aborted(aborted) => {
-                for conflict in &aborted.conflicts {
+                rows.reached(aborted.epoch.0.saturating_sub(1));
+                // The key of a range is where it starts, and the version is another row's.
+                for conflict in aborted.conflicts.iter().filter(|conflict| conflict.op != "range") {
                     if let (Some(row), Some(version)) = (key::number(&conflict.key), conflict.current_version) {
                         rows.conflicting(row, version.bits());
                     }

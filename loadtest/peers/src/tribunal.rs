@@ -130,6 +130,16 @@ impl Tribunal {
         &self.pushed
     }
 
+    /// Brings the engine's knowledge of the current epoch up to date before a turn, when no commit is under way.
+    ///
+    /// # Errors
+    /// If the service does not answer.
+    pub fn catch_up(&self) -> Result<(), BenchError> {
+        let applied = lag::applied(self.process.addr(), PUSHED)?;
+        self.pushed.borrow_mut().reached(applied);
+        Ok(())
+    }
+
     /// Waits until the store has applied what is committed, and tells how long that took.
     ///
     /// # Errors

@@ -1,17 +1,18 @@
-//! What an engine says to Tribunal on one connection: it reads, if it holds no rows, then posts what it wants to commit,
-//! and learns from the verdicts.
+//! An engine's side of a connection to Tribunal: it reads, if it holds no rows, then posts its commits, and learns from
+//! the verdicts.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use memchr::memmem;
 use rand::rngs::SmallRng;
 use tribunal_bench::body::{BodyWriter, mint_id};
 use tribunal_bench::error::BenchError;
 use tribunal_bench::model::{Row, RowModel, Versions};
-use tribunal_bench::reply::{Decision, conflicts, decision, items, number};
-use tribunal_bench::wire::{read_head, write_post};
-use tribunal_bench::workload::Plan;
+use tribunal_bench::reply::{Decision, conflicts, decision, ended_before, items, number, range_end};
+use tribunal_bench::wire::{read_head, write_decimal, write_post};
+use tribunal_bench::workload::{Plan, Scan};
 
 use crate::key;
 use crate::session::{Outcome, Session, reason_of};
@@ -53,6 +54,7 @@ impl Post {
             }
             Decision::Aborted { reason, object } => {
                 let mut rows = self.rows.borrow_mut();
+                rows.reached(ended_before(object));
                 for (key, version) in conflicts(object) {
                     if let Some(row) = self.bodies.row_of(key) {
                         rows.conflicting(row, version);
@@ -67,21 +69,54 @@ impl Post {
     }
 }
 
+/// Appends a named list, unless it is empty.
+fn list<T>(out: &mut Vec<u8>, opening: &str, items: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
+    for (index, item) in items.iter().enumerate() {
+        out.extend_from_slice(if index == 0 { opening.as_bytes() } else { b"," });
+        write(out, item);
+    }
+    if !items.is_empty() {
+        out.push(b']');
+    }
+}
+
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Versions that one transaction has read over HTTP.
+/// What one transaction has read over HTTP.
 #[derive(Default)]
-struct Seen(Vec<(Row, Option<u64>)>);
+struct Seen {
+    /// Versions of rows.
+    rows: Vec<(Row, Option<u64>)>,
+    /// Last rows of scans.
+    scans: Vec<(Scan, Option<Row>)>,
+    /// The epoch that all of it reflects.
+    applied: u64,
+}
+
+impl Seen {
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.scans.clear();
+    }
+}
 
 impl Versions for Seen {
     fn version(&self, row: Row) -> Option<u64> {
-        self.0.iter().find(|seen| seen.0 == row)?.1
+        self.rows.iter().find(|seen| seen.0 == row)?.1
     }
 
     fn last_epoch(&self) -> u64 {
-        0
+        self.applied
+    }
+
+    fn last_of(&self, scan: Scan) -> Option<Row> {
+        self.scans.iter().find(|seen| seen.0 == scan)?.1
+    }
+
+    fn scanned_at(&self) -> u64 {
+        self.applied
     }
 }
 
@@ -93,22 +128,49 @@ pub struct Single {
     seen: Seen,
     /// The reply to the read is still to come.
     reading: bool,
+    /// What [`RowModel::posted`] returned for the commit.
+    posted: u64,
 }
 
 impl Single {
     /// Makes a session that reads its rows over HTTP, or knows them.
     #[must_use]
     pub fn new(post: Post, reads_over_http: bool) -> Single {
-        Single { post, reads_over_http, plan: Plan::default(), seen: Seen::default(), reading: false }
+        Single { post, reads_over_http, plan: Plan::default(), seen: Seen::default(), reading: false, posted: 0 }
     }
 
     fn commit(&mut self, out: &mut Vec<u8>) {
+        let rows = Rc::clone(&self.post.rows);
         if self.reads_over_http {
             self.post.commit(&self.plan, &self.seen, out);
         } else {
-            let rows = Rc::clone(&self.post.rows);
             self.post.commit(&self.plan, &*rows.borrow(), out);
         }
+        self.posted = rows.borrow_mut().posted();
+    }
+
+    fn ask(&mut self, out: &mut Vec<u8>) {
+        self.reading = true;
+        let body = &mut self.post.body;
+        body.clear();
+        body.push(b'{');
+        list(body, "\"read\":[", &self.plan.reads, |body, row| {
+            body.extend_from_slice(b"{\"key\":\"");
+            body.extend_from_slice(&key::row(*row));
+            body.extend_from_slice(b"\"}");
+        });
+        if !self.plan.reads.is_empty() && !self.plan.scans.is_empty() {
+            body.push(b',');
+        }
+        list(body, "\"ranges\":[", &self.plan.scans, |body, scan| {
+            body.extend_from_slice(b"{\"start\":\"");
+            body.extend_from_slice(&key::row(scan.start));
+            body.extend_from_slice(b"\",\"limit\":");
+            write_decimal(body, u64::from(scan.count));
+            body.push(b'}');
+        });
+        body.push(b'}');
+        write_post(out, &self.post.host, &["/v1/stores/", PUSHED, "/rows/read"], &self.post.body);
     }
 
     fn read(&mut self, status: u16, body: &[u8]) -> Result<(), BenchError> {
@@ -116,10 +178,18 @@ impl Single {
             let answer = format!("{status} {}", String::from_utf8_lossy(body));
             return Err(BenchError::Refused { what: "the rows".to_owned(), answer });
         }
-        let versions = items(body).map(|row| number(row, b"\"version\":\""));
-        self.seen.0.extend(self.plan.reads.iter().copied().zip(versions));
-        if self.seen.0.len() < self.plan.reads.len() {
-            return Err(BenchError::Reply("fewer rows than were asked for"));
+        let ranges = memmem::find(body, b"\"ranges\":[").unwrap_or(body.len());
+        let (rows, ranges) = body.split_at(ranges);
+        let versions = items(rows).map(|row| number(row, b"\"version\":\""));
+        self.seen.rows.extend(self.plan.reads.iter().copied().zip(versions));
+        let last = items(ranges).map(|range| match range_end(range) {
+            (Some(key), true) => key::number(key),
+            _ => None,
+        });
+        self.seen.scans.extend(self.plan.scans.iter().copied().zip(last));
+        self.seen.applied = number(body, b"\"applied\":\"").ok_or(BenchError::Reply("rows of no epoch"))?;
+        if self.seen.rows.len() < self.plan.reads.len() || self.seen.scans.len() < self.plan.scans.len() {
+            return Err(BenchError::Reply("fewer rows or ranges than were asked for"));
         }
         self.reading = false;
         Ok(())
@@ -129,21 +199,12 @@ impl Single {
 impl Session for Single {
     fn begin(&mut self, _slot: usize, plan: Plan, out: &mut Vec<u8>) {
         self.plan = plan;
-        self.seen.0.clear();
-        if !self.reads_over_http || self.plan.reads.is_empty() {
-            return self.commit(out);
+        self.seen.clear();
+        if self.reads_over_http && (!self.plan.reads.is_empty() || !self.plan.scans.is_empty()) {
+            self.ask(out);
+        } else {
+            self.commit(out);
         }
-        self.reading = true;
-        self.post.body.clear();
-        self.post.body.extend_from_slice(b"{\"read\":[");
-        for (index, row) in self.plan.reads.iter().enumerate() {
-            let comma: &[u8] = if index == 0 { b"{\"key\":\"" } else { b",{\"key\":\"" };
-            self.post.body.extend_from_slice(comma);
-            self.post.body.extend_from_slice(&key::row(*row));
-            self.post.body.extend_from_slice(b"\"}");
-        }
-        self.post.body.extend_from_slice(b"]}");
-        write_post(out, &self.post.host, &["/v1/stores/", PUSHED, "/rows/read"], &self.post.body);
     }
 
     fn receive(
@@ -160,6 +221,7 @@ impl Session for Single {
             used += head.head_len + head.body_len;
             if !self.reading {
                 done.push((0, self.post.learn(&self.plan, decision(body))?));
+                self.post.rows.borrow_mut().answered(self.posted);
                 break;
             }
             self.read(head.status, body)?;
@@ -180,13 +242,15 @@ pub struct Batches {
     slots: usize,
     gathering: Vec<(usize, Plan)>,
     under_way: Vec<(usize, Plan)>,
+    /// What [`RowModel::posted`] returned for these.
+    posted: u64,
 }
 
 impl Batches {
     /// Makes a session of so many slots.
     #[must_use]
     pub fn new(post: Post, slots: usize) -> Batches {
-        Batches { post, slots, gathering: Vec::new(), under_way: Vec::new() }
+        Batches { post, slots, gathering: Vec::new(), under_way: Vec::new(), posted: 0 }
     }
 }
 
@@ -196,8 +260,8 @@ impl Session for Batches {
         if self.gathering.len() < self.slots {
             return;
         }
-        let (rows, now) = (Rc::clone(&self.post.rows), unix_ms());
-        let (rows, post) = (rows.borrow(), &mut self.post);
+        let (shared, now) = (Rc::clone(&self.post.rows), unix_ms());
+        let (rows, post) = (shared.borrow(), &mut self.post);
         post.body.clear();
         post.body.extend_from_slice(b"{\"txns\":[");
         for (index, (_, plan)) in self.gathering.iter().enumerate() {
@@ -210,6 +274,8 @@ impl Session for Batches {
         }
         post.body.extend_from_slice(b"]}");
         write_post(out, &post.host, &["/v1/txns/batch-commit"], &post.body);
+        drop(rows);
+        self.posted = shared.borrow_mut().posted();
         std::mem::swap(&mut self.gathering, &mut self.under_way);
         self.gathering.clear();
     }
@@ -230,6 +296,7 @@ impl Session for Batches {
             let answer = answers.next().ok_or(BenchError::Reply("a batch short of answers"))?;
             done.push((slot, self.post.learn(&plan, decision(answer))?));
         }
+        self.post.rows.borrow_mut().answered(self.posted);
         Ok(used)
     }
 }

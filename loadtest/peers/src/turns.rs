@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tribunal_bench::error::BenchError;
+use tribunal_bench::inserts::Inserts;
+use tribunal_bench::model::Row;
 use tribunal_bench::options::{Shape, Workload};
 use tribunal_bench::workload::Planner;
 
@@ -108,9 +110,16 @@ impl Peer {
     }
 }
 
+/// A peer that runs, and how much its rows have grown.
+struct Running {
+    peer: Peer,
+    /// Rows inserted by earlier turns.
+    inserted: u32,
+}
+
 /// Everything that is up, and the clients' settings.
 pub struct Arena {
-    peers: Vec<Peer>,
+    running: Vec<Running>,
     names: Vec<Name>,
     pace: Pace,
     turns: u64,
@@ -123,7 +132,7 @@ impl Arena {
     /// # Errors
     /// If one does not start or does not take the rows.
     pub fn open(installed: &Installed, names: &[Name], pace: Pace, shape: &Shape) -> Result<Arena, BenchError> {
-        let mut arena = Arena { peers: Vec::new(), names: names.to_vec(), pace, turns: 0, java_is_warm: false };
+        let mut arena = Arena { running: Vec::new(), names: names.to_vec(), pace, turns: 0, java_is_warm: false };
         let data = &installed.data;
         let has = |name: Name| names.contains(&name);
         let mut stores = Vec::new();
@@ -158,8 +167,18 @@ impl Arena {
         let peer = start()?;
         eprintln!("{} is up, with its rows", peer.process().name());
         peer.process().freeze();
-        self.peers.push(peer);
+        self.running.push(Running { peer, inserted: 0 });
         Ok(())
+    }
+
+    fn of(&self, load: &Load) -> impl Iterator<Item = Name> {
+        self.names.iter().copied().filter(|name| name.is_oracle() == load.oracles)
+    }
+
+    /// Returns who does not run a workload, and why.
+    #[must_use]
+    pub fn left_out(&self, load: &Load) -> Vec<(Name, &'static str)> {
+        self.of(load).filter_map(|name| Some((name, name.leaves_out(load.shape.workload)?))).collect()
     }
 
     /// Runs all rounds of one workload.
@@ -167,12 +186,11 @@ impl Arena {
     /// # Errors
     /// If a turn breaks off.
     pub fn run(&mut self, load: &Load) -> Result<Vec<Turn>, BenchError> {
-        let who: Vec<_> = self.names.iter().copied().filter(|name| name.is_oracle() == load.oracles).collect();
-        // A counter is not read, so reading over HTTP is no other contender there.
-        let who: Vec<_> = who
-            .into_iter()
-            .filter(|name| name.kind() != Some(Kind::HttpReads) || load.shape.workload != Workload::Hot)
-            .collect();
+        for (name, reason) in self.left_out(load) {
+            eprintln!("{}: without {}: {reason}", load.name, name.label());
+        }
+        let who: Vec<_> = self.of(load).filter(|name| name.leaves_out(load.shape.workload).is_none()).collect();
+        self.prepare(load)?;
         let mut turns = Vec::new();
         for round in 0..self.pace.rounds {
             for step in 0..who.len() {
@@ -196,8 +214,21 @@ impl Arena {
         Ok(turns)
     }
 
-    fn peer(&self, name: Name) -> &Peer {
-        let found = self.peers.iter().find(|peer| match peer {
+    /// Gives peers what only this workload needs, before its first turn.
+    fn prepare(&self, load: &Load) -> Result<(), BenchError> {
+        let redis = self.running.iter().find_map(|running| match &running.peer {
+            Peer::Redis(process) if load.shape.workload == Workload::YcsbE => Some(process),
+            _ => None,
+        });
+        let Some(process) = redis else { return Ok(()) };
+        process.thaw();
+        redis::index(process)?;
+        process.freeze();
+        Ok(())
+    }
+
+    fn index(&self, name: Name) -> usize {
+        let found = self.running.iter().position(|running| match running.peer {
             Peer::Tribunal(_) => name.kind().is_some(),
             Peer::Redis(_) => name == Name::Redis,
             Peer::Postgres(_) => name == Name::Postgres,
@@ -217,10 +248,15 @@ impl Arena {
         };
         // In one round everybody gets the same transactions in the same order.
         let shape = Shape { seed: load.shape.seed + round as u64, ..load.shape.clone() };
-        let peer = self.peer(name);
+        let index = self.index(name);
+        let Running { peer, inserted } = &self.running[index];
         let process = peer.process();
         process.thaw();
-        let mut planner = Planner::new(&shape);
+        if let (Peer::Tribunal(tribunal), Some(Kind::OwnRows | Kind::Gathered | Kind::HttpReads)) = (peer, name.kind())
+        {
+            tribunal.catch_up()?;
+        }
+        let mut planner = Planner::after(&shape, *inserted);
         let cpu = || process.cpu();
         let ran = match (peer, name.sdk_reads()) {
             (Peer::Tribunal(tribunal), Some(reads)) => {
@@ -237,6 +273,14 @@ impl Arena {
             _ => None,
         };
         process.freeze();
+        let inserted = planner.inserted();
+        if inserted > Inserts::limit(Row::try_from(shape.rows).expect("rows were checked")) {
+            return Err(BenchError::Usage(format!(
+                "{} rows leave no room for {inserted} more: more --rows",
+                shape.rows
+            )));
+        }
+        self.running[index].inserted = inserted;
         let seconds = ran.elapsed.as_secs_f64();
         let lost: u64 = ran.aborted.values().sum();
         let ended = (ran.committed + lost) as f64;
@@ -286,6 +330,6 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         // All go on before the first is told to stop: a stopped one would not hear it.
-        self.peers.iter().for_each(|peer| peer.process().thaw());
+        self.running.iter().for_each(|running| running.peer.process().thaw());
     }
 }
