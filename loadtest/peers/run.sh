@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures Tribunal against Redis, PostgreSQL, etcd and Omid, side by side in one run, and prints Markdown.
 #
-#   bash loadtest/peers/run.sh                                 about 10 minutes after the builds
+#   bash loadtest/peers/run.sh                                 about 25 minutes after the builds
 #   bash loadtest/peers/run.sh --rounds 1 --seconds 1 --rows 10000 --loads zipf    a quick look
 #
 # Arguments are those of `tribunal-peers run`. OUT is the folder for peers.json and the charts; TRIBUNAL names the
