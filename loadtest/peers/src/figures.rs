@@ -99,7 +99,7 @@ impl Document {
         let Pace { clients, in_flight, oracle_connections, rounds, seconds, warmup } = self.pace;
         let _ = writeln!(
             out,
-            "{}. {rounds} turns of {seconds} s each behind {warmup} s of warm-up, interleaved; {} rows, keys of 11 \
+            "{}. {rounds} turns of {seconds} s each after {warmup} s of warm-up, interleaved; {} rows, keys of 11 \
              (inserted rows: 15) and values of 100 bytes. Figures are medians; in brackets the smallest and the largest turn.\n",
             self.machine, self.rows
         );
@@ -213,7 +213,7 @@ impl Measured {
         }
         let lag = self.turns.iter().filter_map(|turn| turn.lag_ms).max();
         if let Some(lag) = lag {
-            let _ = writeln!(out, "\nPush: everything was applied within {lag} ms behind each turn.");
+            let _ = writeln!(out, "\nPush: everything was applied within {lag} ms after each turn.");
         }
         for (name, reason) in &self.left_out {
             let _ = writeln!(out, "\nWithout {}: {reason}.", name.label());
