@@ -1737,20 +1737,20 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/stores/{store}/rows (the `ListRows` operationId).
 	ListRows(ctx context.Context, store string, params *ListRowsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReadRowsWithBody Reads many rows and ranges of an embedded store, all as of one epoch.
+	// ReadRowsWithBody Reads rows and ranges of an embedded store, all at the same epoch.
 	//
-	// A row whose `version` the caller gives comes back without its value if that version is still the row's
-	// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+	// If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
+	// revalidated with one request. The returned versions can be passed to a commit in its `reads`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/stores/{store}/rows/read (the `ReadRows` operationId).
 	ReadRowsWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReadRows Reads many rows and ranges of an embedded store, all as of one epoch.
+	// ReadRows Reads rows and ranges of an embedded store, all at the same epoch.
 	//
-	// A row whose `version` the caller gives comes back without its value if that version is still the row's
-	// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+	// If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
+	// revalidated with one request. The returned versions can be passed to a commit in its `reads`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1759,7 +1759,8 @@ type ClientInterface interface {
 
 	// GetRow Reads one row of an embedded store.
 	//
-	// The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are one key.
+	// A key may have any bytes, percent-encoded. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are the
+	// same key.
 	//
 	// Corresponds with GET /v1/stores/{store}/rows/{key} (the `GetRow` operationId).
 	GetRow(ctx context.Context, store string, key string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2263,10 +2264,10 @@ func (c *Client) ListRows(ctx context.Context, store string, params *ListRowsPar
 	return c.Client.Do(req)
 }
 
-// ReadRowsWithBody Reads many rows and ranges of an embedded store, all as of one epoch.
+// ReadRowsWithBody Reads rows and ranges of an embedded store, all at the same epoch.
 //
-// A row whose `version` the caller gives comes back without its value if that version is still the row's
-// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+// If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
+// revalidated with one request. The returned versions can be passed to a commit in its `reads`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2283,10 +2284,10 @@ func (c *Client) ReadRowsWithBody(ctx context.Context, store string, contentType
 	return c.Client.Do(req)
 }
 
-// ReadRows Reads many rows and ranges of an embedded store, all as of one epoch.
+// ReadRows Reads rows and ranges of an embedded store, all at the same epoch.
 //
-// A row whose `version` the caller gives comes back without its value if that version is still the row's
-// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+// If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
+// revalidated with one request. The returned versions can be passed to a commit in its `reads`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2305,7 +2306,8 @@ func (c *Client) ReadRows(ctx context.Context, store string, body ReadRowsJSONRe
 
 // GetRow Reads one row of an embedded store.
 //
-// The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are one key.
+// A key may have any bytes, percent-encoded. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are the
+// same key.
 //
 // Corresponds with GET /v1/stores/{store}/rows/{key} (the `GetRow` operationId).
 func (c *Client) GetRow(ctx context.Context, store string, key string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4130,20 +4132,20 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/stores/{store}/rows (the `ListRows` operationId).
 	ListRowsWithResponse(ctx context.Context, store string, params *ListRowsParams, reqEditors ...RequestEditorFn) (*ListRowsAnswer, error)
 
-	// ReadRowsWithBodyWithResponse Reads many rows and ranges of an embedded store, all as of one epoch.
+	// ReadRowsWithBodyWithResponse Reads rows and ranges of an embedded store, all at the same epoch.
 	//
-	// A row whose `version` the caller gives comes back without its value if that version is still the row's
-	// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+	// If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
+	// revalidated with one request. The returned versions can be passed to a commit in its `reads`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/stores/{store}/rows/read (the `ReadRows` operationId).
 	ReadRowsWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReadRowsAnswer, error)
 
-	// ReadRowsWithResponse Reads many rows and ranges of an embedded store, all as of one epoch.
+	// ReadRowsWithResponse Reads rows and ranges of an embedded store, all at the same epoch.
 	//
-	// A row whose `version` the caller gives comes back without its value if that version is still the row's
-	// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+	// If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
+	// revalidated with one request. The returned versions can be passed to a commit in its `reads`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -4152,7 +4154,8 @@ type ClientWithResponsesInterface interface {
 
 	// GetRowWithResponse Reads one row of an embedded store.
 	//
-	// The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are one key.
+	// A key may have any bytes, percent-encoded. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are the
+	// same key.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6605,10 +6608,10 @@ func (c *ClientWithResponses) ListRowsWithResponse(ctx context.Context, store st
 	return ParseListRowsAnswer(rsp)
 }
 
-// ReadRowsWithBodyWithResponse Reads many rows and ranges of an embedded store, all as of one epoch.
+// ReadRowsWithBodyWithResponse Reads rows and ranges of an embedded store, all at the same epoch.
 //
-// A row whose `version` the caller gives comes back without its value if that version is still the row's
-// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+// If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
+// revalidated with one request. The returned versions can be passed to a commit in its `reads`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6621,10 +6624,10 @@ func (c *ClientWithResponses) ReadRowsWithBodyWithResponse(ctx context.Context, 
 	return ParseReadRowsAnswer(rsp)
 }
 
-// ReadRowsWithResponse Reads many rows and ranges of an embedded store, all as of one epoch.
+// ReadRowsWithResponse Reads rows and ranges of an embedded store, all at the same epoch.
 //
-// A row whose `version` the caller gives comes back without its value if that version is still the row's
-// (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+// If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
+// revalidated with one request. The returned versions can be passed to a commit in its `reads`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6639,7 +6642,8 @@ func (c *ClientWithResponses) ReadRowsWithResponse(ctx context.Context, store st
 
 // GetRowWithResponse Reads one row of an embedded store.
 //
-// The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are one key.
+// A key may have any bytes, percent-encoded. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are the
+// same key.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -215,7 +215,7 @@ async fn run_repeats_the_work_on_fresh_reads_and_under_new_ids() {
     let id = |n: usize| format!("019{n}163d-8694-7000-8000-000000000000");
     let service = Service::start(move |kind, before| match (kind, before) {
         ("begin", n) => begun_as(&id(n)),
-        ("row", n) => {
+        ("rows", n) => {
             let row = json!({ "store": "kv", "key": "a", "value": n, "version": (8_388_608 + n).to_string() });
             Reply::Json(200, json!({ "applied": "9", "rows": [row] }))
         }

@@ -246,9 +246,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Reads many rows and ranges of an embedded store, all as of one epoch.
-         * @description A row whose `version` the caller gives comes back without its value if that version is still the row's
-         *     (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its `reads`.
+         * Reads rows and ranges of an embedded store, all at the same epoch.
+         * @description If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
+         *     revalidated with one request. The returned versions can be passed to a commit in its `reads`.
          */
         post: operations["readRows"];
         delete?: never;
@@ -266,7 +266,8 @@ export interface paths {
         };
         /**
          * Reads one row of an embedded store.
-         * @description The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are one key.
+         * @description A key may have any bytes, percent-encoded. A `/` may be written as it is or as `%2F`: `acct/1` and `acct%2F1` are the
+         *     same key.
          */
         get: operations["getRow"];
         put?: never;
@@ -3403,7 +3404,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is not embedded, or the rows have more than 8 MiB */
+            /** @description The store is not embedded, or the rows exceed 8 MiB */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -3422,7 +3423,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not known now */
+            /** @description The rows cannot be read now */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3451,7 +3452,7 @@ export interface operations {
             path: {
                 /** @description Name of the store */
                 store: string;
-                /** @description The row's key, percent-encoded */
+                /** @description Key of the row, percent-encoded */
                 key: string;
             };
             cookie?: never;

@@ -69,8 +69,9 @@ def sync_detailed(
 ) -> Response[Problem | Row]:
     """Reads one row of an embedded store.
 
-     The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and
-    `acct%2F1` are one key.
+     A key may have any bytes, percent-encoded. A `/` may be written as it is or as `%2F`: `acct/1` and
+    `acct%2F1` are the
+    same key.
 
     Args:
         store (str):
@@ -104,8 +105,9 @@ def sync(
 ) -> Problem | Row | None:
     """Reads one row of an embedded store.
 
-     The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and
-    `acct%2F1` are one key.
+     A key may have any bytes, percent-encoded. A `/` may be written as it is or as `%2F`: `acct/1` and
+    `acct%2F1` are the
+    same key.
 
     Args:
         store (str):
@@ -134,8 +136,9 @@ async def asyncio_detailed(
 ) -> Response[Problem | Row]:
     """Reads one row of an embedded store.
 
-     The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and
-    `acct%2F1` are one key.
+     A key may have any bytes, percent-encoded. A `/` may be written as it is or as `%2F`: `acct/1` and
+    `acct%2F1` are the
+    same key.
 
     Args:
         store (str):
@@ -167,8 +170,9 @@ async def asyncio(
 ) -> Problem | Row | None:
     """Reads one row of an embedded store.
 
-     The key is percent-encoded, any bytes. A `/` may be written as it is or as `%2F`: `acct/1` and
-    `acct%2F1` are one key.
+     A key may have any bytes, percent-encoded. A `/` may be written as it is or as `%2F`: `acct/1` and
+    `acct%2F1` are the
+    same key.
 
     Args:
         store (str):

@@ -76,12 +76,11 @@ def sync_detailed(
     client: AuthenticatedClient,
     body: ReadRequest,
 ) -> Response[Problem | ReadResponse]:
-    """Reads many rows and ranges of an embedded store, all as of one epoch.
+    """Reads rows and ranges of an embedded store, all at the same epoch.
 
-     A row whose `version` the caller gives comes back without its value if that version is still the
-    row's
-    (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its
-    `reads`.
+     If a row names a `version` that is still current, the response has `unchanged` instead of the value,
+    so a cache can be
+    revalidated with one request. The returned versions can be passed to a commit in its `reads`.
 
     Args:
         store (str):
@@ -113,12 +112,11 @@ def sync(
     client: AuthenticatedClient,
     body: ReadRequest,
 ) -> Problem | ReadResponse | None:
-    """Reads many rows and ranges of an embedded store, all as of one epoch.
+    """Reads rows and ranges of an embedded store, all at the same epoch.
 
-     A row whose `version` the caller gives comes back without its value if that version is still the
-    row's
-    (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its
-    `reads`.
+     If a row names a `version` that is still current, the response has `unchanged` instead of the value,
+    so a cache can be
+    revalidated with one request. The returned versions can be passed to a commit in its `reads`.
 
     Args:
         store (str):
@@ -145,12 +143,11 @@ async def asyncio_detailed(
     client: AuthenticatedClient,
     body: ReadRequest,
 ) -> Response[Problem | ReadResponse]:
-    """Reads many rows and ranges of an embedded store, all as of one epoch.
+    """Reads rows and ranges of an embedded store, all at the same epoch.
 
-     A row whose `version` the caller gives comes back without its value if that version is still the
-    row's
-    (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its
-    `reads`.
+     If a row names a `version` that is still current, the response has `unchanged` instead of the value,
+    so a cache can be
+    revalidated with one request. The returned versions can be passed to a commit in its `reads`.
 
     Args:
         store (str):
@@ -180,12 +177,11 @@ async def asyncio(
     client: AuthenticatedClient,
     body: ReadRequest,
 ) -> Problem | ReadResponse | None:
-    """Reads many rows and ranges of an embedded store, all as of one epoch.
+    """Reads rows and ranges of an embedded store, all at the same epoch.
 
-     A row whose `version` the caller gives comes back without its value if that version is still the
-    row's
-    (`unchanged`): a cache is checked in one request. What comes back may be passed to a commit as its
-    `reads`.
+     If a row names a `version` that is still current, the response has `unchanged` instead of the value,
+    so a cache can be
+    revalidated with one request. The returned versions can be passed to a commit in its `reads`.
 
     Args:
         store (str):
