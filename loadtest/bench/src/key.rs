@@ -85,7 +85,7 @@ mod tests {
             write_number(&mut text, *row);
             text
         };
-        assert!(rows.is_sorted_by_key(|row| text(row)));
+        assert!(rows.is_sorted_by_key(&text));
         assert!(rows.is_sorted_by_key(|row| order(*row)));
         assert_eq!(rows.map(|row| number(&text(&row))), rows.map(Some));
         assert_eq!((text(&42), text(&inserted(42, 7))), (b"0000042".to_vec(), b"0000042+007".to_vec()));

@@ -34,11 +34,14 @@ pub fn last_key(answer: &[u8]) -> Option<Vec<u8>> {
     STANDARD.decode(&key[..memchr::memchr(b'"', key)?]).ok()
 }
 
+/// A body, and where its reply ends.
+pub type Whole<'b> = (Cow<'b, [u8]>, usize);
+
 /// Returns body and end of a reply; `None` if it has not arrived whole. Large ones come in chunks.
 ///
 /// # Errors
 /// If it is no reply of etcd's.
-pub fn whole(bytes: &[u8]) -> Result<Option<(Cow<'_, [u8]>, usize)>, BenchError> {
+pub fn whole(bytes: &[u8]) -> Result<Option<Whole<'_>>, BenchError> {
     if let Some(head_len) = memmem::find(bytes, b"\r\n\r\n").map(|at| at + 4)
         && memmem::find(&bytes[..head_len], b"Transfer-Encoding: chunked").is_some()
     {
