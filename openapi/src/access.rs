@@ -75,6 +75,9 @@ pub struct KeyInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "1808217599000")]
     pub last_used_ms: Option<String>,
+    /// Whether it has expired: requests with it get status 401. It is listed until it is revoked.
+    #[schema(example = false)]
+    pub expired: bool,
 }
 
 /// A list of keys.

@@ -161,6 +161,11 @@ pub struct StateLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = StateKind)]
     pub kind: Option<StateKind>,
+    /// In the first line: the log that `lsn` is a position of. Pass both to `/v1/log`, which returns 410 if the log has been
+    /// replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "8f14e45fceea167a5a36dedd4bea2543")]
+    pub log: Option<String>,
     /// In the first line: the position of this state. Continue with the log after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "120")]

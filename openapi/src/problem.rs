@@ -31,13 +31,14 @@ pub struct Problem {
     /// Every error that was found in the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ProblemError>,
-    /// Line of malformed JSON, from 1.
+    /// The line of the body that the problem concerns, from 1. Of a stream that has more lines than this can hold,
+    /// `detail` names it instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, minimum = 0)]
+    #[schema(nullable = false, minimum = 0, example = 3)]
     pub line: Option<u32>,
-    /// Column of malformed JSON, from 1.
+    /// Column of malformed JSON in that line, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, minimum = 0)]
+    #[schema(nullable = false, minimum = 0, example = 17)]
     pub column: Option<u32>,
     /// With `log_truncated`: the oldest position that is retained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +57,8 @@ pub struct Problem {
 /// One error in a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemError {
-    /// JSON pointer (RFC 6901) into the body, or `?` and the name of a parameter.
+    /// JSON pointer (RFC 6901) into the body; of a parameter: `?limit` in the query, `{store}` in the path, `last-event-id:`
+    /// in the headers.
     #[schema(example = "/writes/0/key")]
     pub pointer: String,
     /// What is wrong, for programs.

@@ -68,9 +68,11 @@ pub struct BeginRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub session: Option<String>,
-    /// Timeout of that wait, milliseconds.
+    /// Timeout of the wait for `session`, milliseconds. With `read` or `ranges` and a store that keeps versions
+    /// (`multi_version`), also of the wait until every store has applied what was read: without it, such a Begin fails with
+    /// `store_lagging` if a store lags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, minimum = 0, maximum = 60000)]
+    #[schema(nullable = false, minimum = 0, maximum = 60000, example = 1000)]
     pub wait_ms: Option<u32>,
     /// Expected duration of the transaction, milliseconds. The id expires after it, and with the window of ids at the latest.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tribunal_core::epochs::{Epochs, Folded};
+use tribunal_core::epochs::{Epochs, Folded, Step};
 use tribunal_core::executor::{Inline, ShardExecutor};
 use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
@@ -125,7 +125,10 @@ impl Cluster {
             let batch = self.batch(plan, node, first, last);
             assert_eq!(self.epochs.entry(Arc::new(batch)), Folded::Counted);
         }
-        let input = self.epochs.poll();
+        let input = self.epochs.poll().map(|step| match step {
+            Step::Epoch { input, .. } => input,
+            Step::Control { .. } => unreachable!("no plan has a control entry"),
+        });
         assert_eq!(self.epochs.last_complete(), last);
         input
     }

@@ -4,6 +4,8 @@
 //! The oracle shares no code with the core, only the vocabulary of `tribunal-types`. Nothing here is shipped.
 
 pub mod cluster;
+pub mod control;
+pub mod folding;
 pub mod generate;
 pub mod model;
 pub mod oracle;

@@ -275,7 +275,7 @@ impl Player {
                 ids.collect::<Vec<_>>().join(" ")
             }
             "floor" => last(self).outcome.floor.to_string(),
-            "imported" => last(self).outcome.imported.to_string(),
+            "imported" => last(self).outcome.imported.iter().sum::<u64>().to_string(),
             "fallbacks" => {
                 let slots = last(self).outcome.fallbacks;
                 let name = |level: Option<Isolation>| level.map_or("rule", Isolation::name).to_owned();

@@ -6,13 +6,13 @@ use std::sync::OnceLock;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tribunal_core::native::{NativeRule, NativeValidator};
-use tribunal_core::policy::Policies;
+use tribunal_core::policy::{Policies, PolicyFault, Validation, Validator, ValidatorColumns};
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_tests::cluster::{Cluster, EpochPlan, tracked};
 use tribunal_tests::generate::START_MS;
 use tribunal_tests::scenario::{Action, Keying, Row, TxnSpec, Value};
-use tribunal_types::Isolation;
 use tribunal_types::image::StateImage;
+use tribunal_types::{Bounds, EpochOutcome, Isolation};
 
 const POLICIES: Policies<'_> = Policies {
     rule: &NativeRule::FirstWriterWins,
@@ -52,6 +52,62 @@ fn sorted(mut image: StateImage) -> StateImage {
     image.columns.iter_mut().for_each(|column| column.words.sort_unstable());
     image.blobs.iter_mut().for_each(|blob| blob.bytes.sort_unstable());
     image
+}
+
+/// Sets the number of partitions, as an entry of the control log does.
+fn set_partitions(resolver: &mut Resolver, partitions: u16) -> bool {
+    let bounds = Bounds { window_bytes_max: 1 << 30, status_bytes_max: 1 << 30, plugin_faults_max: 16, partitions };
+    resolver.set_bounds(bounds)
+}
+
+#[test]
+fn another_number_of_partitions_changes_nothing_of_the_state() {
+    let mut resolver = busy_cluster().resolver;
+    for partitions in [3, 8, 1] {
+        assert!(set_partitions(&mut resolver, partitions));
+        assert!(!set_partitions(&mut resolver, partitions), "it has them");
+        assert_eq!(sorted(resolver.image()), sorted(busy_image().clone()), "{partitions} partitions");
+    }
+}
+
+/// A validator with fuel for so many reads a call.
+struct Fuelled(usize);
+
+impl Validator for Fuelled {
+    fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
+        let reads = columns.reads.ends.last().map_or(0, |&end| end as usize);
+        if reads > self.0 { Err(PolicyFault("out of fuel".into())) } else { NativeValidator.validate(level, columns) }
+    }
+}
+
+/// A busy epoch under a validator that has fuel for half of it in one call.
+fn with_little_fuel(start: u16, then: Option<u16>) -> EpochOutcome {
+    let config = ResolverConfig { shards: start, ..ResolverConfig::default() };
+    let mut cluster = Cluster::new(1, Keying::Hashed, config, &[tracked(1, "kv")]);
+    if let Some(partitions) = then {
+        set_partitions(&mut cluster.resolver, partitions);
+    }
+    let txns = (0..64).map(|i| {
+        let mut txn = TxnSpec::new(i, START_MS, Isolation::RepeatableRead);
+        txn.reads.push((Row::new(1, &format!("row{i}")), None));
+        txn.writes.push((Row::new(1, &format!("other{i}")), Action::Put(Value::Int(1))));
+        txn
+    });
+    let plan = EpochPlan { clock_ms: START_MS, txns: txns.collect(), ..EpochPlan::default() };
+    let policies = Policies { validator: &Fuelled(32), ..POLICIES };
+    cluster.play(&plan, &policies).expect("it carries items").outcome.clone()
+}
+
+#[test]
+fn partitions_of_the_control_log_decide_which_calls_fail_whatever_a_node_started_with() {
+    let of_eight = with_little_fuel(8, None);
+    assert!(of_eight.fallbacks.is_empty(), "an eighth of the epoch is within the fuel");
+    let of_one = with_little_fuel(1, None);
+    assert_eq!(of_one.fallbacks.len(), 1, "the whole epoch is not");
+    for start in [1, 2, 8, 16] {
+        assert_eq!(with_little_fuel(start, Some(8)), of_eight, "{start}");
+        assert_eq!(with_little_fuel(start, Some(1)), of_one, "{start}");
+    }
 }
 
 #[test]

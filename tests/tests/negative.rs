@@ -8,8 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use tribunal_core::planted::{Bug, plant};
+use tribunal_tests::folding::{self, Arrival, EntryChoice, History, arrival, history};
 use tribunal_tests::generate::{long_world, world};
-use tribunal_tests::{model, script};
+use tribunal_tests::{control, model, script};
 
 /// Worlds that the model may need to find a bug.
 const WORLDS_MAX: u32 = 20_000;
@@ -20,6 +21,7 @@ const LONG_WORLD_EVERY: u32 = 50;
 /// A story that the bug spoils.
 fn story(bug: Bug) -> &'static str {
     match bug {
+        Bug::NumberGivenTwice => unreachable!("epochs tell nothing of the control log"),
         Bug::IgnoreReadSet => {
             "epoch
              T1 ser put x=1                 => ok
@@ -159,7 +161,36 @@ fn story(bug: Bug) -> &'static str {
              epoch
              T3 si @kv:1,sql:2 read x@T1 read sql/y@T2 put a=1 => snapshots_differ join: read x seen T1 now T2"
         }
+        Bug::BarrierSkipped | Bug::EmptyEntrysControlLost | Bug::AnswersShifted => unreachable!("of the fold"),
     }
+}
+
+/// Folds a history that a bug of the fold spoils.
+fn folding_story(bug: Bug) -> Result<(), String> {
+    let items = |items| EntryChoice { length: 1, items, ..EntryChoice::default() };
+    let learned = |learned, entry| EntryChoice { learned, ..entry };
+    let logs = match bug {
+        // The second epoch may only be resolved once the control entry is there.
+        Bug::BarrierSkipped => vec![vec![learned(1, items([1, 0, 0])), items([1, 0, 0])]],
+        // Node 2 seals the first epoch empty, and knows a control entry.
+        Bug::EmptyEntrysControlLost => {
+            vec![vec![items([1, 0, 0]), items([1, 0, 0])], vec![learned(1, items([0; 3])), items([0; 3])]]
+        }
+        // Both contribute to one epoch.
+        _ => vec![vec![items([2, 1, 1])], vec![items([1, 1, 2])]],
+    };
+    let mut history = History { members: logs.len(), logs, control: vec![None] };
+    history.logs.resize(5, Vec::new());
+    folding::check(&history, &Arrival { steps: Vec::new(), restart_at: 0 }).map(drop)
+}
+
+/// Returns after how many histories the model of the fold catches whatever is planted.
+fn histories_until_caught() -> Option<u32> {
+    let mut runner = TestRunner::deterministic();
+    (1..=WORLDS_MAX).find(|_| {
+        let (history, arrival) = (history(), arrival()).new_tree(&mut runner).expect("a history").current();
+        is_caught(|| folding::check(&history, &arrival).map(drop))
+    })
 }
 
 /// Tells whether a check fails; a panic of the core counts as failing.
@@ -180,6 +211,15 @@ fn worlds_until_caught() -> Option<u32> {
     })
 }
 
+/// Returns after how many histories the model of the control log catches whatever is planted.
+fn control_histories_until_caught() -> Option<u32> {
+    let mut runner = TestRunner::deterministic();
+    (1..=WORLDS_MAX / 10).find(|_| {
+        let history = control::histories().new_tree(&mut runner).expect("a history").current();
+        is_caught(|| control::check(&history))
+    })
+}
+
 #[test]
 fn every_planted_bug_is_caught() {
     let mut runner = TestRunner::deterministic();
@@ -187,21 +227,38 @@ fn every_planted_bug_is_caught() {
         let world = world().new_tree(&mut runner).expect("a world").current();
         model::check(&world).unwrap_or_else(|wrong| panic!("wrong without a bug: {wrong}"));
     }
-    for bug in Bug::ALL {
+    for bug in Bug::OF_THE_RESOLVER {
         script::run(story(bug)).unwrap_or_else(|wrong| panic!("{bug:?}, not planted: {wrong}"));
+    }
+    for bug in Bug::OF_THE_FOLD {
+        folding_story(bug).unwrap_or_else(|wrong| panic!("{bug:?}, not planted: {wrong}"));
     }
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
-    for bug in Bug::ALL {
-        plant(Some(bug));
-        let by_script = is_caught(|| script::run(story(bug)));
-        let by_model = worlds_until_caught();
+    let mut note = |bug: Bug, by_script: bool, by_model: Option<u32>| {
         println!("{bug:?}: script {by_script}, model after {by_model:?} worlds");
         if !by_script || by_model.is_none() {
             missed.push((bug, by_script, by_model));
         }
+    };
+    for bug in Bug::OF_THE_RESOLVER {
+        plant(Some(bug));
+        note(bug, is_caught(|| script::run(story(bug))), worlds_until_caught());
+    }
+    for bug in Bug::OF_THE_FOLD {
+        plant(Some(bug));
+        note(bug, is_caught(|| folding_story(bug)), histories_until_caught());
+    }
+    for bug in Bug::OF_THE_CONTROL_LOG {
+        plant(Some(bug));
+        let by_model = control_histories_until_caught();
+        println!("{bug:?}: model after {by_model:?} histories");
+        if by_model.is_none() {
+            missed.push((bug, true, by_model));
+        }
     }
     plant(None);
+    assert_eq!(control_histories_until_caught(), None, "not planted");
     drop(std::panic::take_hook());
     assert!(missed.is_empty(), "(bug, caught by its script, by the model): {missed:?}");
 }

@@ -52,9 +52,9 @@ const LAGGING: &[&str] = &[
 /// What is not written by hand, or not English.
 const SKIPPED_ENDINGS: &[&str] = &[".lock", ".svg", ".wasm", ".bin", "package-lock.json", "LICENSE"];
 
-/// Folders that are not the project's own text: build output, generated clients, inputs of fuzzers.
+/// Folders that are not the project's own text: build output, generated code, inputs of fuzzers.
 const SKIPPED_FOLDERS: &[&str] =
-    &[".git", "target", "tribunal-data", "node_modules", "wire", "generated", "corpus", "dist"];
+    &[".git", "target", "tribunal-data", "node_modules", "wire", "bindings", "generated", "corpus", "dist"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in the root").to_owned()

@@ -6,8 +6,9 @@
 //! that differ only in their keys and values form one run. A transaction of ten writes takes 30 to 50 bytes besides its
 //! keys and values; 24 of these are its id and the hash of its body.
 //!
-//! Layout: kind, version, bit set of columns, last epoch, [distance to the first epoch], control index, clock, [distance
-//! from the clock to the last stamp], section of columns, section of keys, last section: values.
+//! Layout: kind, version, bit set of columns, last epoch, [distance to the first epoch], twice the control index and
+//! whether the group closes, clock, distance from the clock to the last stamp, section of columns, section of keys, last
+//! section: values.
 
 use std::sync::Arc;
 
@@ -67,11 +68,13 @@ pub struct BatchHead {
     pub first: Epoch,
     /// Last epoch that the batch seals.
     pub last: Epoch,
-    /// Index of the last control entry that the proposer had applied.
+    /// Index of the last control entry that the proposer knew to be durable.
     pub control: ControlIndex,
+    /// The group ends with the batch.
+    pub closes: bool,
     /// The proposer's clock, Unix milliseconds.
     pub clock_ms: u64,
-    /// Microseconds of the last transaction's stamp; 0 if there are no transactions.
+    /// Microseconds of the last transaction's stamp, or of the batch's own if there are no transactions.
     pub last_micros: u64,
 }
 
@@ -118,8 +121,10 @@ pub fn decode_batch(
     let values = take_last_section(&mut reader, "values")?.into_owned();
 
     let mut reader = Reader::new(&columns);
-    let BatchHead { first, last, control, clock_ms, last_micros } = head;
-    let mut batch = Batch { group, first, last, control, clock_ms, keys: Arc::new(keys), values, ..Batch::default() };
+    let BatchHead { first, last, control, closes, clock_ms, last_micros } = head;
+    let stamp_us = if has & HAS_TXNS == 0 { last_micros } else { 0 };
+    let keys = Arc::new(keys);
+    let mut batch = Batch { group, first, last, control, closes, clock_ms, stamp_us, keys, values, ..Batch::default() };
     if has & HAS_TXNS != 0 {
         take_txns(&mut reader, has, last_micros, &mut batch)?;
         take_operations(&mut reader, &mut batch, keyer)?;
@@ -149,11 +154,9 @@ fn put_frame(batch: &Batch, has: u8, out: &mut Vec<u8>) {
     if has & SEALS_SEVERAL != 0 {
         put_delta(batch.first.0, batch.last.0, out);
     }
-    put_varint(batch.control.0, out);
+    put_varint(batch.control.0 << 1 | u64::from(batch.closes), out);
     put_varint(batch.clock_ms, out);
-    if let Some(txn) = batch.txns.last() {
-        put_delta(batch.clock_ms.wrapping_mul(1000), txn.csn.micros(), out);
-    }
+    put_delta(batch.clock_ms.wrapping_mul(1000), batch.proposal().micros(), out);
 }
 
 fn take_frame(reader: &mut Reader<'_>) -> Result<(u8, BatchHead), Malformed> {
@@ -163,13 +166,14 @@ fn take_frame(reader: &mut Reader<'_>) -> Result<(u8, BatchHead), Malformed> {
     if first > last || last > Epoch::MAX.0 {
         return Err(reader.malformed("epoch range"));
     }
-    let control = ControlIndex(reader.varint("control index")?);
+    let control = reader.varint("control index")?;
+    let (control, closes) = (ControlIndex(control >> 1), control & 1 == 1);
     let clock_ms = reader.varint("clock")?;
-    let last_micros = if has & HAS_TXNS == 0 { 0 } else { reader.delta(clock_ms.wrapping_mul(1000), "last stamp")? };
+    let last_micros = reader.delta(clock_ms.wrapping_mul(1000), "last stamp")?;
     if last_micros >> (u64::BITS - Csn::NODE_BITS) != 0 {
         return Err(reader.malformed("last stamp"));
     }
-    Ok((has, BatchHead { first: Epoch(first), last: Epoch(last), control, clock_ms, last_micros }))
+    Ok((has, BatchHead { first: Epoch(first), last: Epoch(last), control, closes, clock_ms, last_micros }))
 }
 
 /// Appends an id, its milliseconds as the distance from the clock: one or two bytes instead of six.

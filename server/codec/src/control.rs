@@ -1,28 +1,35 @@
-//! Entries of the control log: stores and their pushes, plugins, limits, keys.
+//! Entries of the control log: stores and their pushes, plugins, limits, keys, members.
 
 use tribunal_types::{
-    ApiKey, Bounds, ControlChange, ControlIndex, Detachment, Epoch, Existence, Isolation, Lsn, NamespaceId,
-    PluginChoice, PluginSlot, Roles, Skip, StoreId, StoreSpec, WriteKinds,
+    ApiKey, Bounds, ControlChange, ControlEntry, ControlIndex, Detachment, Epoch, Existence, FilledBy, GroupId,
+    GroupJoin, Incarnation, Isolation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot,
+    ProposalId, Roles, Skip, StoreId, StoreSpec, WriteKinds,
 };
 
 use crate::reader::{Malformed, Reader};
 use crate::varint::{put_bytes, put_varint};
 use crate::{Kind, put_head, take_head};
 
-/// Encodes a change.
+/// Encodes an entry.
 #[must_use]
-pub fn encode_control(change: &ControlChange) -> Vec<u8> {
+pub fn encode_control(entry: &ControlEntry) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     put_head(Kind::Control, &mut out);
+    out.extend_from_slice(&entry.proposal.run.to_le_bytes());
+    put_varint(entry.proposal.number, &mut out);
+    put_change(&entry.change, &mut out);
+    out
+}
+
+fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
     match change {
         ControlChange::DeclareStore(spec) => {
             out.push(0);
-            put_store(spec, &mut out);
+            put_store(spec, out);
         }
-        ControlChange::ActivatePlugin { choice, from } => {
+        ControlChange::ActivatePlugin(activation) => {
             out.push(1);
-            put_varint(from.0, &mut out);
-            put_choice(choice, &mut out);
+            put_activation(activation, out);
         }
         ControlChange::ForgetPlugin { digest } => {
             out.push(6);
@@ -30,51 +37,81 @@ pub fn encode_control(change: &ControlChange) -> Vec<u8> {
         }
         ControlChange::DetachPush(detachment) => {
             out.push(2);
-            put_varint(u64::from(detachment.store.0), &mut out);
-            put_varint(detachment.declared.0, &mut out);
-            put_varint(detachment.at.0, &mut out);
-            put_varint(detachment.acked.0, &mut out);
-            put_bytes(detachment.reason.as_bytes(), &mut out);
+            put_detachment(detachment, out);
         }
         ControlChange::AttachPush { store } => {
             out.push(3);
-            put_varint(u64::from(store.0), &mut out);
+            put_varint(u64::from(store.0), out);
         }
         ControlChange::SkipRecord(skip) => {
             out.push(4);
-            put_varint(u64::from(skip.store.0), &mut out);
-            put_varint(skip.lsn.0, &mut out);
-            put_varint(skip.at_ms, &mut out);
-            put_bytes(skip.by.as_bytes(), &mut out);
-            put_bytes(skip.reason.as_bytes(), &mut out);
+            put_skip(skip, out);
         }
         ControlChange::SetBounds(bounds) => {
             out.push(5);
-            put_varint(bounds.window_bytes_max, &mut out);
-            put_varint(bounds.status_bytes_max, &mut out);
-            put_varint(u64::from(bounds.plugin_faults_max), &mut out);
+            put_bounds(bounds, out);
         }
         ControlChange::CreateKey(key) => {
             out.push(16);
-            put_bytes(key.id.as_bytes(), &mut out);
-            put_bytes(key.name.as_bytes(), &mut out);
-            put_varint(u64::from(key.namespace.0), &mut out);
-            put_bytes(key.namespace_name.as_bytes(), &mut out);
-            out.push(key.roles.bits());
-            out.extend_from_slice(&key.secret_sha256);
-            put_varint(key.created_ms, &mut out);
-            put_varint(key.expires_ms.unwrap_or(0), &mut out);
+            put_key(key, out);
         }
         ControlChange::RevokeKey { id } => {
             out.push(17);
-            put_bytes(id.as_bytes(), &mut out);
+            put_bytes(id.as_bytes(), out);
+        }
+        ControlChange::AdmitNode { name } => {
+            out.push(24);
+            put_bytes(name.as_bytes(), out);
+        }
+        ControlChange::JoinGroup(join) => {
+            out.push(25);
+            put_join(join, out);
         }
         ControlChange::Lost => out.push(32),
     }
-    out
 }
 
-fn put_store(spec: &StoreSpec, out: &mut Vec<u8>) {
+pub(crate) fn put_detachment(detachment: &Detachment, out: &mut Vec<u8>) {
+    put_varint(u64::from(detachment.store.0), out);
+    put_varint(detachment.declared.0, out);
+    put_varint(detachment.at.0, out);
+    put_varint(detachment.acked.0, out);
+    put_bytes(detachment.reason.as_bytes(), out);
+}
+
+pub(crate) fn put_skip(skip: &Skip, out: &mut Vec<u8>) {
+    put_varint(u64::from(skip.store.0), out);
+    put_varint(skip.lsn.0, out);
+    put_varint(skip.at_ms, out);
+    put_bytes(skip.by.as_bytes(), out);
+    put_bytes(skip.reason.as_bytes(), out);
+}
+
+pub(crate) fn put_bounds(bounds: &Bounds, out: &mut Vec<u8>) {
+    put_varint(bounds.window_bytes_max, out);
+    put_varint(bounds.status_bytes_max, out);
+    put_varint(u64::from(bounds.plugin_faults_max), out);
+    put_varint(u64::from(bounds.partitions), out);
+}
+
+pub(crate) fn put_key(key: &ApiKey, out: &mut Vec<u8>) {
+    put_bytes(key.id.as_bytes(), out);
+    put_bytes(key.name.as_bytes(), out);
+    put_varint(u64::from(key.namespace.0), out);
+    put_bytes(key.namespace_name.as_bytes(), out);
+    out.push(key.roles.bits());
+    out.extend_from_slice(&key.secret_sha256);
+    put_varint(key.created_ms, out);
+    put_varint(key.expires_ms.unwrap_or(0), out);
+}
+
+pub(crate) fn put_join(join: &GroupJoin, out: &mut Vec<u8>) {
+    put_varint(u64::from(join.group.node.0), out);
+    put_varint(u64::from(join.group.incarnation.0), out);
+    put_varint(join.first.0, out);
+}
+
+pub(crate) fn put_store(spec: &StoreSpec, out: &mut Vec<u8>) {
     put_varint(u64::from(spec.id.0), out);
     put_varint(u64::from(spec.namespace.0), out);
     put_bytes(spec.name.as_bytes(), out);
@@ -91,8 +128,8 @@ fn put_store(spec: &StoreSpec, out: &mut Vec<u8>) {
     put_bytes(spec.adaptor_config.as_bytes(), out);
 }
 
-fn put_choice(choice: &PluginChoice, out: &mut Vec<u8>) {
-    match &choice.slot {
+pub(crate) fn put_slot(slot: &PluginSlot, out: &mut Vec<u8>) {
+    match slot {
         PluginSlot::Rule => out.push(0),
         PluginSlot::Validator(level) => out.extend_from_slice(&[1, *level as u8]),
         PluginSlot::Adaptor(name) => {
@@ -100,59 +137,89 @@ fn put_choice(choice: &PluginChoice, out: &mut Vec<u8>) {
             put_bytes(name.as_bytes(), out);
         }
     }
-    put_bytes(choice.name.as_bytes(), out);
-    out.extend_from_slice(&choice.digest);
-    put_bytes(choice.config.as_bytes(), out);
 }
 
-/// Decodes a change.
+pub(crate) fn put_activation(activation: &PluginActivation, out: &mut Vec<u8>) {
+    let PluginChoice { slot, name, digest, host, config } = &activation.choice;
+    put_slot(slot, out);
+    put_bytes(name.as_bytes(), out);
+    out.extend_from_slice(digest);
+    put_bytes(host.as_bytes(), out);
+    put_bytes(config.as_bytes(), out);
+    put_varint(activation.from.0, out);
+    out.push(activation.by as u8);
+    put_varint(activation.replaces.0, out);
+    put_bytes(activation.who.as_bytes(), out);
+    put_varint(activation.at_ms, out);
+}
+
+/// Decodes an entry.
 ///
 /// # Errors
-/// If the bytes are not a change.
-pub fn decode_control(bytes: &[u8]) -> Result<ControlChange, Malformed> {
+/// If the bytes are not an entry.
+pub fn decode_control(bytes: &[u8]) -> Result<ControlEntry, Malformed> {
     let mut reader = Reader::new(bytes);
     take_head(Kind::Control, &mut reader)?;
-    let change = match reader.u8("kind of change")? {
-        0 => ControlChange::DeclareStore(take_store(&mut reader)?),
-        1 => {
-            let from = Epoch(reader.varint("from")?);
-            ControlChange::ActivatePlugin { choice: take_choice(&mut reader)?, from }
-        }
-        6 => {
-            let mut digest = [0; 32];
-            digest.copy_from_slice(reader.take(32, "digest")?);
-            ControlChange::ForgetPlugin { digest }
-        }
-        2 => ControlChange::DetachPush(Detachment {
-            store: StoreId(reader.number("store")?),
-            declared: ControlIndex(reader.varint("declaration")?),
-            at: Epoch(reader.varint("epoch")?),
-            acked: Lsn(reader.varint("acknowledged position")?),
-            reason: reader.text("reason")?,
-        }),
-        3 => ControlChange::AttachPush { store: StoreId(reader.number("store")?) },
-        4 => ControlChange::SkipRecord(Skip {
-            store: StoreId(reader.number("store")?),
-            lsn: Lsn(reader.varint("position")?),
-            at_ms: reader.varint("time")?,
-            by: reader.text("actor")?,
-            reason: reader.text("reason")?,
-        }),
-        5 => ControlChange::SetBounds(Bounds {
-            window_bytes_max: reader.varint("window bound")?,
-            status_bytes_max: reader.varint("status bound")?,
-            plugin_faults_max: reader.number("plugin faults")?,
-        }),
-        16 => ControlChange::CreateKey(take_key(&mut reader)?),
-        17 => ControlChange::RevokeKey { id: reader.text("key id")? },
-        32 => ControlChange::Lost,
-        _ => return Err(reader.malformed("kind of change")),
-    };
-    reader.finish("end of change")?;
-    Ok(change)
+    let proposal = ProposalId { run: reader.u64_le("run of the proposer")?, number: reader.varint("proposal")? };
+    let change = take_change(&mut reader)?;
+    reader.finish("end of entry")?;
+    Ok(ControlEntry { proposal, change })
 }
 
-fn take_key(reader: &mut Reader<'_>) -> Result<ApiKey, Malformed> {
+fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
+    Ok(match reader.u8("kind of change")? {
+        0 => ControlChange::DeclareStore(take_store(reader)?),
+        1 => ControlChange::ActivatePlugin(take_activation(reader)?),
+        6 => ControlChange::ForgetPlugin { digest: reader.array("digest")? },
+        2 => ControlChange::DetachPush(take_detachment(reader)?),
+        3 => ControlChange::AttachPush { store: StoreId(reader.number("store")?) },
+        4 => ControlChange::SkipRecord(take_skip(reader)?),
+        5 => ControlChange::SetBounds(take_bounds(reader)?),
+        16 => ControlChange::CreateKey(take_key(reader)?),
+        17 => ControlChange::RevokeKey { id: reader.text("key id")? },
+        24 => ControlChange::AdmitNode { name: reader.text("name of a node")? },
+        25 => ControlChange::JoinGroup(take_join(reader)?),
+        32 => ControlChange::Lost,
+        _ => return Err(reader.malformed("kind of change")),
+    })
+}
+
+pub(crate) fn take_detachment(reader: &mut Reader<'_>) -> Result<Detachment, Malformed> {
+    Ok(Detachment {
+        store: StoreId(reader.number("store")?),
+        declared: ControlIndex(reader.varint("declaration")?),
+        at: Epoch(reader.varint("epoch")?),
+        acked: Lsn(reader.varint("acknowledged position")?),
+        reason: reader.text("reason")?,
+    })
+}
+
+pub(crate) fn take_skip(reader: &mut Reader<'_>) -> Result<Skip, Malformed> {
+    Ok(Skip {
+        store: StoreId(reader.number("store")?),
+        lsn: Lsn(reader.varint("position")?),
+        at_ms: reader.varint("time")?,
+        by: reader.text("actor")?,
+        reason: reader.text("reason")?,
+    })
+}
+
+pub(crate) fn take_bounds(reader: &mut Reader<'_>) -> Result<Bounds, Malformed> {
+    Ok(Bounds {
+        window_bytes_max: reader.varint("window bound")?,
+        status_bytes_max: reader.varint("status bound")?,
+        plugin_faults_max: reader.number("plugin faults")?,
+        partitions: reader.number("partitions")?,
+    })
+}
+
+pub(crate) fn take_join(reader: &mut Reader<'_>) -> Result<GroupJoin, Malformed> {
+    let group =
+        GroupId { node: NodeId(reader.number("node")?), incarnation: Incarnation(reader.number("incarnation")?) };
+    Ok(GroupJoin { group, first: Epoch(reader.varint("first epoch")?) })
+}
+
+pub(crate) fn take_key(reader: &mut Reader<'_>) -> Result<ApiKey, Malformed> {
     Ok(ApiKey {
         id: reader.text("key id")?,
         name: reader.text("key name")?,
@@ -168,7 +235,7 @@ fn take_key(reader: &mut Reader<'_>) -> Result<ApiKey, Malformed> {
     })
 }
 
-fn take_store(reader: &mut Reader<'_>) -> Result<StoreSpec, Malformed> {
+pub(crate) fn take_store(reader: &mut Reader<'_>) -> Result<StoreSpec, Malformed> {
     let id = StoreId(reader.number("store")?);
     let namespace = NamespaceId(reader.number("namespace")?);
     let name = reader.text("store name")?;
@@ -191,8 +258,8 @@ fn take_store(reader: &mut Reader<'_>) -> Result<StoreSpec, Malformed> {
     })
 }
 
-fn take_choice(reader: &mut Reader<'_>) -> Result<PluginChoice, Malformed> {
-    let slot = match reader.u8("slot")? {
+pub(crate) fn take_slot(reader: &mut Reader<'_>) -> Result<PluginSlot, Malformed> {
+    Ok(match reader.u8("slot")? {
         0 => PluginSlot::Rule,
         1 => {
             let level = reader.u8("level")?;
@@ -200,12 +267,27 @@ fn take_choice(reader: &mut Reader<'_>) -> Result<PluginChoice, Malformed> {
         }
         2 => PluginSlot::Adaptor(reader.text("adaptor")?),
         _ => return Err(reader.malformed("slot")),
-    };
-    Ok(PluginChoice {
-        slot,
+    })
+}
+
+pub(crate) fn take_activation(reader: &mut Reader<'_>) -> Result<PluginActivation, Malformed> {
+    let choice = PluginChoice {
+        slot: take_slot(reader)?,
         name: reader.text("module name")?,
         digest: reader.array("digest")?,
+        host: reader.text("engine")?,
         config: reader.text("plugin configuration")?,
+    };
+    Ok(PluginActivation {
+        choice,
+        from: Epoch(reader.varint("from")?),
+        by: {
+            let by = reader.u8("cause")?;
+            FilledBy::ALL.get(usize::from(by)).copied().ok_or_else(|| reader.malformed("cause"))?
+        },
+        replaces: ControlIndex(reader.varint("replaced entry")?),
+        who: reader.text("actor")?,
+        at_ms: reader.varint("time")?,
     })
 }
 
@@ -214,15 +296,17 @@ mod tests {
     use super::*;
 
     fn check(change: &ControlChange) {
-        let bytes = encode_control(change);
-        assert_eq!(decode_control(&bytes).as_ref(), Ok(change));
+        let proposal = ProposalId { run: 0xfeed_beef_0123_4567, number: 300 };
+        let entry = ControlEntry { proposal, change: change.clone() };
+        let bytes = encode_control(&entry);
+        assert_eq!(decode_control(&bytes).as_ref(), Ok(&entry));
         for cut in 0..bytes.len() {
             assert!(decode_control(&bytes[..cut]).is_err(), "cut at {cut}");
         }
     }
 
     #[test]
-    fn changes_survive_a_round_trip() {
+    fn entries_survive_a_round_trip() {
         check(&ControlChange::DeclareStore(StoreSpec::default()));
         check(&ControlChange::DeclareStore(StoreSpec {
             id: StoreId(7),
@@ -237,11 +321,22 @@ mod tests {
         }));
         let slots = [PluginSlot::Rule, PluginSlot::Validator(Isolation::Snapshot), PluginSlot::Adaptor("kv".into())];
         for slot in slots {
-            check(&ControlChange::ActivatePlugin {
-                choice: PluginChoice { slot, name: "m".into(), digest: [9; 32], config: "{}".into() },
-                from: Epoch(77),
-            });
+            let choice =
+                PluginChoice { slot, name: "m".into(), digest: [9; 32], host: "w1".into(), config: "{}".into() };
+            for by in FilledBy::ALL {
+                check(&ControlChange::ActivatePlugin(PluginActivation {
+                    choice: choice.clone(),
+                    from: Epoch(77),
+                    by,
+                    replaces: ControlIndex(12),
+                    who: "jo".into(),
+                    at_ms: 1_700_000_000_000,
+                }));
+            }
         }
+        check(&ControlChange::AdmitNode { name: "a".into() });
+        let group = GroupId { node: NodeId(1023), incarnation: Incarnation(u32::MAX) };
+        check(&ControlChange::JoinGroup(GroupJoin { group, first: Epoch(1 << 40) }));
         check(&ControlChange::DetachPush(Detachment {
             store: StoreId(7),
             declared: ControlIndex(3),
@@ -276,6 +371,7 @@ mod tests {
             window_bytes_max: 1 << 30,
             status_bytes_max: u64::MAX,
             plugin_faults_max: 16,
+            partitions: 4,
         }));
     }
 }

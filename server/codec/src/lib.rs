@@ -10,6 +10,7 @@
 mod batch;
 mod conflict;
 mod control;
+mod control_image;
 mod image;
 mod mark;
 mod outcome;
@@ -20,6 +21,7 @@ mod varint;
 
 pub use batch::{BatchHead, batch_head, decode_batch, encode_batch};
 pub use control::{decode_control, encode_control};
+pub use control_image::{decode_control_image, encode_control_image};
 pub use image::{ImageAssembler, image_pieces};
 pub use mark::{GroupMark, MARK_BYTES_MAX, Mark, decode_mark, encode_mark};
 pub use outcome::{decode_outcome, encode_outcome};
@@ -35,7 +37,7 @@ enum Kind {
     Batch = 0xB1,
     /// A [`tribunal_types::EpochOutcome`].
     Outcome = 0xB2,
-    /// A [`tribunal_types::ControlChange`].
+    /// A [`tribunal_types::ControlEntry`].
     Control = 0xB3,
     /// A piece of a [`tribunal_types::StateImage`].
     Image = 0xB4,
@@ -43,15 +45,18 @@ enum Kind {
     Mark = 0xB5,
     /// [`Readers`].
     Readers = 0xB6,
+    /// A [`tribunal_types::ControlImage`].
+    ControlImage = 0xB7,
 }
 
 impl Kind {
     /// Format version.
     fn version(self) -> u8 {
         match self {
-            Kind::Batch | Kind::Outcome => 3,
-            Kind::Control | Kind::Readers => 2,
-            Kind::Image | Kind::Mark => 1,
+            Kind::Batch | Kind::Outcome => 4,
+            Kind::Control => 3,
+            Kind::Readers => 2,
+            Kind::Image | Kind::Mark | Kind::ControlImage => 1,
         }
     }
 }
@@ -67,7 +72,8 @@ fn take_head(kind: Kind, reader: &mut Reader<'_>) -> Result<(), Malformed> {
         return Err(reader.malformed("record kind"));
     }
     if reader.u8("record version")? != kind.version() {
-        return Err(reader.malformed("record version: written by another release"));
+        return Err(reader
+            .malformed("record version: another release wrote it; use that release, or begin with another directory"));
     }
     Ok(())
 }

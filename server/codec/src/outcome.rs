@@ -46,7 +46,8 @@ pub fn encode_outcome(outcome: &EpochOutcome, out: &mut Vec<u8>) {
     put_varint(outcome.epoch_time_ms, &mut columns);
     put_delta(outcome.floor.0, outcome.epoch.0, &mut columns);
     if has & HAS_IMPORTED != 0 {
-        put_varint(outcome.imported, &mut columns);
+        put_varint(outcome.imported.len() as u64, &mut columns);
+        outcome.imported.iter().for_each(|&rows| put_varint(rows, &mut columns));
     }
     columns.extend_from_slice(&outcome.digest.0.to_le_bytes());
     put_decisions(outcome, has, &mut columns);
@@ -69,7 +70,7 @@ pub fn decode_outcome(bytes: &[u8], epoch: Epoch) -> Result<EpochOutcome, Malfor
         epoch,
         epoch_time_ms: reader.varint("epoch time")?,
         floor: Epoch(epoch.0.wrapping_sub(reader.signed("floor")? as u64)),
-        imported: if has & HAS_IMPORTED == 0 { 0 } else { reader.varint("imported")? },
+        imported: if has & HAS_IMPORTED == 0 { Vec::new() } else { take_imported(&mut reader)? },
         digest: Digest(reader.u64_le("digest")?),
         ..EpochOutcome::default()
     };
@@ -78,6 +79,14 @@ pub fn decode_outcome(bytes: &[u8], epoch: Epoch) -> Result<EpochOutcome, Malfor
     take_results(&mut reader, has, &mut outcome)?;
     reader.finish("end of columns")?;
     Ok(outcome)
+}
+
+fn take_imported(reader: &mut Reader<'_>) -> Result<Vec<u64>, Malformed> {
+    let batches = reader.count(1, "imported")?;
+    if batches == 0 {
+        return Err(reader.malformed("imported"));
+    }
+    (0..batches).map(|_| reader.varint("imported")).collect()
 }
 
 fn columns_of(outcome: &EpochOutcome) -> u8 {
@@ -90,7 +99,7 @@ fn columns_of(outcome: &EpochOutcome) -> u8 {
         ),
         (ONE_STORE, in_one_store(outcome)),
         (HAS_WITNESSES, !outcome.witnesses.is_empty()),
-        (HAS_IMPORTED, outcome.imported != 0),
+        (HAS_IMPORTED, !outcome.imported.is_empty()),
         (HAS_EARLY_ABORTS, !outcome.early_aborts.is_empty()),
         (HAS_FENCES, !outcome.fences.is_empty()),
         (HAS_RARITIES, !outcome.fallbacks.is_empty() || !outcome.created.is_empty()),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use tribunal_codec::{
-    ImageAssembler, batch_head, decode_batch, decode_control, decode_mark, decode_outcome, decode_readers,
-    encode_batch, encode_outcome, image_pieces,
+    ImageAssembler, batch_head, decode_batch, decode_control, decode_control_image, decode_mark, decode_outcome,
+    decode_readers, encode_batch, encode_outcome, image_pieces,
 };
 use tribunal_types::{
     Batch, BodyHash, Conflict, ControlIndex, CreatedRow, Csn, Decision, Digest, EarlyAbort, Epoch, EpochOutcome,
@@ -121,8 +121,8 @@ prop_compose! {
 
 prop_compose! {
     fn batch()(
-        node in 0..1024_u16, incarnation in any::<u32>(), first in 0..1_000_u64, more in 0..5_u64, control in any::<u64>(),
-        clock_ms in 0..2_000_000_000_000_u64,
+        node in 0..1024_u16, incarnation in any::<u32>(), first in 0..1_000_u64, more in 0..5_u64, control in 0..=u64::MAX >> 1,
+        clock_ms in 0..2_000_000_000_000_u64, stamp_us in 0..1_u64 << 54, closes in any::<bool>(),
         requests in vec((request(), 0..5_000_u64, prop_oneof![Just(None), (0..1024_u16).prop_map(Some)]), 0..8),
         early_aborts in vec(early_abort(), 0..3), fences in vec((txn_id(), any::<u32>()), 0..3),
         imports in vec((any::<u64>(), any::<u64>(), any::<u32>(), version(), any::<bool>()), 0..3),
@@ -130,7 +130,7 @@ prop_compose! {
         let group = GroupId { node: NodeId(node), incarnation: Incarnation(incarnation) };
         let mut batch = Batch {
             group, first: Epoch(first), last: Epoch(first + more), control: ControlIndex(control), clock_ms, early_aborts,
-            ..Batch::default()
+            stamp_us: if requests.is_empty() { stamp_us } else { 0 }, closes, ..Batch::default()
         };
         let mut micros = clock_ms;
         for (request, later, other_node) in &requests {
@@ -188,7 +188,7 @@ prop_compose! {
             ],
             0..4
         ),
-        imported in any::<u64>(), floor in any::<u64>(),
+        imported in vec(any::<u64>(), 0..3), floor in any::<u64>(),
         fallbacks in vec((proptest::option::of(0..4_u8), "[ -~]{0,20}"), 0..3), digest in any::<u64>(),
         created in prop_oneof![Just(BTreeSet::new()), btree_set((any::<u32>(), any::<u32>()), 1..4)],
     ) -> EpochOutcome {
@@ -215,6 +215,7 @@ fn decode_all(bytes: &[u8]) {
     let _ = batch_head(bytes);
     let _ = decode_outcome(bytes, Epoch(77));
     let _ = decode_control(bytes);
+    let _ = decode_control_image(bytes);
     let _ = decode_mark(bytes);
     let _ = decode_readers(bytes);
     let _ = ImageAssembler::new().add(bytes);
@@ -247,7 +248,7 @@ proptest! {
         let group = batch.group;
         let head = batch_head(&bytes).unwrap();
         prop_assert_eq!((head.first, head.last, head.control), (batch.first, batch.last, batch.control));
-        prop_assert_eq!(head.last_micros, batch.txns.last().map_or(0, |txn| txn.csn.micros()));
+        prop_assert_eq!((head.closes, head.last_micros), (batch.closes, batch.proposal().micros()));
         let decoded = decode_batch(&bytes, group, &keyer);
         prop_assert_eq!(decoded.as_ref(), Ok(&batch));
         for cut in 0..bytes.len() {
@@ -289,7 +290,7 @@ proptest! {
         decode_all(&bytes);
         if bytes.len() > 2 {
             // Get past the check of the first byte.
-            for version in [1, 2, 3] {
+            for version in [1, 2, 3, 4] {
                 (bytes[0], bytes[1]) = (kind, version);
                 decode_all(&bytes);
             }

@@ -1,12 +1,13 @@
-//! Golden files of the current format, which later releases must read.
+//! Golden files of the current format, which releases after the first must read.
 //!
-//! A changed format gets a new version number, a golden file of its own, and a decoder that still reads the old version.
+//! A changed format gets a new version number and a golden file of its own. Before the first release, an older version is
+//! refused; after it, the decoder still reads the old version.
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tribunal_codec::{decode_batch, decode_outcome, encode_batch, encode_outcome};
+use tribunal_codec::{batch_head, decode_batch, decode_outcome, encode_batch, encode_outcome};
 use tribunal_types::{
     Batch, BodyHash, Conflict, ControlIndex, CreatedRow, Csn, Decision, Digest, EarlyAbort, Epoch, EpochOutcome,
     FenceItem, FenceResult, GroupId, ImportedVersion, Incarnation, Isolation, Lsn, NamespaceId, NodeId, OpKind,
@@ -90,6 +91,7 @@ fn batch() -> Batch {
         last: Epoch(100),
         control: ControlIndex(4),
         clock_ms,
+        closes: true,
         ..Batch::default()
     };
     batch.push(&usual(), Csn::new(clock_ms * 1000 + 5, NodeId(3)));
@@ -164,7 +166,7 @@ fn unusual_outcome() -> EpochOutcome {
             FenceResult::Known(VerdictAt { epoch: Epoch(99), item: 0 }),
             FenceResult::Expired,
         ],
-        imported: 17,
+        imported: vec![17, 0],
         fallbacks: vec![PolicyFallback { level: Some(Isolation::Snapshot), fault: "out of fuel".into() }],
         created: [(0, 3), (0, 7), (2, 0)].map(|(txn, write)| CreatedRow { txn: TxnIx(txn), write }).to_vec(),
         ..usual_outcome()
@@ -200,8 +202,8 @@ fn adds() -> Batch {
 }
 
 #[test]
-fn batches_of_format_3_are_read_and_written() {
-    for (name, batch) in [("batch-3.hex", batch()), ("batch-3-adds.hex", adds())] {
+fn batches_of_format_4_are_read_and_written() {
+    for (name, batch) in [("batch-4.hex", batch()), ("batch-4-adds.hex", adds())] {
         let mut bytes = Vec::new();
         encode_batch(&batch, &mut bytes);
         let kept = checked_in(name, &bytes);
@@ -211,12 +213,29 @@ fn batches_of_format_3_are_read_and_written() {
 }
 
 #[test]
-fn outcomes_of_format_3_are_read_and_written() {
-    for (name, outcome) in [("outcome-3.hex", usual_outcome()), ("outcome-3-unusual.hex", unusual_outcome())] {
+fn outcomes_of_format_4_are_read_and_written() {
+    for (name, outcome) in [("outcome-4.hex", usual_outcome()), ("outcome-4-unusual.hex", unusual_outcome())] {
         let mut bytes = Vec::new();
         encode_outcome(&outcome, &mut bytes);
         let kept = checked_in(name, &bytes);
         assert_eq!(decode_outcome(&kept, Epoch(100)).as_ref(), Ok(&outcome), "{name}");
         assert_eq!(bytes, kept, "{name}: what is written has changed: that takes another version number");
     }
+}
+
+#[test]
+fn a_record_of_another_version_is_refused_with_what_to_do() {
+    let (mut written, mut decided) = (Vec::new(), Vec::new());
+    encode_batch(&batch(), &mut written);
+    encode_outcome(&usual_outcome(), &mut decided);
+    for other in [written[1] - 1, written[1] + 1] {
+        written[1] = other;
+        let errors = [batch_head(&written).map(drop), decode_batch(&written, GROUP, &keyer).map(drop)];
+        for error in errors.map(|read| read.expect_err("it is not read").to_string()) {
+            assert!(error.contains("another release wrote it; use that release"), "{error}");
+        }
+    }
+    decided[1] -= 1;
+    let error = decode_outcome(&decided, Epoch(100)).expect_err("it is not read").to_string();
+    assert!(error.contains("another release wrote it"), "{error}");
 }

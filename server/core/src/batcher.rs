@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::mem::{replace, size_of, take};
 
-use tribunal_types::limits::{BATCH_BYTES_MAX, TXNS_PER_BATCH_MAX};
+use tribunal_types::limits::{BATCH_BYTES_MAX, TXNS_PER_BATCH_MAX, TXNS_PER_EPOCH_MAX};
 use tribunal_types::{
     Batch, ControlIndex, Csn, EarlyAbort, Epoch, FenceItem, GroupId, ImportedVersion, Read, StoreSnapshot, Txn,
     TxnRequest, Write,
@@ -35,6 +35,8 @@ const CLOCK_US_MAX: u64 = 1 << 53;
 const SPARES_MAX: usize = 4;
 /// Memory that a batch may occupy however little it holds, bytes.
 const SPARE_BYTES_MIN: usize = 64 * 1024;
+/// The memory of a larger batch is given back, bytes: after a burst, most of it would never be used again.
+const SPARE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The open batch of one node.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub struct Batcher {
     last_csn: Csn,
     open: Batch,
     bytes: usize,
+    /// Items of one kind that a batch takes.
+    items_max: usize,
     /// Empty batches with the memory of decided ones: fresh memory for every epoch costs a page fault a page.
     spares: Vec<Batch>,
 }
@@ -51,7 +55,13 @@ impl Batcher {
     /// Starts an empty batch; `last_csn` is above every stamp in the node's log, uncommitted suffix included.
     #[must_use]
     pub fn new(group: GroupId, last_csn: Csn) -> Self {
-        Batcher { group, last_csn, open: Batch::default(), bytes: 0, spares: Vec::new() }
+        let items_max = TXNS_PER_BATCH_MAX;
+        Batcher { group, last_csn, open: Batch::default(), bytes: 0, items_max, spares: Vec::new() }
+    }
+
+    /// Shares an epoch with so many members: the sum of all their batches fits it.
+    pub fn share_epoch(&mut self, members: usize) {
+        self.items_max = TXNS_PER_BATCH_MAX.min(TXNS_PER_EPOCH_MAX / members.max(1));
     }
 
     /// Takes a transaction and stamps it with max(last + 1 us, `now_us`). Returns its index in the batch.
@@ -68,8 +78,8 @@ impl Batcher {
             + txn.values.len()
             + txn.traceparent.as_ref().map_or(0, |t| t.len());
         self.reserve(self.open.txns.len(), bytes)?;
-        self.last_csn = Csn::new((self.last_csn.micros() + 1).max(now_us.min(CLOCK_US_MAX)), self.group.node);
-        self.open.push(txn, self.last_csn);
+        let csn = self.stamp(now_us);
+        self.open.push(txn, csn);
         Ok(index(self.open.txns.len()))
     }
 
@@ -78,10 +88,7 @@ impl Batcher {
     /// # Errors
     /// [`BatchFull`]
     pub fn add_early_abort(&mut self, abort: EarlyAbort) -> Result<u32, BatchFull> {
-        let bytes = abort.conflicts.iter().fold(size_of::<EarlyAbort>(), |sum, conflict| {
-            sum + size_of_val(conflict) + conflict.key.len() + conflict.end.as_ref().map_or(0, |end| end.len())
-        });
-        self.reserve(self.open.early_aborts.len(), bytes)?;
+        self.reserve(self.open.early_aborts.len(), abort.memory_bytes())?;
         self.open.early_aborts.push(abort);
         Ok(index(self.open.early_aborts.len()))
     }
@@ -138,27 +145,41 @@ impl Batcher {
         assert!(first <= last, "a batch seals at least one epoch");
         let bytes = take(&mut self.bytes);
         let next = self.spare_for(bytes);
-        Batch { group: self.group, first, last, control, clock_ms, ..replace(&mut self.open, next) }
+        let batch = replace(&mut self.open, next);
+        let stamp_us = if batch.txns.is_empty() { self.stamp(clock_ms.saturating_mul(1000)).micros() } else { 0 };
+        Batch { group: self.group, first, last, control, clock_ms, stamp_us, ..batch }
     }
 
-    /// Takes back the memory of a batch that is needed no more.
+    /// Gives the next stamp.
+    fn stamp(&mut self, now_us: u64) -> Csn {
+        self.last_csn = Csn::new((self.last_csn.micros() + 1).max(now_us.min(CLOCK_US_MAX)), self.group.node);
+        self.last_csn
+    }
+
+    /// Takes back the memory of a batch that is needed no more, unless it is large.
     pub fn recycle(&mut self, batch: Batch) {
+        let spare = batch.emptied();
+        if spare.memory_bytes() > SPARE_BYTES_MAX {
+            return;
+        }
         if self.spares.len() == SPARES_MAX {
             self.spares.remove(0);
         }
-        self.spares.push(batch.emptied());
+        self.spares.push(spare);
     }
 
-    /// Returns an empty batch, with memory for about so many bytes if there is one. A much larger one would keep memory
-    /// that it does not need for as long as its epoch is remembered.
+    /// Returns an empty batch, with memory for about so many bytes if there is one, of several the smallest. A much larger
+    /// one would keep memory that it does not need for as long as its epoch is remembered.
     fn spare_for(&mut self, bytes: usize) -> Batch {
         let fits = |spare: &Batch| (bytes..=SPARE_BYTES_MIN.max(4 * bytes)).contains(&spare.memory_bytes());
-        self.spares.iter().position(fits).map_or_else(Batch::default, |at| self.spares.swap_remove(at))
+        let fitting = (0..self.spares.len()).filter(|at| fits(&self.spares[*at]));
+        let smallest = fitting.min_by_key(|at| self.spares[*at].memory_bytes());
+        smallest.map_or_else(Batch::default, |at| self.spares.remove(at))
     }
 
     /// Counts `bytes` if one more item fits after `items` of its kind.
     fn reserve(&mut self, items: usize, bytes: usize) -> Result<(), BatchFull> {
-        if items >= TXNS_PER_BATCH_MAX || self.bytes + bytes > BATCH_BYTES_MAX {
+        if items >= self.items_max || self.bytes + bytes > BATCH_BYTES_MAX {
             return Err(BatchFull);
         }
         self.bytes += bytes;
@@ -173,7 +194,7 @@ fn index(len: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use tribunal_types::{NamespaceId, NodeId, Reason, RowKey, StoreId, TxnId, Version};
+    use tribunal_types::{Conflict, NamespaceId, NodeId, OpKind, Reason, RowKey, Stage, StoreId, TxnId, Version};
 
     use super::*;
 
@@ -193,7 +214,20 @@ mod tests {
         assert_eq!(micros, [1_001, 2_000, 2_001, 2_002, 3_000, CLOCK_US_MAX, CLOCK_US_MAX + 1]);
         assert!(batch.txns.iter().all(|t| t.csn.0 & 1023 == 5), "stamps carry the node");
         batcher.offer(&txn, 0).unwrap();
-        assert_eq!(batcher.last_csn().micros(), CLOCK_US_MAX + 2, "and go on in the next batch");
+        assert_eq!(batcher.last_csn().micros(), CLOCK_US_MAX + 2, "and continue in the next batch");
+    }
+
+    #[test]
+    fn every_proposal_has_a_stamp_of_its_own() {
+        let mut batcher = Batcher::new(group(), Csn(0));
+        let mut seal = |txns: usize, clock_ms| {
+            (0..txns).for_each(|_| _ = batcher.offer(&TxnRequest::default(), 7_000).unwrap());
+            batcher.seal(Epoch(1), Epoch(1), ControlIndex(0), clock_ms)
+        };
+        let sealed = [seal(0, 5), seal(2, 5), seal(0, 5), seal(0, 9), seal(1, 0), seal(0, u64::MAX)];
+        let micros = sealed.each_ref().map(|batch| batch.proposal().micros());
+        assert_eq!(micros, [5_000, 7_001, 7_002, 9_000, 9_001, CLOCK_US_MAX]);
+        assert!(sealed.iter().all(|batch| batch.proposal().0 & 1023 == 5), "stamps carry the node");
     }
 
     #[test]
@@ -247,6 +281,64 @@ mod tests {
         assert_eq!((again.txns.len(), again.values.len(), again.first), (1, 10, Epoch(1)));
     }
 
+    /// Returns an empty batch with `bytes` of memory.
+    fn spare(bytes: usize) -> Batch {
+        Batch { values: Vec::with_capacity(bytes), ..Batch::default() }
+    }
+
+    #[test]
+    fn a_burst_of_large_batches_leaves_little_memory_reserved() {
+        let mut batcher = Batcher::new(group(), Csn(0));
+        (0..20).for_each(|_| batcher.recycle(spare(SPARE_BYTES_MAX + 1)));
+        assert_eq!(batcher.spares.len(), 0, "too large to be kept");
+        (0..20).for_each(|n| batcher.recycle(spare(SPARE_BYTES_MAX - n)));
+        let kept: usize = batcher.spares.iter().map(Batch::memory_bytes).sum();
+        assert!(batcher.spares.len() == SPARES_MAX && kept <= SPARES_MAX * SPARE_BYTES_MAX, "{kept} bytes");
+        // What follows the burst displaces it.
+        (0..SPARES_MAX).for_each(|_| batcher.recycle(spare(1_000)));
+        let kept: usize = batcher.spares.iter().map(Batch::memory_bytes).sum();
+        assert_eq!(kept, SPARES_MAX * 1_000);
+    }
+
+    #[test]
+    fn a_batch_gets_the_smallest_spare_that_fits() {
+        let mut batcher = Batcher::new(group(), Csn(0));
+        [60_000, 5_000, 900, 20_000].into_iter().for_each(|bytes| batcher.recycle(spare(bytes)));
+        let taken: Vec<usize> =
+            [1_000, 1_000, 30_000, 1_000].map(|bytes| batcher.spare_for(bytes).memory_bytes()).into();
+        assert_eq!(taken, [5_000, 20_000, 60_000, 0]);
+    }
+
+    #[test]
+    fn an_early_abort_counts_with_the_keys_of_its_conflicts() {
+        let conflict = Conflict {
+            store: StoreId(1),
+            key: alloc::vec![0; 1_000],
+            end: Some(alloc::vec![0; 2_000]),
+            op: OpKind::Range,
+            read_version: None,
+            row: None,
+            current_version: None,
+            by_txn: None,
+            changed_in: None,
+            stage: Stage::Admission,
+        };
+        let conflicts = alloc::vec![conflict; 10];
+        let abort = EarlyAbort {
+            id: TxnId([2; 16]),
+            body_hash: None,
+            namespace: NamespaceId(0),
+            reason: Reason::ReadConflict,
+            conflicts,
+        };
+        let mut batcher = Batcher::new(group(), Csn(0));
+        batcher.add_early_abort(abort).unwrap();
+        let counted = batcher.bytes();
+        assert!(counted > 30_000, "{counted}");
+        let sealed = batcher.seal(Epoch(1), Epoch(1), ControlIndex(0), 0);
+        assert!(sealed.memory_bytes() >= counted, "a sealed batch counts no less: {}", sealed.memory_bytes());
+    }
+
     #[test]
     fn a_full_batch_rejects_a_transaction_and_is_unchanged() {
         let mut batcher = Batcher::new(group(), Csn(0));
@@ -260,6 +352,21 @@ mod tests {
         batcher.offer(&TxnRequest::default(), 0).unwrap();
         batcher.seal(Epoch(1), Epoch(1), ControlIndex(0), 0);
         batcher.offer(&big, 0).unwrap();
+    }
+
+    #[test]
+    fn members_share_the_transactions_of_an_epoch() {
+        let mut batcher = Batcher::new(group(), Csn(0));
+        for members in [1, 8, 9, 100, 1023] {
+            batcher.share_epoch(members);
+            let mut taken = 0;
+            while batcher.offer(&TxnRequest::default(), 0).is_ok() {
+                taken += 1;
+            }
+            assert!(taken > 0 && taken * members <= TXNS_PER_EPOCH_MAX, "{members}: {taken}");
+            assert_eq!(taken, TXNS_PER_BATCH_MAX.min(TXNS_PER_EPOCH_MAX / members));
+            batcher.seal(Epoch(1), Epoch(1), ControlIndex(0), 0);
+        }
     }
 
     #[test]

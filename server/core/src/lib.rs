@@ -10,6 +10,7 @@ pub mod epochs;
 pub mod image;
 pub mod planted;
 pub mod policy;
+pub mod proposals;
 pub mod records;
 pub mod resolve;
 pub mod row_key;

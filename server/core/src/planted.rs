@@ -1,4 +1,4 @@
-//! Planted bugs: faults of the resolver that negative tests switch on, to prove that some test catches each.
+//! Planted bugs: faults of the core that negative tests switch on, to prove that some test catches each.
 //!
 //! Without the feature `planted-bugs` every question here is the constant `false`, and the faults do not exist.
 
@@ -46,11 +46,25 @@ pub enum Bug {
     EveryAddCreates = 19,
     /// An add that may create its row is placed beside inserts of it.
     CreatingAddsIgnoreExistence = 20,
+    /// Epochs are handed out before the control entries up to their K are applied.
+    BarrierSkipped = 21,
+    /// K forgets the control indices of empty entries.
+    EmptyEntrysControlLost = 22,
+    /// Answers are matched to decisions from the first one of the epoch on, whatever other groups contribute.
+    AnswersShifted = 23,
+    /// Two control entries, one right after the other, give what they create the same number.
+    NumberGivenTwice = 24,
 }
 
 impl Bug {
-    /// All faults.
-    pub const ALL: [Bug; 20] = [
+    /// Faults of the fold.
+    pub const OF_THE_FOLD: [Bug; 3] = [Bug::BarrierSkipped, Bug::EmptyEntrysControlLost, Bug::AnswersShifted];
+
+    /// Faults of the fold of the control log.
+    pub const OF_THE_CONTROL_LOG: [Bug; 1] = [Bug::NumberGivenTwice];
+
+    /// Faults of the resolver.
+    pub const OF_THE_RESOLVER: [Bug; 20] = [
         Bug::IgnoreReadSet,
         Bug::IgnoreWriteSet,
         Bug::SkipRanges,
@@ -77,7 +91,7 @@ impl Bug {
 #[cfg(feature = "planted-bugs")]
 static PLANTED: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(0);
 
-/// Plants one fault in every resolver of the process, in place of the one before; `None` heals.
+/// Plants one fault in the whole process, in place of the one before; `None` heals.
 #[cfg(feature = "planted-bugs")]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.store(bug.map_or(0, |b| b as u8), core::sync::atomic::Ordering::SeqCst);

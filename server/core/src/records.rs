@@ -21,7 +21,7 @@ pub struct Record<'a> {
     /// The transaction's place in it.
     pub txn: usize,
     store: StoreId,
-    /// Its writes that created their rows, though they are adds.
+    /// Its writes that created their rows, though they are adds; ascending.
     created: &'a [CreatedRow],
 }
 
@@ -38,7 +38,7 @@ impl<'a> Record<'a> {
         let (store, created) = (self.store, self.created);
         let writes = (0..).zip(&self.batch.writes[self.batch.writes_of(self.txn)]);
         writes.filter(move |(_, write)| write.store == store).map(move |(n, write)| match write.start() {
-            Some(start) if created.iter().any(|row| row.write == n) => {
+            Some(start) if created.binary_search_by_key(&n, |row| row.write).is_ok() => {
                 RecordWrite { kind: WriteKind::Insert, key: write.key, value: start }
             }
             _ => RecordWrite { kind: write.kind, key: write.key, value: write.value },
@@ -210,5 +210,60 @@ mod tests {
         records_of(&input, &outcome, S, Lsn(4), &mut into, 9, 99);
         records_of(&input, &later, S, Lsn(4), &mut into, 9, 99);
         assert_eq!(into.bounds(), Some((Lsn(5), Lsn(8))));
+    }
+    #[test]
+    fn of_many_adds_that_may_create_exactly_those_that_did_are_inserts() {
+        const WRITES: u32 = 1_000;
+        let mut request = TxnRequest { id: TxnId([1; 16]), ..TxnRequest::default() };
+        for n in 0..WRITES {
+            let key = Span::push(&mut request.keys, &n.to_be_bytes());
+            // The number to add, then the value of the row that it would create.
+            let value = Span::push(&mut request.values, b"0");
+            Span::push(&mut request.values, b"1");
+            let write = Write {
+                row: RowKey::default(),
+                store: if n % 5 == 4 { OTHER } else { S },
+                key,
+                value,
+                kind: WriteKind::Add,
+                integer: true,
+                start_len: 1,
+            };
+            request.writes.push(write);
+        }
+        let creates = |n: &u32| n % 3 != 1;
+        let mut batch = Batch::default();
+        batch.push(&TxnRequest::default(), Csn(10));
+        batch.push(&request, Csn(11));
+        batch.push(&request, Csn(12));
+        let version = Version::new(Epoch(7), 1).unwrap();
+        let lsn = |txn, store, lsn| StoreLsn { txn: TxnIx(txn), store, lsn: Lsn(lsn) };
+        // The third transaction created none: the rows exist by then.
+        let created = (0..WRITES).filter(creates).map(|write| CreatedRow { txn: TxnIx(1), write });
+        let outcome = EpochOutcome {
+            epoch: Epoch(7),
+            decisions: alloc::vec![Decision::Committed { version }; 3],
+            order: alloc::vec![TxnIx(0), TxnIx(1), TxnIx(2)],
+            lsns: alloc::vec![lsn(1, S, 1), lsn(1, OTHER, 1), lsn(2, S, 2), lsn(2, OTHER, 2)],
+            created: created.collect(),
+            ..EpochOutcome::default()
+        };
+        let input = EpochInput { epoch: Epoch(7), epoch_time_ms: 0, batches: alloc::vec![Arc::new(batch)] };
+        for store in [S, OTHER] {
+            let records: Vec<_> = records_after(&input, &outcome, store, Lsn(0)).collect();
+            let own = || (0..WRITES).filter(|n| (n % 5 == 4) == (store == OTHER));
+            let rows = |record: &Record<'_>| -> Vec<_> {
+                let key = |row: &RecordWrite| u32::from_be_bytes(row.key.of(&record.batch.keys).try_into().unwrap());
+                record.rows().map(|row| (key(&row), row.kind, row.value.of(&record.batch.values).to_vec())).collect()
+            };
+            let expected: Vec<_> = own()
+                .map(|n| {
+                    if creates(&n) { (n, WriteKind::Insert, b"1".to_vec()) } else { (n, WriteKind::Add, b"0".to_vec()) }
+                })
+                .collect();
+            assert_eq!(rows(&records[0]), expected);
+            assert!(rows(&records[1]).iter().all(|(_, kind, _)| *kind == WriteKind::Add));
+            assert_eq!(rows(&records[1]).len(), expected.len());
+        }
     }
 }

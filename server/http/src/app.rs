@@ -1,6 +1,6 @@
 //! What every handler shares: the node, the bounds, the counters; and the shapes of their answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::BoxError;
@@ -13,7 +13,7 @@ use axum::response::Response;
 use tribunal_types::limits::BODY_BYTES_MAX;
 
 use crate::authz::still_admitted;
-use crate::quota::{TenantQuota, Tenants};
+use crate::quota::{Permit, TenantQuota, Tenants};
 use crate::request::body::{MediaType, collect_within, media_type};
 use crate::response::problem::ProblemResponse;
 use tribunal_service::{Catalog, Service, ServiceError};
@@ -49,9 +49,18 @@ impl Default for RouterOptions {
 #[derive(Clone, Copy, Debug)]
 pub struct Streamed;
 
-/// Marks an answer that is written while the body of its request is still read.
-#[derive(Clone, Copy, Debug)]
-pub struct Duplex;
+/// Marks an answer that is written while the body of its request is still read. Keeps the request's place among the
+/// tenant's until all clones are dropped.
+#[derive(Clone, Debug, Default)]
+pub struct Duplex(Arc<OnceLock<Permit>>);
+
+impl Duplex {
+    /// Keeps the request's place.
+    pub fn keep(&self, permit: Permit) {
+        let kept = self.0.set(permit);
+        debug_assert!(kept.is_ok(), "a request has one place");
+    }
+}
 
 /// What every handler shares.
 #[derive(Clone)]

@@ -24,7 +24,6 @@ use crate::listener::fast_path::STREAM;
 use crate::quota::{Permit, body_bytes};
 use crate::request::caller::everybody;
 use crate::response::admitted_body::admitted;
-use crate::response::kept_body::keeping;
 use crate::response::problem::ProblemResponse;
 use tribunal_service::{Principal, Service, ServiceError, Unauthenticated};
 
@@ -160,10 +159,10 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     let response = next.run(request);
     let response = if decides { response.await } else { while_admitted(&app, &token, response).await };
     let Some(permit) = answering.answered() else { return response };
-    if response.extensions().get::<Duplex>().is_some() {
-        // It checks the credential itself, and ends with a problem.
-        let place = StreamPlace { permit: Some(permit), service: Arc::clone(&app.service) };
-        return response.map(|body| keeping(body, place));
+    if let Some(duplex) = response.extensions().get::<Duplex>() {
+        // It checks the credential itself, and ends with a problem. It knows, too, when all that it took in is decided.
+        duplex.keep(permit);
+        return response;
     }
     // A small answer is as good as sent.
     if response.body().size_hint().exact().is_some_and(|bytes| bytes <= ANSWER_BYTES_SMALL) {
@@ -203,18 +202,6 @@ impl Drop for Answering<'_> {
                 drop(permit);
             });
         }
-    }
-}
-
-/// The permit of a stream of commits. What was undecided when it ended is decided all the same.
-struct StreamPlace {
-    permit: Option<Permit>,
-    service: Arc<Service>,
-}
-
-impl Drop for StreamPlace {
-    fn drop(&mut self) {
-        drop(Answering { permit: self.permit.take(), waits_on: Some(&self.service) });
     }
 }
 

@@ -11,6 +11,8 @@ static ACCEPTED: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
 /// Connections that were cut for being silent or too slow.
 static CUT: AtomicU64 = AtomicU64::new(0);
+/// Responses over HTTP/2 that were cut because nobody read them.
+static UNREAD: AtomicU64 = AtomicU64::new(0);
 
 /// Commit streams that were opened.
 static STREAMS_OPENED: AtomicU64 = AtomicU64::new(0);
@@ -63,6 +65,11 @@ pub fn cut() {
     CUT.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Notes that a response over HTTP/2 was cut because nobody read it.
+pub fn unread() {
+    UNREAD.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Writes the counters in the Prometheus text format.
 pub fn write(into: &mut String) {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -74,6 +81,7 @@ pub fn write(into: &mut String) {
     for (name, help, number) in [
         ("tribunal_http_connections_accepted", "Connections accepted.", accepted),
         ("tribunal_http_connections_cut", "Connections cut for being silent or too slow.", get(&CUT)),
+        ("tribunal_http_responses_cut", "Responses over HTTP/2 cut because their client did not read.", get(&UNREAD)),
         ("tribunal_http_commit_streams_opened", "Commit streams opened.", get(&STREAMS_OPENED)),
     ] {
         let _ = writeln!(into, "# HELP {name} {help}\n# TYPE {name} counter\n{name}_total {number}");

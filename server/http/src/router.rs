@@ -1,8 +1,8 @@
 //! All routes, and the OpenAPI document that follows from them.
 
 use axum::Router;
-use axum::extract::Request;
-use axum::http::{Extensions, HeaderMap, StatusCode, Version};
+use axum::extract::{MatchedPath, Request};
+use axum::http::{Extensions, HeaderMap, Method, StatusCode, Version};
 use axum::routing::{get, post};
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{Predicate, SizeAbove};
@@ -144,6 +144,10 @@ async fn no_route(request: Request) -> ProblemResponse {
 }
 
 async fn no_method(request: Request) -> ProblemResponse {
-    let detail = format!("{} is not allowed here; the header Allow lists the methods that are", request.method());
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let detail = match (request.method(), route) {
+        (&Method::DELETE, Some("/v1/stores/{store}")) => stores::PERMANENT.to_owned(),
+        (method, _) => format!("{method} is not allowed here; the header Allow lists the methods that are"),
+    };
     ProblemResponse::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
 }

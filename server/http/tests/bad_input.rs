@@ -181,6 +181,45 @@ async fn all_errors_are_reported_at_once() {
 }
 
 #[tokio::test]
+async fn errors_of_parameters_say_where_they_are_all_at_once() {
+    let server = start().await;
+    let events = [("accept", "text/event-stream"), ("last-event-id", "seven")];
+    let no_headers: &[(&str, &str)] = &[];
+    for (path, headers, status, expected) in [
+        ("/v1/snapshot?store=nope", no_headers, 404, &[("?store", "unknown_store")] as &[_]),
+        ("/v1/snapshot?stoer=kv", no_headers, 400, &[("?stoer", "unknown_parameter"), ("?store", "missing_field")]),
+        ("/v1/stores/nope", no_headers, 404, &[("{store}", "unknown_store")]),
+        ("/v1/stores/%FF/state", no_headers, 400, &[("{store}", "invalid_utf8")]),
+        (
+            "/v1/stores/nope/rows?limit=0&start=b&end=a",
+            no_headers,
+            400,
+            &[("{store}", "unknown_store"), ("?limit", "bad_number"), ("?end", "empty_range")],
+        ),
+        ("/v1/log?store=nope&limit=0", no_headers, 400, &[("?limit", "bad_number"), ("?store", "unknown_store")]),
+        (
+            "/v1/log?store=nope&limit=x",
+            &events,
+            400,
+            &[("?limit", "bad_number"), ("?store", "unknown_store"), ("last-event-id:", "bad_parameter")],
+        ),
+        ("/v1/txns/7?wait_ms=x", no_headers, 400, &[("{txn_id}", "bad_txn_id"), ("?wait_ms", "bad_number")]),
+        ("/v1/consumers/%20", no_headers, 400, &[("{name}", "bad_name")]),
+    ] {
+        let reply = Client::connect(server.address).await.call("GET", path, headers, b"").await;
+        let found = errors(&reply);
+        let found: Vec<_> = found.iter().map(|(pointer, code)| (pointer.as_str(), code.as_str())).collect();
+        assert_eq!((reply.status, &found[..]), (status, expected), "{path}");
+    }
+    let deleted = Client::connect(server.address).await.call("DELETE", "/v1/consumers/%20?store=nope", &[], b"").await;
+    assert_eq!(
+        errors(&deleted),
+        [("{name}", "bad_name"), ("?store", "unknown_store")].map(|(p, c)| (p.into(), c.into()))
+    );
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_duplicate_field_is_rejected() {
     let body = r#"{"writes":[{"op":"put","op":"delete","store":"kv","key":"a","value":1}]}"#;
     check(body, 400, "duplicate_field", &[("/writes/0/op", "duplicate_field")]).await;
@@ -300,6 +339,8 @@ async fn unknown_routes_methods_and_types_are_problems() {
     let mut allowed: Vec<_> = reply.header("allow").unwrap().split(',').map(str::trim).collect();
     allowed.sort_unstable();
     assert_eq!(allowed, ["GET", "HEAD", "PUT"]);
+    let detail = reply.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("cannot be deleted") && detail.contains("Delete its rows"), "{detail}");
     check(client.call("POST", COMMIT, &[], b"{}").await, 415, "unsupported_media_type");
     let plain = [("content-type", "text/plain")];
     check(client.call("POST", COMMIT, &plain, b"{}").await, 415, "unsupported_media_type");

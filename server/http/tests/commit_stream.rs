@@ -4,52 +4,20 @@ mod duplex;
 mod fake_node;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use duplex::{BOTH, Duplex, Http, TIMEOUT, refused};
+use duplex::{BOTH, Duplex, Http, KEY, MOMENT, TIMEOUT, closed, end, eventually, guarded, id, put, put_bytes, refused};
 use fake_node::client::{Client, post};
-use fake_node::{FakeNode, Running, start, start_with};
+use fake_node::{FakeNode, start, start_beside, start_with};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tribunal_http::quota::TenantQuota;
 use tribunal_http::{RouterOptions, ServerOptions};
-use tribunal_service::{Principal, ServiceError};
+use tribunal_service::ServiceError;
 use tribunal_types::limits::{BODY_BYTES_MAX, STREAM_BYTES_MAX, STREAM_COMMITS_MAX};
-use tribunal_types::{NamespaceId, Roles};
-
-/// Time in which something would happen that must not.
-const MOMENT: Duration = Duration::from_millis(200);
-
-fn id(n: usize) -> String {
-    format!("0193a5b0-7a3e-7c11-8a52-3f0e1d{n:06x}")
-}
-
-fn put(n: usize) -> String {
-    put_bytes(n, 1)
-}
-
-/// A commit whose line has about so many bytes.
-fn put_bytes(n: usize, bytes: usize) -> String {
-    let value = "v".repeat(bytes);
-    let write = json!({"op": "put", "store": "kv", "key": format!("k{n}"), "value": value});
-    format!("{}\n", json!({"txn_id": id(n), "writes": [write]}))
-}
 
 fn status_of(line: &Value) -> (&str, &str) {
     (line["status"].as_str().unwrap_or_default(), line["txn_id"].as_str().unwrap_or_default())
-}
-
-fn end(reason: &str, lines: usize) -> Value {
-    json!({"event": "end", "reason": reason, "lines": lines.to_string()})
-}
-
-async fn eventually(what: &str, mut check: impl FnMut() -> bool) {
-    let begun = std::time::Instant::now();
-    while !check() {
-        assert!(begun.elapsed() < TIMEOUT, "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[tokio::test]
@@ -341,34 +309,7 @@ async fn heartbeats_keep_a_quiet_stream_and_a_slow_line_ends_it() {
 }
 
 #[tokio::test]
-async fn a_connection_whose_client_never_reads_is_cut() {
-    let options = ServerOptions { idle_timeout: Duration::from_millis(600), ..ServerOptions::default() };
-    let router = RouterOptions { heartbeat: Duration::from_millis(100), ..RouterOptions::default() };
-    let server = start_with(FakeNode::new(), options, router).await;
-    let mut client = Client::connect(server.address).await;
-    let head = "POST /v1/txns/stream HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n\
-        transfer-encoding: chunked\r\n\r\n";
-    client.socket.write_all(head.as_bytes()).await.unwrap();
-    let cut = async {
-        for n in 0.. {
-            let line = put(n);
-            if client.socket.write_all(format!("{:x}\r\n{line}\r\n", line.len()).as_bytes()).await.is_err() {
-                return;
-            }
-        }
-    };
-    tokio::time::timeout(TIMEOUT, cut).await.expect("the server hangs up");
-    eventually_closed(&server).await;
-    server.stop().await.unwrap();
-}
-
-/// Every open stream watches for the end of the node.
-async fn eventually_closed(server: &Running) {
-    eventually("a stream without a client is open", || server.node.stops.receiver_count() == 0).await;
-}
-
-#[tokio::test]
-async fn commits_of_a_client_that_disconnects_in_the_middle_of_a_line_are_decided() {
+async fn half_a_line_of_a_client_that_disconnects_is_no_commit() {
     for http in BOTH {
         let server = start().await;
         let stream = Duplex::open(http, server.address).await;
@@ -379,7 +320,7 @@ async fn commits_of_a_client_that_disconnects_in_the_middle_of_a_line_are_decide
         stream.write(half[..half.len() / 2].to_owned()).await;
         stream.disconnect();
         server.node.held.send_replace(false);
-        eventually_closed(&server).await;
+        closed(&server).await;
         assert_eq!(server.node.begun(), 2, "{http:?}: half a line is none");
         server.stop().await.unwrap();
     }
@@ -406,17 +347,6 @@ async fn a_half_closed_connection_gets_its_verdicts() {
     server.stop().await.unwrap();
 }
 
-async fn guarded(quota: TenantQuota) -> Running {
-    let node = FakeNode::new();
-    let (namespace_name, name) = ("default".to_owned(), "engine".to_owned());
-    let principal = Principal { namespace: NamespaceId(0), namespace_name, roles: Roles::ALL, name };
-    node.principals.lock().unwrap().insert("known".into(), Arc::new(principal));
-    let router = RouterOptions { access: Some(quota), ..RouterOptions::default() };
-    start_with(node, ServerOptions::default(), router).await
-}
-
-const KEY: (&str, &str) = ("authorization", "Bearer known");
-
 #[tokio::test]
 async fn a_revoked_key_ends_its_streams_after_the_verdicts_of_what_was_taken_in() {
     for http in BOTH {
@@ -438,29 +368,6 @@ async fn a_revoked_key_ends_its_streams_after_the_verdicts_of_what_was_taken_in(
         assert_eq!(server.node.begun(), 1, "{http:?}: nothing is taken in after the revocation");
         server.stop().await.unwrap();
     }
-}
-
-#[tokio::test]
-async fn a_stream_takes_one_place_and_the_room_of_its_window() {
-    let server = guarded(TenantQuota { requests_max: 2, bytes_max: 3 * STREAM_BYTES_MAX }).await;
-    for http in BOTH {
-        let mut stream = Duplex::open_with(http, server.address, &[KEY]).await;
-        let other = Duplex::open_with(http, server.address, &[KEY]).await;
-        let ndjson = ("content-type", "application/x-ndjson");
-        let (status, problem) = refused(http, server.address, &[ndjson, KEY]).await;
-        assert_eq!((status, &problem["code"]), (429, &json!("quota_exceeded")), "{http:?}");
-        // A longer line needs more room than there is.
-        stream.write(put(1)).await;
-        assert_eq!(stream.answer().await.unwrap()["status"], "committed");
-        stream.write("x".repeat(2 * STREAM_BYTES_MAX)).await;
-        let last = stream.answer().await.expect("an end");
-        assert_eq!((&last["reason"], &last["problem"]["line"]), (&json!("quota_exceeded"), &json!(2)), "{http:?}");
-        assert_eq!(last["problem"]["retryable"], true);
-        drop((stream, other));
-        // The places come back when what was undecided is decided as far as anybody can tell.
-        tokio::time::sleep(Duration::from_secs(3)).await;
-    }
-    server.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -520,6 +427,26 @@ async fn a_node_without_room_refuses_each_line_and_the_stream_goes_on() {
 }
 
 #[tokio::test]
+async fn a_long_commit_that_nobody_parses_any_more_gets_a_problem_with_its_line() {
+    for http in BOTH {
+        let shared = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (options, router) = (ServerOptions::default(), RouterOptions::default());
+        let server = start_beside(FakeNode::new(), options, router, shared.handle().clone()).await;
+        shared.shutdown_background();
+        let mut stream = Duplex::open(http, server.address).await;
+        stream.write(format!("\n{}{}", put_bytes(1, 200_000), put(2))).await;
+        stream.finish();
+        let found = stream.rest().await;
+        let refused = found.iter().find(|line| line["status"] == "problem").expect("a problem");
+        let problem = &refused["problem"];
+        assert_eq!((&problem["code"], &problem["line"]), (&json!("stopping"), &json!(2)), "{http:?}: {problem}");
+        assert_eq!((&problem["status"], &problem["retryable"]), (&json!(503), &json!(true)), "{http:?}");
+        assert_eq!((found.len(), found.last()), (3, Some(&end("complete", 3))), "{http:?}");
+        server.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn garbage_on_one_stream_is_bounded_and_leaves_others_alone() {
     let server = start().await;
     for (http, n) in BOTH.into_iter().zip([1, 101]) {
@@ -539,6 +466,6 @@ async fn garbage_on_one_stream_is_bounded_and_leaves_others_alone() {
         assert!(!garbage.write_now("x\n".repeat(100_000)), "{http:?}: everything was taken");
         garbage.disconnect();
     }
-    eventually_closed(&server).await;
+    closed(&server).await;
     server.stop().await.unwrap();
 }

@@ -163,6 +163,19 @@ async fn a_half_closed_connection_gets_its_responses() {
 }
 
 #[tokio::test]
+async fn a_long_poll_is_answered_when_its_client_stops_sending() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    // Longer than a half-closed connection is kept.
+    client.socket.write_all(b"GET /v1/log?store=kv&wait_ms=60000 HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    client.socket.shutdown().await.unwrap();
+    let reply = next(&mut client).await.expect("a response, with the records that there are");
+    assert_eq!((reply.status, reply.json()["records"].as_array().map(Vec::len)), (200, Some(0)));
+    assert!(next(&mut client).await.is_none(), "the connection ends");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_half_closed_connection_does_not_wait_for_long() {
     let options = ServerOptions { header_timeout: Duration::from_millis(300), ..ServerOptions::default() };
     let server = start_with(FakeNode::slow(TIMEOUT * 2), options, RouterOptions::default()).await;

@@ -217,6 +217,7 @@ async fn a_state_image_has_a_head_rows_and_an_end() {
         (&found[0]["event"], &found[0]["kind"], &found[0]["lsn"]),
         (&json!("state"), &json!("rows"), &json!("3"))
     );
+    assert_eq!(found[0]["log"], fake_node::LOG.to_string());
     assert_eq!((&found[1]["key"], &found[1]["value"]), (&json!("k1"), &json!(1)));
     assert!(found[1]["version"].is_string());
     assert_eq!(found.last().unwrap(), &json!({"event": "end", "rows": "3"}));

@@ -6,7 +6,7 @@ use fake_node::client::Client;
 use fake_node::{KV, start, toy_row};
 use serde_json::json;
 use tribunal_service::ServiceError;
-use tribunal_types::{Lsn, NamespaceId, Version};
+use tribunal_types::{Lsn, NamespaceId, Version, WriteKind};
 
 fn id(n: u8) -> String {
     format!("0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b{n:02x}")
@@ -75,6 +75,18 @@ async fn a_dry_run_changes_nothing() {
     let stale = client.post(&path, r#"{"reads":[{"store":"kv","key":"a","version":"5"}]}"#).await;
     assert_eq!(stale.json()["status"], "would_abort");
     assert_eq!(client.get("/v1/log?store=kv").await.json()["head_lsn"], "0");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dry_run_of_a_decided_id_returns_its_verdict() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let body = r#"{"writes":[{"op":"put","store":"kv","key":"a","value":1}]}"#;
+    let committed = client.post(&format!("/v1/txns/{}/commit", id(1)), body).await;
+    let dry = client.post(&format!("/v1/txns/{}/validate", id(1)), body).await;
+    assert_eq!((dry.status, dry.json()), (200, committed.json()));
+    assert_eq!((dry.header("txn-status"), dry.header("idempotency-replayed")), (Some("committed"), Some("true")));
     server.stop().await.unwrap();
 }
 
@@ -232,7 +244,7 @@ async fn versions_are_imported_whole_or_not_at_all() {
     let pointers: Vec<_> = reply.json()["errors"].as_array().unwrap().iter().map(|e| e["pointer"].clone()).collect();
     assert_eq!(
         (reply.status, pointers),
-        (422, vec![json!("/1/key"), json!("/1/version"), json!("/2/key_b64"), json!("/2/version")])
+        (400, vec![json!("/1/key"), json!("/1/version"), json!("/2/key_b64"), json!("/2/version")])
     );
     assert!(server.node.imported().is_empty());
 
@@ -315,6 +327,31 @@ async fn the_body_hash_tells_bodies_apart_and_spellings_not() {
     ] {
         assert_eq!(client.post(&commit(1), other).await.json()["code"], "body_mismatch", "{other}");
     }
+    let add = |or: &str| format!(r#"{{"writes":[{{"op":"add","store":"kv","key":"n","value":1{or}}}]}}"#);
+    let adds = [add(""), add(r#","or":0"#), add(r#","or":1"#)];
+    for (n, first) in (2..).zip(&adds) {
+        assert_eq!(client.post(&commit(n), first).await.status, 200, "{first}");
+        for other in &adds {
+            let reply = client.post(&commit(n), other).await.json();
+            let mismatch = reply["code"] == "body_mismatch";
+            assert_eq!(mismatch, first != other, "{first} and {other}: {reply}");
+        }
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_adaptor_without_insert_takes_adds_only_without_or() {
+    let server = start().await;
+    server.node.take_only("kv", [WriteKind::Put, WriteKind::Add]);
+    let mut client = Client::connect(server.address).await;
+    let add = |or: &str| format!(r#"{{"writes":[{{"op":"add","store":"kv","key":"n","value":1{or}}}]}}"#);
+    assert_eq!(client.post(&commit(1), &add("")).await.status, 200);
+    let refused = client.post(&commit(2), &add(r#","or":0"#)).await;
+    assert_eq!((refused.status, refused.json()["code"].as_str()), (422, Some("write_not_supported")));
+    let error = refused.json()["errors"][0].clone();
+    assert_eq!(error["pointer"], "/writes/0/op", "{error}");
+    assert!(error.to_string().contains("takes no insert, which an add with `or` may become"), "{error}");
     server.stop().await.unwrap();
 }
 

@@ -4,16 +4,19 @@
 //! of its files are written again without them. Entries keep their indices: in the place of those that are left out, one
 //! record tells the last of them and the chain hash after it.
 //!
-//! Kept all the same: the first key of each tenant, which gave the tenant its number; the keys that were revoked last,
-//! whose use is still recognised; the newest entry, so that the log ends with one.
+//! Which ones those are follows from the core's fold of the keys: entries about keys that it has forgotten, and entries
+//! that changed nothing. It never forgets the first key of a tenant, so the numbers of tenants stay what they are. The newest
+//! entry is kept all the same, so that the log ends with one.
 //!
-//! Must never: count an entry as dead that decides a verdict, or that a later entry refers to.
+//! Must never: count an entry as dead that decides a verdict, or without which the others add up to something else.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 
 use tribunal_codec::{Reader, put_varint};
-use tribunal_types::{ControlChange, NamespaceId, limits};
+use tribunal_core::control::Effect;
+use tribunal_core::control::keys::KeyTable;
+use tribunal_types::{ControlChange, ControlIndex};
 
 use crate::frame::{Kind, chain};
 use crate::record::Stored;
@@ -131,13 +134,9 @@ pub(crate) fn without(records: &[Record], dead: &BTreeSet<u64>) -> Vec<Record> {
 /// Keeps account of the entries that have no effect any more.
 #[derive(Debug, Default)]
 pub(crate) struct DeadEntries {
-    /// By id: index and bytes of what created a key that is not revoked.
-    created: HashMap<String, (u64, u64)>,
-    /// Keys that gave their tenants their numbers, not revoked.
-    first_of_tenant: HashSet<String>,
-    tenants: BTreeSet<NamespaceId>,
-    /// The keys that were revoked last: two entries each and their bytes.
-    revoked: VecDeque<([u64; 2], u64)>,
+    keys: KeyTable,
+    /// Bytes of the entries about keys, by index; of those that are not dead.
+    bytes: HashMap<u64, u64>,
     dead: BTreeSet<u64>,
     dead_bytes: u64,
     /// After a failure: dead bytes above which it is tried again.
@@ -147,35 +146,26 @@ pub(crate) struct DeadEntries {
 impl DeadEntries {
     /// Takes an entry into account; they come in the order of the log.
     pub(crate) fn note(&mut self, index: u64, change: &ControlChange, payload_bytes: usize) {
-        let bytes = payload_bytes as u64 + FRAME_BYTES;
-        match change {
-            ControlChange::CreateKey(key) => {
-                // The service's own tenant always exists.
-                if key.namespace != NamespaceId(0) && self.tenants.insert(key.namespace) {
-                    self.first_of_tenant.insert(key.id.clone());
-                } else {
-                    self.created.insert(key.id.clone(), (index, bytes));
-                }
+        let applied = match change {
+            ControlChange::CreateKey(key) => self.keys.create(ControlIndex(index), key),
+            ControlChange::RevokeKey { id } => Ok(self.keys.revoke(ControlIndex(index), id)),
+            _ => return,
+        };
+        self.bytes.insert(index, payload_bytes as u64 + FRAME_BYTES);
+        match applied {
+            Ok(Effect::KeyRevoked { forgotten, .. }) => {
+                forgotten.into_iter().flat_map(|key| [key.created, key.revoked]).for_each(|entry| self.add(entry.0));
             }
-            ControlChange::RevokeKey { id } if self.first_of_tenant.remove(id) => {}
-            ControlChange::RevokeKey { id } => match self.created.remove(id) {
-                Some((created, before)) => {
-                    self.revoked.push_back(([created, index], before + bytes));
-                    if self.revoked.len() > limits::KEYS_REVOKED_KEPT {
-                        let oldest = self.revoked.pop_front();
-                        oldest.into_iter().for_each(|(entries, bytes)| self.add(&entries, bytes));
-                    }
-                }
-                // Revoked before: twice at the same moment, or what created it was left out.
-                None => self.add(&[index], bytes),
-            },
-            _ => {}
+            Ok(Effect::KeyCreated { .. }) => {}
+            // Proposed twice, or refused. A refused one must not outlast the entries that left it no room: it would be
+            // accepted without them.
+            _ => self.add(index),
         }
     }
 
-    fn add(&mut self, entries: &[u64], bytes: u64) {
-        self.dead.extend(entries);
-        self.dead_bytes += bytes;
+    fn add(&mut self, entry: u64) {
+        self.dead.insert(entry);
+        self.dead_bytes += self.bytes.remove(&entry).unwrap_or_default();
     }
 
     /// Tells whether enough of a control log of `file_bytes` is dead for it to be written again.

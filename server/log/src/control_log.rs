@@ -351,7 +351,7 @@ fn is_durable_at(bytes: &[u8], broken: usize, group: GroupId) -> bool {
         if bytes[at] == MAGIC
             && let Ok(chunk) = read_chunk(&bytes[at..], at as u64, group)
         {
-            if (at as u64).saturating_sub(chunk.head.behind) > broken as u64 {
+            if (at as u64).saturating_sub(chunk.head.durable_distance) > broken as u64 {
                 return true;
             }
             at += chunk.head.bytes;

@@ -1,15 +1,31 @@
 //! What can go wrong with a log, by what to do about it.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+
+/// The id of the process that has a log open, if it is known. For messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder(pub Option<u32>);
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(id) => write!(f, "process {id}"),
+            None => f.write_str("another process"),
+        }
+    }
+}
 
 /// Why the log refuses.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LogError {
     /// Another process has the log open.
-    #[error("{} is in use by another process; stop that one, or name another folder", .path.display())]
+    #[error("{} is in use by {holder}; stop that one, or name another folder", .path.display())]
     Locked {
         /// The directory.
         path: PathBuf,
+        /// Who has it open.
+        holder: Holder,
     },
     /// Acknowledged entries are missing or unreadable.
     #[error("the log in {} is damaged: {reason}. Restore it from a backup, or salvage what can be read", .path.display())]

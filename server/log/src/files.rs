@@ -1,15 +1,18 @@
 //! Files and directories of a log as wholes: the lock, durable directory entries, small files replaced at once.
 //!
-//! Must never: leave a half-written file under its final name, or keep a lock file's content meaningful.
+//! Must never: leave a half-written file under its final name, or use a lock file's content for anything but a message.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::error::LogError;
+use crate::error::{Holder, LogError};
+
+/// Longest content of a lock file that is read: a process id.
+const HOLDER_BYTES_MAX: u64 = 20;
 
 /// Keeps other processes away from a log as long as it exists.
 #[derive(Debug)]
@@ -31,13 +34,29 @@ impl Drop for Lock {
 /// [`LogError::Locked`] if another process has the log open.
 pub(crate) fn lock(dir: &Path) -> Result<Lock, LogError> {
     let path = dir.join("lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(|e| LogError::io("open", &path, &e))?;
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+    let mut file = file.map_err(|e| LogError::io("open", &path, &e))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Lock { file }),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(LogError::Locked { path: dir.to_owned() }),
+        Ok(()) => {
+            // Tells others who has the log; the disk may be too full for it.
+            let _ = file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
+            Ok(Lock { file })
+        }
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut text = String::new();
+            let holder = (&file).take(HOLDER_BYTES_MAX).read_to_string(&mut text).ok().and_then(|_| text.parse().ok());
+            Err(LogError::Locked { path: dir.to_owned(), holder: Holder(holder) })
+        }
         Err(error) => Err(LogError::io("lock", &path, &error.into())),
     }
+}
+
+/// Fails if another process has the log open.
+///
+/// # Errors
+/// [`LogError::Locked`]; [`LogError::Io`] if that cannot be found out.
+pub fn check_unused(dir: &Path) -> Result<(), LogError> {
+    lock(dir).map(drop)
 }
 
 /// Makes a directory's entries durable.

@@ -66,7 +66,7 @@ pub(crate) struct Head {
     pub place: Place,
     pub part: Part,
     /// How far the log was durable when the chunk was written, counted back from the chunk.
-    pub behind: u64,
+    pub durable_distance: u64,
     crc: u32,
     kind_byte: u8,
     piece_at: usize,
@@ -151,7 +151,7 @@ pub(crate) fn read_head(bytes: &[u8], group: GroupId) -> Result<Head, Malformed>
     } else {
         (reader.number("number of chunk")?, reader.number("count of chunks")?)
     };
-    let behind = reader.varint("distance to what was durable")?;
+    let durable_distance = reader.varint("distance to what was durable")?;
     let link = match (number, kind) {
         (0, Kind::Outcome) => index.wrapping_sub(reader.signed("entry of outcome")? as u64),
         (0, Kind::Entry | Kind::Control | Kind::Skipped) => reader.u64_le("link")?,
@@ -163,7 +163,7 @@ pub(crate) fn read_head(bytes: &[u8], group: GroupId) -> Result<Head, Malformed>
     }
     let piece_at = reader.position();
     let (place, part) = (Place { kind, group, index }, Part { number, count, link });
-    Ok(Head { place, part, behind, crc, kind_byte, piece_at, bytes: piece_at + len })
+    Ok(Head { place, part, durable_distance, crc, kind_byte, piece_at, bytes: piece_at + len })
 }
 
 /// Reads the chunk of `group` that starts with the first byte and was written at `position`; bytes after it are ignored.
@@ -207,7 +207,7 @@ mod tests {
                 assert!(bytes.len() <= piece.len() + HEAD_BYTES_MAX);
                 let chunk = read_chunk(&bytes, u64::MAX, GROUP).unwrap();
                 assert_eq!((chunk.head.place, chunk.head.part), (place(Kind::Entry), part));
-                assert_eq!((chunk.head.bytes, chunk.head.behind), (bytes.len(), u64::MAX));
+                assert_eq!((chunk.head.bytes, chunk.head.durable_distance), (bytes.len(), u64::MAX));
                 assert!(read_chunk(&bytes, 7, GROUP).is_err(), "at another position it is none");
                 let other = GroupId { node: NodeId(4), ..GROUP };
                 assert!(read_chunk(&bytes, u64::MAX, other).is_err(), "to another group neither");
@@ -243,7 +243,7 @@ mod tests {
             let written: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             assert_eq!(written, kept);
             let chunk = read_chunk(&bytes, 5000, GROUP).unwrap();
-            assert_eq!((chunk.head.place, chunk.head.part, chunk.head.behind), (place, part, 200));
+            assert_eq!((chunk.head.place, chunk.head.part, chunk.head.durable_distance), (place, part, 200));
         }
     }
 

@@ -10,10 +10,10 @@ use tribunal_types::{GroupId, Incarnation, LogId, NodeId};
 use crate::error::LogError;
 use crate::files;
 
-/// First line of the file. The number is that of the format: files, frames, entries, outcomes.
-const HEADING: &str = "tribunal log 3";
+/// First line of the file. The number is that of the format: files, frames, entries, outcomes, control entries.
+const HEADING: &str = "tribunal log 4";
 /// First lines of formats that are no longer read.
-const HEADINGS_BEFORE: [&str; 2] = ["tribunal log 1\n", "tribunal log 2\n"];
+const HEADINGS_BEFORE: [&str; 3] = ["tribunal log 1\n", "tribunal log 2\n", "tribunal log 3\n"];
 
 /// What was drawn at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

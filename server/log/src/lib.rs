@@ -42,7 +42,8 @@ mod segments;
 mod truncation;
 mod writer;
 
-pub use error::LogError;
+pub use error::{Holder, LogError};
+pub use files::check_unused;
 pub use images::ImageWriter;
 pub use open::{LogOptions, Opened, Recovered, open};
 pub use reader::{Entries, Located, LogReader, PointInLog};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use tribunal_codec::{GroupMark, Mark, decode_control};
 use tribunal_core::row_key::RowKeyer;
-use tribunal_types::{ControlChange, ControlIndex, Csn, Epoch, GroupId, LogId, Lsn, NodeId, StateImage};
+use tribunal_types::{ControlEntry, ControlIndex, Csn, Epoch, GroupId, LogId, Lsn, NodeId, StateImage};
 
 use crate::batches::head_of;
 use crate::control_compaction::DeadEntries;
@@ -76,7 +76,9 @@ pub struct Recovered {
     /// Key of the row hashes.
     pub row_secret: [u8; 16],
     /// The control log.
-    pub control: Vec<(ControlIndex, ControlChange)>,
+    pub control: Vec<(ControlIndex, ControlEntry)>,
+    /// Its last position, which a salvage may have left without an entry.
+    pub control_last: ControlIndex,
     /// The newest state image that can be read.
     pub image: Option<StateImage>,
     /// First epoch without an entry.
@@ -149,6 +151,7 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
         group: identity.group,
         row_secret: identity.row_secret,
         control: found.changes,
+        control_last: ControlIndex(writer.control.tip().index),
         image,
         next,
         last_csn: found.last_csn,
@@ -214,7 +217,7 @@ struct Found {
     segments: Arc<Segments>,
     control: control_log::Content,
     /// The control log, decoded.
-    changes: Vec<(ControlIndex, ControlChange)>,
+    changes: Vec<(ControlIndex, ControlEntry)>,
     /// Those without an effect.
     dead: DeadEntries,
     mark_sequence: u64,
@@ -236,10 +239,10 @@ fn verify(dir: &Path, identity: &Identity) -> Result<Found, LogError> {
     let mut changes = Vec::with_capacity(control.records.len());
     let mut dead = DeadEntries::default();
     for stored in control.entries() {
-        let change = decode_control(&stored.payload)
+        let entry = decode_control(&stored.payload)
             .map_err(|e| LogError::damaged(dir, format!("control entry {}: {e}", stored.index)))?;
-        dead.note(stored.index, &change, stored.payload.len());
-        changes.push((ControlIndex(stored.index), change));
+        dead.note(stored.index, &entry.change, stored.payload.len());
+        changes.push((ControlIndex(stored.index), entry));
     }
     let marked_control = (mark.control_index, mark.control_chain);
     check_tip(dir, "control log", control.tip, marked_control, |index, chain| Ok(control.continues(index, chain)))?;

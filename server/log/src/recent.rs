@@ -24,7 +24,8 @@ impl Recent {
 
     /// Keeps an epoch; the newest one is kept however large.
     pub(crate) fn put(&mut self, epoch: Arc<(EpochInput, EpochOutcome)>) {
-        let bytes = size_of_epoch(&epoch);
+        let (input, outcome) = &*epoch;
+        let bytes = input.batches.iter().map(|batch| batch.memory_bytes()).sum::<usize>() + outcome.memory_bytes();
         self.epochs.push_back((epoch, bytes));
         self.bytes += bytes;
         while self.bytes > self.bytes_max && self.epochs.len() > 1 {
@@ -32,16 +33,4 @@ impl Recent {
             self.bytes -= gone;
         }
     }
-}
-
-fn size_of_epoch(epoch: &(EpochInput, EpochOutcome)) -> usize {
-    let (input, outcome) = epoch;
-    let batch_bytes = |b: &Arc<tribunal_types::Batch>| {
-        b.keys.len()
-            + b.values.len()
-            + 128 * b.txns.len()
-            + 56 * (b.reads.len() + b.writes.len())
-            + 32 * b.imports.len()
-    };
-    512 + input.batches.iter().map(batch_bytes).sum::<usize>() + 64 * outcome.decisions.len()
 }

@@ -58,7 +58,7 @@ pub(crate) fn scan(
                         // The next chunk had no room here.
                         break;
                     }
-                    let torn = search_behind(segments, &files[ix..], &bytes, position, &reason)?;
+                    let torn = search_after(segments, &files[ix..], &bytes, position, &reason)?;
                     return Ok(End { position: end, torn: torn || open.is_some() });
                 }
             };
@@ -105,7 +105,7 @@ fn starts_with_chunk(segment: &Arc<Segment>, group: GroupId) -> Result<bool, Log
 }
 
 /// Looks for chunks after a break. Returns whether any byte follows it.
-fn search_behind(
+fn search_after(
     segments: &Segments,
     files: &[Arc<Segment>],
     first: &[u8],
@@ -127,7 +127,7 @@ fn search_behind(
             if bytes[at] == MAGIC
                 && let Ok(chunk) = read_chunk(&bytes[at..], position, segments.group)
             {
-                if position - chunk.head.behind.min(position) > broken {
+                if position - chunk.head.durable_distance.min(position) > broken {
                     let reason = format!(
                         "position {broken} was durable when position {position} was written, but cannot be read: {reason}"
                     );

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tribunal_codec::{GroupMark, Mark, encode_control};
-use tribunal_types::{Batch, ControlChange, ControlIndex, Epoch, EpochOutcome, GroupId, LogId, StateImage};
+use tribunal_types::{Batch, ControlEntry, ControlIndex, Epoch, EpochOutcome, GroupId, LogId, StateImage};
 
 use crate::batches;
 use crate::control_compaction::DeadEntries;
@@ -38,7 +38,7 @@ pub trait DurableLog: Send {
     ///
     /// # Errors
     /// [`LogError::OutOfOrder`] if `index` is not the next one; [`LogError::DurabilityInDoubt`].
-    fn append_control(&mut self, index: ControlIndex, change: &ControlChange) -> Result<(), LogError>;
+    fn append_control(&mut self, index: ControlIndex, entry: &ControlEntry) -> Result<(), LogError>;
 
     /// Writes a state image, durably, and drops all but the newest two.
     ///
@@ -249,16 +249,16 @@ impl DurableLog for DiskLog {
         Ok(())
     }
 
-    fn append_control(&mut self, index: ControlIndex, change: &ControlChange) -> Result<(), LogError> {
+    fn append_control(&mut self, index: ControlIndex, entry: &ControlEntry) -> Result<(), LogError> {
         let expected = self.control.tip().index + 1;
         if index.0 != expected {
             let reason = format!("it is number {}, the next is {expected}", index.0);
             return Err(LogError::OutOfOrder { what: "the control entry", reason });
         }
         self.segments.check()?;
-        let payload = encode_control(change);
+        let payload = encode_control(entry);
         let appended = self.control.append(&payload)?;
-        self.dead.note(index.0, change, payload.len());
+        self.dead.note(index.0, &entry.change, payload.len());
         self.appended_bytes += appended.bytes;
         Ok(())
     }

@@ -10,10 +10,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fixture::{Dir, Random, batch};
+use tribunal_core::control::{Moment, ReplicatedState};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{DurableLog, Opened};
 use tribunal_types::limits::KEYS_REVOKED_KEPT;
-use tribunal_types::{ApiKey, ControlChange, ControlIndex, NamespaceId, Roles, StoreId, StoreSpec};
+use tribunal_types::{
+    ApiKey, ControlChange, ControlImage, ControlIndex, Epoch, NamespaceId, Roles, StoreId, StoreSpec,
+};
 
 const CHILD: &str = "TRIBUNAL_LOG_COMPACTION_CHILD";
 /// Keys of which so many are created and revoked that their entries pass a mebibyte.
@@ -35,7 +38,7 @@ fn key(number: u64, namespace: u32) -> ApiKey {
 
 fn append(opened: &mut Opened, index: &mut u64, change: &ControlChange) {
     *index += 1;
-    opened.writer.append_control(ControlIndex(*index), change).unwrap();
+    opened.writer.append_control(ControlIndex(*index), &change.clone().into()).unwrap();
 }
 
 /// Creates and revokes `count` keys.
@@ -132,6 +135,61 @@ fn a_start_drops_dead_keys_as_well() {
     let opened = before.open().unwrap();
     check(&opened, index, "the next start");
     assert!(opened.recovered.control.len() <= FEW, "{} entries", opened.recovered.control.len());
+}
+
+/// Returns what a log adds up to.
+fn folded(opened: &Opened) -> ControlImage {
+    let mut state = ReplicatedState::default();
+    for (index, entry) in &opened.recovered.control {
+        // Refused entries are in the log, too.
+        let _ = state.apply(*index, &entry.change, Moment { next: Epoch(1), has_records: &|_| false });
+    }
+    state.image()
+}
+
+#[test]
+fn a_compacted_log_adds_up_to_the_same_stores_tenants_and_keys() {
+    let dir = Dir::new("compaction-fold");
+    let mut opened = dir.open().unwrap();
+    let mut random = Random(7);
+    let mut index = 0;
+    // Half of the keys are of one tenant, which has as many as it may soon.
+    let tenant = |number: u64| key(number, if number.is_multiple_of(2) { 0 } else { (number % 40) as u32 });
+    for number in 0..MANY {
+        // The first entries are large, so that enough is dead before the last thousand keys are.
+        let large = "x".repeat(if number < MANY / 2 { 900 } else { 1 });
+        append(&mut opened, &mut index, &ControlChange::CreateKey(ApiKey { name: large, ..tenant(number) }));
+        match random.below(40) {
+            0 => {
+                let (name, id) = (format!("store-{}", random.below(30)), StoreId(0));
+                append(
+                    &mut opened,
+                    &mut index,
+                    &ControlChange::DeclareStore(StoreSpec { id, name, ..StoreSpec::default() }),
+                );
+            }
+            // An id that is taken, or was: refused.
+            1 => append(&mut opened, &mut index, &ControlChange::CreateKey(tenant(number - random.below(number + 1)))),
+            // Stays in force.
+            2..8 => {}
+            _ => append(&mut opened, &mut index, &ControlChange::RevokeKey { id: tenant(number).id }),
+        }
+    }
+    opened.writer.sync().unwrap();
+    let before = dir.copy("compaction-fold-before");
+    assert!(opened.writer.compact_control().unwrap(), "there is much to leave out");
+    drop(opened);
+    let whole = fs::metadata(before.0.join("control")).unwrap().len();
+    assert!(fs::metadata(dir.0.join("control")).unwrap().len() < whole / 2);
+    let (whole, compacted) = (folded(&before.open().unwrap()), folded(&dir.open().unwrap()));
+    assert_eq!((whole.tenants.len(), whole.revoked.len() > KEYS_REVOKED_KEPT), (21, true));
+    assert!(
+        whole.keys.len() > 500 && whole.stores.len() == 30,
+        "{} keys, {} stores",
+        whole.keys.len(),
+        whole.stores.len()
+    );
+    assert!(whole == compacted, "the compacted log adds up to something else");
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn written(name: &str, last: u64) -> Dir {
     let dir = Dir::new(name);
     let mut opened = dir.open().unwrap();
     let keyer = RowKeyer::new(opened.recovered.row_secret);
-    let change = ControlChange::DeclareStore(StoreSpec { id: StoreId(1), ..StoreSpec::default() });
+    let change = ControlChange::DeclareStore(StoreSpec { id: StoreId(1), ..StoreSpec::default() }).into();
     opened.writer.append_control(ControlIndex(1), &change).unwrap();
     let mut heads = [0; 3];
     for epoch in 1..=last {
@@ -297,4 +297,19 @@ fn a_mark_of_another_log_is_refused() {
     let (one, two) = (written("one", 10), written("two", 10));
     fs::copy(one.0.join("mark"), two.0.join("mark")).unwrap();
     assert!(matches!(two.open().err(), Some(LogError::Damaged { .. })));
+}
+
+#[test]
+fn a_log_of_an_older_format_is_refused_with_what_to_do() {
+    let dir = written("older", 10);
+    let identity = dir.0.join("identity");
+    let text = fs::read_to_string(&identity).unwrap();
+    for older in ["tribunal log 1", "tribunal log 2", "tribunal log 3"] {
+        let (_, rest) = text.split_once('\n').unwrap();
+        fs::write(&identity, format!("{older}\n{rest}")).unwrap();
+        let error = dir.open().err().expect("it is not read").to_string();
+        assert!(error.contains("older release") && error.contains("begin with another directory"), "{error}");
+    }
+    fs::write(&identity, text).unwrap();
+    check_whole(&dir.open().unwrap(), 10).unwrap();
 }

@@ -166,7 +166,7 @@ fn a_later_start_that_finds_no_room_is_repeated_when_there_is_some() {
                     let large = "x".repeat(8192);
                     let spec = StoreSpec { id: StoreId(9), name: large, ..StoreSpec::default() };
                     let index = ControlIndex(opened.recovered.control.len() as u64 + 1);
-                    let refused = opened.writer.append_control(index, &ControlChange::DeclareStore(spec));
+                    let refused = opened.writer.append_control(index, &ControlChange::DeclareStore(spec).into());
                     assert!(matches!(refused, Err(LogError::DurabilityInDoubt { .. })), "{damage}: {refused:?}");
                 }
                 Err(LogError::Io { reason }) => assert!(reason.contains("make room"), "{damage}: {reason}"),

@@ -4,7 +4,7 @@ mod fixture;
 
 use fixture::{Dir, batch, outcome};
 use tribunal_core::row_key::RowKeyer;
-use tribunal_log::{DurableLog, Located, LogError, Opened, PointInLog};
+use tribunal_log::{DurableLog, Holder, Located, LogError, Opened, PointInLog};
 use tribunal_types::{ControlChange, ControlIndex, Csn, Epoch, EpochOutcome, Lsn, StateImage, StoreId, StoreSpec};
 
 /// Appends epochs `from..=to` as a node does: the outcome of an epoch with the sync of the next.
@@ -108,9 +108,13 @@ fn entries_that_cannot_follow_are_rejected() {
     assert!(matches!(opened.writer.append(&second), Err(LogError::OutOfOrder { .. })));
     let orphan = outcome(&second, &mut [0; 3]);
     assert!(matches!(opened.writer.append_outcome(&orphan), Err(LogError::OutOfOrder { .. })));
-    let change = ControlChange::DeclareStore(StoreSpec::default());
+    let change = ControlChange::DeclareStore(StoreSpec::default()).into();
     assert!(matches!(opened.writer.append_control(ControlIndex(2), &change), Err(LogError::OutOfOrder { .. })));
-    assert!(matches!(dir.open(), Err(LogError::Locked { .. })));
+    let refused = dir.open().err().expect("it is open already");
+    assert!(
+        matches!(refused, LogError::Locked { holder: Holder(Some(id)), .. } if id == std::process::id()),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -118,7 +122,7 @@ fn ranges_of_empty_epochs_and_control_entries_are_read_back() {
     let dir = Dir::new("ranges");
     let mut opened = dir.open().unwrap();
     let keyer = RowKeyer::new(opened.recovered.row_secret);
-    let change = |id| ControlChange::DeclareStore(StoreSpec { id: StoreId(id), ..StoreSpec::default() });
+    let change = |id| ControlChange::DeclareStore(StoreSpec { id: StoreId(id), ..StoreSpec::default() }).into();
     let mut wide = batch(opened.recovered.group, &keyer, 9);
     wide.first = Epoch(1);
     opened.writer.append_control(ControlIndex(1), &change(1)).unwrap();

@@ -11,7 +11,8 @@ use fixture::{Dir, Random, batch, outcome};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{DurableLog, LogError, Opened, SalvageReport, salvage};
 use tribunal_types::{
-    ControlChange, ControlIndex, Epoch, EpochInput, EpochOutcome, GroupId, Lsn, StateImage, StoreId, StoreSpec,
+    ControlChange, ControlEntry, ControlIndex, Epoch, EpochInput, EpochOutcome, GroupId, Lsn, StateImage, StoreId,
+    StoreSpec,
 };
 
 /// Epochs of the log that is damaged.
@@ -25,8 +26,8 @@ fn flips() -> u64 {
     std::env::var("TRIBUNAL_FLIPS").ok().and_then(|n| n.parse().ok()).unwrap_or(8)
 }
 
-fn change(index: u64) -> ControlChange {
-    ControlChange::DeclareStore(StoreSpec { id: StoreId(index as u32), ..StoreSpec::default() })
+fn change(index: u64) -> ControlEntry {
+    ControlChange::DeclareStore(StoreSpec { id: StoreId(index as u32), ..StoreSpec::default() }).into()
 }
 
 /// What was written, in full.
@@ -103,7 +104,8 @@ impl Original {
         assert!(report.next.0 > EPOCHS, "{what}: epochs are used twice");
         assert_eq!(opened.recovered.next, report.next, "{what}");
         for (number, (index, found)) in (1..).zip(&opened.recovered.control) {
-            let expected = if report.control_lost.contains(&number) { ControlChange::Lost } else { change(number) };
+            let expected =
+                if report.control_lost.contains(&number) { ControlChange::Lost.into() } else { change(number) };
             assert_eq!((index.0, found), (number, &expected), "{what}");
         }
         assert_eq!(opened.recovered.control.len() as u64, CONTROLS, "{what}");

@@ -99,7 +99,7 @@ pub struct Config {
     pub data: PathBuf,
     /// When epochs are sealed.
     pub epoch: EpochLength,
-    /// Parts of the version map, each resolved by one worker thread at a time.
+    /// Partitions of the version map of a new log, which keeps them; each is resolved by one worker thread at a time.
     pub shards: u16,
     /// How rules and validators run.
     pub plugins: PolicyHost,
@@ -292,11 +292,11 @@ impl Default for Config {
 
 impl Config {
     /// Reads defaults, then `file` if given, then `TRIBUNAL__*` variables (`TRIBUNAL__LOG__RETENTION_HOURS` sets
-    /// `log.retention_hours`).
+    /// `log.retention_hours`). Nothing is checked but the form: see [`Config::faults`].
     ///
     /// # Errors
     /// A message for people: which key is wrong, why, and what would be right.
-    pub fn load(file: Option<&Path>) -> Result<Config, String> {
+    pub fn read(file: Option<&Path>) -> Result<Config, String> {
         let mut figment = Figment::from(Serialized::defaults(Config::default()));
         if let Some(file) = file {
             if !file.is_file() {
@@ -307,51 +307,59 @@ impl Config {
             }
             figment = figment.merge(Toml::file_exact(file));
         }
-        let config: Config = figment
+        figment
             .merge(Env::prefixed("TRIBUNAL__").split("__"))
             .extract()
             // The library prefixes keys of files with the name of a profile, which is always this one.
-            .map_err(|error| format!("configuration: {}", error.to_string().replace("\"default.", "\"")))?;
-        config.check()?;
-        Ok(config)
+            .map_err(|error| format!("configuration: {}", error.to_string().replace("\"default.", "\"")))
     }
 
-    /// Checks every bound.
+    /// Reads the configuration and checks every bound.
     ///
     /// # Errors
-    /// Names the first key that is out of bounds and the bounds.
-    pub fn check(&self) -> Result<(), String> {
-        let bounded = |key: &str, value: u64, min: u64, max: u64| {
-            if (min..=max).contains(&value) {
-                Ok(())
-            } else {
-                Err(format!("configuration: `{key}` is {value}; it must be from {min} to {max}"))
-            }
-        };
-        bounded("shards", u64::from(self.shards), 1, 256)?;
-        bounded("rule.turns", u64::from(self.rule.turns), 1, 1 << 20)?;
-        bounded("log.retention_hours", self.log.retention_hours, 0, 24 * 366)?;
-        bounded("log.image_every_bytes", self.log.image_every_bytes, 1 << 20, 1 << 40)?;
-        bounded("push.detach_after_hours", self.push.detach_after_hours, 1, 24 * 366)?;
-        bounded("push.detach_after_bytes", self.push.detach_after_bytes, 1 << 20, 1 << 50)?;
-        bounded("auth.tenant_requests_max", self.auth.tenant_requests_max as u64, 1, 1 << 20)?;
-        bounded("auth.tenant_bytes_max", self.auth.tenant_bytes_max as u64, 1 << 20, 1 << 40)?;
-        bounded("http.connections_max", self.http.connections_max as u64, 1, 1 << 20)?;
-        bounded("http.header_timeout_ms", self.http.header_timeout_ms, 100, 600_000)?;
-        bounded("http.body_timeout_ms", self.http.body_timeout_ms, 100, 600_000)?;
-        bounded("http.idle_timeout_ms", self.http.idle_timeout_ms, 100, 3_600_000)?;
-        bounded("http.threads", self.http.threads as u64, 0, 1024)?;
-        bounded("resolver.window_bytes_max", self.resolver.window_bytes_max as u64, 1 << 20, 1 << 40)?;
-        bounded("resolver.status_bytes_max", self.resolver.status_bytes_max as u64, 1 << 20, 1 << 40)?;
+    /// As for [`Config::read`]; all keys that are out of bounds, and the bounds, one a line.
+    pub fn load(file: Option<&Path>) -> Result<Config, String> {
+        let config = Config::read(file)?;
+        let faults = config.faults();
+        if faults.is_empty() { Ok(config) } else { Err(faults.join("\n")) }
+    }
+
+    /// Returns every key that is out of bounds, with the bounds.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        let (log, push, auth, http, resolver) = (&self.log, &self.push, &self.auth, &self.http, &self.resolver);
+        // Room for a stream of commits and a long commit in it, or that would be refused each time.
+        let stream_bytes = (limits::STREAM_BYTES_MAX + limits::BODY_BYTES_MAX) as u64;
+        let bounded = [
+            ("shards", u64::from(self.shards), 1, 256),
+            ("rule.turns", u64::from(self.rule.turns), 1, 1 << 20),
+            ("log.retention_hours", log.retention_hours, 0, 24 * 366),
+            ("log.image_every_bytes", log.image_every_bytes, 1 << 20, 1 << 40),
+            ("push.detach_after_hours", push.detach_after_hours, 1, 24 * 366),
+            ("push.detach_after_bytes", push.detach_after_bytes, 1 << 20, 1 << 50),
+            ("auth.tenant_requests_max", auth.tenant_requests_max as u64, 2, 1 << 20),
+            ("auth.tenant_bytes_max", auth.tenant_bytes_max as u64, stream_bytes, 1 << 40),
+            ("http.connections_max", http.connections_max as u64, 1, 1 << 20),
+            ("http.header_timeout_ms", http.header_timeout_ms, 100, 600_000),
+            ("http.body_timeout_ms", http.body_timeout_ms, 100, 600_000),
+            ("http.idle_timeout_ms", http.idle_timeout_ms, 100, 3_600_000),
+            ("http.threads", http.threads as u64, 0, 1024),
+            ("resolver.window_bytes_max", resolver.window_bytes_max as u64, 1 << 20, 1 << 40),
+            ("resolver.status_bytes_max", resolver.status_bytes_max as u64, 1 << 20, 1 << 40),
+        ];
+        let out = bounded.into_iter().filter(|(_, value, min, max)| !(min..=max).contains(&value));
+        let mut faults: Vec<_> = out
+            .map(|(key, value, min, max)| format!("configuration: `{key}` is {value}; it must be from {min} to {max}"))
+            .collect();
         let rules = ["first-writer-wins", "shorter-txn-wins", "fair-rotation", "priority"];
         if !rules.contains(&self.rule.name.as_str()) {
-            return Err(format!(
+            faults.push(format!(
                 "configuration: there is no rule `{}`; built in are {}",
                 self.rule.name,
                 rules.join(", ")
             ));
         }
-        Ok(())
+        faults
     }
 }
 
@@ -362,22 +370,29 @@ mod tests {
     #[test]
     fn defaults_are_within_their_own_bounds_and_survive_a_round_trip() {
         let config = Config::default();
-        config.check().unwrap();
+        assert_eq!(config.faults(), Vec::<String>::new());
         let text = toml::to_string(&config).unwrap();
         let back: Config = Figment::from(Toml::string(&text)).extract().unwrap();
         assert_eq!(toml::to_string(&back).unwrap(), text);
     }
 
     #[test]
-    fn errors_name_the_invalid_key() {
+    fn errors_name_every_invalid_key() {
         let check = |text: &str| {
             let config: Result<Config, _> =
                 Figment::from(Serialized::defaults(Config::default())).merge(Toml::string(text)).extract();
-            config.map_err(|e| e.to_string()).and_then(|c| c.check()).unwrap_err()
+            config.map_or_else(|error| error.to_string(), |config| config.faults().join("\n"))
         };
         assert!(check("shards = 0").contains("`shards` is 0"));
         assert!(check("epoch = 500").contains("from 1 to 200"));
+        assert!(check("[auth]\ntenant_requests_max = 1").contains("from 2 to"));
+        assert!(
+            check("[auth]\ntenant_bytes_max = 11_534_335").contains("from 11534336 to"),
+            "a long commit in a stream"
+        );
         assert!(check("[rule]\nname = \"coin-toss\"").contains("no rule `coin-toss`"));
         assert!(check("shard = 2").contains("shard"));
+        let all = check("shards = 0\n[rule]\nname = \"coin-toss\"\nturns = 0\n[http]\nidle_timeout_ms = 1");
+        assert_eq!(all.lines().count(), 4, "{all}");
     }
 }

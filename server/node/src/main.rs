@@ -4,6 +4,7 @@ mod auth;
 mod commands;
 mod commit;
 mod config;
+mod configured;
 mod data_disk;
 mod descriptors;
 mod memory;

@@ -10,14 +10,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, unbounded};
+use parking_lot::RwLock;
+use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
+use tribunal_core::control::{Effect, ReplicatedState};
 use tribunal_http::quota::TenantQuota;
 use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
 use tribunal_log::HoldBack;
 use tribunal_service::{NodeApi as _, Service};
 use tribunal_types::{
-    Bounds, ControlChange, Epoch, Existence, NamespaceId, PluginChoice, PluginSlot, StoreSpec, WriteKinds,
+    Bounds, ControlChange, DeclaredStore, Detachment, Existence, NamespaceId, PluginActivation, PluginSlot, Skip,
+    StoreId, StoreSpec, WriteKinds,
 };
 
 use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
@@ -33,6 +37,7 @@ use crate::commit::replies::Dispatch;
 use crate::commit::sequencer::Sequencer;
 use crate::commit::sequencer_state::{SequencerState, Shared};
 use crate::config::Config;
+use crate::configured::Configured;
 use crate::data_disk::DataDisk;
 use crate::descriptors::{connections_max, raise_limit};
 use crate::plugins::plugin_admin::PluginAdmin;
@@ -45,8 +50,7 @@ use crate::stores::catalog::{Records, Stores};
 use crate::stores::pushes::Pushes;
 use crate::stores::reads::RowReader;
 use crate::stores::row_quota::RowQuota;
-use crate::stores::store_registry::DeclaredStore;
-use crate::stores::tenant_egress::EgressByTenant;
+use crate::stores::tenant_egress::{ConfiguredEgress, EgressByTenant};
 use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::stats::Window;
@@ -90,7 +94,7 @@ impl std::fmt::Display for NodeError {
 
 /// What recovery found and a start still has to do.
 struct Found {
-    activations: Vec<(PluginChoice, Epoch)>,
+    activations: Vec<PluginActivation>,
     bounds: Option<Bounds>,
     declared: Vec<DeclaredStore>,
 }
@@ -120,6 +124,7 @@ impl Node {
     /// # Errors
     /// If anything of that fails; nothing runs then.
     pub fn start(config: &Config, with_kv: bool) -> Result<Node, NodeError> {
+        let configured = Configured::read(config).map_err(NodeError::Start)?;
         let runtime = runtime().map_err(NodeError::Start)?;
         survive_file_size_limit(&runtime).map_err(NodeError::Start)?;
         let listener = runtime.block_on(async { tribunal_http::listen(config.listen) }).map_err(|error| {
@@ -130,11 +135,10 @@ impl Node {
             ))
         })?;
         let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
-        let tls = config.tls.as_ref().map(|tls| tribunal_http::listener::tls::acceptor(&tls.cert_file, &tls.key_file));
-        let tls = tls.transpose().map_err(|error| NodeError::Start(format!("configuration: `tls`: {error}")))?;
-        let loader = PluginLoader::open(config).map(Arc::new).map_err(NodeError::Start)?;
+        let Configured { tls, jwt, signers, egress } = configured;
+        let loader = PluginLoader::open(config, signers).map(Arc::new).map_err(NodeError::Start)?;
         let recovered = recover(config, Arc::clone(&loader)).map_err(NodeError::Start)?;
-        let (mut node, found) = Node::assemble(config, runtime, address, recovered, loader)?;
+        let (mut node, found) = Node::assemble(config, runtime, address, recovered, loader, (jwt, egress))?;
         if let Err(error) = node.settle(config, with_kv, found) {
             // What does not go on cannot be joined either; the process ends with the reason.
             std::mem::forget(node);
@@ -150,14 +154,16 @@ impl Node {
         address: SocketAddr,
         recovered: Recovered,
         loader: Arc<PluginLoader>,
+        (jwt, egress): (Option<JwtGate>, ConfiguredEgress),
     ) -> Result<(Node, Found), NodeError> {
         // The sequencer and the log thread send to each other, so a bound could stop both. What bounds the first queue:
         // commits and dry runs by `WAITING_BYTES_MAX`, other questions by requests in flight, control changes by their
         // turns, pushes by one report each, the log thread by one batch and one entry for each control change.
         let (messages, inbox) = unbounded();
         let (queue, intake) = CommitQueue::new(messages.clone());
-        // And the second: one batch, the outcomes of this epoch and the one before, an image, a truncation for each image
-        // and each store that is detached, the control changes above.
+        // And the second: one batch, the outcomes of this epoch and the one before, an image, a truncation for each image,
+        // each store that is detached and each embedded store that an image waits for, one flush for each 8 MiB of rows or
+        // more that such a store flushed before the image, the control changes above.
         let (jobs, log_jobs) = unbounded();
         let (slots_failing, mut failing) = tokio::sync::mpsc::channel(8);
         let (ended_sender, ended) = watch::channel(None);
@@ -167,20 +173,19 @@ impl Node {
             metrics: Arc::new(Metrics::new()),
             waiting_bytes: Arc::new(AtomicUsize::new(0)),
         };
-        let stores = Arc::new(Stores::new(recovered.keyer, recovered.declared.clone()));
-        let declared: Vec<_> = recovered.declared.stores().cloned().collect();
+        let replicated = recovered.replicated;
+        let stores = Arc::new(Stores::new(recovered.keyer, replicated.stores().clone()));
+        let declared: Vec<_> = replicated.stores().stores().cloned().collect();
+        let slots = Arc::new(RwLock::new(replicated.slots().clone()));
         let log_id = recovered.reader.id();
         let records =
             Records { cache: Arc::clone(&shared.cache), log: recovered.reader, progress: Arc::clone(&shared.progress) };
         let handle = runtime.handle().clone();
         let lanes = lanes(config).map_err(NodeError::Start)?;
         let telemetry = Telemetry::start(&handle, &shared.cache).map_err(NodeError::Start)?;
-        let jwt = config.auth.jwt.as_ref().map(JwtGate::new).transpose().map_err(NodeError::Start)?;
         let clock = Arc::new(EpochClock::start(recovered.resolver.epoch_time_ms()));
-        let access = Arc::new(Access::new(recovered.keys, jwt, Arc::clone(&clock), &config.data));
-        let egress_by_tenant =
-            EgressByTenant::new(&config.push, log_id, Arc::clone(&access)).map_err(NodeError::Start)?;
-        let egress_by_tenant = Arc::new(egress_by_tenant);
+        let access = Arc::new(Access::new(replicated.keys(), jwt, Arc::clone(&clock), &config.data));
+        let egress_by_tenant = Arc::new(EgressByTenant::new(egress, log_id, Arc::clone(&access)));
         let pushes = Arc::new(Pushes::new(
             config.data.clone(),
             Arc::clone(&egress_by_tenant),
@@ -202,8 +207,10 @@ impl Node {
             epochs: recovered.epochs,
             batcher: recovered.batcher,
             visibility: recovered.visibility,
-            registry: recovered.declared,
+            replicated,
+            slots: Arc::clone(&slots),
             control: recovered.control,
+            run: draw_run()?,
             policies: recovered.policies.timed(telemetry.tracing().is_some()),
             epoch_length: config.epoch,
             workers: recovered.workers,
@@ -212,11 +219,10 @@ impl Node {
             dispatch: Dispatch::start(&lanes.runtimes(), runtime.handle()),
             on_control: {
                 let (stores, pushes, access) = (Arc::clone(&stores), Arc::clone(&pushes), Arc::clone(&access));
-                Box::new(move |index, change| {
-                    access.apply(change);
-                    if stores.apply(index, change) {
-                        carry_out(&stores, &pushes, change);
-                    }
+                Box::new(move |replicated, effect| {
+                    access.follow(effect);
+                    stores.follow(replicated.stores(), effect);
+                    follow_with_push(replicated, &pushes, effect);
                 })
             },
             complaint: {
@@ -235,7 +241,6 @@ impl Node {
                 })
             },
         };
-        let slots = state.policies.slots();
         let sequencer = Sequencer::new(state, shared.clone(), jobs.clone());
         // Only now, when progress is published, may storages be asked for their watermarks.
         declared.iter().for_each(|store| pushes.declare(store.clone()));
@@ -293,8 +298,6 @@ impl Node {
             window,
             clock,
             images: crate::readers::image_permits::ImagePermits::default(),
-            declaring: Arc::default(),
-            keying: Arc::default(),
             disk: DataDisk::new(&config.data),
             row_quota: RowQuota {
                 default_max: config.auth.tenant_rows_max,
@@ -329,15 +332,15 @@ impl Node {
 
     /// Brings what was recovered up to the configuration, and waits until it works. Every wait has a bound.
     fn settle(&self, config: &Config, with_kv: bool, found: Found) -> Result<(), NodeError> {
-        for (choice, from) in found.activations {
-            let from = from.max(self.service.shared.progress.last().next());
-            self.control(ControlChange::ActivatePlugin { choice, from })?;
+        for activation in found.activations {
+            let from = activation.from.max(self.service.shared.progress.last().next());
+            self.control(ControlChange::ActivatePlugin(PluginActivation { from, ..activation }))?;
         }
         if let Some(bounds) = found.bounds {
             self.control(ControlChange::SetBounds(bounds))?;
         }
         for store in &found.declared {
-            self.store_started(&store.spec)?;
+            self.store_started(store.spec.id, &store.spec.name)?;
         }
         self.runtime.block_on(self.service.embedded_reported());
         self.service.start_webhooks();
@@ -356,15 +359,12 @@ impl Node {
     }
 
     /// Waits until a store's push is made, or has proved impossible.
-    fn store_started(&self, store: &StoreSpec) -> Result<(), NodeError> {
-        let settled = self.service.pushes.settled(store.id);
+    fn store_started(&self, store: StoreId, name: &str) -> Result<(), NodeError> {
+        let settled = self.service.pushes.settled(store);
         let settled = async { tokio::time::timeout(STORE_START_TIMEOUT, settled).await };
         self.runtime.block_on(settled).map_err(|_| {
             let seconds = STORE_START_TIMEOUT.as_secs();
-            NodeError::Start(format!(
-                "the store `{}` was not opened within {seconds} s; see the lines before",
-                store.name
-            ))
+            NodeError::Start(format!("the store `{name}` was not opened within {seconds} s; see the lines before"))
         })
     }
 
@@ -421,12 +421,12 @@ impl Node {
         self.http_done = Some(self.runtime.spawn(server));
     }
 
-    fn control(&self, change: ControlChange) -> Result<(), NodeError> {
+    fn control(&self, change: ControlChange) -> Result<Effect, NodeError> {
         let (reply, applied) = oneshot::channel();
         let sent = self.messages.send(Message::Control(change, reply));
         let applied = async { tokio::time::timeout(START_STEP_TIMEOUT, applied).await };
         match sent.map(|()| self.runtime.block_on(applied)) {
-            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Ok(reply))) => reply.applied.map_err(|refusal| NodeError::Start(refusal.to_string())),
             Ok(Err(_)) => Err(NodeError::Start(format!(
                 "a change of the configuration was not written and applied within {} s: the disk, or a thread of the node, \
                  does not go on; see the lines before",
@@ -455,9 +455,8 @@ impl Node {
         if self.service.stores.catalog().store(namespace, "kv").is_some() {
             return Ok(());
         }
-        let id = self.service.stores.next_id();
         let spec = StoreSpec {
-            id,
+            id: StoreId(0),
             namespace,
             name: "kv".into(),
             existence: Existence::Tracked,
@@ -467,8 +466,10 @@ impl Node {
             adaptor: Some("kv".into()),
             adaptor_config: "{}".into(),
         };
-        self.control(ControlChange::DeclareStore(spec.clone()))?;
-        self.store_started(&spec)
+        match self.control(ControlChange::DeclareStore(spec))? {
+            Effect::StoreDeclared { store, .. } => self.store_started(store, "kv"),
+            _ => Ok(()),
+        }
     }
 
     /// Runs until SIGINT or SIGTERM, then stops in order; or until the log fails.
@@ -570,30 +571,38 @@ fn survive_file_size_limit(runtime: &Runtime) -> Result<(), String> {
     signal(SignalKind::from_raw(SIGXFSZ)).map(drop).map_err(|error| format!("cannot handle SIGXFSZ: {error}"))
 }
 
-/// Carries out what a control entry means for catalog and pushes. Does not wait for anything.
-fn carry_out(stores: &Stores, pushes: &Arc<Pushes>, change: &ControlChange) {
-    match change {
-        ControlChange::DeclareStore(StoreSpec { id, .. }) | ControlChange::AttachPush { store: id } => {
-            stores.declared(*id).into_iter().for_each(|store| pushes.declare(store));
+/// Carries out what a control entry means for pushes. Does not wait for anything.
+fn follow_with_push(replicated: &ReplicatedState, pushes: &Arc<Pushes>, effect: &Effect) {
+    let declared = |store: StoreId| replicated.stores().store(store).cloned();
+    match effect {
+        Effect::StoreDeclared { store, .. } | Effect::PushAttached(store) => {
+            declared(*store).into_iter().for_each(|store| pushes.declare(store));
         }
-        ControlChange::DetachPush(detachment) => {
-            let (store, reason) = (detachment.store.0, &detachment.reason);
-            tracing::error!(
-                store,
-                acked = detachment.acked.0,
-                reason,
-                "store detached: truncation no longer waits for it"
-            );
-            stores.declared(detachment.store).into_iter().for_each(|store| pushes.detach(store));
+        Effect::PushDetached(store) => {
+            let Some(store) = declared(*store) else { return };
+            if let Some(Detachment { store, acked, reason, .. }) = &store.detached {
+                let (store, acked) = (store.0, acked.0);
+                tracing::error!(store, acked, reason, "store detached: truncation no longer waits for it");
+            }
+            pushes.detach(store);
         }
-        ControlChange::SkipRecord(skip) => {
-            let (store, lsn) = (skip.store.0, skip.lsn.0);
-            tracing::warn!(store, lsn, by = skip.by, reason = skip.reason, "record skipped");
-            pushes.skip(skip.store, skip.lsn);
+        Effect::RecordSkipped(store, lsn) => {
+            let skip = replicated.stores().store(*store).and_then(|store| store.skips.last());
+            if let Some((_, Skip { by, reason, .. })) = skip {
+                tracing::warn!(store = store.0, lsn = lsn.0, by, reason, "record skipped");
+            }
+            pushes.skip(*store, *lsn);
         }
-        ControlChange::SetBounds(_) | ControlChange::ActivatePlugin { .. } | ControlChange::ForgetPlugin { .. } => {}
-        ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } | ControlChange::Lost => {}
+        _ => {}
     }
+}
+
+/// Draws a number that no other process has drawn.
+fn draw_run() -> Result<u64, NodeError> {
+    let mut run = [0; 8];
+    let drawn = SystemRandom::new().fill(&mut run);
+    drawn.map_err(|_| NodeError::Start("the operating system gives no random bytes".into()))?;
+    Ok(u64::from_le_bytes(run))
 }
 
 fn runtime() -> Result<Runtime, String> {

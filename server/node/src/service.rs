@@ -8,13 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::timeout_at;
+use tribunal_core::control::stores::Declaration;
+use tribunal_core::control::{Applied, Effect};
 use tribunal_core::verdicts::item_verdict;
 use tribunal_core::visibility::make_one_cut;
 use tribunal_service::{
-    AckMode, Begin, Begun, Catalog, Decided, Declared, Lane, Phases, PushState, ReadAnswer, ReadQuery, ServiceError,
-    ServiceFuture as Reply, SkipRequest, StatusQuery, StoreApi, StoreStatus, TxnApi, TxnStatus, Watermarks,
+    AckMode, Begin, Begun, Catalog, Decided, Declared, DryRun, Lane, Phases, PushState, ReadAnswer, ReadQuery,
+    ServiceError, ServiceFuture as Reply, SkipRequest, StatusQuery, StoreApi, StoreStatus, TxnApi, TxnStatus,
+    Watermarks,
 };
 use tribunal_types::{
     ControlChange, Epoch, Existence, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot,
@@ -24,8 +27,10 @@ use tribunal_types::{
 use crate::auth::access::Access;
 use crate::commit::abort_report::ReportedTxn;
 use crate::commit::commit_queue::CommitQueue;
+use crate::commit::control_queue::refused;
 use crate::commit::epoch_clock::EpochClock;
 use crate::commit::message::{KnownNow, Message};
+use crate::commit::pending::Imported;
 use crate::commit::replies::{Answer, Answered, AnsweredMany, Commit, Many, ReplyHandle, ReplySender, bytes_of};
 use crate::commit::sequencer_state::Shared;
 use crate::config::EpochLength;
@@ -86,10 +91,6 @@ pub struct NodeService {
     pub clock: Arc<EpochClock>,
     /// State images under way.
     pub images: ImagePermits,
-    /// One declaration at a time, so that two of one name get one id and two names get two.
-    pub declaring: Arc<Mutex<()>>,
-    /// One key at a time, so that two new tenants get two numbers.
-    pub keying: Arc<Mutex<()>>,
     /// Plugins.
     pub plugins: Arc<PluginAdmin>,
     /// The disk of the data directory.
@@ -157,6 +158,7 @@ impl NodeService {
             Answer::Expired => Err(ServiceError::TxnIdExpired),
             Answer::InFlight => Err(ServiceError::InFlight),
             Answer::Fenced => Ok(fenced(self.shared.progress.last())),
+            Answer::NotTaken => Err(not_taken()),
             Answer::Stopping => Err(stopping()),
             Answer::Unknown => Err(outcome_unknown()),
         }
@@ -231,8 +233,8 @@ impl NodeService {
         let (mut changes, mut ended) = (progress.subscribe(), progress.ended());
         loop {
             changes.borrow_and_update();
-            let behind = |store: &&StoreId| progress.store(**store).is_none_or(|p| p.applied < epoch);
-            let Some(&store) = stores.iter().find(behind) else { return Ok(()) };
+            let lagging = |store: &&StoreId| progress.store(**store).is_none_or(|p| p.applied < epoch);
+            let Some(&store) = stores.iter().find(lagging) else { return Ok(()) };
             let detached = stores.iter().find(|store| progress.store(**store).is_some_and(|p| p.detached));
             if let Some(never) = detached.or(self.stopping.load(Ordering::Relaxed).then_some(&store)) {
                 return Err(*never);
@@ -269,6 +271,21 @@ impl NodeService {
         self.send(Message::Judge(txns, reply))?;
         let verdicts = answer.await.map_err(|_| stopping())?;
         Ok(verdicts.into_iter().map(|verdict| self.with_winners(verdict)).collect())
+    }
+
+    async fn dry_run(&self, txn: TxnRequest) -> Result<DryRun, ServiceError> {
+        // A transaction that only reads leaves no trace of its id, and finds none.
+        if txn.is_read_only() {
+            return self.judge(txn).await.map(DryRun::Judged);
+        }
+        self.admit(bytes_of(&txn))?;
+        let asked = Instant::now();
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::DryRun(Box::new(txn), reply))?;
+        match answer.await.map_err(|_| stopping())? {
+            Ok(verdict) => Ok(DryRun::Judged(self.with_winners(verdict))),
+            Err(known) => self.words(known, asked).await.map(DryRun::Known),
+        }
     }
 
     async fn decide(&self, txn: TxnRequest, ack: AckMode, lane: Option<Lane>) -> Result<Decided, ServiceError> {
@@ -410,53 +427,37 @@ impl NodeService {
         })?;
         // Every adaptor moves its watermark in the storage's transaction.
         spec.transactional = true;
-        let turn = Arc::clone(&self.declaring).lock_owned().await;
-        let catalog = self.stores.catalog();
-        let known = catalog.store(spec.namespace, &spec.name);
-        spec.id = known.map_or_else(|| self.stores.next_id(), |known| known.id);
-        if let Some(known) = known {
-            if **known == spec {
-                return Ok(Declared { spec, created: false });
+        // Most of what would be refused or change nothing needs no entry. What the entry does is decided when it is applied:
+        // others may be ahead of it.
+        let check = self.stores.check(&spec, &|store| self.head(store) > Lsn(0));
+        spec.id = match check.map_err(refused)? {
+            Declaration::New => StoreId(0),
+            Declaration::Change(id) => id,
+            Declaration::Known(id) => return Ok(Declared { spec: StoreSpec { id, ..spec }, created: false }),
+        };
+        let created = match self.control(ControlChange::DeclareStore(spec.clone())).await?.map_err(refused)? {
+            Effect::StoreDeclared { store, created } => {
+                spec.id = store;
+                created
             }
-            if known.existence != spec.existence && self.head(spec.id) > Lsn(0) {
-                return Err(ServiceError::ClientMistake {
-                    code: "existence_fixed",
-                    pointer: "/existence".into(),
-                    detail: "`existence` of a store that has records cannot be changed; declare another store".into(),
-                });
+            Effect::StoreKnown(store) => {
+                spec.id = store;
+                false
             }
-        }
-        let created = known.is_none();
-        if created && let Some(full) = stores_are_full(&catalog, spec.namespace) {
-            return Err(ServiceError::ClientMistake { code: "too_many_stores", pointer: String::new(), detail: full });
-        }
-        self.control_in_turn(ControlChange::DeclareStore(spec.clone()), turn).await?;
+            effect => unreachable!("a store was to be declared, and the effect is {effect:?}"),
+        };
         self.pushes.settled(spec.id).await;
         Ok(Declared { spec, created })
     }
 
-    /// Changes the configuration; returns when that is durable and in force.
-    pub(crate) async fn control(&self, change: ControlChange) -> Result<(), ServiceError> {
+    /// Proposes a change of the configuration; returns when its entry is durable and applied.
+    ///
+    /// # Errors
+    /// If that is not known to happen. What the entry did, or why it was refused, is in the reply.
+    pub(crate) async fn control(&self, change: ControlChange) -> Result<Applied, ServiceError> {
         let (reply, applied) = oneshot::channel();
         self.send(Message::Control(change, reply))?;
-        applied.await.map_err(|_| outcome_unknown())
-    }
-
-    /// Changes the configuration as [`NodeService::control`] does. `turn` ends when the change is in force, and not when
-    /// whoever asked for it goes away: what the next one decides must see it.
-    pub(crate) async fn control_in_turn(
-        &self,
-        change: ControlChange,
-        turn: OwnedMutexGuard<()>,
-    ) -> Result<(), ServiceError> {
-        let (reply, applied) = oneshot::channel();
-        self.send(Message::Control(change, reply))?;
-        let in_force = tokio::spawn(async move {
-            let applied = applied.await;
-            drop(turn);
-            applied
-        });
-        in_force.await.ok().and_then(Result::ok).ok_or_else(outcome_unknown)
+        applied.await.map(|reply| reply.applied).map_err(|_| outcome_unknown())
     }
 
     /// Returns a store's declaration.
@@ -545,7 +546,8 @@ impl TxnApi for NodeService {
             let keeps_versions = |store: StoreId| catalog.by_id(store).is_some_and(|spec| spec.multi_version);
             let one_cut = begin.stores.iter().any(|store| keeps_versions(*store));
             if one_cut {
-                // All stores get one snapshot, and what was read is not to be newer.
+                // All stores get one snapshot, and what was read is not to be newer: without `wait_ms`, the other stores
+                // must have applied it already.
                 let visible = self.until_visible(&begin.stores, read.applied, until).await;
                 visible.map_err(|store| self.lagging(store, self.retry_after()))?;
             }
@@ -587,8 +589,8 @@ impl TxnApi for NodeService {
         })
     }
 
-    fn validate(&self, txn: TxnRequest) -> Reply<'_, Verdict> {
-        Box::pin(self.judge(txn))
+    fn validate(&self, txn: TxnRequest) -> Reply<'_, DryRun> {
+        Box::pin(self.dry_run(txn))
     }
 
     fn status(&self, query: StatusQuery) -> Reply<'_, TxnStatus> {
@@ -668,7 +670,11 @@ impl StoreApi for NodeService {
             self.admit(size_of_val(&*versions))?;
             let (reply, imported) = oneshot::channel();
             self.send(Message::Import(versions, reply))?;
-            imported.await.map_err(|_| outcome_unknown())
+            match imported.await {
+                Ok(Imported::Rows(rows)) => Ok(rows),
+                Ok(Imported::NotTaken) => Err(not_taken()),
+                Ok(Imported::Unknown) | Err(_) => Err(outcome_unknown()),
+            }
         })
     }
 }
@@ -692,16 +698,14 @@ fn micros(duration: Duration) -> u32 {
     u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
 }
 
-/// Says so if a tenant, or the service, has as many stores as it may.
-fn stores_are_full(catalog: &Catalog, namespace: NamespaceId) -> Option<String> {
-    if namespace != NamespaceId(0) && catalog.count(namespace) >= limits::STORES_PER_TENANT_MAX {
-        return Some(format!("this tenant has its {} stores", limits::STORES_PER_TENANT_MAX));
-    }
-    (catalog.total() >= limits::STORES_MAX).then(|| format!("the service has its {} stores", limits::STORES_MAX))
-}
-
 fn stopping() -> ServiceError {
     ServiceError::Unavailable { detail: "the node is stopping; nothing was taken in".into() }
+}
+
+fn not_taken() -> ServiceError {
+    ServiceError::Unavailable {
+        detail: "another entry took the place of the batch; nothing was taken in, send it again".into(),
+    }
 }
 
 fn outcome_unknown() -> ServiceError {

@@ -73,15 +73,9 @@ fn requests_without_a_key_are_rejected_and_each_role_is_limited() {
     let expected = [
         (&engine, "GET", "/v1/log?store=kv", 200),
         (&engine, "PUT", "/v1/stores/other", 403),
-        // It names no rows.
-        (&engine, "POST", "/v1/stores/kv/rows/read", 400),
-        (&reader, "POST", "/v1/stores/kv/rows/read", 400),
         (&engine, "GET", "/metrics", 403),
         (&engine, "GET", "/v1/admin/keys", 403),
         (&engine, "POST", "/v1/stores/kv/push/resume", 403),
-        // Authorized: the request itself lacks rows.
-        (&engine, "POST", "/v1/stores/kv/rows/read", 400),
-        (&reader, "POST", "/v1/stores/kv/rows/read", 400),
         (&reader, "GET", "/v1/log?store=kv", 200),
         (&reader, "POST", "/v1/txns", 403),
         (&root, "GET", "/metrics", 200),
@@ -96,6 +90,61 @@ fn requests_without_a_key_are_rejected_and_each_role_is_limited() {
         assert_eq!(refused.status, 401, "{wrong}");
     }
     assert!(!node_log(&dir).contains(&root[25..]), "secrets are nowhere in the data");
+}
+
+/// Sends a stream of one commit and returns its answer.
+fn stream_of_one(node: &Node, key: &str, line: &Value) -> String {
+    let line = format!("{line}\n");
+    let head = format!("POST /v1/txns/stream HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {key}");
+    let length = line.len();
+    let request = format!("{head}\r\ncontent-type: application/x-ndjson\r\ncontent-length: {length}\r\n\r\n{line}");
+    raw(node, request.as_bytes())
+}
+
+/// The three ways to a tenant's rows and commits that carry more than one.
+struct Ways {
+    stream: String,
+    read: support::Response,
+    begin: support::Response,
+}
+
+fn ways(node: &Node, key: &str) -> Ways {
+    let write = json!({"op": "put", "store": "orders", "key": "k", "value": 1});
+    let stream = stream_of_one(node, key, &json!({"txn_id": new_id(), "writes": [write]}));
+    let rows = json!({"read": [{"key": "k"}]});
+    let read = call(node, key, "POST", "/v1/stores/orders/rows/read", Some(&rows));
+    let begin = json!({"stores": ["orders"], "read": [{"store": "orders", "key": "k"}]});
+    Ways { stream, read, begin: call(node, key, "POST", "/v1/txns", Some(&begin)) }
+}
+
+#[test]
+fn streams_and_reads_of_several_rows_need_their_role_and_stay_with_their_tenant() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let owner = make_key(&node, &root, "shop", &["operator"]);
+    assert_eq!(call(&node, &owner, "PUT", "/v1/stores/orders", Some(&json!({"adaptor": "kv"}))).status, 201);
+    for (namespace, role, commits, reads) in [
+        ("shop", "engine", true, true),
+        ("shop", "store", false, true),
+        ("shop", "operator", false, true),
+        ("default", "metrics", false, false),
+        ("default", "plugin-admin", false, false),
+    ] {
+        let found = ways(&node, &make_key(&node, &root, namespace, &[role]));
+        let expected = (if commits { 200 } else { 403 }, if reads { 200 } else { 403 });
+        assert_eq!((status_of(&found.stream), found.read.status), (Some(expected.0), expected.1), "{role}");
+        assert_eq!(found.begin.status, if commits { 201 } else { 403 }, "{role}: {}", found.begin.body);
+        assert_eq!(found.stream.contains("\"committed\""), commits, "{role}: {}", found.stream);
+    }
+    // The store of another tenant is like one that there is not.
+    for namespace in ["bank", "default"] {
+        let found = ways(&node, &make_key(&node, &root, namespace, &["engine", "store", "operator"]));
+        assert!(found.stream.contains("unknown_store") && !found.stream.contains("committed"), "{}", found.stream);
+        for refused in [found.read, found.begin] {
+            assert_eq!((refused.status, &refused.body["code"]), (404, &json!("unknown_store")), "{namespace}");
+        }
+    }
 }
 
 /// Everything in the data directory but the first key's own file, as text.

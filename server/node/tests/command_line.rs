@@ -39,6 +39,47 @@ fn without_a_command_the_first_steps_are_printed() {
 }
 
 #[test]
+fn every_error_of_a_configuration_is_reported_before_the_data_directory_exists() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (file, data) = (dir.path().join("tribunal.toml"), dir.path().join("data"));
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "short").expect("written");
+    let config = format!(
+        r#"
+        listen = "127.0.0.1:0"
+        data = {data:?}
+        shards = 0
+        [push]
+        allow = ["10.0.0.0/99", "everywhere"]
+        credentials = [{{ endpoint = "db:5432", user = "shop", password_file = "/nowhere/password" }}]
+        [push.tenants.shop]
+        allow = ["300.0.0.0/8"]
+        [auth.jwt]
+        algorithm = "HS256"
+        audience = "tribunal"
+        key_file = {secret:?}
+        [tls]
+        cert_file = "/nowhere/cert.pem"
+        key_file = "/nowhere/key.pem"
+        "#
+    );
+    std::fs::write(&file, config).expect("written");
+    let error = error_of(&["serve", "--config", file.to_str().expect("a path")]);
+    for fault in [
+        "`shards` is 0",
+        "`push.allow` has `10.0.0.0/99`",
+        "`push.allow` has `everywhere`",
+        "`push.credentials` of db:5432",
+        "`push.tenants.shop.allow` has `300.0.0.0/8`",
+        "`auth.jwt`: the secret",
+        "`tls`: `/nowhere/cert.pem`",
+    ] {
+        assert!(error.contains(fault), "{fault} is missing:\n{error}");
+    }
+    assert!(!data.exists(), "{error}");
+}
+
+#[test]
 fn a_closed_pipe_ends_a_command_quietly() {
     let dir = tempfile::tempdir().expect("a folder");
     let node = Node::start(&dir.path().join("data"));
@@ -105,10 +146,11 @@ fn an_address_in_use_is_named_with_what_to_do() {
 fn a_data_directory_in_use_is_named_with_what_to_do() {
     let dir = tempfile::tempdir().expect("a folder");
     let data = dir.path().join("data");
-    let _node = Node::start(&data);
+    let node = Node::start(&data);
     let data = data.to_str().expect("a path");
     let error = error_of(&["dev", "--listen", "127.0.0.1:0", "--data", data]);
-    assert!(error.contains(data) && error.contains("in use by another process") && error.contains("stop"), "{error}");
+    let in_use = format!("{data}/log is in use by process {}; stop that one", node.pid());
+    assert!(error.contains(&in_use), "{error}");
 }
 
 #[test]

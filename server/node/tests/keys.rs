@@ -150,6 +150,17 @@ fn the_cli_shows_expiry_and_last_use() {
     assert!(list.lines().next().is_some_and(|head| head.contains("last use") && head.contains("expires")), "{list}");
     assert!(row("ci").matches("never").count() == 1 && row("web").matches("never").count() == 2, "{list}");
     assert!(row("first-operator").contains("Z "), "it was used just now: {list}");
+    assert!(!list.contains("expired"), "{list}");
+    assert!(command(&["key", "create", "--name", "short", "--role", "engine", "--expires-in", "1s"]).status.success());
+    let short = eventually("the key has expired", || {
+        let list = String::from_utf8(command(&["key", "ls", "--json"]).stdout).unwrap();
+        let keys = list.lines().map(|line| serde_json::from_str::<Value>(line).expect("one key a line"));
+        keys.into_iter().find(|key| key["name"] == "short" && key["expired"] == true)
+    });
+    assert!(short["expires_ms"].is_string(), "{short}");
+    let list = String::from_utf8(command(&["key", "ls"]).stdout).unwrap();
+    let marked: Vec<_> = list.lines().filter(|line| line.contains("(expired)")).collect();
+    assert!(marked.len() == 1 && marked[0].contains("short"), "{list}");
     for bad in ["0s", "90", "d", "-1d", "36501d", "1w", "9999999999s"] {
         let refused = command(&["key", "create", "--name", "x", "--role", "engine", &format!("--expires-in={bad}")]);
         let told = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -188,7 +199,7 @@ fn creating_and_revoking_keys_does_not_grow_the_control_log_without_bound() {
         let id = key.id.clone();
         for change in [ControlChange::CreateKey(key), ControlChange::RevokeKey { id }] {
             index = ControlIndex(index.0 + 1);
-            opened.writer.append_control(index, &change).unwrap();
+            opened.writer.append_control(index, &change.into()).unwrap();
         }
     }
     tribunal_log::DurableLog::sync(&mut opened.writer).unwrap();

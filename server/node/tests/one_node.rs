@@ -116,6 +116,41 @@ fn a_fenced_id_never_commits() {
 }
 
 #[test]
+fn a_dry_run_of_a_known_id_answers_as_its_commit_would() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let body = |value: u64| json!({"writes": [{"op": "put", "store": "kv", "key": "k", "value": value}]});
+    let (committed, aborted, fenced) = (new_id(), new_id(), new_id());
+    assert_eq!(node.post(&format!("/v1/txns/{committed}/commit"), &body(1)).body["status"], "committed");
+    assert_eq!(node.post(&format!("/v1/txns/{aborted}/abort"), &json!({})).body["reason"], "client_abort");
+    assert_eq!(node.get(&format!("/v1/txns/{fenced}?fence=true")).body["reason"], "fenced");
+    // Of 2001: no transaction with this id is executed any more.
+    let expired = "00e3b7f1-7800-7000-8000-000000000001".to_owned();
+    let cases = [
+        (&committed, body(1), 200, json!("committed")),
+        (&committed, body(2), 422, json!("body_mismatch")),
+        (&aborted, body(1), 200, json!("client_abort")),
+        (&fenced, body(1), 200, json!("fenced")),
+        (&expired, body(1), 422, json!("txn_id_expired")),
+    ];
+    for (id, body, status, expected) in cases {
+        let dry = node.post(&format!("/v1/txns/{id}/validate"), &body);
+        let commit = node.post(&format!("/v1/txns/{id}/commit"), &body);
+        assert_eq!((dry.status, &dry.body), (commit.status, &commit.body), "{id}");
+        assert_eq!(dry.status, status, "{}", dry.body);
+        let said = ["code", "reason", "status"].into_iter().find_map(|name| dry.body.get(name));
+        assert_eq!(said, Some(&expected), "{}", dry.body);
+    }
+    // Without writes an id is not stored, and makes no difference.
+    let read_only = json!({"reads": [{"store": "kv", "key": "none"}]});
+    for id in [&committed, &aborted, &fenced] {
+        assert_eq!(node.post(&format!("/v1/txns/{id}/validate"), &read_only).body["status"], "would_commit");
+    }
+    assert_eq!(node.post(&format!("/v1/txns/{}/validate", new_id()), &body(1)).body["status"], "would_commit");
+    assert_eq!(node.log_of("kv").len(), 1);
+}
+
+#[test]
 fn lost_updates_do_not_happen_under_concurrency() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
@@ -173,6 +208,25 @@ fn an_applied_commit_is_readable_at_once() {
         assert_eq!((&verdict["status"], &verdict["applied"]), (&json!("committed"), &json!(true)), "{verdict}");
         assert_eq!(row(&node, &key).expect("applied means readable")["value"], n);
     }
+}
+
+#[test]
+fn a_change_of_configuration_ends_one_epoch_of_an_idle_node_and_nothing_else_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let number = |value: &Value| value.as_str().expect("a decimal string").parse::<u64>().expect("a number");
+    let complete = |node: &Node| number(&node.get("/v1/stores/kv").body["applied"]);
+    let before = complete(&node);
+    assert_eq!(node.put("/v1/stores/one", &json!({})).status, 201);
+    assert_eq!(node.put("/v1/stores/two", &json!({})).status, 201);
+    assert_eq!(complete(&node), before + 2);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(complete(&node), before + 2, "an idle node seals nothing");
+    node.kill();
+    let node = Node::start(dir.path());
+    assert_eq!(complete(&node), before + 2, "nothing was left to apply");
+    assert_eq!(node.get("/v1/stores/two").status, 200);
+    assert_eq!(number(&node.put_row("a", 1)["epoch"]), before + 3);
 }
 
 #[test]

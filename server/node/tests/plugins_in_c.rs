@@ -5,6 +5,8 @@ mod support;
 #[path = "support/plugin.rs"]
 mod tool;
 
+use std::process::Command;
+
 use serde_json::json;
 use support::redis::Redis;
 use support::{Node, eventually};
@@ -49,6 +51,47 @@ fn a_rule_and_a_validator_in_c() {
     done(folder, &["activate", "--url", &node.url, "most-writes"]);
     assert!(node.contest("after").1, "the C code decides");
     done(folder, &["activate", "--url", &node.url, "--slot", "validator:repeatable-read", "strict-reads"]);
+}
+
+/// On this machine, as an author does it first: what a template needs is what authors edit first.
+#[test]
+fn each_templates_own_test_survives_an_edit_of_what_it_needs() {
+    let chosen = std::env::var("TRIBUNAL_CC").unwrap_or_else(|_| "cc".into());
+    let words: Vec<&str> = chosen.split_whitespace().collect();
+    if !Command::new(words[0]).args(&words[1..]).arg("--version").output().is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: there is no C compiler `{chosen}`");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    for (world, needs, more) in [
+        ("conflict-rule", "RULE_COLUMNS_CSN;", "RULE_COLUMNS_CSN | EXPORTS_TRIBUNAL_PLUGIN_RULE_COLUMNS_WRITES;"),
+        (
+            "isolation-validator",
+            "VALIDATOR_GROUPS_READS;",
+            "VALIDATOR_GROUPS_READS | EXPORTS_TRIBUNAL_PLUGIN_VALIDATOR_GROUPS_WRITES;",
+        ),
+        ("log-adaptor", "KINDS_DELETE;", "KINDS_DELETE | EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_KINDS_ADD;"),
+    ] {
+        done(folder.path(), &["new", "--world", world, "--lang", "c", world]);
+        let own = folder.path().join(world);
+        let test = std::fs::read_to_string(own.join("test/plugin_test.c")).expect("reads");
+        assert!(test.contains("cc -I bindings -o plugin-test test/plugin_test.c && ./plugin-test"), "{world}: {test}");
+        let tested = || {
+            let mut compile = Command::new(words[0]);
+            compile.current_dir(&own).args(&words[1..]).args(["-Wall", "-Wextra", "-Werror", "-I", "bindings"]);
+            let built = compile.args(["-o", "plugin-test", "test/plugin_test.c"]).output().expect("it starts");
+            assert!(built.status.success(), "{world}: {}", String::from_utf8_lossy(&built.stderr));
+            let ran = Command::new(own.join("plugin-test")).output().expect("it was built");
+            let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+            assert!(ran.status.success() && text.contains("ok: ") && !text.contains("FAILED"), "{world}: {text}");
+        };
+        tested();
+        let source = own.join("src/plugin.c");
+        let text = std::fs::read_to_string(&source).expect("reads");
+        assert!(text.contains(needs), "{world}: the template has this line");
+        std::fs::write(&source, text.replace(needs, more)).expect("writes");
+        tested();
+    }
 }
 
 #[test]

@@ -43,6 +43,23 @@ fn run_as_printed(stderr: &str) -> String {
 }
 
 #[test]
+fn the_log_of_a_running_node_is_not_salvaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    commit(&node, 0, 3);
+    for flags in [&[] as &[&str], &["--accept-loss"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+        let out = command.args(["log", "salvage", "--data"]).arg(dir.path()).args(flags).output().unwrap();
+        let printed = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success(), "{flags:?}");
+        let holder = format!("in use by process {}: stop that node first", node.pid());
+        assert!(printed.contains(&holder), "{flags:?}: {printed}");
+    }
+    commit(&node, 3, 5);
+    assert_eq!(node.log_of("kv").len(), 5);
+}
+
+#[test]
 fn the_printed_command_salvages_and_the_node_starts() {
     let dir = tempfile::tempdir().unwrap();
     // A name that a shell would split.

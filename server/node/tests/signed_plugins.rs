@@ -67,51 +67,51 @@ fn only_plugins_signed_by_a_signer_are_accepted() {
     let node = Node::try_start(dir.path(), &["--signer", &own_flag]).expect("starts");
     let refused = |said: (bool, String), why: &str| assert!(!said.0 && said.1.contains(why), "{why}: {}", said.1);
     refused(
-        push(&node, folder, &other_rule, "late", &[]),
+        push(&node, folder, &other_rule, "second", &[]),
         "plugin_signature: it is not signed, and this node takes only what release signed",
     );
     refused(
-        push(&node, folder, &other_rule, "late", &["--sign", &other]),
-        "none of release made this signature of \"late\"",
+        push(&node, folder, &other_rule, "second", &["--sign", &other]),
+        "none of release made this signature of \"second\"",
     );
     refused(
-        push(&node, folder, &other_rule, "late", &["--sign", &format!("{own}.pub")]),
+        push(&node, folder, &other_rule, "second", &["--sign", &format!("{own}.pub")]),
         "not an unencrypted Ed25519 private key",
     );
-    refused(push(&node, folder, &other_rule, "late", &["--sign", "/nowhere.pem"]), "/nowhere.pem");
+    refused(push(&node, folder, &other_rule, "second", &["--sign", "/nowhere.pem"]), "/nowhere.pem");
     // A good signature, but of other bytes and of another name.
     let (ok, text) = push(&node, folder, &rule, "early", &["--sign", &own]);
     assert!(ok && text.contains("signed by release"), "what was there is signed later: {text}");
     let signature = version(&node, "early")["signature"].as_str().expect("is shown").to_owned();
     assert_eq!(signature.len(), 128);
-    for (name, file) in [("early", &other_rule), ("late", &rule)] {
+    for (name, file) in [("early", &other_rule), ("second", &rule)] {
         let bytes = std::fs::read(file).expect("reads");
         let reply = node.put_wasm(&format!("/v1/admin/plugins/{name}?signature={signature}"), &bytes);
         assert_eq!((reply.status, &reply.body["code"]), (422, &json!("plugin_signature")), "{}", reply.body);
     }
-    let reply = node.put_wasm("/v1/admin/plugins/late?signature=abc", b"");
+    let reply = node.put_wasm("/v1/admin/plugins/second?signature=abc", b"");
     assert_eq!((reply.status, &reply.body["code"]), (400, &json!("bad_parameter")), "{}", reply.body);
-    assert_eq!(version(&node, "late"), Value::Null, "nothing of it is stored");
+    assert_eq!(version(&node, "second"), Value::Null, "nothing of it is stored");
 
-    let (ok, text) = push(&node, folder, &other_rule, "late", &["--sign", &own]);
+    let (ok, text) = push(&node, folder, &other_rule, "second", &["--sign", &own]);
     assert!(ok && text.contains("signed by release"), "{text}");
     assert!(done(folder, &["ls", "--url", &node.url]).contains("signed by release"));
-    done(folder, &["activate", "--url", &node.url, "late"]);
+    done(folder, &["activate", "--url", &node.url, "second"]);
     assert!(!node.contest("a").1);
     assert!(node.stop().success());
 
     // Another signer: what fills a slot goes on, what is activated must be signed by somebody who is named now.
     let node = Node::try_start(dir.path(), &["--signer", &other_flag]).expect("starts with what is active");
-    assert_eq!(version(&node, "late")["signer"], "release", "it is remembered");
-    let (ok, text) = plugin(folder, &["activate", "--url", &node.url, "late"]);
+    assert_eq!(version(&node, "second")["signer"], "release", "it is remembered");
+    let (ok, text) = plugin(folder, &["activate", "--url", &node.url, "second"]);
     assert!(!ok && text.contains("plugin_signature: none of other made this signature"), "{text}");
     let (ok, text) = plugin(folder, &["activate", "--url", &node.url, "priority"]);
     assert!(ok, "built-in ones need none: {text}");
     let (ok, text) = plugin(folder, &["rollback", "--url", &node.url, "priority"]);
     assert!(!ok && text.contains("none of other made this signature"), "nor does it come back by a rollback: {text}");
-    let (ok, text) = push(&node, folder, &other_rule, "late", &["--sign", &other]);
+    let (ok, text) = push(&node, folder, &other_rule, "second", &["--sign", &other]);
     assert!(ok && text.contains("signed by other"), "{text}");
-    done(folder, &["activate", "--url", &node.url, "late"]);
+    done(folder, &["activate", "--url", &node.url, "second"]);
 }
 
 #[test]

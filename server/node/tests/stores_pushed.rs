@@ -302,7 +302,7 @@ fn requests_that_wait_for_a_storage_end_when_the_node_stops() {
 }
 
 #[test]
-fn an_embedded_store_is_flushed_when_the_log_is_to_be_shorter_and_never_given_up() {
+fn an_embedded_store_is_flushed_when_the_log_is_to_be_shorter_and_keeps_its_rows() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), 1 << 20, 1 << 20);
     assert_eq!(node.put("/v1/stores/kv", &json!({"adaptor": "kv"})).status, 201);
@@ -327,4 +327,42 @@ fn an_embedded_store_is_flushed_when_the_log_is_to_be_shorter_and_never_given_up
     check(&node);
     node.kill();
     check(&serve(dir.path(), 1 << 20, 1 << 20));
+}
+
+#[test]
+fn an_idle_embedded_store_that_cannot_flush_is_stopped_and_then_detached_at_the_quota() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), 1 << 20, 16 << 20);
+    assert_eq!(node.put("/v1/stores/idle", &json!({"adaptor": "kv"})).status, 201);
+    let mut stores = std::fs::read_dir(dir.path().join("data/stores")).unwrap();
+    let files = stores.next().expect("the rows of the only store").unwrap().path();
+    assert_eq!(node.put("/v1/stores/busy", &json!({"adaptor": "kv"})).status, 201);
+    put(&node, "idle", "k", json!(1));
+    // A directory of this name makes every flush fail.
+    std::fs::create_dir(files.join("manifest.new")).unwrap();
+    let mut written = 0;
+    let mut write = || {
+        put(&node, "busy", "k", noise(written, 300_000));
+        written += 1;
+        written
+    };
+    // Three images; each has the store flush.
+    while write() < 12 {}
+    let push = eventually("the store to be stopped", || {
+        let push = store(&node, "idle")["push"].clone();
+        (push["state"] == "stopped").then_some(push)
+    });
+    assert!(push["last_error"].as_str().unwrap().contains("Is a directory"), "{push}");
+    let ready = node.get("/readyz").body;
+    assert!(ready["reasons"].to_string().contains("the push to store `idle` is stopped"), "{ready}");
+    while store(&node, "idle")["push"]["state"] != "detached" {
+        assert!(write() < 400, "the log holds 120 MB for a broken store: {}", store(&node, "idle"));
+    }
+    let error = store(&node, "idle")["push"]["last_error"].as_str().unwrap_or_default().to_owned();
+    assert!(error.contains("16777216 bytes") && error.contains("Is a directory"), "names quota and cause: {error}");
+    // The log no longer waits for it.
+    while number(&node.get("/v1/log?store=busy&after=1&limit=1").body["oldest"]) <= 2 {
+        assert!(write() < 400, "the log is never truncated");
+    }
+    assert_eq!(store(&node, "busy")["push"]["state"], "running");
 }

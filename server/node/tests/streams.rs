@@ -315,7 +315,8 @@ fn a_reader_past_retention_restarts_from_state() {
     assert_eq!(url, "/v1/stores/kv/state");
     let (head, rows) = state_of(&node, "kv");
     assert_eq!((head["kind"].as_str(), rows.len()), (Some("rows"), 8));
-    let next = node.get(&format!("/v1/log?store=kv&after={}&limit=1", head["lsn"].as_str().expect("a position")));
+    let text = |name: &str| head[name].as_str().unwrap_or_else(|| panic!("no {name}: {head}"));
+    let next = node.get(&format!("/v1/log?store=kv&log={}&after={}&limit=1", text("log"), text("lsn")));
     assert_eq!(next.status, 200, "{}", next.body);
     let state = node.get("/v1/stores/journal/state");
     assert_eq!((state.status, &state.body["code"]), (410, &json!("state_gone")), "{}", state.body);

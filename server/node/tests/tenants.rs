@@ -225,6 +225,46 @@ fn the_number_of_stores_is_limited_per_tenant() {
     assert_eq!(declare(&bank, "s0").status, 201);
 }
 
+#[test]
+fn what_many_clients_create_at_the_same_time_is_created_once() {
+    const CLIENTS: usize = 8;
+    let dir = tempfile::tempdir().unwrap();
+    let (node, shop, _) = two_tenants(&dir, "");
+    let root = operator(dir.path());
+    let create = |client: usize| {
+        let statuses: Vec<_> =
+            (0..16).map(|n| call(&node, &shop, "PUT", &format!("/v1/stores/s{n}"), Some(&json!({}))).status).collect();
+        (statuses, (0..4).map(|n| make_key(&node, &root, &format!("new-{n}"), &ALL)).collect::<Vec<_>>(), client)
+    };
+    let create = &create;
+    let made: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || create(client))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it ends")).collect()
+    });
+    for n in 0..16 {
+        let mut statuses: Vec<_> = made.iter().map(|(statuses, ..)| statuses[n]).collect();
+        statuses.sort_unstable();
+        assert_eq!(statuses, [vec![200; CLIENTS - 1], vec![201]].concat(), "one of them has created s{n}");
+    }
+    // All keys of a name are of one tenant, and two names are two tenants. A restart changes nothing of that.
+    for n in 0..4 {
+        let path = format!("/v1/stores/of-{n}");
+        assert_eq!(call(&node, &made[0].1[n], "PUT", &path, Some(&json!({}))).status, 201);
+    }
+    let check = |node: &Node| {
+        for (_, keys, client) in &made {
+            for (n, key) in keys.iter().enumerate() {
+                let listed = call(node, key, "GET", "/v1/stores", None).body;
+                let names = listed["stores"].as_array().expect("a list").iter().map(|store| &store["store"]);
+                assert!(names.eq([&json!(format!("of-{n}"))]), "client {client}, tenant {n}: {listed}");
+            }
+        }
+    };
+    check(&node);
+    assert!(node.stop().success());
+    check(&serve(dir.path(), AUTH));
+}
+
 /// A client may disconnect before the tenant or store that it creates exists. The next one must not get the same number.
 #[test]
 fn tenants_and_stores_of_disconnected_clients_keep_their_numbers() {

@@ -58,7 +58,7 @@ impl AttachPlace {
             None => at,
         };
         if target.next() < oldest {
-            return Err(AttachRefusal::Behind { at: target, oldest });
+            return Err(AttachRefusal::Truncated { at: target, oldest });
         }
         Ok(target)
     }
@@ -97,7 +97,7 @@ pub enum AttachRefusal {
     },
     /// Records that the storage lacks have been truncated.
     #[error("the storage has applied LSN {at}, and the log begins at LSN {oldest}")]
-    Behind {
+    Truncated {
         /// Last record that the storage has applied or was loaded with.
         at: Lsn,
         /// Oldest record of the log.

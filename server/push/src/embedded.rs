@@ -388,7 +388,10 @@ impl Shared {
 
     fn break_down(&self, text: String) -> EmbeddedError {
         tracing::error!(reason = %text, "embedded store stopped");
-        EmbeddedError::Stopped(self.broken.lock().get_or_insert(text).clone())
+        let text = self.broken.lock().get_or_insert(text).clone();
+        // The store may be idle: nothing else would wake the follower, which reports this.
+        self.flushed.send_modify(|_| ());
+        EmbeddedError::Stopped(text)
     }
 
     /// Returns the current state of a row.

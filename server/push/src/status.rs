@@ -29,7 +29,7 @@ pub enum PushActivity {
 }
 
 impl PushActivity {
-    /// Returns the name that a store's status shows.
+    /// Returns the name that a webhook's status shows. A store's status has words of its own: `PushState`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ pub struct PushStatus {
     /// Number of records that are not acknowledged yet.
     pub lag: u64,
     /// Time since the push was last caught up; zero if it is.
-    pub behind: Duration,
+    pub lag_time: Duration,
     /// Last error; cleared when the push is caught up.
     pub last_error: Option<String>,
     /// The record that the push stopped at because the storage can never accept it.
@@ -111,7 +111,7 @@ impl PushHandle {
             acked,
             head,
             lag,
-            behind: if lag == 0 { Duration::ZERO } else { progress.caught_up.elapsed() },
+            lag_time: if lag == 0 { Duration::ZERO } else { progress.caught_up.elapsed() },
             last_error: progress.last_error.clone(),
             poison: progress.poison,
             attempts: progress.attempts,

@@ -68,6 +68,8 @@ pub struct KeyStatus {
     pub key: ApiKey,
     /// When the key was last used, Unix milliseconds; `None` if that is not known.
     pub last_used_ms: Option<u64>,
+    /// Whether it has expired.
+    pub expired: bool,
 }
 
 /// An authenticated caller.

@@ -25,7 +25,7 @@ pub use node::{NodeApi, Readiness, Stats, Summary, TenantStats, Timed, VersionIn
 pub use plugins::PluginApi;
 pub use reads::{RangeRows, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery, StoredRow};
 pub use stores::{Declared, PushState, SkipRequest, StoreApi, StoreStatus, Watermarks};
-pub use txns::{AckMode, Begin, Begun, Decided, Lane, Phases, Session, StatusQuery, TxnApi, TxnStatus};
+pub use txns::{AckMode, Begin, Begun, Decided, DryRun, Lane, Phases, Session, StatusQuery, TxnApi, TxnStatus};
 
 /// The operations of a node, by area.
 #[derive(Clone)]

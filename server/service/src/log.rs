@@ -14,6 +14,9 @@ pub trait LogApi: Send + Sync {
     /// [`crate::ServiceError::ClientMistake`] if `after` is past the head even after waiting.
     fn log_page(&self, query: LogQuery) -> ServiceFuture<'_, LogPage>;
 
+    /// Returns the log that all positions of this node are of.
+    fn log_id(&self) -> LogId;
+
     /// Returns a store's state, from which a reader can start over if the log no longer retains its position.
     ///
     /// # Errors

@@ -33,11 +33,12 @@ pub trait TxnApi: Send + Sync {
     /// [`ServiceError::TxnIdExpired`], [`ServiceError::Overloaded`], [`ServiceError::OutcomeUnknown`].
     fn abort(&self, namespace: NamespaceId, id: TxnId) -> ServiceFuture<'_, Decided>;
 
-    /// Returns the verdict that a transaction would get if it were committed now, alone. Changes nothing.
+    /// Returns what a commit of the transaction would return now, if it were alone. Changes nothing.
     ///
     /// # Errors
-    /// [`ServiceError::Unavailable`].
-    fn validate(&self, txn: TxnRequest) -> ServiceFuture<'_, Verdict>;
+    /// Those of a commit whose id is known: [`ServiceError::BodyMismatch`], [`ServiceError::InFlight`],
+    /// [`ServiceError::TxnIdExpired`]; [`ServiceError::Unavailable`].
+    fn validate(&self, txn: TxnRequest) -> ServiceFuture<'_, DryRun>;
 
     /// Returns the status of a transaction.
     ///
@@ -53,6 +54,15 @@ pub trait TxnApi: Send + Sync {
 /// epoch for the same lane are delivered at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane(pub usize);
+
+/// Result of a dry run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DryRun {
+    /// The id is new, or the transaction only reads: the verdict that it would get.
+    Judged(Verdict),
+    /// The id has a verdict already, which a commit would return again.
+    Known(Decided),
+}
 
 /// When a commit is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

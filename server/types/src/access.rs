@@ -4,6 +4,9 @@ use alloc::string::String;
 
 use crate::ids::NamespaceId;
 
+/// Name of the tenant that exists from the start, under number 0.
+pub const DEFAULT_NAMESPACE: &str = "default";
+
 /// What a caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -88,15 +91,15 @@ impl FromIterator<Role> for Roles {
 }
 
 /// A key as it is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Its public part.
+    /// Its public part, drawn by its creator. Of two keys with one id only the first is created.
     pub id: String,
     /// Its owner's name for it.
     pub name: String,
-    /// The tenant that it belongs to.
+    /// The tenant that it belongs to; its number is the index of the control entry of its first key.
     pub namespace: NamespaceId,
-    /// The tenant's name. The first key that names one gives it its number.
+    /// The tenant's name. The tenant exists from its first key on.
     pub namespace_name: String,
     /// What it may do.
     pub roles: Roles,

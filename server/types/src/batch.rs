@@ -70,6 +70,14 @@ pub struct EarlyAbort {
     pub conflicts: Vec<Conflict>,
 }
 
+impl EarlyAbort {
+    /// Bytes of memory that the abort occupies, its conflicts included.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<EarlyAbort>() + self.conflicts.iter().map(Conflict::memory_bytes).sum::<usize>()
+    }
+}
+
 /// "If this id is still unknown after this epoch's transactions, it can never commit."
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FenceItem {
@@ -103,10 +111,15 @@ pub struct Batch {
     pub first: Epoch,
     /// Last epoch that the batch seals, and the one its items belong to.
     pub last: Epoch,
-    /// Control entries that the proposer had applied.
+    /// Last control entry that the proposer knew to be durable. No epoch after `first` is resolved without it.
     pub control: ControlIndex,
     /// The proposer's clock, Unix milliseconds. Only `epoch_time` is made of it.
     pub clock_ms: u64,
+    /// Of a batch without transactions: microseconds of a stamp that its group gives nothing else. 0 if nobody waits for
+    /// it. See [`Batch::proposal`].
+    pub stamp_us: u64,
+    /// The group ends with `last`: it is no member of later epochs.
+    pub closes: bool,
     /// Transactions, ascending CSN.
     pub txns: Vec<Txn>,
     /// Snapshots of all transactions.
@@ -130,14 +143,16 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Bytes of memory that the columns and arenas occupy, spare capacity included.
+    /// Bytes of memory that the columns, the arenas and the conflicts of early aborts occupy, spare capacity included.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         fn of<T>(column: &Vec<T>) -> usize {
             column.capacity() * size_of::<T>()
         }
         let columns = of(&self.txns) + of(&self.snapshots) + of(&self.reads) + of(&self.ranges) + of(&self.writes);
-        let rare = of(&self.early_aborts) + of(&self.fences) + of(&self.imports);
+        let spare_aborts = (self.early_aborts.capacity() - self.early_aborts.len()) * size_of::<EarlyAbort>();
+        let aborts = spare_aborts + self.early_aborts.iter().map(EarlyAbort::memory_bytes).sum::<usize>();
+        let rare = aborts + of(&self.fences) + of(&self.imports);
         columns + rare + self.keys.capacity() + self.values.capacity()
     }
 
@@ -214,6 +229,13 @@ impl Batch {
             writes_end: end(self.writes.len()),
             traceparent,
         });
+    }
+
+    /// Returns the name of the proposal, by which its waiters are found: the stamp of its last transaction, or the one
+    /// that it got instead. No group gives a stamp twice, so two proposals for one epoch differ in it.
+    #[must_use]
+    pub fn proposal(&self) -> Csn {
+        self.txns.last().map_or(Csn::new(self.stamp_us, self.group.node), |txn| txn.csn)
     }
 
     /// Returns whether the batch carries nothing but sealed epochs.

@@ -5,7 +5,7 @@ use alloc::string::String;
 use core::fmt;
 
 use crate::access::ApiKey;
-use crate::ids::{Epoch, Lsn, StoreId};
+use crate::ids::{Epoch, GroupId, Lsn, StoreId};
 use crate::limits::NAME_BYTES_MAX;
 use crate::store::StoreSpec;
 use crate::txn::Isolation;
@@ -15,9 +15,10 @@ use crate::txn::Isolation;
 pub struct ControlIndex(pub u64);
 
 /// A place that a plugin can fill.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PluginSlot {
     /// The conflict rule.
+    #[default]
     Rule,
     /// The isolation validator of one level.
     Validator(Isolation),
@@ -88,8 +89,8 @@ impl FilledBy {
     }
 }
 
-/// Which module fills a slot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Which code fills a slot, and how it runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PluginChoice {
     /// The slot.
     pub slot: PluginSlot,
@@ -97,22 +98,63 @@ pub struct PluginChoice {
     pub name: String,
     /// SHA-256 of the module's bytes.
     pub digest: [u8; 32],
+    /// Fingerprint of the engine that runs it, or `native`: another engine may spend other fuel, so it counts from an
+    /// epoch on, too.
+    pub host: String,
     /// Configuration handed to `init`, JSON text.
     pub config: String,
 }
 
+/// A change of what fills a slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PluginActivation {
+    /// The code.
+    pub choice: PluginChoice,
+    /// Earliest epoch.
+    pub from: Epoch,
+    /// What caused it.
+    pub by: FilledBy,
+    /// Of a rollback after faults: the entry that failed. The activation is void if another one holds by then.
+    pub replaces: ControlIndex,
+    /// Who requested it; empty for the node itself.
+    pub who: String,
+    /// When it was requested, Unix milliseconds by the clock of the node that took the request; 0 if unknown. Nothing is
+    /// decided by it.
+    pub at_ms: u64,
+}
+
+/// Name of a proposal: its reply is found by it. No two proposals have the same one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProposalId {
+    /// Drawn at random when the proposer starts: what an earlier process proposed may still arrive.
+    pub run: u64,
+    /// Counts the proposals of that run.
+    pub number: u64,
+}
+
 /// One entry of the control log.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlEntry {
+    /// The proposal that it was written for.
+    pub proposal: ProposalId,
+    /// What it changes.
+    pub change: ControlChange,
+}
+
+impl From<ControlChange> for ControlEntry {
+    /// Makes an entry that nobody waits for.
+    fn from(change: ControlChange) -> ControlEntry {
+        ControlEntry { proposal: ProposalId::default(), change }
+    }
+}
+
+/// A change of configuration. Numbers of new things are not in it: they are given when it is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlChange {
-    /// Creates a store, or changes one of the same id.
+    /// Creates the store of this name and namespace, or changes it. `id` is 0, or what the proposer knows it to be.
     DeclareStore(StoreSpec),
     /// Fills a slot from the first epoch at or after `from` that carries this entry.
-    ActivatePlugin {
-        /// What.
-        choice: PluginChoice,
-        /// Earliest epoch.
-        from: Epoch,
-    },
+    ActivatePlugin(PluginActivation),
     /// Removes a plugin's code: no slot returns to it. Written once no slot holds it, so that when this entry is durable,
     /// the outcomes of all epochs that the code decided are, too.
     ForgetPlugin {
@@ -130,18 +172,34 @@ pub enum ControlChange {
     SkipRecord(Skip),
     /// Bounds that decide verdicts.
     SetBounds(Bounds),
-    /// Gives a key out.
+    /// Creates a key, and its tenant if that does not exist. `namespace` is 0, or what the proposer knows it to be.
     CreateKey(ApiKey),
-    /// Takes a key back, for good.
+    /// Revokes a key. It never becomes valid again.
     RevokeKey {
         /// Its public part.
         id: String,
     },
+    /// Gives a number to the node of this name, which is to become a member.
+    AdmitNode {
+        /// Its name, unique among all nodes that were ever admitted.
+        name: String,
+    },
+    /// A group becomes a member. It has a leader already.
+    JoinGroup(GroupJoin),
     /// Keeps the place of an entry that a salvage could not read. What that one changed is not known.
     Lost,
 }
 
-/// A store that the log does not wait for any more.
+/// A group that becomes a member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupJoin {
+    /// The group; its node was admitted.
+    pub group: GroupId,
+    /// First epoch that waits for its entry.
+    pub first: Epoch,
+}
+
+/// A store that the log no longer waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detachment {
     /// The store.
@@ -163,7 +221,7 @@ pub struct Skip {
     pub store: StoreId,
     /// Which record.
     pub lsn: Lsn,
-    /// When it was asked for, by the clock of the node that was asked; nothing is decided by it.
+    /// When it was requested, by the clock of the node that took the request; nothing is decided by it.
     pub at_ms: u64,
     /// The caller.
     pub by: String,
@@ -181,4 +239,7 @@ pub struct Bounds {
     /// Faults in a row after which a slot goes back to what filled it before; 0 for never. It decides when a rollback is
     /// proposed, and so by which plugin later epochs are decided.
     pub plugin_faults_max: u32,
+    /// Partitions of the version map. A validator is called once for each of them, so they decide how much fuel and memory
+    /// a transaction's epoch has, and with that which calls fail. How many threads share them is up to each node.
+    pub partitions: u16,
 }

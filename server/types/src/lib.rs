@@ -11,6 +11,7 @@ pub mod access;
 pub mod adaptor;
 pub mod batch;
 pub mod control;
+pub mod control_image;
 pub mod ids;
 pub mod image;
 pub mod limits;
@@ -20,19 +21,24 @@ pub mod store;
 pub mod txn;
 pub mod verdict;
 
-pub use access::{ApiKey, Role, Roles};
+pub use access::{ApiKey, DEFAULT_NAMESPACE, Role, Roles};
 pub use adaptor::{
     Ack, Command, HttpCall, PushRequest, RespPipeline, RespValue, SqlStatement, StorageReply, Watermark,
 };
 pub use batch::{Batch, EarlyAbort, FenceItem, ImportedVersion, StoreSnapshot, Txn};
-pub use control::{Bounds, ControlChange, ControlIndex, Detachment, FilledBy, PluginChoice, PluginSlot, Skip};
+pub use control::{
+    Bounds, ControlChange, ControlEntry, ControlIndex, Detachment, FilledBy, GroupJoin, PluginActivation, PluginChoice,
+    PluginSlot, ProposalId, Skip,
+};
+pub use control_image::{ControlImage, DeclaredStore, HeldKey, PastEntry, RevokedKey, SlotEntry, SlotImage};
 pub use ids::{
     BodyHash, Csn, Digest, Epoch, GroupId, Incarnation, InvalidLogId, LogId, Lsn, NamespaceId, NodeId, RowKey, StoreId,
     TxnId, TxnIx, Version,
 };
 pub use image::{Blob, Column, StateImage};
 pub use outcome::{
-    CreatedRow, Decision, EpochInput, EpochOutcome, FenceResult, PolicyFallback, StoreLsn, VerdictAt, Witness,
+    CreatedRow, Decision, EpochInput, EpochOutcome, FenceResult, ItemPlaces, PolicyFallback, StoreLsn, VerdictAt,
+    Witness,
 };
 pub use record::{RecordBatch, RecordHead, RecordWrite};
 pub use store::{EMBEDDED_ADAPTOR, Existence, StoreSpec};

@@ -24,7 +24,8 @@ pub const TXNS_PER_REQUEST_MAX: usize = 10_000;
 pub const STREAM_COMMITS_MAX: usize = 1024;
 /// Bytes of their lines. A longer commit waits alone.
 pub const STREAM_BYTES_MAX: usize = 1024 * 1024;
-/// Transactions of one epoch, all groups together: positions must fit a `Version`, one is the shared middle.
+/// Transactions of one epoch, all groups together: positions must fit a `Version`, one is the shared middle. Each member
+/// takes its share of them. The other half of the positions is for those that seal before they know of a join.
 pub const TXNS_PER_EPOCH_MAX: usize = 1 << 19;
 /// Transactions that one batch takes before it is sealed.
 pub const TXNS_PER_BATCH_MAX: usize = 65_536;
@@ -46,11 +47,13 @@ pub const PLUGIN_VERSIONS_MAX: usize = 1024;
 pub const STORES_MAX: usize = 1024;
 /// Stores of a tenant that is not the service's own.
 pub const STORES_PER_TENANT_MAX: usize = 64;
+/// Skipped records of one store: each is an operator's decision, and all are kept.
+pub const SKIPS_PER_STORE_MAX: usize = 10_000;
 /// Keys that may be out at one time.
 pub const KEYS_MAX: usize = 10_000;
 /// Keys of a tenant that is not the service's own.
 pub const KEYS_PER_TENANT_MAX: usize = 256;
-/// Keys whose revocation is remembered, so that their use is recognised.
+/// Keys whose revocation is remembered, so that their use is recognised, beside the first one of each tenant.
 pub const KEYS_REVOKED_KEPT: usize = 1_000;
 /// Tenants that keys were ever created for.
 pub const TENANTS_MAX: usize = 10_000;
@@ -77,7 +80,7 @@ pub const WAIT_MS_MAX: u64 = 60_000;
 
 const _: () = {
     assert!(TXNS_PER_BATCH_MAX <= TXNS_PER_EPOCH_MAX);
-    assert!(TXNS_PER_EPOCH_MAX < crate::ids::Version::POSITION_MAX as usize);
+    assert!(2 * TXNS_PER_EPOCH_MAX <= crate::ids::Version::POSITION_MAX as usize + 1);
     assert!(BATCH_BYTES_MAX >= BODY_BYTES_MAX);
     assert!(BATCH_BYTES_MAX + BODY_BYTES_MAX < u32::MAX as usize);
     assert!(WAITING_BYTES_MAX >= BATCH_BYTES_MAX);

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range as Indices;
 
 use crate::batch::Batch;
 use crate::ids::{Digest, Epoch, Lsn, StoreId, TxnIx, Version};
@@ -42,6 +43,33 @@ impl EpochInput {
         }
         panic!("transaction {ix} is not of epoch {}", self.epoch)
     }
+
+    /// Returns where the items of each batch are in the epoch's outcome, in the order of the batches.
+    pub fn places(&self) -> impl Iterator<Item = (&Arc<Batch>, ItemPlaces)> {
+        self.batches.iter().enumerate().scan(ItemPlaces::default(), |before, (batch, input)| {
+            let after = |range: &Indices<usize>, count: usize| range.end..range.end + count;
+            *before = ItemPlaces {
+                batch,
+                txns: after(&before.txns, input.txns.len()),
+                early_aborts: after(&before.early_aborts, input.early_aborts.len()),
+                fences: after(&before.fences, input.fences.len()),
+            };
+            Some((input, before.clone()))
+        })
+    }
+}
+
+/// Where a batch's items are among those of its epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ItemPlaces {
+    /// Index of the batch.
+    pub batch: usize,
+    /// Its transactions in `decisions`, which are numbered like items.
+    pub txns: Indices<usize>,
+    /// Its early aborts in `early_aborts`.
+    pub early_aborts: Indices<usize>,
+    /// Its fences in `fences`.
+    pub fences: Indices<usize>,
 }
 
 /// Where a stored verdict is.
@@ -158,12 +186,25 @@ pub struct EpochOutcome {
     pub early_aborts: Vec<VerdictAt>,
     /// One per fence, all batches in order.
     pub fences: Vec<FenceResult>,
-    /// Rows that an import brought (known rows are left alone).
-    pub imported: u64,
+    /// Rows that each batch's import brought (known rows are left alone); empty if no batch has an import.
+    pub imported: Vec<u64>,
     /// Snapshots below this one can no longer be judged, from the next epoch on.
     pub floor: Epoch,
     /// Plugins that failed.
     pub fallbacks: Vec<PolicyFallback>,
     /// Digest chained over this outcome.
     pub digest: Digest,
+}
+
+impl EpochOutcome {
+    /// Bytes of memory that the lists occupy, spare capacity included.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        fn of<T>(list: &Vec<T>) -> usize {
+            list.capacity() * size_of::<T>()
+        }
+        let decided = of(&self.decisions) + of(&self.witnesses) + of(&self.order) + of(&self.lsns) + of(&self.created);
+        let faults = self.fallbacks.iter().map(|fallback| fallback.fault.capacity()).sum::<usize>();
+        decided + of(&self.early_aborts) + of(&self.fences) + of(&self.fallbacks) + faults
+    }
 }

@@ -22,7 +22,7 @@ pub const EMBEDDED_ADAPTOR: &str = "kv";
 /// A store: one log, one visibility watermark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSpec {
-    /// Number, given once by the control log.
+    /// Number: the index of the control entry that created it. 0 until that is applied.
     pub id: StoreId,
     /// Tenant.
     pub namespace: NamespaceId,

@@ -179,6 +179,15 @@ pub struct Conflict {
     pub stage: Stage,
 }
 
+impl Conflict {
+    /// Bytes of memory that the conflict occupies, its keys included.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let of = |key: &Option<Vec<u8>>| key.as_ref().map_or(0, Vec::len);
+        size_of::<Conflict>() + self.key.len() + of(&self.end) + of(&self.row)
+    }
+}
+
 /// A transaction's final answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {

@@ -2,12 +2,14 @@
 //! server's, and a refusal says what is wrong and where.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, Uri, header};
+use futures_util::stream::iter;
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 use tribunal_api::{BatchCommitRequest, CommitRequest, Problem};
@@ -18,6 +20,8 @@ pub(crate) mod fake_node;
 
 use fake_node::FakeNode;
 
+/// The route whose answer is written while its body is read.
+const STREAM: &str = "/v1/txns/stream";
 /// Requests that one node takes, before a new one stands in.
 const REQUESTS_MAX: usize = 256;
 /// How long an answer is waited for; some are written for as long as somebody reads.
@@ -58,7 +62,11 @@ pub fn run(data: &[u8]) -> bool {
     if let Some(kind) = words.next() {
         request = request.header(header::CONTENT_TYPE, kind);
     }
-    let Ok(request) = request.body(Body::from(body.to_vec())) else { return false };
+    // A stream takes its body in a frame at a time.
+    let whole = if uri.path() == STREAM { body.len() / 3 + 1 } else { body.len().max(1) };
+    let frames: Vec<_> = body.chunks(whole).map(|frame| Ok::<_, Infallible>(frame.to_vec())).collect();
+    let sent = if frames.len() > 1 { Body::from_stream(iter(frames)) } else { Body::from(body.to_vec()) };
+    let Ok(request) = request.body(sent) else { return false };
     STAGE.with_borrow_mut(|stage| {
         if stage.requests == REQUESTS_MAX {
             *stage = Stage::new();
@@ -77,8 +85,17 @@ pub fn run(data: &[u8]) -> bool {
         let Ok((parts, answer)) = answered else { return false };
         let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         check(&uri, body, parts.status, kind, &answer);
-        parts.status.is_success()
+        parts.status.is_success() && (uri.path() != STREAM || stream_took_all(&answer))
     })
+}
+
+/// Tells whether every line of a stream was a commit.
+fn stream_took_all(answer: &[u8]) -> bool {
+    let lines = answer.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let lines: Vec<serde_json::Value> = lines.map(|line| serde_json::from_slice(line).expect("JSON")).collect();
+    let end = lines.last().expect("an end");
+    assert_eq!(end["event"], "end", "{end}");
+    lines.iter().all(|line| line.get("problem").is_none())
 }
 
 fn check(uri: &Uri, body: &[u8], status: StatusCode, kind: &str, answer: &[u8]) {
@@ -113,7 +130,10 @@ fn refused(status: StatusCode, kind: &str, answer: &[u8]) {
     let problem: Problem = serde_json::from_slice(answer).expect("a problem");
     assert!(!problem.code.is_empty() && !problem.detail.is_empty(), "{problem:?}");
     for error in problem.errors {
-        assert!(error.pointer.is_empty() || error.pointer.starts_with(['/', '?']), "{}", error.pointer);
+        // Into the body, the query, the path, or a header.
+        let place =
+            error.pointer.is_empty() || error.pointer.starts_with(['/', '?', '{']) || error.pointer.ends_with(':');
+        assert!(place, "{}", error.pointer);
         assert!(!error.code.is_empty() && !error.detail.is_empty(), "{error:?}");
     }
 }

@@ -1,8 +1,9 @@
 //! Records as they lie on disk and travel between nodes: whatever decodes comes back the same when it is encoded again.
 
 use tribunal_codec::{
-    ImageAssembler, Malformed, batch_head, decode_batch, decode_control, decode_mark, decode_outcome, decode_readers,
-    encode_batch, encode_control, encode_mark, encode_outcome, encode_readers, image_pieces,
+    ImageAssembler, Malformed, batch_head, decode_batch, decode_control, decode_control_image, decode_mark,
+    decode_outcome, decode_readers, encode_batch, encode_control, encode_control_image, encode_mark, encode_outcome,
+    encode_readers, image_pieces,
 };
 use tribunal_types::{Epoch, GroupId, NamespaceId, RowKey, StoreId};
 
@@ -20,18 +21,22 @@ pub fn run(data: &[u8]) -> bool {
     let refused = match data.first() {
         Some(0xB1) => batch(data),
         Some(0xB2) => outcome(data),
-        Some(0xB3) => decode_control(data).map(|change| {
-            assert_eq!(decode_control(&encode_control(&change)), Ok(change));
+        Some(0xB3) => decode_control(data).map(|entry| {
+            assert_eq!(decode_control(&encode_control(&entry)), Ok(entry));
         }),
         Some(0xB4) => image(data),
         Some(0xB5) => decode_mark(data).map(|mark| assert_eq!(decode_mark(&encode_mark(&mark)), Ok(mark))),
         Some(0xB6) => {
             decode_readers(data).map(|readers| assert_eq!(decode_readers(&encode_readers(&readers)), Ok(readers)))
         }
+        Some(0xB7) => decode_control_image(data).map(|state| {
+            assert_eq!(decode_control_image(&encode_control_image(&state)), Ok(state));
+        }),
         // No decoder takes a record of another kind for its own.
         _ => {
             assert!(decode_batch(data, GroupId::default(), &keyer).is_err() && batch_head(data).is_err());
             assert!(decode_outcome(data, EPOCH).is_err() && decode_control(data).is_err());
+            assert!(decode_control_image(data).is_err());
             assert!(decode_mark(data).is_err() && decode_readers(data).is_err());
             ImageAssembler::new().add(data)
         }

@@ -51,7 +51,7 @@ fn written() -> &'static Written {
 
 fn write(mut opened: Opened) {
     let keyer = RowKeyer::new(opened.recovered.row_secret);
-    let change = ControlChange::DeclareStore(StoreSpec { id: StoreId(1), ..StoreSpec::default() });
+    let change = ControlChange::DeclareStore(StoreSpec { id: StoreId(1), ..StoreSpec::default() }).into();
     opened.writer.append_control(ControlIndex(1), &change).expect("written");
     let mut heads = [0; 3];
     for epoch in 1..=EPOCHS {

@@ -10,7 +10,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 use ring::hmac;
 use serde_json::Value;
-use tribunal_types::{ApiKey, ControlChange, NamespaceId, Role};
+use tribunal_core::control::Effect;
+use tribunal_types::{ApiKey, NamespaceId, Role};
 
 use crate::auth::jwt::{JwtConfig, JwtGate};
 use crate::auth::keys::{Found, Keys};
@@ -38,7 +39,7 @@ fn door() -> &'static Door {
         let jwt = JwtGate::new(&config).expect("a configuration that is right");
         std::fs::remove_file(file).expect("it was there");
         let mut keys = Keys::default();
-        keys.apply(&ControlChange::CreateKey(ApiKey {
+        let key = ApiKey {
             id: KEY.0.into(),
             name: "engine".into(),
             namespace: NamespaceId(1),
@@ -47,7 +48,8 @@ fn door() -> &'static Door {
             secret_sha256: digest(&SHA256, KEY.1.as_bytes()).as_ref().try_into().expect("32 bytes"),
             created_ms: 0,
             expires_ms: None,
-        }));
+        };
+        keys.follow(&Effect::KeyCreated { key, founded: true });
         Door { keys, jwt, key: hmac::Key::new(hmac::HMAC_SHA256, SECRET) }
     })
 }

@@ -1,3 +1,12 @@
 //! What the control log adds up to. Nothing here reads that log: its owner hands over entry by entry.
 
+pub mod effect;
+pub mod keys;
+pub mod members;
+mod numbering;
+pub mod replicated_state;
 pub mod slots;
+pub mod stores;
+
+pub use effect::{Applied, Effect, Refusal};
+pub use replicated_state::{Moment, ReplicatedState};

@@ -2,74 +2,18 @@
 //!
 //! An entry holds from the first epoch that carries it and that its `from` allows; until then it is pending, and the next
 //! entry of the slot replaces it. Former entries are stacked, so that a rollback finds the one before. No clock, no I/O,
-//! no code: the owner of the modules reads what is in force and loads it.
+//! no code: the owner of the modules reads what is in force and loads it. A copy shares what did not change since.
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use tribunal_types::{ControlIndex, Epoch, FilledBy, PluginChoice, PluginSlot};
+use tribunal_types::{ControlIndex, Epoch, FilledBy, PastEntry, PluginActivation, PluginSlot, SlotEntry, SlotImage};
 
 /// Entries that a slot can roll back through.
 const DEPTH_MAX: usize = 32;
 /// Entries of the control log that are shown for a slot.
 const HISTORY_MAX: usize = 32;
-/// Marks the index of a pending entry, in a state image.
-const WAITS: u64 = 1 << 63;
-/// Marks the index of an entry of the history, with the epochs that it decided, in a state image.
-const HISTORY: u64 = 1 << 62;
-
-/// What a choice's configuration says of the entry itself. The text is the shell's: it is read there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Intent {
-    /// What kind of change it is.
-    pub by: FilledBy,
-    /// What the plugin's `init` gets.
-    pub init: String,
-    /// Of an entry that goes back after faults: the one that failed. It is void if another one holds by then.
-    pub replaces: ControlIndex,
-}
-
-/// An entry of the control log that holds, or held.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its position.
-    pub index: ControlIndex,
-    /// What it says.
-    pub choice: PluginChoice,
-    /// Why it says it.
-    pub intent: Intent,
-    /// Earliest epoch.
-    pub from: Epoch,
-    /// First epoch that it decided; `None` if nobody remembers.
-    pub since: Option<Epoch>,
-    /// Whether the configuration, and not a request, put it there: then another configuration may replace it.
-    pub configured: bool,
-}
-
-impl Entry {
-    /// Makes an entry that decides nothing yet.
-    #[must_use]
-    pub fn new(index: ControlIndex, choice: PluginChoice, intent: Intent, from: Epoch) -> Entry {
-        let configured = intent.by == FilledBy::Configuration;
-        Entry { index, choice, intent, from, since: None, configured }
-    }
-
-    fn is_same_plugin(&self, other: &Entry) -> bool {
-        let (own, theirs) = (&self.choice, &other.choice);
-        own.name == theirs.name && own.digest == theirs.digest && self.intent.init == other.intent.init
-    }
-}
-
-/// An entry of a slot's past.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Past {
-    /// The entry; `since` is the first epoch that it decided.
-    pub entry: Entry,
-    /// Last epoch that it decided.
-    pub until: Option<Epoch>,
-}
-
 /// How a slot uses a plugin's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotUse {
@@ -79,47 +23,69 @@ pub enum SlotUse {
     Pending,
 }
 
+/// What an entry did to its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotEffect {
+    /// It decides from the next epoch on.
+    Holds,
+    /// It waits for its epoch.
+    Pending,
+    /// Nothing: it goes back from something that holds no more.
+    Void,
+}
+
 /// One slot.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotState {
     /// What held, oldest first; the last one holds.
-    stack: Vec<Entry>,
-    waiting: Option<Entry>,
-    history: VecDeque<Past>,
+    stack: Vec<SlotEntry>,
+    waiting: Option<SlotEntry>,
+    history: VecDeque<PastEntry>,
+}
+
+/// Makes an entry that decides nothing yet.
+fn entry_of(index: ControlIndex, activation: PluginActivation) -> SlotEntry {
+    let configured = activation.by == FilledBy::Configuration;
+    SlotEntry { index, activation, since: None, configured }
+}
+
+fn is_same_plugin(one: &SlotEntry, other: &SlotEntry) -> bool {
+    let (one, other) = (&one.activation.choice, &other.activation.choice);
+    one.name == other.name && one.digest == other.digest && one.config == other.config
 }
 
 impl SlotState {
     /// Returns what holds.
     #[must_use]
-    pub fn active(&self) -> Option<&Entry> {
+    pub fn active(&self) -> Option<&SlotEntry> {
         self.stack.last()
     }
 
     /// Returns what will hold.
     #[must_use]
-    pub fn waiting(&self) -> Option<&Entry> {
+    pub fn waiting(&self) -> Option<&SlotEntry> {
         self.waiting.as_ref()
     }
 
     /// Returns what held before.
     #[must_use]
-    pub fn before(&self) -> Option<&Entry> {
+    pub fn before(&self) -> Option<&SlotEntry> {
         self.stack.len().checked_sub(2).and_then(|at| self.stack.get(at))
     }
 
     /// Returns the newest entries for this slot, newest first.
-    pub fn history(&self) -> impl Iterator<Item = &Past> {
+    pub fn history(&self) -> impl Iterator<Item = &PastEntry> {
         self.history.iter().rev()
     }
 
-    /// Tells whether an entry with this intent goes back from something that holds no more.
-    fn is_void(&self, intent: &Intent) -> bool {
-        intent.by == FilledBy::Faults && self.active().is_none_or(|active| active.index != intent.replaces)
+    /// Tells whether an activation goes back from something that holds no more.
+    fn is_void(&self, activation: &PluginActivation) -> bool {
+        activation.by == FilledBy::Faults && self.active().is_none_or(|active| active.index != activation.replaces)
     }
 
     /// Notes that another entry decides from epoch `since` on.
     fn note_held(&mut self, index: ControlIndex, since: Epoch) {
-        for Past { entry, until } in &mut self.history {
+        for PastEntry { entry, until } in &mut self.history {
             if entry.index == index {
                 entry.since = Some(since);
             } else if entry.since == Some(since) {
@@ -131,31 +97,31 @@ impl SlotState {
         }
     }
 
-    fn note(&mut self, entry: &Entry) {
+    fn note(&mut self, entry: &SlotEntry) {
         if self.history.len() == HISTORY_MAX {
             self.history.pop_front();
         }
-        self.history.push_back(Past { entry: entry.clone(), until: None });
+        self.history.push_back(PastEntry { entry: entry.clone(), until: None });
     }
 
     /// Lets an entry hold from epoch `since` on.
-    fn hold(&mut self, mut entry: Entry, since: Epoch) {
+    fn hold(&mut self, mut entry: SlotEntry, since: Epoch) {
         self.note_held(entry.index, since);
         let depth = self.stack.len();
-        if entry.intent.by.goes_back() {
-            while self.stack.last().is_some_and(|top| !top.is_same_plugin(&entry)) {
+        let goes_back = entry.activation.by.goes_back();
+        if goes_back {
+            while self.stack.last().is_some_and(|top| !is_same_plugin(top, &entry)) {
                 self.stack.pop();
             }
         }
         let is_back = self.stack.len() < depth;
         match self.stack.last_mut() {
             // The same under another engine, requested by another caller, or back again.
-            Some(top) if top.is_same_plugin(&entry) => {
-                if !entry.intent.by.goes_back() {
+            Some(top) if is_same_plugin(top, &entry) => {
+                if !goes_back {
                     top.configured = entry.configured;
                 }
-                (top.index, top.choice, top.intent) = (entry.index, entry.choice, entry.intent);
-                top.from = entry.from;
+                (top.index, top.activation) = (entry.index, entry.activation);
                 if is_back || top.since.is_none() {
                     top.since = Some(since);
                 }
@@ -172,35 +138,41 @@ impl SlotState {
 }
 
 /// All slots.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slots {
-    by_slot: BTreeMap<PluginSlot, SlotState>,
+    by_slot: BTreeMap<PluginSlot, Arc<SlotState>>,
 }
 
 impl Slots {
-    /// Takes an entry of the control log, which the epoch `next` is the first to carry. Returns whether it holds at once.
-    pub fn apply(&mut self, entry: Entry, next: Epoch) -> bool {
-        let state = self.by_slot.entry(entry.choice.slot.clone()).or_default();
-        if state.is_void(&entry.intent) {
-            return false;
+    /// Takes an entry of the control log, which the epoch `next` is the first to carry.
+    pub fn apply(&mut self, index: ControlIndex, activation: &PluginActivation, next: Epoch) -> SlotEffect {
+        let slot = &activation.choice.slot;
+        if self.by_slot.get(slot).map_or(activation.by == FilledBy::Faults, |state| state.is_void(activation)) {
+            return SlotEffect::Void;
         }
+        let state = Arc::make_mut(self.by_slot.entry(slot.clone()).or_default());
+        let entry = entry_of(index, activation.clone());
         state.note(&entry);
         state.waiting = None;
-        if entry.from <= next {
+        if activation.from <= next {
             state.hold(entry, next);
-            return true;
+            return SlotEffect::Holds;
         }
         state.waiting = Some(entry);
-        false
+        SlotEffect::Pending
     }
 
     /// Lets everything hold whose epoch `next` is. Returns the slots that changed.
     pub fn advance(&mut self, next: Epoch) -> Vec<PluginSlot> {
         let mut changed = Vec::new();
         for (slot, state) in &mut self.by_slot {
-            if let Some(entry) = state.waiting.take_if(|entry| entry.from <= next) {
+            if state.waiting.as_ref().is_none_or(|entry| entry.activation.from > next) {
+                continue;
+            }
+            let state = Arc::make_mut(state);
+            if let Some(entry) = state.waiting.take() {
                 // Epochs that were passed over since then were sealed empty, and it would have decided them.
-                let since = entry.from;
+                let since = entry.activation.from;
                 state.hold(entry, since);
                 changed.push(slot.clone());
             }
@@ -208,20 +180,18 @@ impl Slots {
         changed
     }
 
-    /// Tells whether an entry would change nothing: it goes back from something that holds no more.
-    #[must_use]
-    pub fn is_void(&self, slot: &PluginSlot, intent: &Intent) -> bool {
-        self.by_slot.get(slot).is_some_and(|state| state.is_void(intent))
-    }
-
     /// Removes code that no slot holds from what rollbacks return to.
     pub fn forget(&mut self, digest: &[u8; 32]) {
         for state in self.by_slot.values_mut() {
             let held = state.stack.len().saturating_sub(1);
+            let is_digest = |entry: &SlotEntry| entry.activation.choice.digest == *digest;
+            if !state.stack.iter().take(held).any(is_digest) {
+                continue;
+            }
             let mut at = 0;
-            state.stack.retain(|entry| {
+            Arc::make_mut(state).stack.retain(|entry| {
                 at += 1;
-                at > held || entry.choice.digest != *digest
+                at > held || !is_digest(entry)
             });
         }
     }
@@ -229,14 +199,14 @@ impl Slots {
     /// Returns the epoch of the next pending entry.
     #[must_use]
     pub fn next_activation(&self) -> Option<Epoch> {
-        self.by_slot.values().filter_map(|state| Some(state.waiting.as_ref()?.from)).min()
+        self.by_slot.values().filter_map(|state| Some(state.waiting.as_ref()?.activation.from)).min()
     }
 
     /// Returns the slots that hold this code, or will.
     #[must_use]
     pub fn users_of(&self, digest: &[u8; 32]) -> Vec<(PluginSlot, SlotUse)> {
-        let of = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.choice.digest == *digest);
-        let used = |(slot, state): (&PluginSlot, &SlotState)| {
+        let of = |entry: Option<&SlotEntry>| entry.is_some_and(|entry| entry.activation.choice.digest == *digest);
+        let used = |(slot, state): (&PluginSlot, &Arc<SlotState>)| {
             let found = match state {
                 _ if of(state.active()) => SlotUse::Active,
                 _ if of(state.waiting()) => SlotUse::Pending,
@@ -247,75 +217,37 @@ impl Slots {
         self.by_slot.iter().filter_map(used).collect()
     }
 
-    /// Tells whether anything waits for its epoch.
-    #[must_use]
-    pub fn anything_waits(&self) -> bool {
-        self.by_slot.values().any(|state| state.waiting.is_some())
-    }
-
     /// Returns a slot.
     #[must_use]
     pub fn slot(&self, slot: &PluginSlot) -> Option<&SlotState> {
-        self.by_slot.get(slot)
+        self.by_slot.get(slot).map(|state| &**state)
     }
 
     /// Returns all slots.
     pub fn iter(&self) -> impl Iterator<Item = (&PluginSlot, &SlotState)> {
-        self.by_slot.iter()
+        self.by_slot.iter().map(|(slot, state)| (slot, &**state))
     }
 
-    /// Writes down, for a state image, what the control log alone does not tell: which entries hold.
+    /// Returns all slots, for a state image.
     #[must_use]
-    pub fn image(&self) -> Vec<u64> {
-        let mut words = Vec::new();
-        for state in self.by_slot.values() {
-            for entry in &state.stack {
-                words.extend([entry.index.0, entry.since.map_or(0, |epoch| epoch.0), u64::from(entry.configured)]);
-            }
-            for Past { entry, until } in &state.history {
-                let epoch = |epoch: Option<Epoch>| epoch.map_or(0, |epoch| epoch.0);
-                words.extend([entry.index.0 | HISTORY, epoch(entry.since), epoch(*until)]);
-            }
-            words
-                .extend(state.waiting.iter().flat_map(|entry| [entry.index.0 | WAITS, 0, u64::from(entry.configured)]));
-        }
-        words
+    pub fn image(&self) -> Vec<SlotImage> {
+        let image = |(slot, state): (&PluginSlot, &SlotState)| SlotImage {
+            slot: slot.clone(),
+            stack: state.stack.clone(),
+            pending: state.waiting.clone(),
+            history: state.history.iter().cloned().collect(),
+        };
+        self.iter().map(image).collect()
     }
 
-    /// Restores the slots from an image and the entries of the control log that it includes, in their order. Without an
-    /// image's word, entries count as if each had held at once.
+    /// Restores the slots from an image.
     #[must_use]
-    pub fn restore(words: Option<&[u64]>, entries: &[Entry], next: Epoch) -> Slots {
-        let mut slots = Slots::default();
-        for entry in entries {
-            let from = if words.is_some() { entry.from } else { Epoch(0) };
-            slots.apply(Entry { from, ..entry.clone() }, next);
-        }
-        let Some(words) = words else { return slots };
-        for state in slots.by_slot.values_mut() {
-            (state.stack, state.waiting) = (Vec::new(), None);
-            state.history.iter_mut().for_each(|past| (past.entry.since, past.until) = (None, None));
-        }
-        for word in words.chunks_exact(3) {
-            let found = entries.iter().find(|entry| entry.index.0 == word[0] & !(WAITS | HISTORY));
-            let Some(found) = found else { continue };
-            let state = slots.by_slot.entry(found.choice.slot.clone()).or_default();
-            if word[0] & HISTORY != 0 {
-                let epoch = |number: u64| (number > 0).then_some(Epoch(number));
-                if let Some(past) = state.history.iter_mut().find(|past| past.entry.index == found.index) {
-                    (past.entry.since, past.until) = (epoch(word[1]), epoch(word[2]));
-                }
-                continue;
-            }
-            let since = (word[1] > 0).then_some(Epoch(word[1]));
-            let entry = Entry { since, configured: word[2] == 1, ..found.clone() };
-            if word[0] & WAITS == 0 {
-                state.stack.push(entry);
-            } else {
-                state.waiting = Some(entry);
-            }
-        }
-        slots
+    pub fn restore(image: Vec<SlotImage>) -> Slots {
+        let state = |image: SlotImage| {
+            let SlotImage { slot, stack, pending, history } = image;
+            (slot, Arc::new(SlotState { stack, waiting: pending, history: history.into() }))
+        };
+        Slots { by_slot: image.into_iter().map(state).collect() }
     }
 }
 
@@ -323,17 +255,15 @@ impl Slots {
 mod tests {
     use alloc::borrow::ToOwned;
     use alloc::format;
+    use alloc::string::String;
+
+    use tribunal_types::PluginChoice;
 
     use super::*;
 
-    fn entry(index: u64, name: &str, by: FilledBy, from: u64) -> Entry {
-        let choice = PluginChoice {
-            slot: PluginSlot::Rule,
-            name: name.into(),
-            digest: [name.len() as u8; 32],
-            config: String::new(),
-        };
-        Entry::new(ControlIndex(index), choice, Intent { by, ..Intent::default() }, Epoch(from))
+    fn activation(name: &str, by: FilledBy, from: u64) -> PluginActivation {
+        let choice = PluginChoice { name: name.into(), digest: [name.len() as u8; 32], ..PluginChoice::default() };
+        PluginActivation { choice, by, from: Epoch(from), ..PluginActivation::default() }
     }
 
     /// Applies `NAME@from` (activate), `-NAME` (rollback to), `.NAME` (configuration) in epochs 1, 2, 3, and so on; returns
@@ -350,18 +280,32 @@ mod tests {
                 _ => (word, FilledBy::Request),
             };
             if word != "_" {
-                slots.apply(entry(at as u64 + 1, name, by, from), next);
+                slots.apply(ControlIndex(at as u64 + 1), &activation(name, by, from), next);
             }
             slots.advance(next);
-            let active = slots.slot(&PluginSlot::Rule).and_then(SlotState::active);
-            held.push(active.map_or("none".to_owned(), |entry| entry.choice.name.clone()));
+            held.push(active(&slots).to_owned());
         }
         (held.join(" "), slots)
+    }
+
+    fn active(slots: &Slots) -> &str {
+        let active = slots.slot(&PluginSlot::Rule).and_then(SlotState::active);
+        active.map_or("none", |entry| &entry.activation.choice.name)
     }
 
     #[track_caller]
     fn check(script: &str, expected: &str) {
         assert_eq!(played(script).0, expected, "{script}");
+    }
+
+    #[test]
+    fn a_void_activation_changes_nothing() {
+        let mut slots = Slots::default();
+        let slot = PluginSlot::Adaptor("a".to_owned());
+        let choice = PluginChoice { slot, ..PluginChoice::default() };
+        let activation = PluginActivation { choice, by: FilledBy::Faults, ..PluginActivation::default() };
+        assert_eq!(slots.apply(ControlIndex(1), &activation, Epoch(1)), SlotEffect::Void);
+        assert_eq!(slots, Slots::default());
     }
 
     #[test]
@@ -379,17 +323,19 @@ mod tests {
 
     #[test]
     fn a_rollback_after_faults_is_void_once_another_entry_holds() {
-        let after_faults = |index, replaces| {
-            let entry = entry(index, "f", FilledBy::Faults, 0);
-            Entry { intent: Intent { replaces: ControlIndex(replaces), ..entry.intent }, ..entry }
-        };
+        let after_faults =
+            |replaces| PluginActivation { replaces: ControlIndex(replaces), ..activation("f", FilledBy::Faults, 0) };
         let (_, mut slots) = played(".f aa bbb");
-        assert!(!slots.apply(after_faults(9, 2), Epoch(9)), "`aa` failed, `bbb` holds");
-        assert_eq!(slots.slot(&PluginSlot::Rule).unwrap().active().unwrap().choice.name, "bbb");
-        assert!(slots.apply(after_faults(10, 3), Epoch(10)));
+        assert_eq!(
+            slots.apply(ControlIndex(9), &after_faults(2), Epoch(9)),
+            SlotEffect::Void,
+            "`aa` failed, `bbb` holds"
+        );
+        assert_eq!(active(&slots), "bbb");
+        assert_eq!(slots.apply(ControlIndex(10), &after_faults(3), Epoch(10)), SlotEffect::Holds);
         let state = slots.slot(&PluginSlot::Rule).unwrap();
-        assert_eq!(state.active().unwrap().choice.name, "f");
-        assert_eq!(state.history().next().unwrap().entry.intent.by, FilledBy::Faults);
+        assert_eq!(active(&slots), "f");
+        assert_eq!(state.history().next().unwrap().entry.activation.by, FilledBy::Faults);
     }
 
     #[test]
@@ -400,7 +346,7 @@ mod tests {
         assert!(state.before().is_none(), "nothing is left to go back to");
         assert!(state.active().unwrap().configured, "the configuration is in charge again");
         assert_eq!(state.history().count(), 5);
-        assert_eq!(state.history().next().unwrap().entry.intent.by, FilledBy::Rollback);
+        assert_eq!(state.history().next().unwrap().entry.activation.by, FilledBy::Rollback);
         check(".f aa bbb aa -bbb -aa -f", "f aa bbb aa bbb aa f");
     }
 
@@ -416,9 +362,9 @@ mod tests {
         let state = slots.slot(&PluginSlot::Rule).unwrap();
         let told: Vec<_> = state
             .history()
-            .map(|Past { entry, until }| {
+            .map(|PastEntry { entry, until }| {
                 let epoch = |epoch: Option<Epoch>| epoch.map_or("-".to_owned(), |epoch| format!("{epoch}"));
-                format!("{} {}..{}", entry.choice.name, epoch(entry.since), epoch(*until))
+                format!("{} {}..{}", entry.activation.choice.name, epoch(entry.since), epoch(*until))
             })
             .collect();
         assert_eq!(told, ["aa 6..-", "bbb 5..5", "aa 4..4", "f 1..3"]);
@@ -427,11 +373,13 @@ mod tests {
     #[test]
     fn an_entry_that_is_replaced_before_its_first_epoch_decided_none() {
         let (_, mut slots) = played(".f _ aa");
-        slots.apply(entry(8, "bbb", FilledBy::Request, 0), Epoch(4));
-        slots.apply(entry(9, "aa", FilledBy::Rollback, 0), Epoch(4));
+        slots.apply(ControlIndex(8), &activation("bbb", FilledBy::Request, 0), Epoch(4));
+        slots.apply(ControlIndex(9), &activation("aa", FilledBy::Rollback, 0), Epoch(4));
         let state = slots.slot(&PluginSlot::Rule).unwrap();
-        let told: Vec<_> =
-            state.history().map(|past| (past.entry.choice.name.as_str(), past.entry.since, past.until)).collect();
+        let told: Vec<_> = state
+            .history()
+            .map(|past| (past.entry.activation.choice.name.as_str(), past.entry.since, past.until))
+            .collect();
         let [two, three, four] = [2, 3, 4].map(|epoch| Some(Epoch(epoch)));
         assert_eq!(told, [("aa", four, None), ("bbb", None, None), ("aa", three, three), ("f", Some(Epoch(1)), two)]);
         assert_eq!(state.active().unwrap().since, four, "since it is back");
@@ -440,32 +388,17 @@ mod tests {
     #[test]
     fn a_rollback_skips_deleted_versions() {
         let (_, mut slots) = played(".f aa bbb");
-        slots.forget(&entry(9, "aa", FilledBy::Request, 0).choice.digest);
-        assert_eq!(slots.slot(&PluginSlot::Rule).unwrap().before().unwrap().choice.name, "f");
-        slots.forget(&entry(9, "bbb", FilledBy::Request, 0).choice.digest);
-        assert_eq!(slots.slot(&PluginSlot::Rule).unwrap().active().unwrap().choice.name, "bbb", "it still decides");
+        slots.forget(&activation("aa", FilledBy::Request, 0).choice.digest);
+        assert_eq!(slots.slot(&PluginSlot::Rule).unwrap().before().unwrap().activation.choice.name, "f");
+        slots.forget(&activation("bbb", FilledBy::Request, 0).choice.digest);
+        assert_eq!(active(&slots), "bbb", "it still decides");
     }
 
     #[test]
-    fn an_image_restores_active_and_pending_entries() {
+    fn an_image_restores_active_and_pending_entries_and_the_history() {
         for script in [".f aa bbb -aa ccc@99", ".f aa@3 bbb@50 _", ".f", ".f aa@9 bbb@9 -f"] {
             let (_, slots) = played(script);
-            let mut entries: Vec<Entry> = Vec::new();
-            for (at, word) in script.split(' ').enumerate().filter(|(_, word)| *word != "_") {
-                let (word, from) = word.split_once('@').map_or((word, 0), |(word, from)| (word, from.parse().unwrap()));
-                let by = match &word[..1] {
-                    "-" => FilledBy::Rollback,
-                    "." => FilledBy::Configuration,
-                    _ => FilledBy::Request,
-                };
-                entries.push(entry(at as u64 + 1, word.trim_start_matches(['-', '.']), by, from));
-            }
-            let again = Slots::restore(Some(&slots.image()), &entries, Epoch(6));
-            let (before, after) = (slots.slot(&PluginSlot::Rule).unwrap(), again.slot(&PluginSlot::Rule).unwrap());
-            assert_eq!((&after.stack, &after.waiting), (&before.stack, &before.waiting), "{script}");
-            assert_eq!(after.history, before.history, "{script}");
-            let naive = Slots::restore(None, &entries, Epoch(6));
-            assert!(!naive.anything_waits());
+            assert_eq!(Slots::restore(slots.image()), slots, "{script}");
         }
     }
 }

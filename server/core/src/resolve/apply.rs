@@ -51,8 +51,7 @@ pub(crate) fn run(shard: &mut Shard, changes: Changes<'_>) {
         apply_batch(&mut shard.state, shard.place, batch, (versions, slots), changes);
     }
     shard.scratch.applied_bytes = shard.state.history.close() + shard.state.window.close();
-    let imported = import(shard, changes);
-    shard.scratch.imported = imported;
+    import(shard, changes);
 }
 
 /// Applies a batch's committed writes of one shard: its transactions' versions, and where its writes' rows may be.
@@ -203,19 +202,26 @@ fn sum(sums: &mut RowSums, change: Change<'_>, before: u8) {
     }
 }
 
-/// Adds rows that are not known yet, and returns how many.
-fn import(shard: &mut Shard, changes: Changes<'_>) -> u64 {
-    let mut imported = 0;
-    for row in changes.input.batches.iter().flat_map(|batch| &batch.imports) {
-        let usable = row.version.epoch() < changes.input.epoch && !changes.stores.is_declared(row.store);
-        if usable && shard.place.owns(row.row) && shard.state.map.find(row.row).is_none() {
-            let flags = if row.integer { row_flag::INTEGER } else { 0 };
-            shard.state.map.import_new(row.row, row.version, flags);
-            shard.state.row_counts.add(row.store, 1);
-            imported += 1;
-        }
+/// Adds rows that are not known yet, and counts them by batch.
+fn import(shard: &mut Shard, changes: Changes<'_>) {
+    let Shard { place, state: ShardState { map, row_counts, .. }, scratch } = shard;
+    scratch.imported.clear();
+    if changes.input.batches.iter().all(|batch| batch.imports.is_empty()) {
+        return;
     }
-    imported
+    for batch in &changes.input.batches {
+        let mut imported = 0;
+        for row in &batch.imports {
+            let usable = row.version.epoch() < changes.input.epoch && !changes.stores.is_declared(row.store);
+            if usable && place.owns(row.row) && map.find(row.row).is_none() {
+                let flags = if row.integer { row_flag::INTEGER } else { 0 };
+                map.import_new(row.row, row.version, flags);
+                row_counts.add(row.store, 1);
+                imported += 1;
+            }
+        }
+        scratch.imported.push(imported);
+    }
 }
 
 /// Bytes of the key arenas that the epoch keeps alive: one per batch with a committed write.

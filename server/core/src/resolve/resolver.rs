@@ -33,10 +33,11 @@ use crate::state::id_table::{IdLimits, IdTable, Known, ScopedId};
 use crate::state::stores::Stores;
 use crate::state::window::KeyRange;
 
-/// Bounds of a resolver. All but `shards` are replicated settings: they decide verdicts.
+/// Bounds of a resolver. All are replicated settings: they decide verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResolverConfig {
-    /// Partitions of the version map; at least 1. Has no effect on outcomes.
+    /// Partitions of the version map; at least 1. Outcomes depend on them only by the validators that fail: each call gets
+    /// a partition's share of an epoch.
     pub shards: u16,
     /// Bytes of history above which the floor rises early.
     pub window_bytes_max: usize,
@@ -136,10 +137,18 @@ impl Resolver {
         self.stores.declare(spec);
     }
 
-    /// Changes the memory bounds from the next epoch on.
-    pub fn set_bounds(&mut self, bounds: Bounds) {
+    /// Changes the bounds from the next epoch on. Another number of partitions takes a pass over the whole state, so it is
+    /// meant for the first entries of a log; returns whether it changed. An image that is being taken is abandoned then.
+    pub fn set_bounds(&mut self, bounds: Bounds) -> bool {
         self.config.window_bytes_max = usize::try_from(bounds.window_bytes_max).unwrap_or(usize::MAX);
         self.config.status_bytes_max = usize::try_from(bounds.status_bytes_max).unwrap_or(usize::MAX);
+        let shards = bounds.partitions.max(1);
+        if usize::from(shards) == self.shards.len() {
+            return false;
+        }
+        let config = ResolverConfig { shards, ..self.config };
+        *self = Resolver::restore(config, self.image()).expect("a resolver reads its own image");
+        true
     }
 
     /// Resolves the next epoch: decides every item of its input, and brings what was decided into the state.
@@ -444,7 +453,11 @@ impl Resolver {
         exec.for_each(&mut self.shards, &|shard| apply::run(shard, changes));
         let rows: u64 = self.shards.iter().map(|s| s.scratch.applied_bytes).sum();
         let bytes = rows + apply::arena_bytes(changes);
-        outcome.imported = self.shards.iter().map(|s| s.scratch.imported).sum();
+        outcome.imported.clear();
+        for imported in self.shards.iter().map(|s| &s.scratch.imported) {
+            outcome.imported.resize(imported.len(), 0);
+            outcome.imported.iter_mut().zip(imported).for_each(|(all, rows)| *all += rows);
+        }
         self.floor.note(EpochMark { epoch: input.epoch, time_ms: input.epoch_time_ms, bytes });
     }
 
@@ -538,9 +551,15 @@ impl Resolver {
     /// Returns what the id table knows of an id.
     #[must_use]
     pub fn known(&self, namespace: NamespaceId, id: TxnId) -> Known {
+        self.known_at(namespace, id, self.epoch_time_ms)
+    }
+
+    /// Returns what an epoch of this time would know of an id.
+    #[must_use]
+    pub fn known_at(&self, namespace: NamespaceId, id: TxnId, epoch_time_ms: u64) -> Known {
         match self.ids.find(&ScopedId { namespace, id }) {
             Some((at, body)) => Known::At(at, body),
-            None if self.ids.is_outside(id, self.epoch_time_ms, &self.id_limits()) => Known::OutsideWindow,
+            None if self.ids.is_outside(id, epoch_time_ms, &self.id_limits()) => Known::OutsideWindow,
             None => Known::Unknown,
         }
     }

@@ -63,9 +63,9 @@ pub(crate) struct ShardScratch {
     pub(crate) holders: Vec<Holders>,
     /// Ranges against the epoch's own writes.
     pub(crate) ranges: RangeVotes,
-    /// Result of applying: bytes of history, and rows imported.
+    /// Result of applying: bytes of history, and rows imported by batch (empty if no batch has an import).
     pub(crate) applied_bytes: u64,
-    pub(crate) imported: u64,
+    pub(crate) imported: Vec<u64>,
 }
 
 impl ShardScratch {

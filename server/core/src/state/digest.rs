@@ -66,7 +66,8 @@ pub(crate) fn chained(before: Digest, input: &EpochInput, outcome: &EpochOutcome
             FenceResult::Expired => chain.word(2),
         }
     }
-    chain.word(outcome.imported);
+    chain.word(outcome.imported.len() as u64);
+    outcome.imported.iter().for_each(|&rows| chain.word(rows));
     chain.word(outcome.floor.0);
     outcome.created.iter().for_each(|row| chain.word(u64::from(row.txn.0) << 32 | u64::from(row.write)));
     outcome.fallbacks.iter().for_each(|f| chain.word(f.level.map_or(9, |level| level as u64)));

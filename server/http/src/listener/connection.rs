@@ -6,7 +6,8 @@
 //!
 //! A client may end its sending side after its request and still wait for the response. From here that looks like a client
 //! that hangs up, and hyper would drop the request at once. So the end is kept from hyper until the response has been
-//! written, for `header_timeout` at most.
+//! written, for `header_timeout` at most. A long poll is answered at once then, with what there is: a client that has
+//! disconnected does not keep its place, and any other one gets a response.
 
 use std::io;
 use std::pin::Pin;
@@ -15,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use axum::http::request::Parts;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::Sleep;
@@ -46,6 +48,8 @@ pub struct Activity {
     multiplexed: AtomicBool,
     /// When the client ended its sending side while a request was in flight; 0 if it has not.
     half_closed_ms: AtomicU64,
+    /// Wakes what waits for that.
+    half_closing: Notify,
     /// Requests that began.
     requests: AtomicU64,
     /// The fault that ended the connection, and the index of the request that stands in for it.
@@ -67,6 +71,7 @@ impl Activity {
             since_ms: AtomicU64::new(0),
             multiplexed: AtomicBool::new(false),
             half_closed_ms: AtomicU64::new(0),
+            half_closing: Notify::new(),
             requests: AtomicU64::new(0),
             bad: OnceLock::new(),
             known: Arc::default(),
@@ -85,7 +90,18 @@ impl Activity {
     /// Notes that the client sends nothing more but may wait for a response.
     fn half_closed(&self) {
         let now = self.now_ms().max(1);
-        let _ = self.half_closed_ms.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        if self.half_closed_ms.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.half_closing.notify_waiters();
+        }
+    }
+
+    /// Returns when the client has ended its sending side while a request is in flight.
+    async fn until_half_closed(&self) {
+        // Registered before the look, so that nothing falls in between.
+        let closing = self.half_closing.notified();
+        if self.half_closed_ms.load(Ordering::Relaxed) == 0 {
+            closing.await;
+        }
     }
 
     /// Notes a whole head. `multiplexed` connections send frames between requests, which are no heads.
@@ -166,6 +182,22 @@ impl Activity {
 impl Default for Activity {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// What a long poll needs to know of its connection, in the extensions of its request.
+#[derive(Clone, Debug)]
+pub(crate) struct LongPoll(pub Arc<Activity>);
+
+impl LongPoll {
+    /// Waits for an answer as long as the client may be there; `None` if it has ended its sending side before.
+    pub async fn answer<T>(request: &Parts, answer: impl Future<Output = T>) -> Option<T> {
+        let Some(LongPoll(activity)) = request.extensions.get() else { return Some(answer.await) };
+        tokio::select! {
+            biased;
+            answer = answer => Some(answer),
+            () = activity.until_half_closed() => None,
+        }
     }
 }
 

@@ -18,11 +18,14 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use hyper::{Method, Request};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use crate::app::{App, RouterOptions};
 use crate::authz::{self, Stranger};
+use crate::listener::connection::{Activity, LongPoll};
 use crate::response::body_relay::{AbortOnDrop, relayed};
+use crate::response::kept_body::keeping;
 use crate::response::problem::ProblemResponse;
 use crate::router::router_of;
 use crate::routes::commit;
@@ -41,13 +44,28 @@ const STORES: &str = "/v1/stores/";
 /// Bytes of a body that is parsed within a millisecond or so.
 pub(crate) const SHORT_BYTES: u64 = 128 * 1024;
 
+/// Streams of commits that one connection may have. While a stream takes nothing in, bytes of its body fill the windows of
+/// HTTP/2, and the connection's is that of all its requests.
+pub(crate) const STREAMS_PER_CONNECTION_MAX: usize = 3;
+
 /// What a request needs to know of its connection.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ConnectionContext {
     /// The lane that it lives on, if there are lanes.
     pub lane: Option<Lane>,
     /// Whether a caller of this connection is known; an unknown one is closed first when there is no room.
     pub known: Arc<AtomicBool>,
+    /// What it is doing.
+    pub activity: Arc<Activity>,
+    /// Places for streams of commits.
+    pub streams: Arc<Semaphore>,
+}
+
+impl Default for ConnectionContext {
+    fn default() -> Self {
+        let streams = Arc::new(Semaphore::new(STREAMS_PER_CONNECTION_MAX));
+        ConnectionContext { lane: None, known: Arc::default(), activity: Arc::default(), streams }
+    }
 }
 
 /// Where a stream of commits runs: on its connection's lane, except for what takes long.
@@ -113,6 +131,9 @@ impl FastPath {
             }
             Some(_) => {}
         }
+        if request.uri().query().is_some_and(|query| query.contains("wait_ms")) {
+            request.extensions_mut().insert(LongPoll(Arc::clone(&connection.activity)));
+        }
         // The baseline of commits takes the same way as they do, or it would flatter them.
         if self.app.options.debug_routes && self.app.options.access.is_none() && request.uri().path() == CONSTANT {
             let (parts, body) = request.into_parts();
@@ -121,12 +142,10 @@ impl FastPath {
                 Err(problem) => problem.into_response(),
             };
         }
+        if request.method() == Method::POST && request.uri().path() == STREAM {
+            return self.stream(request, connection).await;
+        }
         match &self.shared {
-            // It takes in a little at a time, and its verdicts come where it waits.
-            Some(shared) if request.method() == Method::POST && request.uri().path() == STREAM => {
-                request.extensions_mut().insert(StreamThreads { lane: connection.lane, shared: shared.clone() });
-                self.routed(request).await
-            }
             Some(shared) if !(short && (is_batch(&request) || is_read(&request))) => {
                 self.elsewhere(shared, request).await
             }
@@ -134,6 +153,22 @@ impl FastPath {
             Some(shared) => self.routed(request).await.map(|body| relayed(body, shared)),
             None => self.routed(request).await,
         }
+    }
+
+    /// Opens a stream of commits. It stays here: it takes in a little at a time, and its verdicts come where it waits.
+    async fn stream(&self, mut request: Request<Incoming>, connection: &ConnectionContext) -> Response {
+        let Ok(place) = Arc::clone(&connection.streams).try_acquire_owned() else {
+            let detail = format!(
+                "this connection has {STREAMS_PER_CONNECTION_MAX} streams of commits, the limit; open others over other \
+                 connections"
+            );
+            let problem = ProblemResponse::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", detail);
+            return problem.retryable(None).into_response();
+        };
+        if let Some(shared) = &self.shared {
+            request.extensions_mut().insert(StreamThreads { lane: connection.lane, shared: shared.clone() });
+        }
+        self.routed(request).await.map(|body| keeping(body, place))
     }
 
     async fn routed(&self, request: Request<Incoming>) -> Response {

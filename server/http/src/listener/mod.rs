@@ -10,3 +10,4 @@ pub mod lanes;
 pub mod server;
 pub mod strangers;
 pub mod tls;
+pub(crate) mod unread;

@@ -13,7 +13,7 @@ use axum::http::Version;
 use axum::response::IntoResponse;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -23,15 +23,21 @@ use tribunal_service::Lane;
 use crate::app::Duplex;
 use crate::counters::{self, OpenStream};
 use crate::listener::connection::{Activity, WatchedIo};
-use crate::listener::fast_path::{ConnectionContext, FastPath};
+use crate::listener::fast_path::{ConnectionContext, FastPath, STREAMS_PER_CONNECTION_MAX};
 use crate::listener::http1_head::{FIELDS_MAX, HEAD_BYTES_MAX};
 use crate::listener::lanes::{Lanes, Seat};
 use crate::listener::strangers::Strangers;
 use crate::listener::tls::Socket;
+use crate::listener::unread::StreamExecutor;
 use crate::response::kept_body::keeping;
 
 /// Concurrent streams of one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
+/// Bytes that a client may send of one body, and of all bodies of a connection, before they are read.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+// Streams of commits that take nothing in leave a whole window to other requests.
+const _: () = assert!((STREAMS_PER_CONNECTION_MAX as u32 + 1) * STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
 /// How often an HTTP/2 peer is asked whether it is alive, and how long it may take to answer.
 const PING: Duration = Duration::from_secs(20);
 /// Connections that wait to be accepted; the kernel has a limit of its own, usually as high.
@@ -46,7 +52,7 @@ const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
 pub struct ServerOptions {
     /// Time from the first byte of a head to its last.
     pub header_timeout: Duration,
-    /// Time between requests.
+    /// Time between requests, or until a client takes a part of a response.
     pub idle_timeout: Duration,
     /// Connections served at once; further ones wait in the listener's backlog.
     pub connections_max: usize,
@@ -125,7 +131,7 @@ pub async fn serve_on(
     let permits = Arc::new(Semaphore::new(options.connections_max));
     let strangers = Strangers::default();
     let (shutdown_state, watched) = watch::channel(ShutdownState::Open);
-    let builder = Arc::new(connection_builder());
+    let builder = Arc::new(connection_builder(options.idle_timeout));
     let fast_path = Arc::new(fast_path);
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
@@ -205,8 +211,8 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | InvalidInput | NotConnected)
 }
 
-fn connection_builder() -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+fn connection_builder(unread_timeout: Duration) -> auto::Builder<StreamExecutor> {
+    let mut builder = auto::Builder::new(StreamExecutor { unread_timeout });
     builder
         .http1()
         .keep_alive(true)
@@ -220,8 +226,8 @@ fn connection_builder() -> auto::Builder<TokioExecutor> {
         .keep_alive_timeout(PING)
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
-        .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(4 << 20);
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
     builder
 }
 
@@ -258,30 +264,39 @@ async fn connection(
     socket: Socket,
     lane: Option<Lane>,
     activity: Arc<Activity>,
-    builder: &auto::Builder<TokioExecutor>,
+    builder: &auto::Builder<StreamExecutor>,
     fast_path: Arc<FastPath>,
     options: ServerOptions,
     mut shutdown_state: watch::Receiver<ShutdownState>,
 ) {
     let io = TokioIo::new(WatchedIo::new(socket, Arc::clone(&activity)));
-    let context = Arc::new(ConnectionContext { lane, known: Arc::clone(activity.known()) });
+    let context = Arc::new(ConnectionContext {
+        lane,
+        known: Arc::clone(activity.known()),
+        activity: Arc::clone(&activity),
+        ..ConnectionContext::default()
+    });
     let requests = Arc::clone(&activity);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let working = requests.request_began(request.version() == Version::HTTP_2);
+        let multiplexed = request.version() == Version::HTTP_2;
+        let working = requests.request_began(multiplexed);
         let bad = requests.next_request();
         let (fast_path, context) = (Arc::clone(&fast_path), Arc::clone(&context));
         let requests = Arc::clone(&requests);
         async move {
-            let response = match bad {
+            let mut response = match bad {
                 None => fast_path.answer(request, &context).await,
                 Some(bad) => bad.problem().into_response(),
             };
-            let duplex = response.extensions().get::<Duplex>().map(|_| requests.duplex_began());
+            // hyper may keep what is in there.
+            let duplex = response.extensions_mut().remove::<Duplex>().map(|_| requests.duplex_began());
             drop(working);
             counters::answered(response.status().as_u16());
             Ok::<_, Infallible>(match duplex {
-                None => response,
                 Some(duplex) => response.map(|body| keeping(body, (duplex, OpenStream::new()))),
+                // Notes whether it is read.
+                None if multiplexed => response.map(|body| keeping(body, ())),
+                None => response,
             })
         }
     });

@@ -1,4 +1,4 @@
-//! Query strings and path segments: percent-decoding to bytes, and all errors at once.
+//! Parameters of the path and of the query: percent-decoding to bytes, and all errors at once.
 
 use std::borrow::Cow;
 use std::str;
@@ -9,7 +9,7 @@ use tribunal_types::{LogId, StoreId, TxnId};
 
 use crate::request::json::decimal;
 use crate::request::txn_body::{shown, txn_id};
-use crate::response::field_error::{Code, FieldErrors};
+use crate::response::field_error::{Code, FieldError, FieldErrors};
 use crate::response::problem::ProblemResponse;
 use tribunal_service::{Catalog, Session};
 
@@ -42,7 +42,20 @@ impl<'a> Query<'a> {
         read
     }
 
-    /// Notes a fault of a parameter.
+    /// Returns a parameter of the path, read before; the default if that failed, which is noted.
+    pub fn noted<T: Default>(&mut self, read: Result<T, FieldError>) -> T {
+        read.unwrap_or_else(|FieldError { code, pointer, detail }| {
+            self.errors.add(code, pointer, detail);
+            T::default()
+        })
+    }
+
+    /// Notes a fault of a header.
+    pub fn header_error(&mut self, code: Code, name: &str, detail: impl Into<String>) {
+        self.errors.add(code, format_args!("{name}:"), detail);
+    }
+
+    /// Notes a fault of a parameter of the query.
     pub fn error(&mut self, code: Code, name: &str, detail: impl Into<String>) {
         self.errors.add(code, format_args!("?{name}"), detail);
     }
@@ -170,14 +183,11 @@ pub fn segments_from(path: &str, index: usize) -> Cow<'_, [u8]> {
 ///
 /// # Errors
 /// 400 if it is not a UUIDv7.
-pub fn path_txn_id(path: &str) -> Result<TxnId, ProblemResponse> {
+pub fn path_txn_id(path: &str) -> Result<TxnId, FieldError> {
     let text = path.split('/').nth(3).unwrap_or("");
     txn_id(text).ok_or_else(|| {
-        ProblemResponse::of_error(
-            Code::BadTxnId,
-            "?txn_id",
-            format!("\"{}\" is not a UUIDv7; begin a transaction to get an id, or generate one", shown(text)),
-        )
+        let detail = format!("\"{}\" is not a UUIDv7; begin a transaction to get an id, or generate one", shown(text));
+        FieldError::in_path(Code::BadTxnId, "txn_id", detail)
     })
 }
 
@@ -185,9 +195,9 @@ pub fn path_txn_id(path: &str) -> Result<TxnId, ProblemResponse> {
 ///
 /// # Errors
 /// 400 if it is not UTF-8.
-pub fn path_store_name(path: &str) -> Result<String, ProblemResponse> {
+pub fn path_store_name(path: &str) -> Result<String, FieldError> {
     String::from_utf8(segment(path, 2).into_owned())
-        .map_err(|_| ProblemResponse::of_error(Code::InvalidUtf8, "?store", "is not UTF-8"))
+        .map_err(|_| FieldError::in_path(Code::InvalidUtf8, "store", "is not UTF-8"))
 }
 
 /// Returns the existing store in `/v1/stores/{store}`.
@@ -198,10 +208,10 @@ pub fn path_store(
     path: &str,
     catalog: &Catalog,
     namespace: tribunal_types::NamespaceId,
-) -> Result<std::sync::Arc<tribunal_types::StoreSpec>, ProblemResponse> {
+) -> Result<std::sync::Arc<tribunal_types::StoreSpec>, FieldError> {
     let name = path_store_name(path)?;
     catalog.store(namespace, &name).cloned().ok_or_else(|| {
-        ProblemResponse::of_error(Code::UnknownStore, "?store", format!("there is no store \"{}\"", shown(&name)))
+        FieldError::in_path(Code::UnknownStore, "store", format!("there is no store \"{}\"", shown(&name)))
     })
 }
 

@@ -164,10 +164,18 @@ impl fmt::Display for Path<'_> {
 pub struct FieldError {
     /// What is wrong.
     pub code: Code,
-    /// Where: a JSON pointer, or `?name` for a query parameter.
+    /// Where: a JSON pointer into the body; `?name` in the query, `{name}` in the path, `name:` in the headers.
     pub pointer: String,
     /// For people.
     pub detail: String,
+}
+
+impl FieldError {
+    /// Describes a fault of a parameter of the path.
+    #[must_use]
+    pub fn in_path(code: Code, name: &str, detail: impl Into<String>) -> FieldError {
+        FieldError { code, pointer: format!("{{{name}}}"), detail: detail.into() }
+    }
 }
 
 /// The errors of one document.

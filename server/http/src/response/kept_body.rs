@@ -1,10 +1,12 @@
-//! A body that keeps something until it has been sent or given up.
+//! A body that keeps something until it has been sent or given up, and notes when it is read.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
+
+use crate::listener::unread;
 
 struct KeptBody<Kept> {
     body: Body,
@@ -21,7 +23,12 @@ impl<Kept: Unpin> HttpBody for KeptBody<Kept> {
     type Error = axum::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+        unread::polled();
+        let frame = ready!(Pin::new(&mut self.get_mut().body).poll_frame(cx));
+        if frame.is_some() {
+            unread::handed_out();
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

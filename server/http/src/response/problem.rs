@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use tribunal_api::{Problem, ProblemError};
 
 use crate::response::field_error::SyntaxError;
-use crate::response::field_error::{Code, FieldErrors};
+use crate::response::field_error::{Code, FieldError, FieldErrors};
 use tribunal_service::{Catalog, ServiceError};
 
 /// A request that got no decision.
@@ -40,12 +40,23 @@ impl ProblemResponse {
         self
     }
 
-    /// Builds the problem of a request with these errors. The first one gives the status; it gives the code, too,
-    /// if all agree.
+    /// Names the line of the body that this concerns.
+    #[must_use]
+    pub fn at_line(mut self, number: u64) -> Self {
+        self.body.line = u32::try_from(number).ok();
+        if self.body.line.is_none() {
+            self.body.detail = format!("line {number}: {}", self.body.detail);
+        }
+        self
+    }
+
+    /// Builds the problem of a request with these errors. Its status is the lowest of theirs: what cannot be read comes
+    /// before what does not exist or fit. Its code is theirs if all agree.
     #[must_use]
     pub fn of_errors(errors: &FieldErrors) -> Self {
         let list = errors.list();
-        let (name, status) = list.first().map_or(Code::MalformedJson, |fault| fault.code).parts();
+        let (name, first) = list.first().map_or(Code::MalformedJson, |fault| fault.code).parts();
+        let status = list.iter().map(|fault| fault.code.parts().1).min().unwrap_or(first);
         let same = list.iter().all(|fault| fault.code.parts().0 == name);
         let detail = match list {
             [only] if only.pointer.is_empty() => only.detail.clone(),
@@ -202,6 +213,12 @@ pub fn without_folders(text: &str) -> String {
     shown
 }
 
+impl From<FieldError> for ProblemResponse {
+    fn from(FieldError { code, pointer, detail }: FieldError) -> Self {
+        ProblemResponse::of_error(code, &pointer, detail)
+    }
+}
+
 impl IntoResponse for ProblemResponse {
     fn into_response(self) -> Response {
         let json = serde_json::to_vec(&self.body).unwrap_or_default();
@@ -241,6 +258,14 @@ mod tests {
         ] {
             assert_eq!(without_folders(text), shown, "{text}");
         }
+    }
+
+    #[test]
+    fn a_line_is_named_however_many_there_were() {
+        let at = |number| *ProblemResponse::new(StatusCode::BAD_REQUEST, "x", "wrong").at_line(number).body;
+        let (few, many) = (at(4_294_967_295), at(4_294_967_296));
+        assert_eq!((few.line, &*few.detail), (Some(u32::MAX), "wrong"));
+        assert_eq!((many.line, &*many.detail), (None, "line 4294967296: wrong"));
     }
 
     #[test]

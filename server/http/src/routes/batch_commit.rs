@@ -54,20 +54,19 @@ pub async fn batch_commit(State(app): State<App>, request: Request) -> Result<Re
     let catalog = app.service.stores.catalog();
     let text = utf8(&bytes)?;
     let caller = caller(&parts);
-    let batch = match kind {
-        MediaType::Json => of_document(text, &catalog, &caller)?,
-        MediaType::NdJson | MediaType::Bytes => of_lines(text, &catalog, &caller)?,
-    };
+    let is_document = kind == MediaType::Json;
+    let batch = if is_document { of_document(text, &catalog, &caller) } else { of_lines(text, &catalog, &caller) }?;
     let decided = if batch.txns.is_empty() {
         Vec::new()
     } else {
         app.service.txns.commit_many(batch.txns, batch.ack).await.map_err(refuse(&catalog))?
     };
     let traceparent = decided.iter().flatten().find_map(traceparent_value);
-    let json = answers(kind, &batch.items, decided, &catalog);
-    let mut response = match kind {
-        MediaType::Json => json_response(StatusCode::OK, json),
-        MediaType::NdJson | MediaType::Bytes => typed_response(StatusCode::OK, "application/x-ndjson", json),
+    let json = answers(is_document, &batch.items, decided, &catalog);
+    let mut response = if is_document {
+        json_response(StatusCode::OK, json)
+    } else {
+        typed_response(StatusCode::OK, "application/x-ndjson", json)
     };
     if let Some(traceparent) = traceparent {
         response.headers_mut().insert(TRACEPARENT, traceparent);
@@ -97,13 +96,13 @@ impl Batch {
 }
 
 fn answers(
-    kind: MediaType,
+    is_document: bool,
     items: &[(TxnId, Option<ProblemResponse>)],
     decided: Vec<Result<Decided, ServiceError>>,
     catalog: &Catalog,
 ) -> Vec<u8> {
     let mut json = JsonWriter::with_capacity(ANSWER_BYTES * items.len() + 32);
-    if kind == MediaType::Json {
+    if is_document {
         json.open(b'{');
         json.name("results");
         json.open(b'[');
@@ -126,11 +125,11 @@ fn answers(
                 }
             },
         }
-        if kind == MediaType::NdJson {
+        if !is_document {
             json.end_line();
         }
     }
-    if kind == MediaType::Json {
+    if is_document {
         json.close(b']');
         json.close(b'}');
     }

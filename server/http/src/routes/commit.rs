@@ -19,7 +19,7 @@ use crate::request::txn_body::{ParsedCommit, TxnSeed};
 use crate::response::field_error::Path;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, decision, judgement, server_timing, verdict_word};
-use tribunal_service::{Catalog, Decided, Lane};
+use tribunal_service::{Catalog, Decided, DryRun, Lane};
 
 /// Header that repeats `status`, for gateways and load tests that do not read bodies.
 pub const TXN_STATUS: HeaderName = HeaderName::from_static("txn-status");
@@ -107,13 +107,22 @@ pub async fn txn_abort(State(app): State<App>, request: Request) -> Result<Respo
 }
 
 /// Dry run: returns whether the transaction would commit now, alone. Changes nothing.
+///
+/// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+/// reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
+/// A transaction that only reads leaves no trace of its id, so it is always judged.
 #[utoipa::path(
     post, path = "/v1/txns/{txn_id}/validate", operation_id = "txnValidate", tag = "transactions",
     params(("txn_id" = String, Path, pattern = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$", description = "The transaction, a UUIDv7")),
     request_body(content = CommitRequest, description = "What the transaction read and writes"),
     responses(
-        (status = 200, description = "The verdict that it would get", body = TxnOutcome),
+        (status = 200, description = "The verdict that it would get, or already has", body = TxnOutcome, headers(
+            ("txn-status" = String, description = "Same as `status`"),
+            ("idempotency-replayed" = String, description = "`true` if the id has a verdict already"),
+        )),
         (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The same id is being decided", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The transaction cannot be decided in this form; see `code`", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -123,7 +132,10 @@ pub async fn txn_validate(State(app): State<App>, request: Request) -> Result<Re
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let catalog = app.service.stores.catalog();
     let parsed = parsed(&parts, &bytes, id, &catalog)?;
-    let verdict = app.service.txns.validate(parsed.txn).await.map_err(refuse(&catalog))?;
+    let verdict = match app.service.txns.validate(parsed.txn).await.map_err(refuse(&catalog))? {
+        DryRun::Known(decided) => return Ok(decision_response(id, &decided, &catalog)),
+        DryRun::Judged(verdict) => verdict,
+    };
     let mut json = JsonWriter::with_capacity(DECISION_BYTES);
     judgement(&mut json, id, &verdict, &catalog);
     let mut response = json_response(StatusCode::OK, json.finish());

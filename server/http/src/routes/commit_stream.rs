@@ -18,6 +18,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use futures_util::stream::{FuturesUnordered, unfold};
 use futures_util::{FutureExt, StreamExt};
+use tokio::runtime::Handle;
+use tokio::task::unconstrained;
 use tokio::time::Instant;
 use tribunal_api::Problem;
 use tribunal_service::ServiceError;
@@ -45,7 +47,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
 
 /// Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
-/// answers, each as soon as it is decided.
+/// answers, as soon as they are decided; those of lines that arrived together may come together.
 ///
 /// The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
 /// `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
@@ -55,13 +57,16 @@ const LINGER_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
 ///
 /// The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
 /// none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
-/// The stream takes one place of the tenant's quota.
+///
+/// A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota and 1 MiB of its
+/// bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no room for them, the
+/// stream ends with the problem `quota_exceeded`.
 ///
 /// Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
 /// client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
 /// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
-/// their outcomes first. When the connection is lost, commits that were taken in are decided all the same: get the status of
-/// each by its id.
+/// their outcomes first. A stream whose client does not read for as long as a connection may idle is cut. When the
+/// connection is lost, commits that were taken in are decided all the same: get the status of each by its id.
 #[utoipa::path(
     post, path = "/v1/txns/stream", operation_id = "commitStream", tag = "transactions",
     params(
@@ -77,7 +82,7 @@ const LINGER_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
         (status = 401, description = "No valid key or token", body = Problem, content_type = "application/problem+json"),
         (status = 403, description = "The key has no role that commits", body = Problem, content_type = "application/problem+json"),
         (status = 415, description = "Not NDJSON, or compressed", body = Problem, content_type = "application/problem+json"),
-        (status = 429, description = "More requests in flight than the quota allows", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "More requests in flight than the quota allows, or more streams of commits on this connection than 3", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The stream did not begin; no decision was made", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -87,13 +92,14 @@ pub async fn commit_stream(State(app): State<App>, request: Request) -> Result<R
     let caller = caller(&parts);
     let threads = parts.extensions.remove::<StreamThreads>();
     let port = Port { service: Arc::clone(&app.service), caller, threads };
-    let stream = CommitStream::new(app, parts.headers, port, body);
+    let place = Duplex::default();
+    let stream = CommitStream::new(app, place.clone(), parts.headers, port, body);
     let chunks = unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
         Some((Ok::<_, Infallible>(chunk), stream))
     });
     let mut response = streamed(Form::NdJson, Body::from_stream(chunks));
-    response.extensions_mut().insert(Duplex);
+    response.extensions_mut().insert(place);
     Ok(response)
 }
 
@@ -105,6 +111,7 @@ struct End {
 
 struct CommitStream {
     app: App,
+    place: Duplex,
     headers: HeaderMap,
     port: Port,
     body: Body,
@@ -112,7 +119,7 @@ struct CommitStream {
     lines: LineReader,
     /// A line for which the window has no room yet.
     waiting: Option<Line>,
-    /// For the bytes of a line above the window's.
+    /// For the bytes of a line above the window's that has not been taken in.
     long: Option<Permit>,
     /// The number of the last line that was taken in.
     taken: u64,
@@ -130,11 +137,12 @@ struct CommitStream {
 }
 
 impl CommitStream {
-    fn new(app: App, headers: HeaderMap, port: Port, body: Body) -> Self {
+    fn new(app: App, place: Duplex, headers: HeaderMap, port: Port, body: Body) -> Self {
         let service = Arc::clone(&app.service);
         let check_at = Instant::now() + check_interval(&app.options);
         CommitStream {
             app,
+            place,
             headers,
             port,
             body,
@@ -167,6 +175,7 @@ impl CommitStream {
                 self.check(&mut out);
             }
             let more = self.take_in(&mut out);
+            self.write_decided(&mut out);
             if self.end.is_some() && self.undecided.is_empty() {
                 self.write_end(&mut out);
             }
@@ -238,17 +247,22 @@ impl CommitStream {
                 self.waiting = Some(line);
                 break;
             }
+            if !self.reserve(line.number, bytes) {
+                break;
+            }
             self.taken = line.number;
+            let permit = self.long.take();
+            // With its line break: many empty lines are a long text, too.
+            parsed_bytes += bytes + 1;
             if line.is_blank() {
                 continue;
             }
             if is_long(&line) {
                 self.commits += 1;
                 self.bytes += bytes;
-                self.undecided.push(self.port.submit_long(line, self.long.take()));
+                self.undecided.push(self.port.submit_long(line, permit));
                 continue;
             }
-            parsed_bytes += bytes;
             match parse(&line, &catalog, &self.port.caller) {
                 Ok(parsed) => {
                     self.commits += 1;
@@ -271,16 +285,22 @@ impl CommitStream {
         if begun > BODY_BYTES_MAX {
             return self.fail(too_long(number));
         }
-        if begun > STREAM_BYTES_MAX && self.long.is_none() {
-            self.long = self.app.tenants.enter(self.port.caller.namespace, BODY_BYTES_MAX);
-            if self.long.is_none() {
-                let retry_after_ms = self.app.service.txns.retry_after_ms();
-                let catalog = self.app.service.stores.catalog();
-                let mut problem = ProblemResponse::of_service(ServiceError::QuotaExceeded { retry_after_ms }, &catalog);
-                problem.body.line = u32::try_from(number).ok();
-                self.fail(problem);
-            }
+        let _ = self.reserve(number, begun);
+    }
+
+    /// Reserves room for a line above the window's bytes. Returns false, and ends the stream, if there is none.
+    fn reserve(&mut self, number: u64, bytes: usize) -> bool {
+        if bytes <= STREAM_BYTES_MAX || self.long.is_some() {
+            return true;
         }
+        self.long = self.app.tenants.enter(self.port.caller.namespace, BODY_BYTES_MAX);
+        if self.long.is_none() {
+            let retry_after_ms = self.app.service.txns.retry_after_ms();
+            let catalog = self.app.service.stores.catalog();
+            let problem = ProblemResponse::of_service(ServiceError::QuotaExceeded { retry_after_ms }, &catalog);
+            self.fail(problem.at_line(number));
+        }
+        self.long.is_some()
     }
 
     /// Checks what time changes: whether the caller is still admitted, whether a line has stopped arriving, whether
@@ -288,7 +308,12 @@ impl CommitStream {
     fn check(&mut self, out: &mut JsonWriter) {
         let now = Instant::now();
         let options = self.app.options;
-        self.check_at = now + check_interval(&options);
+        let interval = check_interval(&options);
+        if now.duration_since(self.check_at) > interval {
+            // The client left answers unread, so the server did not read either: the line could not arrive.
+            self.begun = None;
+        }
+        self.check_at = now + interval;
         if self.end.is_none()
             && let Err(problem) = still_admitted(&self.app, &self.headers)
         {
@@ -300,9 +325,8 @@ impl CommitStream {
         if self.begun.is_some_and(|(_, since)| now.duration_since(since) >= options.body_timeout) {
             let ms = options.body_timeout.as_millis();
             let detail = format!("line {number} began and was not whole within {ms} ms; write whole lines");
-            let mut problem = ProblemResponse::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).retryable(None);
-            problem.body.line = u32::try_from(number).ok();
-            self.fail(problem);
+            let problem = ProblemResponse::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).retryable(None);
+            self.fail(problem.at_line(number));
         }
         if now.duration_since(self.written_at) >= options.heartbeat {
             out.open(b'{');
@@ -312,21 +336,25 @@ impl CommitStream {
         }
     }
 
-    /// Writes answers, and those that are there as well: what one epoch decides leaves in one write.
+    /// Writes all answers that are there: what one epoch decides leaves in one write. By this, too, what was just taken in
+    /// reaches the node, before anything is awaited: the body may next be polled when the client reads on, if ever. So the
+    /// runtime's budget for this task must not end it halfway.
+    fn write_decided(&mut self, out: &mut JsonWriter) {
+        while let Some(Some(answers)) = unconstrained(self.undecided.next()).now_or_never() {
+            self.write(answers, out);
+        }
+    }
+
     fn write(&mut self, answers: Answers, out: &mut JsonWriter) {
         let catalog = self.app.service.stores.catalog();
-        let mut next = Some(answers);
-        while let Some(answers) = next {
-            self.commits -= answers.items.len();
-            self.bytes -= answers.bytes;
-            for (id, result) in answers.items {
-                match result {
-                    Ok(decided) => item_decision(out, id, &decided, &catalog),
-                    Err(problem) => refused(out, id, &problem),
-                }
-                out.end_line();
+        self.commits -= answers.items.len();
+        self.bytes -= answers.bytes;
+        for (id, result) in answers.items {
+            match result {
+                Ok(decided) => item_decision(out, id, &decided, &catalog),
+                Err(problem) => refused(out, id, &problem),
             }
-            next = self.undecided.next().now_or_never().flatten();
+            out.end_line();
         }
     }
 
@@ -365,6 +393,23 @@ impl CommitStream {
     }
 }
 
+impl Drop for CommitStream {
+    /// Has the rest of what was taken in decided, for which the stream keeps its place.
+    fn drop(&mut self) {
+        let mut undecided = std::mem::take(&mut self.undecided);
+        if undecided.is_empty() {
+            return;
+        }
+        if let Ok(runtime) = Handle::try_current() {
+            let place = self.place.clone();
+            runtime.spawn(async move {
+                while undecided.next().await.is_some() {}
+                drop(place);
+            });
+        }
+    }
+}
+
 fn check_interval(options: &RouterOptions) -> Duration {
     RECHECK_INTERVAL.min(options.heartbeat).min(options.body_timeout)
 }
@@ -381,7 +426,5 @@ fn too_long(number: u64) -> ProblemResponse {
         "line {number} is longer than {BODY_BYTES_MAX} bytes, the limit of a commit, so the stream ends; end each commit with \
          a line break"
     );
-    let mut problem = ProblemResponse::new(StatusCode::PAYLOAD_TOO_LARGE, "line_too_long", detail);
-    problem.body.line = u32::try_from(number).ok();
-    problem
+    ProblemResponse::new(StatusCode::PAYLOAD_TOO_LARGE, "line_too_long", detail).at_line(number)
 }

@@ -16,7 +16,7 @@ use crate::request::caller::tenant;
 use crate::request::json::{Fields, ObjectSeed, decimal, document, scalar};
 use crate::request::query::{Query, segment};
 use crate::request::txn_body::shown;
-use crate::response::field_error::{Code, FieldErrors, Path};
+use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::store_name;
 use crate::routes::log_pull::start_over_at;
@@ -109,9 +109,9 @@ pub async fn list_consumers(State(app): State<App>, request: Request) -> Result<
 )]
 pub async fn delete_consumer(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let name = consumer_name(&parts)?;
     let catalog = app.service.stores.catalog();
     let mut query = Query::new(parts.uri.query(), &["store"]);
+    let name = query.noted(consumer_name(&parts));
     let store = query.bytes("store").is_some().then(|| query.store(&catalog, tenant(&parts)));
     query.finish()?;
     if app.service.log.forget_consumer(tenant(&parts), name, store).await.map_err(refuse(&catalog))? {
@@ -131,7 +131,7 @@ fn unknown() -> ProblemResponse {
 }
 
 /// Returns the name in `/v1/consumers/{name}`.
-fn consumer_name(parts: &Parts) -> Result<String, ProblemResponse> {
+fn consumer_name(parts: &Parts) -> Result<String, FieldError> {
     let bytes = segment(parts.uri.path(), 2);
     let name = String::from_utf8_lossy(&bytes);
     let fits = name.len() <= NAME_BYTES_MAX
@@ -145,7 +145,7 @@ fn consumer_name(parts: &Parts) -> Result<String, ProblemResponse> {
          {NAME_BYTES_MAX} bytes",
         shown(&name)
     );
-    Err(ProblemResponse::of_error(Code::BadName, "?name", detail))
+    Err(FieldError::in_path(Code::BadName, "name", detail))
 }
 
 /// Makes the wire form of a consumer.

@@ -8,7 +8,7 @@ use axum::response::Response;
 use serde::de::{MapAccess, SeqAccess};
 use tribunal_api::{KeyCreated, KeyInfo, KeyList, KeyRequest, Problem};
 use tribunal_types::limits::{KEY_EXPIRES_IN_S_MAX, NAME_BYTES_MAX};
-use tribunal_types::{ApiKey, Role, Roles};
+use tribunal_types::{Role, Roles};
 
 use crate::app::{App, refuse, wire_response};
 use crate::request::body::{MediaType, utf8};
@@ -43,7 +43,8 @@ pub async fn create_key(State(app): State<App>, request: Request) -> Result<Resp
     }
     let catalog = app.service.stores.catalog();
     let (key, secret) = app.service.keys.create_key(new).await.map_err(refuse(&catalog))?;
-    let KeyInfo { id, name, namespace, roles, created_ms, expires_ms, .. } = info(&key, None);
+    let fresh = KeyStatus { key, last_used_ms: None, expired: false };
+    let KeyInfo { id, name, namespace, roles, created_ms, expires_ms, .. } = info(&fresh);
     let created = KeyCreated { key: secret, id, name, namespace, roles, created_ms, expires_ms };
     Ok(wire_response(StatusCode::CREATED, &created))
 }
@@ -59,11 +60,13 @@ pub async fn create_key(State(app): State<App>, request: Request) -> Result<Resp
 )]
 pub async fn list_keys(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let keys = visible(&app, &parts).iter().map(|status| info(&status.key, status.last_used_ms)).collect();
+    let keys = visible(&app, &parts).iter().map(info).collect();
     Ok(wire_response(StatusCode::OK, &KeyList { keys }))
 }
 
-/// Revokes a key. New requests with it are rejected; open streams and long polls end within a second.
+/// Revokes a key. New requests with it are rejected. Open streams and long polls end within a second; commits that a stream
+/// took in before are answered. A stream whose client does not read takes in and sends nothing, and is cut when it has
+/// waited for as long as a connection may idle.
 #[utoipa::path(
     delete, path = "/v1/admin/keys/{id}", operation_id = "revokeKey", tag = "access",
     params(("id" = String, Path, description = "Public part of the key")),
@@ -93,7 +96,7 @@ fn visible(app: &App, parts: &Parts) -> Vec<KeyStatus> {
     keys
 }
 
-fn info(key: &ApiKey, last_used_ms: Option<u64>) -> KeyInfo {
+fn info(KeyStatus { key, last_used_ms, expired }: &KeyStatus) -> KeyInfo {
     KeyInfo {
         id: key.id.clone(),
         name: key.name.clone(),
@@ -102,6 +105,7 @@ fn info(key: &ApiKey, last_used_ms: Option<u64>) -> KeyInfo {
         created_ms: key.created_ms.to_string(),
         expires_ms: key.expires_ms.map(|at| at.to_string()),
         last_used_ms: last_used_ms.map(|at| at.to_string()),
+        expired: *expired,
     }
 }
 

@@ -13,6 +13,7 @@ use tribunal_types::Lsn;
 use tribunal_types::limits::LOG_PAGE_RECORDS_MAX;
 
 use crate::app::{App, json_response};
+use crate::listener::connection::LongPoll;
 use crate::request::caller::tenant;
 use crate::request::content_negotiation::{Form, accepted};
 use crate::request::json::decimal;
@@ -25,7 +26,7 @@ use crate::routes::log_stream::{StreamQuery, open};
 use tribunal_service::{Catalog, LogQuery, ServiceError};
 
 /// Records of a page that does not say how many.
-const LIMIT_DEFAULT: u64 = 1_000;
+const LIMIT_DEFAULT: usize = 1_000;
 /// Bytes of keys and values of a page.
 const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
@@ -70,15 +71,14 @@ pub async fn log_pull(State(app): State<App>, request: Request) -> Result<Respon
     let catalog = app.service.stores.catalog();
     let form = accepted(&parts.headers, &[Form::Json, Form::NdJson, Form::Events])?;
     let mut query = Query::new(parts.uri.query(), &["store", "after", "log", "limit", "wait_ms", "heartbeat_ms"]);
-    let records_max = LOG_PAGE_RECORDS_MAX as u64;
-    let limit = query.bytes("limit").is_some().then(|| query.number("limit", LIMIT_DEFAULT, records_max).max(1));
+    let limit = query.bytes("limit").is_some().then(|| query.limit(LIMIT_DEFAULT, LOG_PAGE_RECORDS_MAX));
     let idle = query.bytes("wait_ms").is_some().then(|| query.wait_ms());
     let heartbeat = heartbeat(&mut query, app.options.heartbeat);
     let asked = LogQuery {
         store: query.store(&catalog, tenant(&parts)),
         after: Lsn(query.number("after", 0, u64::MAX)),
         log: query.log(),
-        limit: usize::try_from(limit.unwrap_or(LIMIT_DEFAULT)).unwrap_or(usize::MAX),
+        limit: limit.unwrap_or(LIMIT_DEFAULT),
         bytes_max: PAGE_BYTES_MAX,
         wait_ms: idle.unwrap_or(0),
     };
@@ -87,12 +87,16 @@ pub async fn log_pull(State(app): State<App>, request: Request) -> Result<Respon
     let name = store_name(&catalog, asked.store).to_owned();
     if form != Form::Json {
         let from = LogQuery { after: last_event.unwrap_or(asked.after), ..asked };
-        let stream =
-            StreamQuery { from, name, form, records_max: limit, idle: idle.map(Duration::from_millis), heartbeat };
+        let records_max = limit.map(|limit| limit as u64);
+        let stream = StreamQuery { from, name, form, records_max, idle: idle.map(Duration::from_millis), heartbeat };
         let told = stream.name.clone();
         return open(Arc::clone(&app.service), stream).await.map_err(|error| refused(error, &catalog, &told));
     }
-    let page = app.service.log.log_page(asked).await.map_err(|error| refused(error, &catalog, &name))?;
+    let page = match LongPoll::answer(&parts, app.service.log.log_page(asked)).await {
+        Some(page) => page,
+        None => app.service.log.log_page(LogQuery { wait_ms: 0, ..asked }).await,
+    };
+    let page = page.map_err(|error| refused(error, &catalog, &name))?;
     let mut json = JsonWriter::with_capacity(256 + 200 * page.records.records.len() + 2 * page.records.bytes.len());
     log_page(&mut json, &page, &name);
     Ok(json_response(StatusCode::OK, json.finish()))
@@ -114,8 +118,7 @@ fn last_event_id(parts: &Parts, query: &mut Query<'_>) -> Option<Lsn> {
     let lsn = decimal(text).map(Lsn);
     // An empty one is what a browser sends that had seen no event.
     if lsn.is_none() && !text.is_empty() {
-        let detail = format!("the header Last-Event-ID is \"{}\", no LSN of this service", shown(text));
-        query.error(Code::BadParameter, LAST_EVENT_ID, detail);
+        query.header_error(Code::BadParameter, LAST_EVENT_ID, format!("\"{}\" is no LSN of this service", shown(text)));
     }
     lsn
 }

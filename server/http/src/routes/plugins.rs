@@ -19,7 +19,7 @@ use crate::request::caller::client_name;
 use crate::request::json::{Fields, ObjectSeed, decimal, depth_within_limit, document, scalar};
 use crate::request::query::{Query, segment};
 use crate::request::txn_body::shown;
-use crate::response::field_error::{Code, FieldErrors, Path};
+use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use tribunal_service::plugins::{self, Activate, Activation, Measured, Overview, Plugin, Slot, Upload, Version};
 
@@ -51,8 +51,8 @@ use tribunal_service::plugins::{self, Activate, Activation, Measured, Overview, 
 )]
 pub async fn put_plugin(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, body) = request.into_parts();
-    let name = path_name(&parts)?;
     let mut query = Query::new(parts.uri.query(), &["world", "config", "signature"]);
+    let name = query.noted(path_name(&parts));
     let (world, config) = (query.text("world"), query.text("config").unwrap_or_default());
     if !config.is_empty() && !is_object(&config) {
         query.error(
@@ -208,7 +208,7 @@ pub async fn delete_plugin_version(State(app): State<App>, request: Request) -> 
     let text = String::from_utf8_lossy(&segment(parts.uri.path(), 5)).into_owned();
     let digest = plugins::digest(&text).ok_or_else(|| {
         let detail = format!("\"{}\" must be a SHA-256 as 64 hexadecimal digits", shown(&text));
-        ProblemResponse::of_error(Code::UnknownValue, "?digest", detail)
+        FieldError::in_path(Code::UnknownValue, "digest", detail)
     })?;
     delete(&app, name, Some(digest)).await
 }
@@ -220,7 +220,7 @@ async fn delete(app: &App, name: String, digest: Option<plugins::PluginDigest>) 
 }
 
 /// Returns the name in `/v1/admin/plugins/{name}`.
-fn path_name(parts: &Parts) -> Result<String, ProblemResponse> {
+fn path_name(parts: &Parts) -> Result<String, FieldError> {
     let bytes = segment(parts.uri.path(), 3);
     let name = String::from_utf8_lossy(&bytes);
     let fits = (1..=NAME_BYTES_MAX).contains(&name.len())
@@ -233,7 +233,7 @@ fn path_name(parts: &Parts) -> Result<String, ProblemResponse> {
         "\"{}\" must be lower-case letters, digits and '-', begin with a letter, and have at most {NAME_BYTES_MAX} bytes",
         shown(&name)
     );
-    Err(ProblemResponse::of_error(Code::BadName, "?name", detail))
+    Err(FieldError::in_path(Code::BadName, "name", detail))
 }
 
 fn is_object(text: &str) -> bool {

@@ -76,8 +76,8 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
 pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
     let catalog = app.service.stores.catalog();
-    let spec = path_store(parts.uri.path(), &catalog, tenant(&parts))?;
     let mut query = Query::new(parts.uri.query(), &["start", "end", "limit"]);
+    let spec = query.noted(path_store(parts.uri.path(), &catalog, tenant(&parts)));
     let asked = RowsQuery {
         store: spec.id,
         start: query.key("start"),

@@ -13,7 +13,7 @@ use crate::request::body::{MediaType, utf8};
 use crate::request::caller::{client_name, tenant};
 use crate::request::json::{Fields, ObjectSeed, decimal, document, scalar};
 use crate::request::query::path_store;
-use crate::response::field_error::{Code, FieldErrors, Path};
+use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use crate::routes::stores::info;
 use tribunal_service::SkipRequest;
@@ -111,7 +111,7 @@ pub async fn attach_push(State(app): State<App>, request: Request) -> Result<Res
     standing(&app, &spec)
 }
 
-fn store_of(app: &App, parts: &Parts) -> Result<std::sync::Arc<StoreSpec>, ProblemResponse> {
+fn store_of(app: &App, parts: &Parts) -> Result<std::sync::Arc<StoreSpec>, FieldError> {
     path_store(parts.uri.path(), &app.service.stores.catalog(), tenant(parts))
 }
 

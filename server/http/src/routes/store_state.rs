@@ -20,7 +20,8 @@ use tribunal_service::{StateRows, StoreState};
 
 /// The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 ///
-/// The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an external storage returns
+/// The first line names the log and the position in it: what a reader's watermark needs. The rows of an embedded store are
+/// those at `lsn`; continue with the log after it. A store with an external storage returns
 /// only the position of that storage: read the rows there. A store that is only its log has no other state: `lsn` is 0 as
 /// long as the log is complete; afterwards the status is 410.
 #[utoipa::path(
@@ -58,6 +59,7 @@ pub async fn get_state(State(app): State<App>, request: Request) -> Result<Respo
     head.text_field("event", "state");
     head.text_field("store", &spec.name);
     head.text_field("kind", kind);
+    head.text_field("log", &app.service.log.log_id().to_string());
     head.decimal_field("lsn", lsn);
     head.text_field("detail", detail);
     head.close(b'}');

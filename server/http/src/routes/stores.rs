@@ -19,14 +19,22 @@ use crate::request::caller::tenant;
 use crate::request::json::{Fields, ObjectSeed, depth_within_limit, document, scalar};
 use crate::request::query::{Query, path_store, path_store_name};
 use crate::request::txn_body::shown;
-use crate::response::field_error::{Code, FieldErrors, Path};
+use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
 use crate::response::problem::{ProblemResponse, without_folders};
 use tribunal_service::{PushState, Service, ServiceError};
 
 /// Bytes of an adaptor's configuration.
 const ADAPTOR_CONFIG_BYTES_MAX: usize = 64 * 1024;
 
+/// What to do instead of deleting a store.
+pub const PERMANENT: &str = "a store cannot be deleted: its name, its log positions and its row versions are part of the \
+                             replicated state. Delete its rows; to end its push, declare it without an adaptor";
+
 /// Declares a store, or changes one of the same name.
+///
+/// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
+/// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+/// the log for it.
 #[utoipa::path(
     put, path = "/v1/stores/{store}", operation_id = "putStore", tag = "stores",
     params(("store" = String, Path, description = "Name: letters, digits, `.`, `_`, `-`; at most 64 bytes")),
@@ -150,7 +158,7 @@ pub(crate) fn info(service: &Service, spec: &StoreSpec) -> Result<StoreInfo, Ser
     })
 }
 
-fn new_name(parts: &Parts) -> Result<String, ProblemResponse> {
+fn new_name(parts: &Parts) -> Result<String, FieldError> {
     let name = path_store_name(parts.uri.path())?;
     let fits = name.len() <= NAME_BYTES_MAX
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -163,7 +171,7 @@ fn new_name(parts: &Parts) -> Result<String, ProblemResponse> {
          {NAME_BYTES_MAX} bytes",
         shown(&name)
     );
-    Err(ProblemResponse::of_error(Code::BadName, "?store", detail))
+    Err(FieldError::in_path(Code::BadName, "store", detail))
 }
 
 fn declaration(text: &str) -> Result<StoreSpec, ProblemResponse> {

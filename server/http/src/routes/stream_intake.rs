@@ -5,7 +5,7 @@
 //! `ack: applied` waits for its stores, and a long one is parsed elsewhere: each of them is a submission of its own.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::http::StatusCode;
 use tribunal_service::{AckMode, Catalog, Decided, Lane, Service, ServiceError};
@@ -116,29 +116,37 @@ impl Port {
         results
     }
 
-    /// Submits a line that takes long to parse. `permit` is for its bytes.
+    /// Submits a line that takes long to parse. `permit` is for its bytes, until it is decided.
     pub fn submit_long(&self, line: Line, permit: Option<Permit>) -> Submission {
-        let (port, bytes) = (self.clone(), line.bytes.len());
+        let (number, bytes) = (line.number, line.bytes.len());
+        let id = Arc::new(OnceLock::new());
+        let decided = self.clone().decide_long(line, permit, Arc::clone(&id));
+        let Some(threads) = &self.threads else {
+            return Box::pin(async move { Answers { items: vec![decided.await], bytes } });
+        };
+        // All of it, at once: the stream may be polled again long after the line is parsed.
+        let task = threads.shared.spawn(decided);
         Box::pin(async move {
-            let parsed = match port.threads.as_ref().map(|threads| threads.shared.clone()) {
-                None => port.parse(&line),
-                Some(shared) => {
-                    let parser = port.clone();
-                    shared.spawn(async move { parser.parse(&line) }).await.unwrap_or_else(|_| Err(broken_off()))
-                }
-            };
-            let item = match parsed {
-                Err(refused) => (refused.id, Err(refused.problem)),
-                Ok(ParsedCommit { txn, ack, .. }) => {
-                    let id = txn.id;
-                    let result = port.service.txns.commit(txn, ack, port.lane()).await;
-                    let catalog = port.service.stores.catalog();
-                    (id, result.map_err(|error| ProblemResponse::of_service(error, &catalog)))
-                }
-            };
-            drop(permit);
+            let item = task.await.unwrap_or_else(|ended| broken_off(number, id.get().copied(), ended.is_cancelled()));
             Answers { items: vec![item], bytes }
         })
+    }
+
+    /// Parses a line and commits it; tells its id in between.
+    async fn decide_long(self, line: Line, permit: Option<Permit>, id_cell: Arc<OnceLock<TxnId>>) -> StreamAnswer {
+        let parsed = self.parse(&line);
+        drop(line);
+        let item = match parsed {
+            Err(refused) => (refused.id, Err(refused.problem)),
+            Ok(ParsedCommit { txn, ack, .. }) => {
+                let id = *id_cell.get_or_init(|| txn.id);
+                let result = self.service.txns.commit(txn, ack, None).await;
+                let catalog = self.service.stores.catalog();
+                (id, result.map_err(|error| ProblemResponse::of_service(error, &catalog)))
+            }
+        };
+        drop(permit);
+        item
     }
 
     /// Parses a line.
@@ -157,10 +165,7 @@ pub(super) struct RefusedLine {
 
 /// Parses a line. A problem names the line.
 pub(super) fn parse(line: &Line, catalog: &Catalog, caller: &CallerContext) -> Result<ParsedCommit, RefusedLine> {
-    let refused = |id: TxnId, mut problem: ProblemResponse| {
-        problem.body.line = u32::try_from(line.number).ok();
-        RefusedLine { id, problem }
-    };
+    let refused = |id: TxnId, problem: ProblemResponse| RefusedLine { id, problem: problem.at_line(line.number) };
     let text = utf8(&line.bytes).map_err(|problem| refused(TxnId::default(), problem))?;
     let seed = TxnSeed { catalog, caller, id: None, at: Path::Root, bytes_hint: text.len() };
     let parsed =
@@ -176,8 +181,17 @@ pub(super) fn is_long(line: &Line) -> bool {
     line.bytes.len() as u64 > SHORT_BYTES
 }
 
-fn broken_off() -> RefusedLine {
-    let detail = "the commit could not be read; please report this with the server's log";
-    let problem = ProblemResponse::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail);
-    RefusedLine { id: TxnId::default(), problem }
+/// Answers a long line whose thread stopped or failed. With an id, the node may have it.
+fn broken_off(number: u64, id: Option<TxnId>, stopped: bool) -> StreamAnswer {
+    let problem = if id.is_some() {
+        let detail = "the server stopped while the commit was decided; get its status by id";
+        ProblemResponse::new(StatusCode::GATEWAY_TIMEOUT, "outcome_unknown", detail).retryable(None)
+    } else if stopped {
+        let detail = "the server stops and did not take this commit in; send it again";
+        ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail).retryable(None)
+    } else {
+        let detail = "the commit could not be read; please report this with the server's log";
+        ProblemResponse::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+    };
+    (id.unwrap_or_default(), Err(problem.at_line(number)))
 }

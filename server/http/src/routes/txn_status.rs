@@ -6,6 +6,7 @@ use axum::response::Response;
 use tribunal_api::{Problem, TxnOutcome};
 
 use crate::app::{App, json_response, refuse};
+use crate::listener::connection::LongPoll;
 use crate::request::caller::tenant;
 use crate::request::query::{Query, path_txn_id};
 use crate::response::problem::ProblemResponse;
@@ -31,12 +32,16 @@ use tribunal_service::StatusQuery;
 )]
 pub async fn txn_status(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let id = path_txn_id(parts.uri.path())?;
     let mut query = Query::new(parts.uri.query(), &["wait_ms", "fence"]);
+    let id = query.noted(path_txn_id(parts.uri.path()));
     let asked = StatusQuery { namespace: tenant(&parts), id, wait_ms: query.wait_ms(), fence: query.flag("fence") };
     query.finish()?;
     let catalog = app.service.stores.catalog();
-    let answer = app.service.txns.status(asked).await.map_err(refuse(&catalog))?;
+    let answer = match LongPoll::answer(&parts, app.service.txns.status(asked)).await {
+        Some(answer) => answer,
+        None => app.service.txns.status(StatusQuery { wait_ms: 0, ..asked }).await,
+    };
+    let answer = answer.map_err(refuse(&catalog))?;
     let mut json = JsonWriter::with_capacity(256);
     status(&mut json, id, &answer, &catalog);
     let mut response = json_response(StatusCode::OK, json.finish());

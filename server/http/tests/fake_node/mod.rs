@@ -78,6 +78,13 @@ impl FakeNode {
         FakeNode { state: Mutex::new(state), ..FakeNode::default() }
     }
 
+    /// From now on, the adaptor of this store takes only these kinds of writes.
+    pub fn take_only<const N: usize>(&self, store: &str, kinds: [WriteKind; N]) {
+        let mut state = self.state.lock().unwrap();
+        let spec = state.specs.iter_mut().find(|spec| spec.name == store).expect("a declared store");
+        spec.takes = kinds.into_iter().collect();
+    }
+
     /// A node whose commits take their time.
     pub fn slow(commit_takes: Duration) -> Self {
         FakeNode { commit_takes, ..FakeNode::new() }
@@ -223,14 +230,17 @@ impl TxnApi for FakeNode {
         soon(Ok(decided.clone()))
     }
 
-    fn validate(&self, txn: TxnRequest) -> ServiceFuture<'_, Verdict> {
+    fn validate(&self, txn: TxnRequest) -> ServiceFuture<'_, DryRun> {
         let state = self.state.lock().unwrap();
+        if let Some((_, decided)) = state.decided.get(&txn.id) {
+            return soon(Ok(DryRun::Known(Decided { replayed: true, ..decided.clone() })));
+        }
         let stale = txn.reads.iter().any(|read| state.rows.get(read.key.of(&txn.keys)).map(|row| row.1) != read.seen);
         let epoch = Epoch(state.epoch);
-        soon(Ok(match stale {
+        soon(Ok(DryRun::Judged(match stale {
             true => Verdict::Aborted { epoch, reason: Reason::ReadConflict, conflicts: Vec::new() },
             false => Verdict::ReadOnly { epoch },
-        }))
+        })))
     }
 
     fn status(&self, query: StatusQuery) -> ServiceFuture<'_, TxnStatus> {
@@ -383,6 +393,10 @@ impl LogApi for FakeNode {
         })
     }
 
+    fn log_id(&self) -> LogId {
+        LOG
+    }
+
     fn state(&self, store: StoreId) -> ServiceFuture<'_, StoreState> {
         let state = self.state.lock().unwrap();
         let lsn = Lsn(state.log.len() as u64);
@@ -485,7 +499,7 @@ impl KeyApi for FakeNode {
             created_ms: 7,
             expires_ms: expires_in_s.map(|seconds| 7 + 1000 * u64::from(seconds)),
         };
-        self.state.lock().unwrap().keys.push(KeyStatus { key: key.clone(), last_used_ms: Some(8) });
+        self.state.lock().unwrap().keys.push(KeyStatus { key: key.clone(), last_used_ms: Some(8), expired: false });
         soon(Ok((key, "secret".to_owned())))
     }
 
@@ -557,13 +571,23 @@ impl Running {
 }
 
 pub async fn start_with(node: FakeNode, options: ServerOptions, router: RouterOptions) -> Running {
+    // As in a node: connections on lanes, what takes long elsewhere.
+    start_beside(node, options, router, tokio::runtime::Handle::current()).await
+}
+
+/// Starts a server whose long work is done by `shared`.
+pub async fn start_beside(
+    node: FakeNode,
+    options: ServerOptions,
+    router: RouterOptions,
+    shared: tokio::runtime::Handle,
+) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
     let node = Arc::new(node);
     let fast_path = FastPath::new(Service::of(&node), router);
-    // As in a node: connections on lanes, what takes long elsewhere.
-    let fast_path = fast_path.with_shared(tokio::runtime::Handle::current());
+    let fast_path = fast_path.with_shared(shared);
     let carriers = Carriers { lanes: Some(Arc::new(Lanes::start(2).unwrap())), tls: None };
     let shutdown = async move {
         let _ = stopped.await;

@@ -240,7 +240,7 @@ impl Known<'_> {
     ) -> Result<u64, LogError> {
         let found = |kind| self.chunks.indices(kind).find(|found| *found > index);
         let next = found(Kind::Control).into_iter().chain(found(Kind::Skipped)).min().unwrap_or(u64::MAX).min(last + 1);
-        control.append(&encode_control(&ControlChange::Lost))?;
+        control.append(&encode_control(&ControlChange::Lost.into()))?;
         report.control_lost.push(index);
         if next - index <= LOST_ONE_BY_ONE {
             return Ok(index + 1);

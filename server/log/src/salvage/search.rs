@@ -87,7 +87,7 @@ impl Chunks {
                 let located = Located { source, at: offset, len: head.bytes, part: head.part };
                 self.found.entry((head.place, head.part.number)).or_default().push(located);
                 if is_segment {
-                    self.durable = self.durable.max(position.saturating_sub(head.behind));
+                    self.durable = self.durable.max(position.saturating_sub(head.durable_distance));
                 }
                 at += head.bytes;
             } else {

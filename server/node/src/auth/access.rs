@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use tribunal_core::control::keys::KeyTable;
+use tribunal_core::control::{Effect, Refusal};
 use tribunal_service::{KeyApi, KeyStatus, NewKey, Principal, ServiceError, ServiceFuture as Reply, Unauthenticated};
-use tribunal_types::{ApiKey, ControlChange, NamespaceId, Role};
+use tribunal_types::{ApiKey, ControlChange, DEFAULT_NAMESPACE, NamespaceId, Role};
 
 use crate::auth::jwt::JwtGate;
-use crate::auth::keys::{DEFAULT_NAMESPACE, Found, Keys, draw};
+use crate::auth::keys::{Found, Keys, draw};
 use crate::auth::last_use::LastUseFile;
+use crate::commit::control_queue::refused;
 use crate::commit::epoch_clock::EpochClock;
 use crate::service::NodeService;
 
@@ -36,7 +39,8 @@ pub struct Access {
 impl Access {
     /// Starts with the keys of the control log, and with what the data directory tells of their use.
     #[must_use]
-    pub fn new(keys: Keys, jwt: Option<JwtGate>, clock: Arc<EpochClock>, data: &Path) -> Access {
+    pub fn new(keys: &KeyTable, jwt: Option<JwtGate>, clock: Arc<EpochClock>, data: &Path) -> Access {
+        let keys = Keys::new(keys);
         let last_use = Mutex::new(LastUseFile::open(data, &keys));
         let about_ms = AtomicU64::new(clock.now_ms());
         // Those that expired before this start were logged when they did, or while the node was down.
@@ -67,9 +71,11 @@ impl Access {
         }
     }
 
-    /// Takes over a control entry.
-    pub fn apply(&self, change: &ControlChange) {
-        self.keys.write().apply(change);
+    /// Follows a control entry that had this effect.
+    pub fn follow(&self, effect: &Effect) {
+        if matches!(effect, Effect::KeyCreated { .. } | Effect::KeyRevoked { .. }) {
+            self.keys.write().follow(effect);
+        }
     }
 
     /// Returns whom a bearer token belongs to.
@@ -109,7 +115,7 @@ impl Access {
 
     /// Returns the keys that are not revoked.
     pub fn list(&self) -> Vec<KeyStatus> {
-        self.keys.read().list()
+        self.keys.read().list(self.clock.now_ms())
     }
 
     /// Prepares the key that a service without an operator begins with: what is to be entered, and its token.
@@ -178,21 +184,23 @@ impl KeyApi for NodeService {
 impl NodeService {
     /// Creates a key; its tenant exists from then on.
     async fn create_api_key(&self, new: NewKey) -> Result<(ApiKey, String), ServiceError> {
-        let turn = Arc::clone(&self.keying).lock_owned().await;
-        let (namespace, full) = {
-            let keys = self.access.keys.read();
-            let namespace = keys.namespace(&new.namespace).unwrap_or_else(|| keys.next_namespace());
-            (namespace, keys.is_full(namespace))
-        };
-        if let Some(detail) = full {
-            return Err(ServiceError::ClientMistake { code: "too_many_keys", pointer: String::new(), detail });
-        }
-        let (id, token, secret_sha256) = draw().map_err(|detail| ServiceError::Unavailable { detail })?;
         let NewKey { name, namespace: namespace_name, roles, expires_in_s, by } = new;
         let created_ms = self.clock.now_ms();
         let expires_ms = expires_in_s.map(|seconds| created_ms + 1000 * u64::from(seconds));
-        let key = ApiKey { id, name, namespace, namespace_name, roles, secret_sha256, created_ms, expires_ms };
-        self.control_in_turn(ControlChange::CreateKey(key.clone()), turn).await?;
+        // If nobody knows the tenant's number yet, the entry gives it one.
+        let namespace = self.access.keys.read().namespace(&namespace_name).unwrap_or_default();
+        let mut key = ApiKey { name, namespace, namespace_name, roles, created_ms, expires_ms, ..ApiKey::default() };
+        let (key, token) = loop {
+            let token;
+            (key.id, token, key.secret_sha256) = draw().map_err(|detail| ServiceError::Unavailable { detail })?;
+            match self.control(ControlChange::CreateKey(key.clone())).await? {
+                Ok(Effect::KeyCreated { key, .. } | Effect::KeyKnown(key)) => break (key, token),
+                // One in 2^64.
+                Err(Refusal::KeyIdTaken) => {}
+                Err(refusal) => return Err(refused(refusal)),
+                Ok(effect) => unreachable!("a key was to be created, and the effect is {effect:?}"),
+            }
+        };
         let (created, namespace) = (format!("{}/{}", key.name, key.id), &key.namespace_name);
         let roles = key.roles.names().collect::<Vec<_>>().join(",");
         tracing::info!(key = created, namespace, roles, expires_ms, by, "a key was created");
@@ -202,7 +210,7 @@ impl NodeService {
     /// Revokes a key.
     async fn revoke_api_key(&self, id: String, by: String) -> Result<(), ServiceError> {
         let listed = self.access.list().into_iter().find(|status| status.key.id == id);
-        self.control(ControlChange::RevokeKey { id }).await?;
+        self.control(ControlChange::RevokeKey { id }).await?.map_err(refused)?;
         if let Some(KeyStatus { key, .. }) = listed {
             let (revoked, namespace) = (format!("{}/{}", key.name, key.id), key.namespace_name);
             tracing::info!(key = revoked, namespace, by, "a key was revoked");

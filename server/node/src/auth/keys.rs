@@ -1,8 +1,9 @@
-//! API keys and tenants, as the control log says. Of a key's secret only a hash is here.
+//! API keys and tenants, as the service looks them up: a view of the core's fold of the control log. Of a key's secret only a
+//! hash is here.
 //!
 //! A secret is 32 random bytes, so a plain SHA-256 of it is as hard to invert as any slow hash would be.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,11 +11,11 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
+use tribunal_core::control::Effect;
+use tribunal_core::control::keys::KeyTable;
 use tribunal_service::{KeyStatus, Principal};
-use tribunal_types::{ApiKey, ControlChange, NamespaceId, limits};
+use tribunal_types::{ApiKey, DEFAULT_NAMESPACE, NamespaceId, RevokedKey};
 
-/// Name of the tenant that is there from the start.
-pub const DEFAULT_NAMESPACE: &str = "default";
 /// What a key begins with, so that one that leaked is recognised.
 const PREFIX: &str = "trb";
 /// Shortest time between two warnings about one refused key, milliseconds.
@@ -25,8 +26,6 @@ const WARN_EVERY_MS: u64 = 60_000;
 pub struct Keys {
     keys: HashMap<String, Kept>,
     revoked: HashMap<String, Revoked>,
-    /// Ids of the revoked keys, oldest first.
-    revoked_order: VecDeque<String>,
     namespaces: BTreeMap<String, NamespaceId>,
 }
 
@@ -78,7 +77,7 @@ impl Kept {
             namespace: key.namespace,
             namespace_name: key.namespace_name.clone(),
             roles: key.roles,
-            name: format!("{}/{}", key.name, key.id),
+            name: full_name(&key.name, &key.id),
         };
         Kept {
             key: key.clone(),
@@ -95,28 +94,39 @@ impl Kept {
 }
 
 impl Keys {
-    /// Takes over a control entry.
-    pub fn apply(&mut self, change: &ControlChange) {
-        match change {
-            ControlChange::CreateKey(key) => {
-                self.namespaces.entry(key.namespace_name.clone()).or_insert(key.namespace);
-                self.keys.entry(key.id.clone()).or_insert_with(|| Kept::new(key));
+    /// Starts with what the control log adds up to.
+    #[must_use]
+    pub fn new(table: &KeyTable) -> Keys {
+        let namespaces = table.tenants().map(|(name, namespace)| (name.to_owned(), namespace)).collect();
+        let mut keys = Keys { namespaces, ..Keys::default() };
+        table.held().for_each(|held| keys.created(&held.key));
+        for RevokedKey { id, name, secret_sha256, .. } in table.revoked() {
+            keys.note_revoked(id, full_name(name, id), *secret_sha256);
+        }
+        keys
+    }
+
+    /// Follows a control entry that had this effect.
+    pub fn follow(&mut self, effect: &Effect) {
+        match effect {
+            Effect::KeyCreated { key, .. } => self.created(key),
+            Effect::KeyRevoked { id, forgotten } => {
+                forgotten.iter().for_each(|key| drop(self.revoked.remove(&key.id)));
+                if let Some(Kept { key, principal, .. }) = self.keys.remove(id) {
+                    self.note_revoked(id, principal.name.clone(), key.secret_sha256);
+                }
             }
-            ControlChange::RevokeKey { id } => self.revoke(id),
             _ => {}
         }
     }
 
-    fn revoke(&mut self, id: &str) {
-        let Some(Kept { key, principal, .. }) = self.keys.remove(id) else { return };
-        if self.revoked.len() >= limits::KEYS_REVOKED_KEPT
-            && let Some(oldest) = self.revoked_order.pop_front()
-        {
-            self.revoked.remove(&oldest);
-        }
-        let (name, secret_sha256) = (principal.name.clone(), key.secret_sha256);
+    fn created(&mut self, key: &ApiKey) {
+        self.namespaces.entry(key.namespace_name.clone()).or_insert(key.namespace);
+        self.keys.insert(key.id.clone(), Kept::new(key));
+    }
+
+    fn note_revoked(&mut self, id: &str, name: String, secret_sha256: [u8; 32]) {
         self.revoked.insert(id.to_owned(), Revoked { name, secret_sha256, warned_ms: AtomicU64::new(0) });
-        self.revoked_order.push_back(id.to_owned());
     }
 
     /// Finds the key of a token, and notes its use at `about_ms`, which may be a second old. `now_ms` is asked for the
@@ -187,18 +197,13 @@ impl Keys {
         self.namespaces.iter().find(|(_, known)| **known == namespace).map(|(name, _)| name.as_str())
     }
 
-    /// Returns the number that the next new tenant gets.
+    /// Returns the keys that are not revoked, by namespace and name, as they are at a time.
     #[must_use]
-    pub fn next_namespace(&self) -> NamespaceId {
-        NamespaceId(self.namespaces.values().map(|namespace| namespace.0).max().unwrap_or(0) + 1)
-    }
-
-    /// Returns the keys that are not revoked, by namespace and name.
-    #[must_use]
-    pub fn list(&self) -> Vec<KeyStatus> {
+    pub fn list(&self, now_ms: u64) -> Vec<KeyStatus> {
         let status = |kept: &Kept| {
             let used = kept.last_used_ms.load(Ordering::Relaxed);
-            KeyStatus { key: kept.key.clone(), last_used_ms: Some(used).filter(|at| *at > 0) }
+            let expired = kept.is_expired(|| now_ms);
+            KeyStatus { key: kept.key.clone(), last_used_ms: Some(used).filter(|at| *at > 0), expired }
         };
         let mut keys: Vec<KeyStatus> = self.keys.values().map(status).collect();
         keys.sort_by(|KeyStatus { key: a, .. }, KeyStatus { key: b, .. }| {
@@ -213,26 +218,11 @@ impl Keys {
         let mut valid = self.keys.values().filter(|kept| !kept.is_expired(|| now_ms));
         valid.any(|kept| kept.principal.runs_the_service())
     }
+}
 
-    /// Returns the reason if a tenant, or the service, has as many keys as it may.
-    #[must_use]
-    pub fn is_full(&self, namespace: NamespaceId) -> Option<String> {
-        let of_tenant = || self.keys.values().filter(|kept| kept.key.namespace == namespace).count();
-        if namespace != NamespaceId(0) && of_tenant() >= limits::KEYS_PER_TENANT_MAX {
-            return Some(format!(
-                "this namespace has {} keys, the maximum, expired ones included; revoke some",
-                limits::KEYS_PER_TENANT_MAX
-            ));
-        }
-        let is_new = namespace != NamespaceId(0) && self.namespace_name(namespace).is_none();
-        if is_new && self.namespaces.len() >= limits::TENANTS_MAX {
-            return Some(format!("the service has {} namespaces, the maximum", limits::TENANTS_MAX));
-        }
-        let full = self.keys.len() >= limits::KEYS_MAX;
-        full.then(|| {
-            format!("the service has {} keys, the maximum, expired ones included; revoke some", limits::KEYS_MAX)
-        })
-    }
+/// Names a key in logs.
+fn full_name(name: &str, id: &str) -> String {
+    format!("{name}/{id}")
 }
 
 /// Compares all bytes, whichever differs first: how long it takes says nothing.
@@ -265,7 +255,7 @@ pub fn draw() -> Result<(String, String, [u8; 32]), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tribunal_types::Roles;
+    use tribunal_types::{ControlIndex, Roles, limits};
 
     fn key(id: &str, secret_sha256: [u8; 32], namespace: (u32, &str)) -> ApiKey {
         ApiKey {
@@ -281,7 +271,12 @@ mod tests {
     }
 
     fn create(keys: &mut Keys, id: &str, hash: [u8; 32], expires_ms: Option<u64>) {
-        keys.apply(&ControlChange::CreateKey(ApiKey { expires_ms, ..key(id, hash, (0, "default")) }));
+        let key = ApiKey { expires_ms, ..key(id, hash, (0, "default")) };
+        keys.follow(&Effect::KeyCreated { key, founded: false });
+    }
+
+    fn revoke(keys: &mut Keys, id: &str) {
+        keys.follow(&Effect::KeyRevoked { id: id.to_owned(), forgotten: None });
     }
 
     fn name(found: &Found) -> Option<&str> {
@@ -302,8 +297,8 @@ mod tests {
             assert_eq!(keys.find(wrong, 5, || 5), Found::Unknown, "{wrong}");
         }
         assert!(keys.has_service_operator(5));
-        keys.apply(&ControlChange::RevokeKey { id: id.clone() });
-        assert!(!keys.has_service_operator(5) && keys.list().is_empty());
+        revoke(&mut keys, &id);
+        assert!(!keys.has_service_operator(5) && keys.list(5).is_empty());
         assert_eq!(keys.find(&wrong[0], 5, || 5), Found::Unknown, "only its owner learns that it was revoked");
         let revoked = |warn| Found::Revoked(Refused { name: format!("jo/{id}"), warn });
         assert_eq!(keys.find(&token, 5, || 5), revoked(true));
@@ -323,7 +318,8 @@ mod tests {
         assert_eq!(keys.find(&token, 6, || 1_000), expired(true));
         assert_eq!(keys.find(&token, 7, || 1_001), expired(false));
         assert_eq!((keys.newly_expired(1_000).len(), keys.newly_expired(1_001).len()), (1, 0), "logged once");
-        assert_eq!(keys.list()[0].last_used_ms, Some(5), "a refused use is none");
+        assert_eq!(keys.list(5)[0].last_used_ms, Some(5), "a refused use is none");
+        assert_eq!([999, 1_000].map(|now_ms| keys.list(now_ms)[0].expired), [false, true]);
     }
 
     #[test]
@@ -331,39 +327,44 @@ mod tests {
         let mut keys = Keys::default();
         let (id, token, hash) = draw().expect("random bytes");
         create(&mut keys, &id, hash, None);
-        assert_eq!(keys.list()[0].last_used_ms, None);
+        assert_eq!(keys.list(5)[0].last_used_ms, None);
         keys.note_last_use(&id, 70);
         keys.note_last_use("another", 80);
         assert_eq!(keys.last_uses(), [(id.clone(), 70)]);
         let _ = keys.find(&token, 60, || 60);
-        assert_eq!(keys.list()[0].last_used_ms, Some(70));
+        assert_eq!(keys.list(5)[0].last_used_ms, Some(70));
         let _ = keys.find(&token, 90, || 90);
         assert_eq!(keys.last_uses(), [(id, 90)]);
     }
 
     #[test]
-    fn as_many_revoked_keys_are_remembered_as_fit() {
-        let mut keys = Keys::default();
+    fn a_view_of_the_table_is_what_its_effects_make() {
+        let (mut table, mut keys) = (KeyTable::default(), Keys::default());
         let mut tokens = Vec::new();
-        for _ in 0..=limits::KEYS_REVOKED_KEPT {
+        for number in 0..=limits::KEYS_REVOKED_KEPT as u64 {
             let (id, token, hash) = draw().expect("random bytes");
-            create(&mut keys, &id, hash, None);
-            keys.apply(&ControlChange::RevokeKey { id });
-            tokens.push(token);
+            let created = table.create(ControlIndex(2 * number + 1), &key(&id, hash, (0, "default")));
+            keys.follow(&created.expect("there is room"));
+            if number > 0 {
+                keys.follow(&table.revoke(ControlIndex(2 * number + 2), &id));
+            }
+            tokens.push((id, token));
         }
-        assert_eq!(keys.find(&tokens[0], 5, || 5), Found::Unknown);
-        assert!(matches!(keys.find(&tokens[1], 5, || 5), Found::Revoked(_)));
-        assert!(matches!(keys.find(&tokens[limits::KEYS_REVOKED_KEPT], 5, || 5), Found::Revoked(_)));
+        keys.follow(&table.revoke(ControlIndex(9_000), &tokens[0].0));
+        for keys in [&keys, &Keys::new(&table)] {
+            assert_eq!(keys.find(&tokens[1].1, 5, || 5), Found::Unknown, "forgotten: it was revoked first");
+            for (_, token) in [&tokens[0], &tokens[2], &tokens[limits::KEYS_REVOKED_KEPT]] {
+                assert!(matches!(keys.find(token, 5, || 5), Found::Revoked(_)));
+            }
+        }
     }
 
     #[test]
     fn tenants_outlive_their_keys() {
         let mut keys = Keys::default();
-        assert_eq!(keys.next_namespace(), NamespaceId(1));
-        keys.apply(&ControlChange::CreateKey(key("a", [0; 32], (1, "shop"))));
-        keys.apply(&ControlChange::RevokeKey { id: "a".into() });
-        assert_eq!((keys.namespace("shop"), keys.namespace("bank")), (Some(NamespaceId(1)), None));
-        assert_eq!((keys.namespace_name(NamespaceId(1)), keys.namespace_name(NamespaceId(2))), (Some("shop"), None));
-        assert_eq!(keys.next_namespace(), NamespaceId(2), "its rows are still there");
+        keys.follow(&Effect::KeyCreated { key: key("a", [0; 32], (7, "shop")), founded: true });
+        revoke(&mut keys, "a");
+        assert_eq!((keys.namespace("shop"), keys.namespace("bank")), (Some(NamespaceId(7)), None));
+        assert_eq!((keys.namespace_name(NamespaceId(7)), keys.namespace_name(NamespaceId(2))), (Some("shop"), None));
     }
 }

@@ -54,22 +54,15 @@ impl LastUseFile {
 
 #[cfg(test)]
 mod tests {
-    use tribunal_types::{ApiKey, ControlChange, NamespaceId, Roles};
+    use tribunal_core::control::Effect;
+    use tribunal_types::ApiKey;
 
     use super::*;
 
     fn keys() -> Keys {
         let mut keys = Keys::default();
-        keys.apply(&ControlChange::CreateKey(ApiKey {
-            id: "a1".into(),
-            name: "jo".into(),
-            namespace: NamespaceId(0),
-            namespace_name: "default".into(),
-            roles: Roles::ALL,
-            secret_sha256: [0; 32],
-            created_ms: 0,
-            expires_ms: None,
-        }));
+        let key = ApiKey { id: "a1".into(), ..ApiKey::default() };
+        keys.follow(&Effect::KeyCreated { key, founded: false });
         keys
     }
 

@@ -92,7 +92,7 @@ pub struct Dev {
     /// Accept only plugins signed by NAME, whose public key is in FILE; may be repeated.
     #[arg(long, value_name = "NAME=FILE", value_parser = SignerConfig::from_flag)]
     pub signer: Vec<SignerConfig>,
-    /// Shards of the version map; one per core if left out.
+    /// Partitions of the version map of a new log, which keeps them; one per core if left out.
     #[arg(long)]
     pub shards: Option<u16>,
     /// Threads that serve connections; one per core if left out.

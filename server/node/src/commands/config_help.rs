@@ -14,7 +14,7 @@ const EXPLAINED: &[(&str, &str)] = &[
         "epoch",
         "When an epoch ends: \"adaptive\" (as soon as the disk is free), or a fixed length of 1 to 200 milliseconds.",
     ),
-    ("shards", "Parts of the version map that are resolved in parallel, 1 to 256. Default: one per core."),
+    ("shards", "Partitions of the version map, 1 to 256. A new log keeps them for good. Default: one per core."),
     (
         "plugins",
         "How conflict rules and validators run: \"wasm\" (sandboxed), or \"native\" to measure the cost of the sandbox.",
@@ -44,7 +44,10 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("http.connections_max", "Open connections; further ones are closed immediately."),
     ("http.header_timeout_ms", "Time for a client to send all headers of a request, milliseconds."),
     ("http.body_timeout_ms", "Time for a client to send the whole body of a request, milliseconds."),
-    ("http.idle_timeout_ms", "Time after which an idle connection is closed, milliseconds."),
+    (
+        "http.idle_timeout_ms",
+        "Time after which an idle connection is closed, and a stream whose client does not read, milliseconds.",
+    ),
     ("http.threads", "Threads that serve connections. 0: one per core."),
     ("http.debug_routes", "Serve /v1/debug/*, for benchmarks only."),
     ("resolver", "Bounds of the resolver. They affect verdicts; a change takes effect at an epoch boundary."),
@@ -70,7 +73,10 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("auth", "Authentication, and quotas of each tenant."),
     ("auth.required", "Callers need an API key or a token. If false, every caller that can connect may do everything."),
     ("auth.tenant_requests_max", "Requests that one tenant may have in flight; further ones get status 429."),
-    ("auth.tenant_bytes_max", "Bytes of the bodies of these requests."),
+    (
+        "auth.tenant_bytes_max",
+        "Bytes of the bodies of these requests. A stream of commits counts 1 MiB, and 10 MiB more during a commit above 1 MiB.",
+    ),
     (
         "auth.tenant_rows_max",
         "Rows that the tracked stores of one tenant may have; each takes about 80 bytes of memory. Writes that may add more \

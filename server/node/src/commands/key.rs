@@ -42,7 +42,7 @@ pub fn create(
 pub fn ls(target: &Target) -> Result<(), String> {
     let keys = block_on(async { target.client()?.keys().await })?;
     if !target.json {
-        out!("{:<18} {:<16} {:<20} {:<20} {:<20} roles", "id", "namespace", "name", "last use", "expires");
+        out!("{:<18} {:<16} {:<20} {:<20} {:<30} roles", "id", "namespace", "name", "last use", "expires");
     }
     for key in keys {
         if target.json {
@@ -51,7 +51,8 @@ pub fn ls(target: &Target) -> Result<(), String> {
             let roles = key.roles.join(",");
             let at = |time: &Option<String>| time.as_deref().map_or_else(|| "never".to_owned(), moment);
             let (used, expires) = (at(&key.last_used_ms), at(&key.expires_ms));
-            out!("{:<18} {:<16} {:<20} {used:<20} {expires:<20} {roles}", key.id, key.namespace, key.name);
+            let expires = if key.expired { format!("{expires} (expired)") } else { expires };
+            out!("{:<18} {:<16} {:<20} {used:<20} {expires:<30} {roles}", key.id, key.namespace, key.name);
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tribunal_api::WriteOp;
 use tribunal_client::{Error, LogRecord};
-use tribunal_log::SalvageReport;
+use tribunal_log::{LogError, SalvageReport};
 use tribunal_types::Lsn;
 
 use crate::commands::cli::Target;
@@ -125,6 +125,14 @@ pub fn salvage(data: &Path, accept_loss: bool) -> Result<(), String> {
     if !dir.is_dir() {
         return Err(format!("there is no log in {}; `--data` names a node's data directory", data.display()));
     }
+    tribunal_log::check_unused(&dir).map_err(|error| match error {
+        LogError::Locked { path, holder } => format!(
+            "{} is in use by {holder}: stop that node first. If it runs well, there is nothing to salvage: a node checks \
+             its log when it starts",
+            path.display()
+        ),
+        error => error.to_string(),
+    })?;
     if !accept_loss {
         return Err(
             "a salvage keeps what it can prove and gives up the rest, acknowledged commits included if they are \

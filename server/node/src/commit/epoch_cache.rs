@@ -10,7 +10,7 @@ use std::time::Instant;
 use parking_lot::RwLock;
 use tribunal_core::verdicts::{CommittedByVersion, item_verdict, name_winner};
 use tribunal_types::{
-    Batch, Conflict, Decision, Epoch, EpochInput, EpochOutcome, Lsn, PluginSlot, StoreId, StoreLsn, TxnIx, Verdict,
+    Batch, Conflict, Decision, Epoch, EpochInput, EpochOutcome, Lsn, PluginSlot, StoreId, TxnIx, Verdict,
 };
 
 use crate::plugins::plugin_health::CallTimes;
@@ -70,10 +70,11 @@ impl ResolvedEpoch {
             first_lsn[at.txn.0 as usize] = i as u32;
         }
         let input_bytes: usize = input.batches.iter().map(|batch| batch.memory_bytes()).sum();
-        let outcome_bytes = outcome.decisions.capacity() * (size_of::<Decision>() + size_of::<u32>())
-            + outcome.lsns.capacity() * size_of::<StoreLsn>()
-            + outcome.order.capacity() * size_of::<TxnIx>();
-        let bytes = input_bytes + outcome_bytes + size_of::<ResolvedEpoch>();
+        // The index by version is counted before it is built: any epoch may need one while it is here.
+        let indices = first_lsn.capacity() * size_of::<u32>()
+            + heads.capacity() * size_of::<(StoreId, Lsn, Lsn)>()
+            + CommittedByVersion::memory_bytes(&outcome);
+        let bytes = input_bytes + outcome.memory_bytes() + indices + size_of::<ResolvedEpoch>();
         ResolvedEpoch { input, outcome, timing, heads, committed: OnceLock::new(), first_lsn, bytes }
     }
 
@@ -193,7 +194,10 @@ impl EpochCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tribunal_types::StoreLsn;
+    use tribunal_types::{
+        CreatedRow, EarlyAbort, FenceResult, NamespaceId, OpKind, Reason, Stage, StoreLsn, TxnId, VerdictAt, Version,
+        Witness,
+    };
 
     fn epoch(epoch: u64, lsns: &[(u32, u64)]) -> Arc<ResolvedEpoch> {
         let lsns = lsns.iter().map(|&(store, lsn)| StoreLsn { txn: TxnIx(0), store: StoreId(store), lsn: Lsn(lsn) });
@@ -203,10 +207,68 @@ mod tests {
             decisions: vec![Decision::Expired],
             ..EpochOutcome::default()
         };
-        let input = EpochInput { epoch: Epoch(epoch), epoch_time_ms: 0, batches: Vec::new() };
+        resolved(Vec::new(), outcome)
+    }
+
+    fn resolved(batches: Vec<Arc<Batch>>, outcome: EpochOutcome) -> Arc<ResolvedEpoch> {
+        let input = EpochInput { epoch: outcome.epoch, epoch_time_ms: 0, batches };
         let now = Instant::now();
         let timing = Timing { sealed_at: now, durable_at: now, resolved_at: now, plugins: Vec::new() };
         Arc::new(ResolvedEpoch::new(input, outcome, timing))
+    }
+
+    /// Aborts with many conflicts are the largest that a batch may hold.
+    #[test]
+    fn early_aborts_count_with_their_conflicts() {
+        let conflict = Conflict {
+            store: StoreId(1),
+            key: vec![0; 1_000],
+            end: Some(vec![0; 1_000]),
+            op: OpKind::Range,
+            read_version: None,
+            row: None,
+            current_version: None,
+            by_txn: None,
+            changed_in: None,
+            stage: Stage::Admission,
+        };
+        let abort = EarlyAbort {
+            id: TxnId([1; 16]),
+            body_hash: None,
+            namespace: NamespaceId(0),
+            reason: Reason::ReadConflict,
+            conflicts: vec![conflict; 100],
+        };
+        let cache = EpochCache::new(1 << 20);
+        cache.logged(Epoch(20));
+        for n in 1..=20 {
+            let batch = Batch { early_aborts: vec![abort.clone()], ..Batch::default() };
+            let outcome = EpochOutcome { epoch: Epoch(n), ..EpochOutcome::default() };
+            let _ = cache.publish(resolved(vec![Arc::new(batch)], outcome));
+        }
+        let kept = (1..=20).filter(|n| cache.epoch(Epoch(*n)).is_some()).count();
+        assert!((1..=5).contains(&kept), "{kept} epochs of 200 KB are within 1 MiB");
+    }
+
+    #[test]
+    fn every_list_of_an_outcome_counts() {
+        const N: usize = 1_000;
+        let at = VerdictAt { epoch: Epoch(1), item: 0 };
+        let version = Version::new(Epoch(1), 1).expect("a version");
+        let witness = Witness { op: OpKind::Read, index: 0, current: None, winner: None, stage: Stage::Merge };
+        let outcomes = [
+            EpochOutcome { witnesses: vec![witness; N], ..EpochOutcome::default() },
+            EpochOutcome { created: vec![CreatedRow { txn: TxnIx(0), write: 0 }; N], ..EpochOutcome::default() },
+            EpochOutcome { early_aborts: vec![at; N], ..EpochOutcome::default() },
+            EpochOutcome { fences: vec![FenceResult::Fenced; N], ..EpochOutcome::default() },
+            EpochOutcome { decisions: vec![Decision::Committed { version }; N], ..EpochOutcome::default() },
+            EpochOutcome { order: vec![TxnIx(0); N], ..EpochOutcome::default() },
+        ];
+        for outcome in outcomes {
+            let text = format!("{outcome:?}");
+            let bytes = resolved(Vec::new(), outcome).bytes;
+            assert!(bytes >= N * size_of::<CreatedRow>(), "{bytes} bytes for {}", text.split_at(200).0);
+        }
     }
 
     #[test]

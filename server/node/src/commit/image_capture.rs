@@ -5,15 +5,18 @@
 
 use std::time::{Duration, Instant};
 
+use tribunal_codec::{Malformed, decode_control_image, encode_control_image};
+use tribunal_core::control::ReplicatedState;
+use tribunal_core::epochs::FoldPosition;
 use tribunal_core::frozen::Frozen;
 use tribunal_core::resolver::Resolver;
-use tribunal_types::{ControlIndex, Epoch, StateImage};
+use tribunal_types::{Epoch, StateImage};
 
-/// Column of a state image with the last control entry that it includes; the resolver's own columns are below.
-pub const CONTROL_COLUMN: u16 = 0xff00;
+/// Column of bytes in a state image with what the control log adds up to; the resolver's own columns are below.
+const CONTROL_COLUMN: u16 = 0xff00;
 
-/// Column of a state image with what fills the slots of plugins.
-pub const SLOTS_COLUMN: u16 = 0xff01;
+/// Column of a state image with the position of the fold.
+pub const FOLD_COLUMN: u16 = 0xff02;
 
 /// How long the sequencer copies before it looks after its messages again.
 pub const SLICE: Duration = Duration::from_millis(1);
@@ -21,24 +24,24 @@ pub const SLICE: Duration = Duration::from_millis(1);
 /// An image that is being taken.
 #[derive(Debug)]
 pub struct ImageCapture {
-    control: ControlIndex,
-    slots: Vec<u64>,
+    control: ReplicatedState,
+    fold: Vec<u64>,
 }
 
 /// A state that was taken.
 #[derive(Debug)]
 pub struct CapturedImage {
     state: Frozen,
-    control: ControlIndex,
-    slots: Vec<u64>,
+    control: ReplicatedState,
+    fold: Vec<u64>,
 }
 
 impl ImageCapture {
-    /// Begins an image of the state after the resolver's last epoch, which includes control entries up to `control`.
+    /// Begins an image of the state after the resolver's last epoch, where the fold was at `fold`, which includes `control`.
     /// One that was under way is given up.
-    pub fn begin(resolver: &mut Resolver, control: ControlIndex, slots: Vec<u64>) -> ImageCapture {
+    pub fn begin(resolver: &mut Resolver, control: ReplicatedState, fold: &FoldPosition) -> ImageCapture {
         resolver.begin_image();
-        ImageCapture { control, slots }
+        ImageCapture { control, fold: fold.to_words() }
     }
 
     /// Copies for some time, and returns the state once all of it is copied.
@@ -46,7 +49,8 @@ impl ImageCapture {
         let begun = Instant::now();
         while begun.elapsed() < budget {
             if let Some(state) = resolver.step_image() {
-                return Some(CapturedImage { state, control: self.control, slots: std::mem::take(&mut self.slots) });
+                let (control, fold) = (std::mem::take(&mut self.control), std::mem::take(&mut self.fold));
+                return Some(CapturedImage { state, control, fold });
             }
         }
         None
@@ -62,8 +66,18 @@ impl CapturedImage {
     /// Puts the image together.
     pub fn into_image(self) -> StateImage {
         let mut image = self.state.into_image();
-        image.push_words(CONTROL_COLUMN, vec![self.control.0]);
-        image.push_words(SLOTS_COLUMN, self.slots);
+        image.push_words(FOLD_COLUMN, self.fold);
+        image.push_bytes(CONTROL_COLUMN, encode_control_image(&self.control.image()));
         image
     }
+}
+
+/// Returns what the control log added up to when an image was taken.
+///
+/// # Errors
+/// If the image does not contain it.
+pub fn control_in(image: &StateImage) -> Result<ReplicatedState, Malformed> {
+    let missing = Malformed { what: "the control state is missing", at: 0 };
+    let bytes = image.bytes(CONTROL_COLUMN).ok_or(missing)?;
+    decode_control_image(bytes).map(ReplicatedState::restore)
 }

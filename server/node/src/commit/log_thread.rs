@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tribunal_log::{DiskLog, DurableLog, HoldBack, ImageWriter, LogError};
-use tribunal_types::{Batch, ControlChange, ControlIndex, Epoch, StoreId};
+use tribunal_types::{Batch, ControlEntry, ControlIndex, Epoch, StoreId};
 
 use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
 use crate::commit::image_capture::CapturedImage;
@@ -23,7 +23,7 @@ pub enum Job {
     /// Note what an epoch decided; durable with the next batch.
     Outcome(Arc<ResolvedEpoch>),
     /// Append a control entry, make it durable, report it.
-    Control(ControlIndex, ControlChange),
+    Control(ControlIndex, ControlEntry),
     /// Store a state image beside the log, then drop what is no longer needed.
     Image {
         /// The state.
@@ -39,7 +39,12 @@ pub enum Job {
         below: Epoch,
         /// But only as far as these stores have applied them.
         applied: Vec<(StoreId, Epoch)>,
+        /// Whether embedded stores that lag are told to flush, and stores that exceed their quota are reported. Once for
+        /// each image is enough.
+        ask_stores: bool,
     },
+    /// Have an embedded store flush.
+    Flush(StoreId),
     /// Finish and end.
     Stop,
 }
@@ -110,10 +115,10 @@ pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, context: &LogThreadContext) {
                 })
             }
             Job::Outcome(epoch) => log.append_outcome(&epoch.outcome).map(|()| cache.logged(epoch.outcome.epoch)),
-            Job::Control(index, change) => {
+            Job::Control(index, entry) => {
                 mark_is_behind = true;
-                log.append_control(index, &change).and_then(|()| log.sync()).and_then(|()| {
-                    let _ = events.send(Message::ControlDurable(index, change));
+                log.append_control(index, &entry).and_then(|()| log.sync()).and_then(|()| {
+                    let _ = events.send(Message::ControlDurable(index, entry));
                     compact_control(&mut log)
                 })
             }
@@ -126,14 +131,23 @@ pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, context: &LogThreadContext) {
                     image = store_image(log.image_writer(), next, applied, context.jobs.clone());
                 })
             }
-            Job::Truncate { below, applied } => match truncate(&mut log, below, &applied, context) {
-                Err(LogError::Io { reason }) => {
-                    // The log is whole, and only longer than it need be.
-                    tracing::error!(reason, "the log was not truncated; retrying with the next image");
-                    Ok(())
+            Job::Truncate { below, applied, ask_stores } => {
+                if ask_stores {
+                    ask_lagging(&log, below, &applied, context);
                 }
-                done => done,
-            },
+                match truncate(&mut log, below, &applied, context) {
+                    Err(LogError::Io { reason }) => {
+                        // The log is whole, and only longer than it need be.
+                        tracing::error!(reason, "the log was not truncated; retrying with the next image");
+                        Ok(())
+                    }
+                    done => done,
+                }
+            }
+            Job::Flush(store) => {
+                (context.flush)(store);
+                Ok(())
+            }
             Job::Stop => {
                 join(image.take());
                 if let Err(error) = log.sync().and_then(|()| log.idle_mark()) {
@@ -173,19 +187,23 @@ fn append(log: &mut DiskLog, batch: &Batch, metrics: &Metrics) -> Result<(), Log
     Ok(())
 }
 
-/// Drops what every store has applied, and names the stores that keep the log from being shorter than their quota.
+/// Tells the stores that have not applied what is below `below` to flush, and reports those that keep the log from being
+/// shorter than their quota.
+fn ask_lagging(log: &DiskLog, below: Epoch, applied: &[(StoreId, Epoch)], context: &LogThreadContext) {
+    let bound = log.held_back_below(context.quota).min(below);
+    for (store, _) in applied.iter().filter(|(_, applied)| *applied < bound) {
+        let _ = context.events.send(Message::OverQuota(*store, bound));
+    }
+    applied.iter().filter(|(_, applied)| *applied < below).for_each(|(store, _)| (context.flush)(*store));
+}
+
+/// Drops what every store has applied.
 fn truncate(
     log: &mut DiskLog,
     below: Epoch,
     applied: &[(StoreId, Epoch)],
     context: &LogThreadContext,
 ) -> Result<(), LogError> {
-    let bound = log.held_back_below(context.quota).min(below);
-    for (store, _) in applied.iter().filter(|(_, applied)| *applied < bound) {
-        let _ = context.events.send(Message::OverQuota(*store, bound));
-    }
-    // They are further at the next image.
-    applied.iter().filter(|(_, applied)| *applied < below).for_each(|(store, _)| (context.flush)(*store));
     let stores = applied.iter().map(|(_, applied)| *applied).fold(below, Epoch::min);
     // A consumer's offset retains the log beyond its age, but not beyond its size.
     let readers = (context.needed)().map_or(stores, |needed| needed.max(log.held_back_below(context.readers_quota)));
@@ -202,7 +220,7 @@ fn store_image(
         let image = image.into_image();
         match writer.write(&image) {
             Ok(()) => {
-                let _ = jobs.send(Job::Truncate { below: image.epoch, applied });
+                let _ = jobs.send(Job::Truncate { below: image.epoch, applied, ask_stores: true });
             }
             // The log is whole without it; only a restart takes longer, and nothing is truncated.
             Err(error) => tracing::error!(%error, epoch = image.epoch.0, "no state image was written"),
@@ -220,5 +238,44 @@ fn store_image(
 fn join(image: Option<JoinHandle<()>>) {
     if let Some(thread) = image {
         let _ = thread.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::unbounded;
+    use parking_lot::Mutex;
+    use tribunal_log::LogOptions;
+
+    use super::*;
+
+    /// With N embedded stores, each flush that ends has the log truncated: asking the others each time would be N^2 requests.
+    #[test]
+    fn stores_that_lag_are_told_to_flush_by_an_image_and_not_by_a_flush_that_ended() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = tribunal_log::open(dir.path(), &LogOptions::default()).expect("a new log").writer;
+        let ((jobs, queue), (events, _messages)) = (unbounded(), unbounded());
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let no_quota = HoldBack { age_ms: u64::MAX / 2, bytes: u64::MAX / 2 };
+        let context = LogThreadContext {
+            jobs: jobs.clone(),
+            events,
+            cache: Arc::new(EpochCache::new(0)),
+            metrics: Arc::new(Metrics::new()),
+            quota: no_quota,
+            needed: Box::new(|| None),
+            readers_quota: no_quota,
+            flush: {
+                let told = Arc::clone(&told);
+                Box::new(move |store: StoreId| told.lock().push(store.0))
+            },
+        };
+        let applied = || vec![(StoreId(1), Epoch(3)), (StoreId(2), Epoch(7)), (StoreId(3), Epoch(4))];
+        let truncate = |ask_stores| Job::Truncate { below: Epoch(5), applied: applied(), ask_stores };
+        for job in [truncate(false), truncate(true), truncate(false), Job::Flush(StoreId(2)), Job::Stop] {
+            jobs.send(job).expect("the queue is open");
+        }
+        run(log, &queue, &context);
+        assert_eq!(*told.lock(), [1, 3, 2]);
     }
 }

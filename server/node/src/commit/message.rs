@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use tribunal_types::{
-    Batch, ControlChange, ControlIndex, Epoch, ImportedVersion, NamespaceId, StoreId, TxnId, TxnRequest, Verdict,
-    VerdictAt,
+    Batch, ControlChange, ControlEntry, ControlIndex, Epoch, ImportedVersion, NamespaceId, StoreId, TxnId, TxnRequest,
+    Verdict, VerdictAt,
 };
 
-use crate::commit::replies::{Commit, ReplyHandle};
+use crate::commit::control_queue::ControlReply;
+use crate::commit::pending::Imported;
+use crate::commit::replies::{Answer, Commit, ReplyHandle};
 use crate::stores::catalog::PushReports;
 
 /// Requests and notes for the sequencer, beside the commits in its queue.
@@ -17,8 +19,10 @@ pub enum Message {
     Commit(Vec<Commit>),
     /// As many commits are in the queue as the sequencer is to be woken for.
     CommitsQueued,
-    /// A read-only commit or a dry run.
+    /// Transactions that only read.
     Judge(Vec<TxnRequest>, oneshot::Sender<Vec<Verdict>>),
+    /// A dry run of a transaction that writes: the verdict, or the answer that its known id gets.
+    DryRun(Box<TxnRequest>, oneshot::Sender<Result<Verdict, Answer>>),
     /// A client gives up.
     Abort(NamespaceId, TxnId, ReplyHandle),
     /// Make sure that an id that never arrived never commits.
@@ -27,14 +31,14 @@ pub enum Message {
     Status(NamespaceId, TxnId, oneshot::Sender<KnownNow>),
     /// What is known of an id, as soon as that is a verdict.
     Watch(NamespaceId, TxnId, oneshot::Sender<KnownNow>),
-    /// Versions of existing rows; the answer is how many were new.
-    Import(Vec<ImportedVersion>, oneshot::Sender<u64>),
-    /// A change of configuration; answered once it is durable and applied.
-    Control(ControlChange, oneshot::Sender<()>),
+    /// Versions of existing rows; answered once they are imported.
+    Import(Vec<ImportedVersion>, oneshot::Sender<Imported>),
+    /// A change of configuration; answered once its entry is durable and applied.
+    Control(ControlChange, oneshot::Sender<ControlReply>),
     /// A batch is durable.
     Durable(Arc<Batch>),
     /// A control entry is durable.
-    ControlDurable(ControlIndex, ControlChange),
+    ControlDurable(ControlIndex, ControlEntry),
     /// The log failed: durability is in doubt.
     LogFailed(String),
     /// The push that this control entry started has reports.

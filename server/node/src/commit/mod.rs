@@ -2,6 +2,7 @@
 
 pub(crate) mod abort_report;
 pub mod commit_queue;
+pub mod control_queue;
 pub mod epoch_cache;
 pub mod epoch_clock;
 pub mod idle_seal;

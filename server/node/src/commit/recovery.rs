@@ -10,23 +10,23 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tribunal_core::batcher::Batcher;
-use tribunal_core::control::slots::Slots;
-use tribunal_core::epochs::Epochs;
+use tribunal_core::control::{Effect, Moment, ReplicatedState};
+use tribunal_core::epochs::{Epochs, FoldPosition, Folded, Step};
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_core::visibility::{Delivery, Visibility};
 use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader};
-use tribunal_types::{Bounds, ControlChange, ControlIndex, Epoch, EpochOutcome, GroupId, Lsn, PluginChoice, limits};
+use tribunal_types::{
+    Batch, Bounds, ControlChange, ControlEntry, ControlIndex, Epoch, EpochInput, EpochOutcome, GroupId, Lsn,
+    PluginActivation, StateImage, limits,
+};
 
-use crate::auth::keys::Keys;
-use crate::commit::image_capture::{CONTROL_COLUMN, SLOTS_COLUMN};
+use crate::commit::image_capture::{FOLD_COLUMN, control_in};
 use crate::commit::shards::{BySize, Workers};
 use crate::commit::store_watch::delivery;
 use crate::config::Config;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::plugins::policies::PolicySet;
-use crate::plugins::settings::entry_of;
-use crate::stores::store_registry::StoreRegistry;
 
 /// A node before its threads start.
 pub struct Recovered {
@@ -46,18 +46,16 @@ pub struct Recovered {
     pub batcher: Batcher,
     /// Everything pushed counts as unacknowledged until the watermarks of the storages are known.
     pub visibility: Visibility,
-    /// Stores in force.
-    pub declared: StoreRegistry,
-    /// Keys in force.
-    pub keys: Keys,
+    /// What the control log adds up to.
+    pub replicated: ReplicatedState,
     /// Policies in force.
     pub policies: PolicySet,
-    /// Last control entry.
+    /// Last control entry of the log.
     pub control: ControlIndex,
     /// Threads for the shards.
     pub workers: Workers,
     /// Plugins that the configuration names and the control log does not have yet.
-    pub activations: Vec<(PluginChoice, Epoch)>,
+    pub activations: Vec<PluginActivation>,
     /// Bounds that the configuration names and the control log does not have yet.
     pub bounds: Option<Bounds>,
 }
@@ -67,7 +65,40 @@ const DEFAULT_BOUNDS: Bounds = Bounds {
     window_bytes_max: limits::WINDOW_BYTES_MAX as u64,
     status_bytes_max: limits::STATUS_BYTES_MAX as u64,
     plugin_faults_max: limits::PLUGIN_FAULTS_MAX,
+    partitions: 1,
 };
+
+/// Returns the number of partitions that the control log sets last.
+fn last_partitions(control: &[(ControlIndex, ControlEntry)]) -> Option<u16> {
+    control.iter().rev().find_map(|(_, entry)| match entry.change {
+        ControlChange::SetBounds(bounds) => Some(bounds.partitions),
+        _ => None,
+    })
+}
+
+/// Returns the bounds that the configuration requests. The number of partitions is the log's from its creation on.
+fn wanted_bounds(config: &Config, in_force: Option<Bounds>) -> Bounds {
+    let partitions = in_force.map_or(config.shards, |bounds| bounds.partitions);
+    if partitions != config.shards {
+        tracing::info!(
+            partitions,
+            shards = config.shards,
+            "the log was created with another number of partitions than `shards`, and keeps it"
+        );
+    }
+    Bounds {
+        window_bytes_max: config.resolver.window_bytes_max as u64,
+        status_bytes_max: config.resolver.status_bytes_max as u64,
+        plugin_faults_max: config.resolver.plugin_faults_max,
+        partitions,
+    }
+}
+
+/// Returns the number of threads that share so many partitions on this machine.
+fn threads_for(partitions: u16) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    usize::from(partitions).min(cores)
+}
 
 /// Opens the log in `config.data` and replays it.
 ///
@@ -89,85 +120,40 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         tracing::warn!(warning, "opening the log");
     }
     // The bounds are the control log's, like all that decides verdicts; the defaults are in force until it has others.
-    let resolver_config = ResolverConfig { shards: config.shards, ..ResolverConfig::default() };
-    let image_control = found.image.as_ref().and_then(|image| image.words(CONTROL_COLUMN)?.first().copied());
-    let image_slots = found.image.as_ref().and_then(|image| image.words(SLOTS_COLUMN)).map(<[u64]>::to_vec);
+    let unusable = |error: String| format!("the state image cannot be used: {error}");
+    let replicated = found.image.as_ref().map(control_in).transpose().map_err(|error| unusable(error.to_string()))?;
+    let replicated = replicated.unwrap_or_default();
+    let partitions = replicated.bounds().unwrap_or(DEFAULT_BOUNDS).partitions;
+    let resolver_config = ResolverConfig { shards: partitions, ..ResolverConfig::default() };
+    let position = position_of(found.image.as_ref())?;
     let resolver = match found.image {
-        Some(image) => Resolver::restore(resolver_config, image)
-            .map_err(|error| format!("the state image cannot be used: {error:?}"))?,
+        Some(image) => Resolver::restore(resolver_config, image).map_err(|error| unusable(format!("{error:?}")))?,
         None => Resolver::new(resolver_config),
     };
-    let mut replay = Replay {
-        resolver,
-        policies: PolicySet::new(config, loader)?,
-        controls: found.control.into(),
-        control: ControlIndex(0),
-        declared: StoreRegistry::default(),
-        keys: Keys::default(),
-    };
-    replay.restore(ControlIndex(image_control.unwrap_or(0)), image_slots.as_deref());
-    let workers = Workers::start(usize::from(config.shards))?;
-    let mut replayed = 0_u64;
-    let mut epoch_time_ms = replay.resolver.epoch_time_ms();
-    let mut entries = reader.entries_from(replay.resolver.last().next());
-    while let Some(entry) = entries.next() {
-        let (input, mut recorded) = entry.map_err(|error| error.to_string())?;
-        let upto = input.batches.iter().map(|batch| batch.control).max().unwrap_or_default();
-        let first = input.batches.iter().map(|batch| batch.first).min().unwrap_or(input.epoch);
-        replay.apply_controls(upto, first);
-        epoch_time_ms = input.epoch_time_ms;
-        if input.batches.iter().all(|batch| batch.is_empty()) {
-            replay.policies.advance(input.epoch.next());
-            continue;
-        }
-        replay.policies.advance(input.epoch);
-        let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
-        let executor = BySize { workers: &workers, operations };
-        // A salvage keeps later outcomes apart if one before them is lost; each goes into the log in its turn.
-        let kept_apart = !log.has_outcome(input.epoch);
-        if kept_apart && recorded.as_ref().is_some_and(|outcome| !follows(&replay.resolver, outcome)) {
-            let epoch = input.epoch.0;
-            tracing::warn!(
-                epoch,
-                "resolving epochs again: the outcomes that a salvage kept do not continue the resolved ones"
-            );
-            entries.forget_kept_outcomes();
-            recorded = None;
-        }
-        match recorded {
-            Some(outcome) => {
-                replay.resolver.replay(&input, &outcome, &executor);
-                if kept_apart {
-                    log.append_outcome(&outcome).map_err(|error| error.to_string())?;
-                }
-            }
-            None => {
-                replay.policies.load_for_replay()?;
-                let outcome = replay.resolver.resolve(&input, &replay.policies.policies(), &executor);
-                log.append_outcome(&outcome).map_err(|error| error.to_string())?;
-            }
-        }
-        replayed += 1;
-    }
-    // Entries that no epoch carried yet.
-    replay.apply_controls(ControlIndex(u64::MAX), found.next);
+    // A new log gets the partitions that the configuration names.
+    let last = last_partitions(&found.control).or(replicated.bounds().map(|bounds| bounds.partitions));
+    let workers = Workers::start(threads_for(last.unwrap_or(config.shards)))?;
+    // The epoch after the image may be due more entries than the image includes.
+    let included = replicated.index().max(position.control);
+    let control = continue_control(&mut log, found.control_last, included)?;
+    let mut replay = Replay::new(resolver, replicated, PolicySet::new(config, loader)?, found.control, control);
+    let mut epochs = replay.start_fold(position, found.group, &reader)?;
+    let replayed = replay.run(&mut epochs, &mut log, &reader, &workers)?;
+    let mut batcher = Batcher::new(found.group, found.last_csn);
+    replay.seal_for_controls(&mut epochs, &mut batcher, &mut log)?;
     log.sync().map_err(|error| error.to_string())?;
-    let Replay { resolver, mut policies, control, declared, keys, .. } = replay;
-    let activations = policies.go_live()?;
-    let mut visibility = Visibility::new(found.next.prev());
-    for store in declared.stores() {
+    let Replay { resolver, mut policies, replicated, .. } = replay;
+    let activations = policies.go_live(replicated.slots())?;
+    let mut visibility = Visibility::new(epochs.last_complete());
+    for store in replicated.stores().stores() {
         visibility.track(store.spec.id, delivery(&store.spec), resolver.head_lsn(store.spec.id));
         if let Some(detachment) = &store.detached {
             visibility.acked(store.spec.id, detachment.acked);
             visibility.track(store.spec.id, Delivery::Detached, Lsn(0));
         }
     }
-    let wanted = Bounds {
-        window_bytes_max: config.resolver.window_bytes_max as u64,
-        status_bytes_max: config.resolver.status_bytes_max as u64,
-        plugin_faults_max: config.resolver.plugin_faults_max,
-    };
-    let in_force = declared.bounds().unwrap_or(DEFAULT_BOUNDS);
+    let wanted = wanted_bounds(config, replicated.bounds());
+    let bounds = (replicated.bounds() != Some(wanted)).then_some(wanted);
     tracing::info!(
         epoch = resolver.last().0,
         replayed,
@@ -180,18 +166,27 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         reader,
         group: found.group,
         keyer: RowKeyer::new(found.row_secret),
-        epochs: Epochs::new(&[found.group], found.next, epoch_time_ms),
-        batcher: Batcher::new(found.group, found.last_csn),
+        epochs,
+        batcher,
         resolver,
         visibility,
-        declared,
-        keys,
-        bounds: (in_force != wanted).then_some(wanted),
+        replicated,
+        bounds,
         activations,
         policies,
         control,
         workers,
     })
+}
+
+/// Returns where the fold continues after an image, or at the start of a log.
+fn position_of(image: Option<&StateImage>) -> Result<FoldPosition, String> {
+    let Some(image) = image else {
+        return Ok(FoldPosition { next: Epoch(1), ..FoldPosition::default() });
+    };
+    let position = image.words(FOLD_COLUMN).and_then(FoldPosition::from_words);
+    let position = position.filter(|position| position.next == image.epoch.next());
+    position.ok_or_else(|| "the state image cannot be used: it does not tell where the log continues".to_owned())
 }
 
 /// Returns the log's directory within a data directory.
@@ -227,55 +222,264 @@ fn quoted(word: &str) -> String {
     }
 }
 
+/// Folds an entry of the log, which was counted when it was written.
+fn fold(epochs: &mut Epochs, batch: Arc<Batch>) -> Result<(), String> {
+    let (first, last) = (batch.first, batch.last);
+    match epochs.entry(batch) {
+        Folded::Counted => Ok(()),
+        folded => Err(format!("the entry of epochs {first} to {last} does not follow the one before: {folded:?}")),
+    }
+}
+
+/// Returns the last entry of a control log. One that ends before the image is brought to its length: a salvage may have
+/// found the image and not the end of the control log, and what the image includes must not be numbered again.
+fn continue_control(log: &mut DiskLog, last: ControlIndex, included: ControlIndex) -> Result<ControlIndex, String> {
+    for index in last.0 + 1..=included.0 {
+        let appended = log.append_control(ControlIndex(index), &ControlChange::Lost.into());
+        appended.map_err(|error| error.to_string())?;
+    }
+    Ok(last.max(included))
+}
+
 struct Replay {
     resolver: Resolver,
+    replicated: ReplicatedState,
     policies: PolicySet,
-    controls: VecDeque<(ControlIndex, ControlChange)>,
-    control: ControlIndex,
-    declared: StoreRegistry,
-    keys: Keys,
+    /// Entries after those that the state includes.
+    controls: VecDeque<(ControlIndex, ControlEntry)>,
+    /// Last position of the control log.
+    last: ControlIndex,
 }
 
 impl Replay {
-    /// Restores what a state image holds of the entries up to `upto`.
-    fn restore(&mut self, upto: ControlIndex, slots: Option<&[u64]>) {
-        let included = self.controls.iter().take_while(|(index, _)| *index <= upto);
-        let activations = included.filter_map(|(index, change)| match change {
-            ControlChange::ActivatePlugin { choice, from } => Some(entry_of(*index, choice, *from)),
-            _ => None,
-        });
-        let next = self.resolver.last().next();
-        let slots = Slots::restore(slots, &activations.collect::<Vec<_>>(), next);
-        self.apply_controls(upto, next);
-        self.policies.restore(slots);
+    fn new(
+        resolver: Resolver,
+        replicated: ReplicatedState,
+        policies: PolicySet,
+        controls: Vec<(ControlIndex, ControlEntry)>,
+        last: ControlIndex,
+    ) -> Replay {
+        let controls = controls.into_iter().filter(|(index, _)| *index > replicated.index()).collect();
+        let mut replay = Replay { resolver, replicated, policies, controls, last };
+        let declared: Vec<_> = replay.replicated.stores().stores().map(|store| store.spec.clone()).collect();
+        declared.into_iter().for_each(|spec| replay.resolver.declare_store(spec));
+        replay.replicated.bounds().into_iter().for_each(|bounds| replay.set_bounds(bounds));
+        replay
+    }
+
+    /// Starts the fold of this log, the only one so far, from a position.
+    fn start_fold(&self, mut position: FoldPosition, group: GroupId, reader: &LogReader) -> Result<Epochs, String> {
+        let next = position.next;
+        let first = reader.batches_from(next).next().transpose().map_err(|error| error.to_string())?;
+        // A salvage may have sealed epochs before `next` and after it by one entry, under another incarnation.
+        position.groups = vec![(group, first.map_or(next, |batch| batch.first.min(next)))];
+        Ok(Epochs::resume(&position, self.replicated.index()))
+    }
+
+    /// Resolves what follows in the log; returns the number of epochs with items.
+    fn run(
+        &mut self,
+        epochs: &mut Epochs,
+        log: &mut DiskLog,
+        reader: &LogReader,
+        workers: &Workers,
+    ) -> Result<u64, String> {
+        let mut replayed = 0;
+        let mut entries = reader.entries_from(epochs.last_complete().next());
+        while let Some(entry) = entries.next() {
+            let (input, mut recorded) = entry.map_err(|error| error.to_string())?;
+            input.batches.into_iter().try_for_each(|batch| fold(epochs, batch))?;
+            let Some(input) = self.next_epoch(epochs)? else { continue };
+            let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
+            let executor = BySize { workers, operations };
+            // A salvage keeps later outcomes apart if one before them is lost; each goes into the log in its turn.
+            let kept_apart = !log.has_outcome(input.epoch);
+            if kept_apart && recorded.as_ref().is_some_and(|outcome| !follows(&self.resolver, outcome)) {
+                let epoch = input.epoch.0;
+                tracing::warn!(
+                    epoch,
+                    "resolving epochs again: the outcomes that a salvage kept do not continue the resolved ones"
+                );
+                entries.forget_kept_outcomes();
+                recorded = None;
+            }
+            match recorded {
+                Some(outcome) => {
+                    self.resolver.replay(&input, &outcome, &executor);
+                    if kept_apart {
+                        log.append_outcome(&outcome).map_err(|error| error.to_string())?;
+                    }
+                }
+                None => {
+                    self.policies.load_for_replay(self.replicated.slots())?;
+                    let outcome = self.resolver.resolve(&input, &self.policies.policies(), &executor);
+                    log.append_outcome(&outcome).map_err(|error| error.to_string())?;
+                }
+            }
+            replayed += 1;
+        }
+        Ok(replayed)
+    }
+
+    /// Applies control entries that no epoch carries yet, at the end of one that is sealed for them, as on an idle node.
+    fn seal_for_controls(
+        &mut self,
+        epochs: &mut Epochs,
+        batcher: &mut Batcher,
+        log: &mut DiskLog,
+    ) -> Result<(), String> {
+        // What an image includes of its next epoch's control is less than that epoch's K.
+        self.next_epoch(epochs)?;
+        if let Some(&(last, _)) = self.controls.back() {
+            let next = epochs.last_complete().next();
+            let batch = batcher.seal(next, next, last, epochs.epoch_time_ms());
+            log.append(&batch).and_then(|()| log.sync()).map_err(|error| error.to_string())?;
+            fold(epochs, Arc::new(batch))?;
+            self.next_epoch(epochs)?;
+        }
+        self.replicated.advance(epochs.last_complete().next());
+        Ok(())
+    }
+
+    /// Applies the control entries that are due, and returns the next epoch that has something to resolve.
+    fn next_epoch(&mut self, epochs: &mut Epochs) -> Result<Option<EpochInput>, String> {
+        while let Some(step) = epochs.poll() {
+            match step {
+                Step::Control { upto, next } => {
+                    // What waited for an epoch before these entries count has held since then.
+                    self.replicated.advance(next.prev());
+                    self.apply_controls(upto, next);
+                    if self.last < upto {
+                        let (upto, last) = (upto.0, self.last.0);
+                        return Err(format!(
+                            "epoch {next} was sealed with control entry {upto}, but the control log ends with {last}"
+                        ));
+                    }
+                    epochs.applied(upto);
+                }
+                Step::Epoch { input, .. } => {
+                    self.replicated.advance(input.epoch);
+                    return Ok(Some(input));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Applies entries up to `upto`; `next` is the first epoch that they count for.
     fn apply_controls(&mut self, upto: ControlIndex, next: Epoch) {
-        while self.controls.front().is_some_and(|(index, _)| *index <= upto) {
-            let Some((index, change)) = self.controls.pop_front() else { break };
-            self.declared.apply(index, &change);
-            self.keys.apply(&change);
-            match change {
-                ControlChange::DeclareStore(spec) => self.resolver.declare_store(spec),
-                ControlChange::ActivatePlugin { choice, from } => {
-                    self.policies.activate(index, &choice, from, next);
+        while let Some((index, entry)) = self.controls.pop_front_if(|(index, _)| *index <= upto) {
+            let resolver = &self.resolver;
+            let has_records = |store| resolver.head_lsn(store) > Lsn(0);
+            match self.replicated.apply(index, &entry.change, Moment { next, has_records: &has_records }) {
+                Ok(Effect::StoreDeclared { store, .. }) => {
+                    let declared = self.replicated.stores().store(store);
+                    declared.into_iter().for_each(|store| self.resolver.declare_store(store.spec.clone()));
                 }
-                ControlChange::ForgetPlugin { digest } => self.policies.forget(&digest),
-                ControlChange::SetBounds(bounds) => {
-                    self.resolver.set_bounds(bounds);
-                    self.policies.set_faults_max(bounds.plugin_faults_max);
-                }
-                ControlChange::DetachPush(_) | ControlChange::AttachPush { .. } | ControlChange::SkipRecord(_) => {}
-                ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } => {}
-                ControlChange::Lost => {
-                    tracing::error!(
-                        entry = index.0,
-                        "an entry of the control log was lost; check stores, keys and plugins"
-                    );
-                }
+                Ok(Effect::BoundsSet(bounds)) => self.set_bounds(bounds),
+                Ok(Effect::EntryLost) => tracing::error!(
+                    entry = index.0,
+                    "an entry of the control log was lost; check stores, keys and plugins"
+                ),
+                // Policies are loaded when an epoch needs them, the rest once the replay is done.
+                Ok(_) | Err(_) => {}
             }
-            self.control = index;
         }
+    }
+
+    fn set_bounds(&mut self, bounds: Bounds) {
+        self.resolver.set_bounds(bounds);
+        self.policies.set_faults_max(bounds.plugin_faults_max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PolicyHost;
+    use crate::plugins::signatures::Signers;
+
+    #[test]
+    fn the_configuration_only_seeds_the_partitions_of_a_new_log() {
+        let config = Config { shards: 7, ..Config::default() };
+        assert_eq!(wanted_bounds(&config, None).partitions, 7);
+        let in_force = Bounds { partitions: 2, plugin_faults_max: 99, ..DEFAULT_BOUNDS };
+        let wanted = wanted_bounds(&config, Some(in_force));
+        assert_eq!((wanted.partitions, wanted.plugin_faults_max), (2, config.resolver.plugin_faults_max));
+    }
+
+    #[test]
+    fn the_last_partitions_that_the_control_log_sets_count() {
+        let set = |index, partitions| {
+            (ControlIndex(index), ControlChange::SetBounds(Bounds { partitions, ..DEFAULT_BOUNDS }).into())
+        };
+        let control = [set(1, 3), (ControlIndex(2), ControlChange::Lost.into()), set(3, 5), set(4, 4)];
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|len| last_partitions(&control[..len])),
+            [None, Some(3), Some(3), Some(5), Some(4)]
+        );
+    }
+
+    /// Writes a log in which no epoch carries the only control entry, which was durable before the node was killed.
+    fn log_with_a_pending_control_entry(data: &Path) {
+        let mut log = tribunal_log::open(&log_dir(data), &LogOptions::default()).expect("a new log").writer;
+        let change = ControlChange::SetBounds(Bounds { partitions: 3, ..DEFAULT_BOUNDS });
+        log.append_control(ControlIndex(1), &change.into()).expect("it follows");
+        log.sync().expect("a disk");
+    }
+
+    #[test]
+    fn a_start_seals_one_epoch_for_a_control_entry_that_none_carries() {
+        let dir = tempfile::tempdir().expect("a directory");
+        log_with_a_pending_control_entry(dir.path());
+        let config = Config { data: dir.path().to_owned(), plugins: PolicyHost::Native, ..Config::default() };
+        for start in 1..=2 {
+            let loader = Arc::new(PluginLoader::open(&config, Signers::default()).expect("a store of plugins"));
+            let recovered = recover(&config, loader).expect("a whole log");
+            assert_eq!(recovered.replicated.bounds().map(|bounds| bounds.partitions), Some(3), "start {start}");
+            assert_eq!(recovered.control, ControlIndex(1));
+            let position = recovered.epochs.position();
+            assert_eq!((position.next, position.control), (Epoch(2), ControlIndex(1)), "start {start}");
+            assert_eq!(recovered.log.next(), Epoch(2), "the epoch is in the log, and sealed once");
+        }
+    }
+
+    #[test]
+    fn recovery_applies_what_an_empty_entry_carries_before_the_epoch_after_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        log_with_a_pending_control_entry(dir.path());
+        let opened = tribunal_log::open(&log_dir(dir.path()), &LogOptions::default()).expect("a whole log");
+        let (group, mut log) = (opened.recovered.group, opened.writer);
+        let batch = |epoch, control| {
+            let (first, control) = (Epoch(epoch), ControlIndex(control));
+            Batch { group, first, last: first, control, stamp_us: epoch, ..Batch::default() }
+        };
+        [batch(1, 0), batch(2, 1), batch(3, 0)].iter().for_each(|batch| log.append(batch).expect("they follow"));
+        log.sync().expect("a disk");
+        drop((log, opened.reader));
+        let config = Config { data: dir.path().to_owned(), plugins: PolicyHost::Native, ..Config::default() };
+        let loader = Arc::new(PluginLoader::open(&config, Signers::default()).expect("a store of plugins"));
+        let recovered = recover(&config, loader).expect("a whole log");
+        assert_eq!(recovered.epochs.position().control, ControlIndex(1), "epoch 2 carries it, though it is empty");
+        assert_eq!(recovered.log.next(), Epoch(4), "no epoch had to be sealed for it");
+    }
+
+    #[test]
+    fn a_control_log_that_ends_before_the_image_continues_after_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = || tribunal_log::open(dir.path(), &LogOptions::default()).expect("a log");
+        let mut log = open().writer;
+        let revoke = ControlEntry::from(ControlChange::RevokeKey { id: "a".into() });
+        log.append_control(ControlIndex(1), &revoke).expect("written");
+        assert_eq!(continue_control(&mut log, ControlIndex(1), ControlIndex(0)), Ok(ControlIndex(1)));
+        assert_eq!(continue_control(&mut log, ControlIndex(1), ControlIndex(4)), Ok(ControlIndex(4)));
+        log.append_control(ControlIndex(5), &revoke).expect("the next one");
+        log.sync().expect("durable");
+        drop(log);
+        let found = open().recovered;
+        let lost = |(index, entry): &(ControlIndex, ControlEntry)| (index.0, entry.change == ControlChange::Lost);
+        let expected = [(1, false), (2, true), (3, true), (4, true), (5, false)];
+        assert_eq!(found.control.iter().map(lost).collect::<Vec<_>>(), expected);
+        assert_eq!(found.control_last, ControlIndex(5));
     }
 }

@@ -60,6 +60,8 @@ pub enum Answer {
     Fenced,
     /// The epoch's batch cannot be made durable, or the node stops. The outcome is unknown until it runs again.
     Unknown,
+    /// Its batch is void: nothing of it exists, and the same request may be sent again.
+    NotTaken,
     /// The node takes nothing new: it is stopping.
     Stopping,
 }

@@ -2,7 +2,8 @@
 //!
 //! Everything reaches it as a [`Message`], in one queue, or gathers until it is free ([`CommitIntake`]); it performs no I/O
 //! itself and never waits for anything but that queue. Invariants:
-//! * an epoch is resolved only after its batch is durable, and in the order of epochs;
+//! * an epoch is resolved only once the batches of all members are durable, in the order of epochs, and with the control
+//!   entries that `Epochs` requests before it: none is applied at any other time;
 //! * no request is answered before the epoch's outcome is in the [`EpochCache`];
 //! * at most one batch is on its way to the disk, so that every sync carries all that came while it was away.
 
@@ -13,28 +14,30 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tokio::sync::oneshot;
+use tribunal_core::epochs::{FoldPosition, Folded, Step};
 use tribunal_core::id_table::Known;
-use tribunal_core::visibility::Delivery;
+use tribunal_core::proposals::Proposals;
 use tribunal_types::{
-    Batch, ControlChange, ControlIndex, Detachment, EarlyAbort, Epoch, EpochInput, FenceItem, FilledBy,
-    ImportedVersion, Lsn, NamespaceId, Reason, StoreId, TxnId,
+    Batch, ControlIndex, EarlyAbort, Epoch, EpochInput, FenceItem, ImportedVersion, NamespaceId, Reason, TxnId,
+    TxnRequest, Verdict,
 };
 
+use crate::commit::control_queue::ControlQueue;
 use crate::commit::epoch_cache::{ResolvedEpoch, Timing};
 use crate::commit::idle_seal::IdleSeal;
 use crate::commit::image_capture::{self, ImageCapture};
 use crate::commit::log_thread::Job;
 use crate::commit::message::{Ended, KnownNow, Message};
-use crate::commit::pending::{PendingItems, PendingTxn, refuse};
-use crate::commit::progress::StoreProgress;
+use crate::commit::pending::{Imported, PendingItems, PendingTxn, ProposedBatch, refuse};
 use crate::commit::replies::{Answer, Commit, ReplyHandle, bytes_of};
 use crate::commit::sequencer_state::{SequencerState, Shared};
 use crate::commit::shards::BySize;
-use crate::commit::store_watch::{StoreWatches, delivery};
+use crate::commit::store_watch::StoreWatches;
 use crate::commit::watchers::Watchers;
 use crate::config::EpochLength;
-use crate::plugins::settings::intent_of;
-use crate::stores::catalog::{NewestReport, PushReports};
+
+mod controls;
+mod stores;
 
 /// The sequencer's state.
 pub struct Sequencer {
@@ -42,16 +45,20 @@ pub struct Sequencer {
     shared: Shared,
     log: Sender<Job>,
     open: PendingItems,
-    sealed: VecDeque<(PendingItems, Instant)>,
+    proposals: Proposals<ProposedBatch>,
+    /// Batches on their way to the disk.
+    writing: usize,
+    /// The last control entry that a sealed batch carries.
+    sealed_control: ControlIndex,
+    /// Where the fold was after the last epoch that was resolved: what an image of that state continues from.
+    resolved_to: FoldPosition,
     in_flight: HashMap<(NamespaceId, TxnId), (), foldhash::fast::FixedState>,
     watchers: Watchers,
     deferred: VecDeque<Message>,
     /// Empty; its memory is used again.
     taken: Vec<Commit>,
-    imports: VecDeque<(Vec<ImportedVersion>, oneshot::Sender<u64>)>,
-    controls: VecDeque<oneshot::Sender<()>>,
-    durable_controls: VecDeque<(ControlIndex, ControlChange)>,
-    control_next: ControlIndex,
+    imports: VecDeque<(Vec<ImportedVersion>, oneshot::Sender<Imported>)>,
+    controls: ControlQueue,
     opened_at: Option<Instant>,
     idle: IdleSeal,
     image_bytes: u64,
@@ -74,24 +81,27 @@ const MESSAGES_AT_ONCE: usize = 1024;
 impl Sequencer {
     /// Prepares the sequencer and publishes its progress.
     #[must_use]
-    pub fn new(state: SequencerState, shared: Shared, log: Sender<Job>) -> Sequencer {
+    pub fn new(mut state: SequencerState, shared: Shared, log: Sender<Job>) -> Sequencer {
+        state.batcher.share_epoch(state.epochs.members());
         let mut watches = StoreWatches::default();
-        state.registry.stores().for_each(|store| watches.start(store.spec.id, state.resolver.head_lsn(store.spec.id)));
+        let stores = state.replicated.stores().stores();
+        stores.for_each(|store| watches.start(store.spec.id, state.resolver.head_lsn(store.spec.id)));
         let sequencer = Sequencer {
-            control_next: ControlIndex(state.control.0 + 1),
+            controls: ControlQueue::new(state.control, state.run),
             image_at: state.resolver.last(),
+            proposals: Proposals::new(state.group),
+            writing: 0,
+            sealed_control: state.epochs.control(),
+            resolved_to: state.epochs.position(),
             state,
             shared,
             log,
             open: PendingItems::default(),
-            sealed: VecDeque::new(),
             in_flight: HashMap::default(),
             watchers: Watchers::default(),
             deferred: VecDeque::new(),
             taken: Vec::new(),
             imports: VecDeque::new(),
-            controls: VecDeque::new(),
-            durable_controls: VecDeque::new(),
             opened_at: None,
             idle: IdleSeal::new(),
             image_bytes: 0,
@@ -108,7 +118,7 @@ impl Sequencer {
         loop {
             self.continue_image(image_capture::SLICE);
             // A batch that is on its way, or a fixed length that has begun, leaves time for more to gather.
-            let busy = !self.sealed.is_empty() || self.opened_at.is_some();
+            let busy = self.writing > 0 || self.opened_at.is_some();
             if self.state.intake.wake_at(if busy { GATHER } else { 1 }) {
                 self.take_queued();
                 self.seal_if_due();
@@ -154,7 +164,7 @@ impl Sequencer {
     fn wait_at_most(&self) -> Option<Duration> {
         match (self.state.epoch_length, self.opened_at) {
             _ if self.image.is_some() => Some(Duration::ZERO),
-            (EpochLength::Fixed(ms), Some(opened)) if self.sealed.is_empty() => {
+            (EpochLength::Fixed(ms), Some(opened)) if self.writing == 0 => {
                 Some((opened + Duration::from_millis(ms)).saturating_duration_since(Instant::now()))
             }
             _ => self.last_idle_epoch().map(|_| self.idle.due_in()),
@@ -172,6 +182,10 @@ impl Sequencer {
                 let verdicts = self.state.resolver.dry_runs(complete, &txns, &self.state.policies.policies());
                 let _ = reply.send(verdicts);
             }
+            Message::DryRun(txn, reply) => {
+                self.shared.waiting_bytes.fetch_sub(bytes_of(&txn), Ordering::Relaxed);
+                let _ = reply.send(self.dry_run(&txn));
+            }
             Message::Abort(namespace, id, handle) => self.abort(namespace, id, handle),
             Message::Fence(namespace, id, handle) => self.fence(namespace, id, handle),
             Message::Status(namespace, id, reply) => {
@@ -184,19 +198,16 @@ impl Sequencer {
                 self.opened();
             }
             Message::Control(change, reply) => {
-                let index = self.control_next;
-                self.control_next = ControlIndex(index.0 + 1);
-                self.controls.push_back(reply);
-                let _ = self.log.send(Job::Control(index, change));
+                let (index, entry) = self.controls.propose(change, reply);
+                let _ = self.log.send(Job::Control(index, entry));
             }
             Message::Durable(batch) => self.durable(batch),
-            Message::ControlDurable(index, change) => {
-                // Batches sealed from now on carry it; epochs sealed before are resolved without it.
+            Message::ControlDurable(index, entry) => {
+                // Batches sealed from now on carry it, an empty one if there is nothing else. What another group's batch
+                // carried may have waited for it.
                 self.state.control = index;
-                self.durable_controls.push_back((index, change));
-                if self.sealed.is_empty() {
-                    self.apply_controls(index, self.state.epochs.last_complete().next());
-                }
+                self.controls.durable(index, entry);
+                self.advance();
             }
             Message::PushReported(store, generation, reports) => self.push_reported(store, generation, &reports),
             Message::OverQuota(store, bound) => self.over_quota(store, bound),
@@ -204,49 +215,23 @@ impl Sequencer {
         }
     }
 
-    /// Takes over what a push has reported, unless that push is not the store's any more.
-    fn push_reported(&mut self, store: StoreId, generation: ControlIndex, reports: &PushReports) {
-        let NewestReport { rewound, acked, stopped } = reports.take();
-        let Some(declared) = self.state.registry.store(store) else { return };
-        if declared.generation != generation || declared.detached.is_some() {
-            return;
+    /// Returns what a commit would get now if it were alone: its verdict, or the answer for an id that is known.
+    fn dry_run(&mut self, txn: &TxnRequest) -> Result<Verdict, Answer> {
+        // Earlier requests first.
+        self.take_queued();
+        if self.in_flight.contains_key(&(txn.namespace, txn.id)) {
+            return Err(Answer::InFlight);
         }
-        if rewound.is_some() || acked.is_some() {
-            self.watches.reported(store);
+        // A commit would be sealed now, and not at the time of the last epoch.
+        let time_ms = self.state.clock.now_ms().max(self.state.resolver.epoch_time_ms());
+        match self.state.resolver.known_at(txn.namespace, txn.id, time_ms) {
+            Known::At(_, Some(body)) if body != txn.body_hash => return Err(Answer::BodyMismatch),
+            Known::At(at, _) => return Err(Answer::Stored(at)),
+            Known::OutsideWindow => return Err(Answer::Expired),
+            Known::Unknown => {}
         }
-        let embedded = declared.spec.is_embedded();
-        if stopped && embedded {
-            self.watches.stopped(store);
-        }
-        rewound.into_iter().for_each(|lsn| self.state.visibility.rewound(store, lsn));
-        acked.into_iter().for_each(|lsn| self.state.visibility.acked(store, lsn));
-        if acked.is_some() && embedded {
-            // What waited for this flush can go now, instead of with the next image.
-            let _ = self.log.send(Job::Truncate { below: self.image_at, applied: self.applied() });
-        }
-        self.publish_stores();
-        self.shared.progress.wake();
-    }
-
-    /// Proposes to truncate the log without a store that holds back too much of it.
-    fn over_quota(&mut self, store: StoreId, bound: Epoch) {
-        let Some(declared) = self.state.registry.store(store) else { return };
-        let applied = self.state.visibility.applied(store);
-        if declared.detached.is_some() || applied >= bound || !self.watches.may_detach(store) {
-            return;
-        }
-        // An embedded store writes to its disk when it is told to, which the same truncation does.
-        if declared.spec.is_embedded() && self.watches.is_known(store) {
-            return;
-        }
-        self.watches.detaching(store);
-        let acked = self.state.visibility.acked_lsn(store);
-        let complaint = (self.state.complaint)(store).map_or(String::new(), |text| format!("; the storage: {text}"));
-        let reason = format!("it holds more than {} of the log back{complaint}", self.state.quota);
-        let at = self.state.epochs.last_complete();
-        let change = ControlChange::DetachPush(Detachment { store, declared: declared.generation, at, acked, reason });
-        let (reply, _) = oneshot::channel();
-        self.handle(Message::Control(change, reply));
+        let complete = self.state.epochs.last_complete();
+        Ok(self.state.resolver.dry_run(complete, txn, &self.state.policies.policies()))
     }
 
     fn known(&self, namespace: NamespaceId, id: TxnId) -> KnownNow {
@@ -387,11 +372,12 @@ impl Sequencer {
     }
 
     fn seal_if_due(&mut self) {
-        if !self.sealed.is_empty() {
+        if self.writing > 0 {
             return;
         }
         let due = match (self.state.epoch_length, self.opened_at) {
-            (_, None) => false,
+            // A change of configuration is applied at the end of the next epoch, so an idle node seals one for it.
+            (_, None) => self.sealed_control < self.state.control,
             (EpochLength::Adaptive, Some(_)) => true,
             (EpochLength::Fixed(ms), Some(opened)) => opened.elapsed() >= Duration::from_millis(ms),
         };
@@ -401,6 +387,21 @@ impl Sequencer {
     }
 
     fn seal(&mut self) {
+        self.take_import();
+        let epoch = self.state.epochs.next_of(self.state.group);
+        self.seal_epochs(epoch, epoch);
+        // Before the transactions that wait: they may fill every batch.
+        self.take_import();
+        for message in std::mem::take(&mut self.deferred) {
+            self.handle(message);
+        }
+        if self.open.import.is_some() || !self.imports.is_empty() {
+            self.opened();
+        }
+    }
+
+    /// Puts the next import into the open batch, unless that has one or is full.
+    fn take_import(&mut self) {
         if self.open.import.is_none()
             && let Some((versions, reply)) = self.imports.pop_front()
         {
@@ -409,21 +410,13 @@ impl Sequencer {
                 Err(_) => self.imports.push_front((versions, reply)),
             }
         }
-        let epoch = self.state.epochs.next_of(self.state.group);
-        self.seal_epochs(epoch, epoch);
-        for message in std::mem::take(&mut self.deferred) {
-            self.handle(message);
-        }
-        if !self.imports.is_empty() {
-            self.opened();
-        }
     }
 
     /// Returns up to which epoch an idle node seals: the one before an activation that waits. `None` if the node is not
     /// idle, or nothing waits.
     fn last_idle_epoch(&self) -> Option<Epoch> {
-        let idle = self.sealed.is_empty() && self.opened_at.is_none();
-        let from = if idle { self.state.policies.next_activation()? } else { return None };
+        let idle = self.writing == 0 && self.opened_at.is_none();
+        let from = if idle { self.state.replicated.slots().next_activation()? } else { return None };
         IdleSeal::last_before(self.state.epochs.next_of(self.state.group), from)
     }
 
@@ -444,51 +437,86 @@ impl Sequencer {
         self.image_bytes += (batch.keys.len() + batch.values.len() + 64 * batch.txns.len()) as u64;
         let now = Instant::now();
         self.idle.sealed(now);
-        self.sealed.push_back((std::mem::take(&mut self.open), now));
+        let items = std::mem::take(&mut self.open);
+        self.proposals.add(&batch, ProposedBatch { items, sealed_at: now, durable_at: None });
+        self.writing += 1;
+        self.sealed_control = self.state.control;
         self.opened_at = None;
         let _ = self.log.send(Job::Append(batch));
     }
 
     fn durable(&mut self, batch: Arc<Batch>) {
-        let durable_at = Instant::now();
-        let (pending, sealed_at) = self.sealed.pop_front().expect("a durable batch was sealed here");
-        self.state.epochs.entry(batch);
+        self.writing -= 1;
+        if let Some(proposed) = self.proposals.get_mut(&batch) {
+            proposed.durable_at = Some(Instant::now());
+        }
+        match self.state.epochs.entry(Arc::clone(&batch)) {
+            // Nobody waits for it, and no epoch hands it out.
+            Folded::Counted if batch.is_empty() => drop(self.proposals.take(&batch)),
+            Folded::Counted => {}
+            // A group's own entries are never early: it proposes only once it has joined.
+            Folded::Void | Folded::Early => self.not_taken(&batch),
+        }
         // The disk is free again: what has gathered goes first, and is written while this epoch is resolved.
         self.take_queued();
         self.seal_if_due();
-        let mut pending = Some(pending);
-        let mut next = self.state.epochs.last_complete().next();
-        while let Some(input) = self.state.epochs.poll() {
-            let pending = pending.take().unwrap_or_default();
-            let control = input.batches.iter().map(|batch| batch.control).max().unwrap_or_default();
-            self.apply_controls(control, next);
-            self.state.policies.advance(input.epoch).iter().for_each(&mut self.state.on_slot);
-            next = input.epoch.next();
-            self.resolve(input, pending, sealed_at, durable_at);
-        }
-        self.pass_empty_epochs();
-        if self.sealed.is_empty() {
-            self.apply_controls(self.state.control, self.state.epochs.last_complete().next());
-        }
+        self.advance();
     }
 
-    /// Takes note of epochs that are complete and have nothing to resolve.
-    fn pass_empty_epochs(&mut self) {
+    /// Tells the waiters of a void batch that nothing of it exists.
+    fn not_taken(&mut self, batch: &Batch) {
+        // It may have been the one to carry what is not applied yet.
+        self.sealed_control = self.state.epochs.control();
+        let Some(proposed) = self.proposals.take(batch) else { return };
+        self.forget_in_flight(batch);
+        proposed.items.not_taken(&self.shared.waiting_bytes);
+    }
+
+    /// Applies and resolves whatever is complete.
+    fn advance(&mut self) {
+        while let Some(step) = self.state.epochs.poll() {
+            match step {
+                Step::Control { upto, .. } if upto > self.state.control => return self.note_complete(),
+                Step::Control { upto, next } => {
+                    // What waited for an epoch before these entries count has held since then.
+                    self.advance_slots(next.prev());
+                    self.apply_controls(upto, next);
+                    self.state.epochs.applied(upto);
+                }
+                Step::Epoch { input, .. } => {
+                    self.advance_slots(input.epoch);
+                    self.resolve(input);
+                }
+            }
+        }
+        self.state.batcher.share_epoch(self.state.epochs.members());
+        let next = self.state.epochs.last_complete().next();
+        self.advance_slots(next);
+        self.note_complete();
+    }
+
+    /// Publishes epochs that are complete and have nothing to resolve.
+    fn note_complete(&mut self) {
         let complete = self.state.epochs.last_complete();
         if complete <= self.state.resolver.last() {
             return;
         }
-        self.state.policies.advance(complete.next()).iter().for_each(&mut self.state.on_slot);
         self.state.visibility.note_epoch(complete, &[]);
         self.publish_stores();
         self.publish_epoch();
         self.shared.progress.wake();
     }
 
-    fn resolve(&mut self, input: EpochInput, pending: PendingItems, sealed_at: Instant, durable_at: Instant) {
+    fn resolve(&mut self, input: EpochInput) {
         let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
         let executor = BySize { workers: &self.state.workers, operations };
         let outcome = self.state.resolver.resolve(&input, &self.state.policies.policies(), &executor);
+        let own =
+            self.proposals.take_decided(&input).map(|(batch, places, proposed)| (Arc::clone(batch), places, proposed));
+        let now = Instant::now();
+        let (sealed_at, durable_at) = own
+            .as_ref()
+            .map_or((now, now), |(_, _, proposed)| (proposed.sealed_at, proposed.durable_at.unwrap_or(now)));
         let timing = Timing::resolved_now(sealed_at, durable_at, self.state.policies.call_times());
         self.shared.metrics.count_epoch(&outcome, durable_at - sealed_at, timing.resolved_at - durable_at);
         self.shared.progress.note_epoch_took(timing.resolved_at - timing.sealed_at);
@@ -504,106 +532,28 @@ impl Sequencer {
         self.publish_stores();
         self.publish_epoch();
         // Clients first: waking the log thread and the pushes costs an idle service a noticeable part of its latency.
-        self.forget_in_flight(&epoch.input);
-        pending.answer(&epoch, &self.state.dispatch, &self.shared.waiting_bytes);
+        if let Some((batch, places, proposed)) = own {
+            self.forget_in_flight(&batch);
+            proposed.items.answer(&epoch, places, &self.state.dispatch, &self.shared.waiting_bytes);
+        }
         self.tell_watchers(&epoch);
         let _ = self.log.send(Job::Outcome(epoch));
         self.shared.progress.wake();
         let batches = evicted.into_iter().filter_map(Arc::into_inner).flat_map(ResolvedEpoch::into_batches);
         batches.for_each(|batch| self.state.batcher.recycle(batch));
+        self.resolved_to = self.state.epochs.position();
         if self.image_bytes >= self.state.image_every_bytes && self.image.is_none() {
             self.begin_image();
         }
     }
 
-    fn forget_in_flight(&mut self, input: &EpochInput) {
-        for batch in &input.batches {
-            let txns = batch.txns.iter().map(|txn| (txn.namespace, txn.id));
-            let early_aborts = batch.early_aborts.iter().map(|abort| (abort.namespace, abort.id));
-            txns.chain(early_aborts).for_each(|key| {
-                self.in_flight.remove(&key);
-            });
-        }
-    }
-
-    /// Applies durable changes of configuration up to K(e), in the order of the control log; `next` is the first epoch
-    /// that they count for.
-    fn apply_controls(&mut self, upto: ControlIndex, next: Epoch) {
-        while self.durable_controls.front().is_some_and(|(index, _)| *index <= upto) {
-            let Some((index, change)) = self.durable_controls.pop_front() else { break };
-            let changed = self.state.registry.apply(index, &change);
-            match &change {
-                ControlChange::DeclareStore(spec) => {
-                    self.state.resolver.declare_store(spec.clone());
-                    self.restart_push(spec.id);
-                }
-                ControlChange::AttachPush { store } if changed => self.restart_push(*store),
-                ControlChange::DetachPush(detachment) if changed => {
-                    self.state.visibility.track(detachment.store, Delivery::Detached, Lsn(0));
-                    // What it held back may go now.
-                    let _ = self.log.send(Job::Truncate { below: self.image_at, applied: self.applied() });
-                }
-                ControlChange::SetBounds(bounds) => {
-                    self.state.resolver.set_bounds(*bounds);
-                    self.state.policies.set_faults_max(bounds.plugin_faults_max);
-                }
-                ControlChange::ActivatePlugin { choice, from } => {
-                    let changed = self.state.policies.activate(index, choice, *from, next);
-                    if intent_of(choice).by == FilledBy::Faults && !changed.is_empty() {
-                        self.shared.metrics.count_rollback(&choice.slot);
-                    }
-                    changed.iter().for_each(&mut self.state.on_slot);
-                }
-                ControlChange::ForgetPlugin { digest } => self.state.policies.forget(digest),
-                ControlChange::AttachPush { .. } | ControlChange::DetachPush(_) | ControlChange::SkipRecord(_) => {}
-                ControlChange::CreateKey(_) | ControlChange::RevokeKey { .. } | ControlChange::Lost => {}
-            }
-            self.publish_stores();
-            (self.state.on_control)(index, &change);
-            if let Some(reply) = self.controls.pop_front() {
-                let _ = reply.send(());
-            }
-            self.shared.progress.wake();
-        }
-    }
-
-    /// Begins to watch a store whose push begins now. It may be another storage than before: its own watermark says
-    /// what it holds.
-    fn restart_push(&mut self, store: StoreId) {
-        let Some(declared) = self.state.registry.store(store) else { return };
-        let head = self.state.resolver.head_lsn(store);
-        self.state.visibility.track(store, delivery(&declared.spec), head);
-        self.state.visibility.rewound(store, Lsn(0));
-        self.watches.start(store, head);
-    }
-
-    /// Returns what the stores that the log waits for have applied.
-    fn applied(&self) -> Vec<(StoreId, Epoch)> {
-        let attached = self.state.registry.stores().filter(|store| store.detached.is_none());
-        attached.map(|store| (store.spec.id, self.state.visibility.applied(store.spec.id))).collect()
-    }
-
-    fn publish_stores(&self) {
-        let visibility = &self.state.visibility;
-        self.shared.progress.set_stores(self.state.registry.stores().map(|declared| {
-            let store = declared.spec.id;
-            let head = self.state.resolver.head_lsn(store);
-            let pushed = declared.spec.adaptor.is_some() && declared.detached.is_none();
-            // Readers of an embedded store apply what it lacks themselves: what it acknowledges is what is on its disk.
-            let fresh = pushed && declared.spec.is_embedded();
-            let progress = StoreProgress {
-                head,
-                reported: !pushed || self.watches.is_known(store),
-                acked: if fresh { head } else { visibility.acked_lsn(store) },
-                applied: if fresh { visibility.last_complete() } else { visibility.applied(store) },
-                detached: declared.detached.is_some(),
-                rows: self.state.resolver.rows_of(store),
-            };
-            (store, progress)
-        }));
-        let rows = self.state.registry.stores();
-        let rows = rows.map(|declared| (declared.spec.namespace, self.state.resolver.rows_of(declared.spec.id)));
-        self.shared.progress.set_rows(rows);
+    /// Forgets the ids of an own batch. The same id may be in another group's, and wait here for a later epoch.
+    fn forget_in_flight(&mut self, batch: &Batch) {
+        let txns = batch.txns.iter().map(|txn| (txn.namespace, txn.id));
+        let early_aborts = batch.early_aborts.iter().map(|abort| (abort.namespace, abort.id));
+        txns.chain(early_aborts).for_each(|key| {
+            self.in_flight.remove(&key);
+        });
     }
 
     fn publish_epoch(&self) {
@@ -622,8 +572,8 @@ impl Sequencer {
 
     fn begin_image(&mut self) {
         self.image_bytes = 0;
-        let (control, slots) = (self.applied_control(), self.state.policies.slots().read().image());
-        self.image = Some(ImageCapture::begin(&mut self.state.resolver, control, slots));
+        let control = self.state.replicated.clone();
+        self.image = Some(ImageCapture::begin(&mut self.state.resolver, control, &self.resolved_to));
     }
 
     /// Copies for some time, the node's last image to its end, and hands the image on when it is whole.
@@ -637,23 +587,15 @@ impl Sequencer {
         }
     }
 
-    /// Returns the last control entry that the resolver's state includes.
-    fn applied_control(&self) -> ControlIndex {
-        match self.durable_controls.front() {
-            Some((next, _)) => ControlIndex(next.0 - 1),
-            None => self.state.control,
-        }
-    }
-
     /// Finishes the epochs under way, takes an image and ends.
     fn stop(mut self, messages: &Receiver<Message>) -> Ended {
         let mut last = self.state.intake.close();
         self.commit(&mut last);
         loop {
-            if self.sealed.is_empty() && self.opened_at.is_some() {
+            if self.writing == 0 && self.opened_at.is_some() {
                 self.seal();
             }
-            if self.sealed.is_empty() {
+            if self.writing == 0 {
                 break;
             }
             match messages.recv() {
@@ -679,7 +621,7 @@ impl Sequencer {
     fn fail(mut self, messages: &Receiver<Message>, reason: String) -> Ended {
         refuse(self.state.intake.close(), &Answer::Unknown);
         let open = std::mem::take(&mut self.open);
-        for pending in self.sealed.drain(..).map(|(pending, _)| pending).chain(std::iter::once(open)) {
+        for pending in self.proposals.take_all().into_iter().map(|proposed| proposed.items).chain([open]) {
             pending.fail();
         }
         for message in self.deferred.drain(..).chain(messages.try_iter()) {

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use parking_lot::RwLock;
 use tribunal_core::batcher::Batcher;
+use tribunal_core::control::slots::Slots;
+use tribunal_core::control::{Effect, ReplicatedState};
 use tribunal_core::epochs::Epochs;
 use tribunal_core::resolver::Resolver;
 use tribunal_core::visibility::Visibility;
 use tribunal_log::HoldBack;
-use tribunal_types::{ControlChange, ControlIndex, GroupId, PluginSlot, StoreId};
+use tribunal_types::{ControlIndex, GroupId, PluginSlot, StoreId};
 
 use crate::commit::commit_queue::CommitIntake;
 use crate::commit::epoch_cache::EpochCache;
@@ -18,7 +21,6 @@ use crate::commit::replies::Dispatch;
 use crate::commit::shards::Workers;
 use crate::config::EpochLength;
 use crate::plugins::policies::PolicySet;
-use crate::stores::store_registry::StoreRegistry;
 use crate::telemetry::metrics::Metrics;
 
 /// What the sequencer shares with the rest of the node.
@@ -34,8 +36,8 @@ pub struct Shared {
     pub waiting_bytes: Arc<AtomicUsize>,
 }
 
-/// What carries out a durable control entry's consequences outside the resolver.
-pub type OnControl = Box<dyn FnMut(ControlIndex, &ControlChange) + Send>;
+/// What carries out the effect of a control entry outside the sequencer.
+pub type OnControl = Box<dyn FnMut(&ReplicatedState, &Effect) + Send>;
 
 /// What the sequencer starts with, after recovery.
 pub struct SequencerState {
@@ -49,10 +51,14 @@ pub struct SequencerState {
     pub batcher: Batcher,
     /// Progress of the stores.
     pub visibility: Visibility,
-    /// Declared stores.
-    pub registry: StoreRegistry,
-    /// Last control entry that is applied.
+    /// What the control log adds up to.
+    pub replicated: ReplicatedState,
+    /// What fills the slots, for readers.
+    pub slots: Arc<RwLock<Slots>>,
+    /// Last control entry that is durable.
     pub control: ControlIndex,
+    /// A random number: proposals of this process are told from those of others by it.
+    pub run: u64,
     /// Policies in force.
     pub policies: PolicySet,
     /// The time that batches carry.
@@ -67,8 +73,8 @@ pub struct SequencerState {
     pub intake: CommitIntake,
     /// The way of answers.
     pub dispatch: Dispatch,
-    /// Where a durable control entry's consequences outside the resolver are carried out (catalog, pushes). Must not
-    /// wait for anything.
+    /// Where effects of control entries outside the sequencer are carried out (catalog, pushes, keys). Must not wait for
+    /// anything.
     pub on_control: OnControl,
     /// Says what a store's storage last complained about.
     pub complaint: Box<dyn Fn(StoreId) -> Option<String> + Send>,

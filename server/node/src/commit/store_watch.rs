@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tribunal_core::visibility::Delivery;
-use tribunal_types::{Lsn, StoreId, StoreSpec};
+use tribunal_types::{Epoch, Lsn, StoreId, StoreSpec};
 
-/// How long a storage may take to report its watermark before what it has applied counts as nothing.
+/// How long a storage may take to report its watermark before what it has applied counts as nothing, and an embedded store
+/// to flush after it exceeded its quota before it counts as broken.
 const WATERMARK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One store's push.
@@ -18,31 +19,76 @@ struct StoreWatch {
     empty: bool,
     /// The storage has reported its watermark.
     watermark: bool,
+    /// The push of an embedded store stopped: it needs an operator.
+    stopped: bool,
+    /// What an embedded store had applied when it exceeded its quota, and since when it has.
+    over_quota: Option<(Epoch, Instant)>,
     /// Its detachment is on its way through the log.
     detaching: bool,
 }
 
 /// The pushes of all declared stores.
-#[derive(Debug, Default)]
-pub struct StoreWatches(BTreeMap<StoreId, StoreWatch>);
+#[derive(Debug)]
+pub struct StoreWatches {
+    stores: BTreeMap<StoreId, StoreWatch>,
+    timeout: Duration,
+}
+
+/// What follows when an embedded store has flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterFlush {
+    /// The store was not what the log waited for.
+    Nothing,
+    /// It still lacks epochs below the last image.
+    Flush,
+    /// The log need not wait for the store any longer.
+    Truncate,
+}
+
+impl AfterFlush {
+    /// Returns what follows when a store that had applied `before` has applied `now`, and the last image is at `image_at`.
+    #[must_use]
+    pub fn of(before: Epoch, now: Epoch, image_at: Epoch) -> AfterFlush {
+        match (before < image_at, now < image_at) {
+            (false, _) => AfterFlush::Nothing,
+            (true, true) => AfterFlush::Flush,
+            (true, false) => AfterFlush::Truncate,
+        }
+    }
+}
+
+impl Default for StoreWatches {
+    fn default() -> StoreWatches {
+        StoreWatches { stores: BTreeMap::new(), timeout: WATERMARK_TIMEOUT }
+    }
+}
 
 impl StoreWatches {
     /// Starts to watch a store whose push starts now, with its log at `head`.
     pub fn start(&mut self, store: StoreId, head: Lsn) {
-        let watch = StoreWatch { since: Instant::now(), empty: head == Lsn(0), watermark: false, detaching: false };
-        self.0.insert(store, watch);
+        let watch = StoreWatch {
+            since: Instant::now(),
+            empty: head == Lsn(0),
+            watermark: false,
+            stopped: false,
+            over_quota: None,
+            detaching: false,
+        };
+        self.stores.insert(store, watch);
     }
 
     /// Notes that a store's storage has reported its watermark.
     pub fn reported(&mut self, store: StoreId) {
-        if let Some(watch) = self.0.get_mut(&store) {
+        if let Some(watch) = self.stores.get_mut(&store) {
             watch.watermark = true;
+            watch.stopped = false;
         }
     }
 
-    /// Notes that the push of a store stopped: until it reports again, nothing is known.
+    /// Notes that the push of an embedded store stopped: until it reports again, nothing is known.
     pub fn stopped(&mut self, store: StoreId) {
-        if let Some(watch) = self.0.get_mut(&store) {
+        if let Some(watch) = self.stores.get_mut(&store) {
+            watch.stopped = true;
             watch.watermark = false;
             watch.empty = false;
         }
@@ -51,21 +97,34 @@ impl StoreWatches {
     /// Tells whether what a store has applied is known: its storage has reported its watermark, or had nothing to report.
     #[must_use]
     pub fn is_known(&self, store: StoreId) -> bool {
-        self.0.get(&store).is_some_and(|watch| watch.watermark || watch.empty)
+        self.stores.get(&store).is_some_and(|watch| watch.watermark || watch.empty)
     }
 
     /// Returns whether a store that exceeds its quota may be detached. A storage that was only just queried for its
     /// watermark may well have applied everything.
     #[must_use]
     pub fn may_detach(&self, store: StoreId) -> bool {
-        self.0
-            .get(&store)
-            .is_some_and(|watch| !watch.detaching && (watch.watermark || watch.since.elapsed() >= WATERMARK_TIMEOUT))
+        self.stores.get(&store).is_some_and(|watch| {
+            !watch.detaching && (watch.watermark || watch.stopped || watch.since.elapsed() >= self.timeout)
+        })
+    }
+
+    /// Notes that an embedded store that has applied the log up to `applied` exceeds its quota, and was told to flush. Returns
+    /// whether it has been told long enough ago, and is no further since.
+    pub fn fails_to_flush(&mut self, store: StoreId, applied: Epoch) -> bool {
+        let Some(watch) = self.stores.get_mut(&store) else { return false };
+        match watch.over_quota {
+            Some((before, since)) if before == applied => since.elapsed() >= self.timeout,
+            _ => {
+                watch.over_quota = Some((applied, Instant::now()));
+                false
+            }
+        }
     }
 
     /// Notes that a store's detachment was proposed.
     pub fn detaching(&mut self, store: StoreId) {
-        if let Some(watch) = self.0.get_mut(&store) {
+        if let Some(watch) = self.stores.get_mut(&store) {
             watch.detaching = true;
         }
     }
@@ -75,4 +134,50 @@ impl StoreWatches {
 #[must_use]
 pub fn delivery(spec: &StoreSpec) -> Delivery {
     if spec.adaptor.is_some() { Delivery::Pushed } else { Delivery::LogOnly }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: StoreId = StoreId(1);
+
+    fn watches(timeout: Duration, head: Lsn) -> StoreWatches {
+        let mut watches = StoreWatches { timeout, ..StoreWatches::default() };
+        watches.start(S, head);
+        watches
+    }
+
+    #[test]
+    fn an_embedded_store_that_exceeds_its_quota_fails_to_flush_once_it_is_no_further_after_the_timeout() {
+        let mut recent = watches(WATERMARK_TIMEOUT, Lsn(0));
+        assert!(!recent.fails_to_flush(S, Epoch(3)) && !recent.fails_to_flush(S, Epoch(3)), "it has a minute");
+        let mut watches = watches(Duration::ZERO, Lsn(0));
+        assert!(!watches.fails_to_flush(S, Epoch(3)), "it was only just told to");
+        assert!(!watches.fails_to_flush(S, Epoch(4)), "it has flushed since");
+        assert!(watches.fails_to_flush(S, Epoch(4)));
+        watches.start(S, Lsn(9));
+        assert!(!watches.fails_to_flush(S, Epoch(4)), "it was attached again");
+        assert!(!watches.fails_to_flush(StoreId(2), Epoch(4)), "it is not declared");
+    }
+
+    #[test]
+    fn a_stopped_store_may_be_detached_at_once_and_one_without_a_watermark_after_the_timeout() {
+        let mut watches = watches(WATERMARK_TIMEOUT, Lsn(7));
+        assert!(!watches.is_known(S) && !watches.may_detach(S), "it was only just queried");
+        watches.stopped(S);
+        assert!(!watches.is_known(S) && watches.may_detach(S), "it needs an operator");
+        watches.reported(S);
+        assert!(watches.is_known(S) && watches.may_detach(S));
+        watches.detaching(S);
+        assert!(!watches.may_detach(S));
+    }
+
+    #[test]
+    fn a_flush_truncates_the_log_if_it_takes_the_store_past_the_image() {
+        let after = |before, now| AfterFlush::of(Epoch(before), Epoch(now), Epoch(5));
+        assert_eq!(after(3, 4), AfterFlush::Flush);
+        assert_eq!((after(3, 5), after(4, 9)), (AfterFlush::Truncate, AfterFlush::Truncate));
+        assert_eq!((after(5, 6), after(9, 9)), (AfterFlush::Nothing, AfterFlush::Nothing));
+    }
 }

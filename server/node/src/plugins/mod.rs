@@ -1,5 +1,6 @@
 //! Plugins: what is uploaded, checked, loaded and active, and the policies that decide with it.
 
+pub mod activations;
 pub mod compiled_files;
 pub mod engine;
 pub mod plugin_admin;
@@ -8,5 +9,4 @@ pub mod plugin_health;
 pub mod plugin_loader;
 pub mod plugin_store;
 pub mod policies;
-pub mod settings;
 pub mod signatures;

@@ -12,23 +12,28 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tribunal_core::control::slots::{Entry, SlotState, SlotUse, Slots};
+use tribunal_core::control::slots::{SlotState, SlotUse, Slots};
 use tribunal_service::plugins::digest as read_digest;
 use tribunal_service::plugins::{
     Activate, Activation, Health, Measured, Overview, Plugin, PluginApi, Slot, Upload, Uploaded, Version,
 };
 use tribunal_service::{ServiceError, ServiceFuture};
-use tribunal_types::{ControlChange, EMBEDDED_ADAPTOR, Epoch, FilledBy, Isolation, PluginChoice, PluginSlot};
+use tribunal_types::{
+    ControlChange, ControlIndex, EMBEDDED_ADAPTOR, FilledBy, Isolation, PluginActivation, PluginChoice, PluginSlot,
+    SlotEntry,
+};
 use tribunal_wasm::{BUILTINS, World};
 
+use crate::commit::control_queue::{ControlReply, refused};
 use crate::commit::message::Message;
 use crate::config::PolicyHost;
+use crate::plugins::activations::{shown, shown_past};
 use crate::plugins::compiled_files::Loads;
 use crate::plugins::engine::engine;
 use crate::plugins::plugin_check::{self, CheckError, Rejected};
 use crate::plugins::plugin_loader::{PluginLoader, builtin_by_digest, builtin_digest};
 use crate::plugins::plugin_store::{Artefact, ArtefactDigest, Checked, hex};
-use crate::plugins::settings::{Settings, shown, shown_past};
+
 use crate::plugins::signatures::Signed;
 
 /// Bytes of a failing input up to which a refusal quotes it; `tribunal plugin test` prints larger ones.
@@ -153,7 +158,7 @@ impl Parts {
         };
         if upload.name == EMBEDDED_ADAPTOR || BUILTINS.iter().any(|builtin| builtin.name == upload.name) {
             let detail = format!("\"{}\" is the name of a built-in plugin; choose another one", upload.name);
-            return Err(mistake("plugin_name_taken", "?name", detail));
+            return Err(mistake("plugin_name_taken", "{name}", detail));
         }
         let digest: ArtefactDigest = Sha256::digest(&upload.bytes).into();
         // Before anything is compiled: an upload of nobody costs nothing but its bytes.
@@ -162,7 +167,7 @@ impl Parts {
         if let Some(known) = self.loader.store.find(&digest) {
             if known.name != upload.name {
                 let detail = format!("this very component was uploaded as \"{}\"", known.name);
-                return Err(mistake("plugin_name_taken", "?name", detail));
+                return Err(mistake("plugin_name_taken", "{name}", detail));
             }
             let known = match signed {
                 Some(signed) if known.signed.as_ref() != Some(&signed) => {
@@ -184,7 +189,7 @@ impl Parts {
             |(_, known): &(ArtefactDigest, Artefact)| known.name == upload.name && known.world != found.world;
         if let Some((_, known)) = self.loader.store.list().into_iter().find(other_world) {
             let detail = format!("\"{}\" is of world {}, this component of {}", upload.name, known.world, found.world);
-            return Err(mistake("plugin_name_taken", "?name", detail));
+            return Err(mistake("plugin_name_taken", "{name}", detail));
         }
         let artefact = Artefact {
             name: upload.name.clone(),
@@ -277,22 +282,25 @@ impl Parts {
             let detail = "an adaptor has no configuration of its own, but that of each store which declares it";
             return Err(mistake("plugin_config", "/config", detail));
         }
-        let host = self.loader.host_name().map_err(unavailable)?;
-        let settings = Settings {
-            host,
-            init: request.config.clone(),
-            by: FilledBy::Request,
-            who: request.who.clone(),
-            at_ms: unix_ms(),
-            replaces: 0,
+        let choice = PluginChoice {
+            slot,
+            name: request.name.clone(),
+            digest: candidate.digest,
+            host: self.loader.host_name().map_err(unavailable)?,
+            config: request.config.clone(),
         };
-        let name = request.name.clone();
-        let choice = PluginChoice { slot, name, digest: candidate.digest, config: settings.text() };
         if let Some(artefact) = &candidate.artefact {
             let checked = self.checked_under(&candidate, artefact, &request.config)?;
             check_levels(&choice.slot, &checked.levels, &checked.misses)?;
         }
-        self.write(choice, request.from.unwrap_or_default())
+        self.write(PluginActivation {
+            choice,
+            from: request.from.unwrap_or_default(),
+            by: FilledBy::Request,
+            who: request.who.clone(),
+            at_ms: unix_ms(),
+            ..PluginActivation::default()
+        })
     }
 
     /// Returns what the kit finds about a component under the very configuration that is to be activated. What it found
@@ -354,10 +362,11 @@ impl Parts {
     }
 
     fn roll_back(&self, name: &str, slot: Option<PluginSlot>, who: String) -> Result<Activation, ServiceError> {
-        let (slot, target) = {
+        let (slot, mut choice) = {
             let slots = self.slots.read();
             let concerned = |state: &SlotState| {
-                let of_name = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.choice.name == name);
+                let of_name =
+                    |entry: Option<&SlotEntry>| entry.is_some_and(|entry| entry.activation.choice.name == name);
                 if state.waiting().is_some() { of_name(state.waiting()) } else { of_name(state.active()) }
             };
             let filled: Vec<_> = slots
@@ -383,16 +392,15 @@ impl Parts {
             let target = target
                 .ok_or_else(|| mistake("nothing_before", "/slot", format!("slot {slot} has no earlier activation")))?;
             if returns {
-                self.check_signed_still(&target.choice)?;
+                self.check_signed_still(&target.activation.choice)?;
             }
-            (slot.clone(), target.choice.clone())
+            (slot.clone(), target.activation.choice.clone())
         };
-        let mut settings = Settings::of(&target);
-        (settings.by, settings.who, settings.at_ms) = (FilledBy::Rollback, who, unix_ms());
         if !matches!(slot, PluginSlot::Adaptor(_)) {
-            settings.host = self.loader.host_name().map_err(unavailable)?;
+            choice.host = self.loader.host_name().map_err(unavailable)?;
         }
-        self.write(PluginChoice { config: settings.text(), ..target }, Epoch(0))
+        let (by, at_ms) = (FilledBy::Rollback, unix_ms());
+        self.write(PluginActivation { choice, by, who, at_ms, ..PluginActivation::default() })
     }
 
     fn roll_back_after_faults(&self, slot: &PluginSlot) -> Result<Activation, ServiceError> {
@@ -401,7 +409,7 @@ impl Parts {
             let state = slots.slot(slot);
             let (active, before) = (state.and_then(SlotState::active), state.and_then(SlotState::before));
             match (active, before) {
-                (Some(active), Some(before)) => (before.choice.clone(), active.index.0),
+                (Some(active), Some(before)) => (before.activation.choice.clone(), active.index),
                 _ => {
                     let detail = format!("slot {slot} has no earlier activation");
                     return Err(mistake("nothing_before", "/slot", detail));
@@ -410,9 +418,9 @@ impl Parts {
         };
         self.check_signed_still(&target)?;
         let host = self.loader.host_name().map_err(unavailable)?;
-        let init = Settings::of(&target).init;
-        let settings = Settings { host, init, by: FilledBy::Faults, replaces, at_ms: unix_ms(), ..Settings::default() };
-        self.write(PluginChoice { config: settings.text(), ..target }, Epoch(0))
+        let choice = PluginChoice { host, ..target };
+        let (by, at_ms) = (FilledBy::Faults, unix_ms());
+        self.write(PluginActivation { choice, by, replaces, at_ms, ..PluginActivation::default() })
     }
 
     /// Deletes versions that no slot holds. Their entries of the control log come first: once those are durable, so are the
@@ -425,7 +433,7 @@ impl Parts {
             if BUILTINS.iter().any(|builtin| builtin.name == name) {
                 return Err(mistake(
                     "plugin_built_in",
-                    "?name",
+                    "{name}",
                     format!("\"{name}\" is built in, so it cannot be deleted"),
                 ));
             }
@@ -446,7 +454,7 @@ impl Parts {
                     format!("plugin version {short} is scheduled for slot {slot}; roll that back first")
                 }
             };
-            return Err(mistake("plugin_in_use", "?name", detail));
+            return Err(mistake("plugin_in_use", "{name}", detail));
         }
         for digest in &digests {
             self.control(ControlChange::ForgetPlugin { digest: *digest })?;
@@ -457,24 +465,30 @@ impl Parts {
         Ok(digests)
     }
 
-    /// Writes an entry of the control log; returns when it is durable and the sequencer has applied it.
-    fn control(&self, change: ControlChange) -> Result<(), ServiceError> {
+    /// Writes an entry of the control log; returns its index when it is durable and the sequencer has applied it.
+    fn control(&self, change: ControlChange) -> Result<ControlIndex, ServiceError> {
         let (reply, applied) = oneshot::channel();
         self.messages.send(Message::Control(change, reply)).map_err(|_| unavailable("the node is stopping"))?;
-        applied.blocking_recv().map_err(|_| ServiceError::OutcomeUnknown {
+        let ControlReply { index, applied } = applied.blocking_recv().map_err(|_| ServiceError::OutcomeUnknown {
             detail: "the entry was sent to the control log, but did not become durable in time; list the slots".into(),
-        })
+        })?;
+        applied.map(|_| index).map_err(refused)
     }
 
-    /// Loads a choice and writes its entry; returns when it is durable and the sequencer has taken it over.
-    fn write(&self, choice: PluginChoice, from: Epoch) -> Result<Activation, ServiceError> {
+    /// Loads a plugin and writes its entry; returns when it is durable and the sequencer has applied it.
+    fn write(&self, activation: PluginActivation) -> Result<Activation, ServiceError> {
+        let PluginActivation { choice, from, .. } = activation.clone();
         let ready = self.loader.load(&choice).map_err(|why| mistake("plugin_refused", "/config", why))?;
         self.loader.prepare(ready);
-        self.control(ControlChange::ActivatePlugin { choice: choice.clone(), from })?;
+        let index = self.control(ControlChange::ActivatePlugin(activation))?;
         let slots = self.slots.read();
-        let newest = slots.slot(&choice.slot).and_then(|state| state.history().next().map(shown_past));
+        let state = slots.slot(&choice.slot);
+        let entry = state.and_then(|state| state.history().find(|past| past.entry.index == index).map(shown_past));
+        let Some(entry) = entry else {
+            return Err(unavailable(format!("slot {} was filled by another activation meanwhile", choice.slot)));
+        };
         tracing::info!(plugin = choice.name, slot = %choice.slot, from = from.0, "a plugin was activated");
-        newest.ok_or_else(|| unavailable("the slot is not known"))
+        Ok(entry)
     }
 }
 

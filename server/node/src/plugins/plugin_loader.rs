@@ -19,10 +19,9 @@ use crate::plugins::compiled_files::CompiledFiles;
 use crate::plugins::engine::{LogAdaptor, engine};
 use crate::plugins::plugin_health::{CountedNative, CountedRule, CountedValidator, HealthBoard, SlotHealth};
 use crate::plugins::plugin_store::{ArtefactDigest, PluginStore, hex};
-use crate::plugins::settings::Settings;
 use crate::plugins::signatures::Signers;
 
-/// The value of [`Settings::host`] for native policies.
+/// [`PluginChoice::host`] of native policies.
 const NATIVE: &str = "native";
 
 /// A rule that can decide, and what decides when it fails.
@@ -74,12 +73,12 @@ impl PluginLoader {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn open(config: &Config) -> Result<PluginLoader, String> {
+    pub fn open(config: &Config, signers: Signers) -> Result<PluginLoader, String> {
         Ok(PluginLoader {
             host: config.plugins,
             store: PluginStore::open(&config.data)?,
             compiled: CompiledFiles::in_data(&config.data, config.uploads.keep_compiled),
-            signers: Signers::read(&config.uploads.signers)?,
+            signers,
             board: HealthBoard::default(),
             prepared: Mutex::default(),
             adaptors: RwLock::default(),
@@ -119,7 +118,8 @@ impl PluginLoader {
                 PolicyHost::Native => [0; 32],
                 PolicyHost::Wasm => builtin_digest(world, name).unwrap_or_default(),
             },
-            config: Settings { host: host.clone(), init, ..Settings::default() }.text(),
+            host: host.clone(),
+            config: init,
         };
         let mut choices = vec![choice(PluginSlot::Rule, World::ConflictRule, &config.rule.name, init)];
         for level in Isolation::ALL {
@@ -145,24 +145,23 @@ impl PluginLoader {
     /// # Errors
     /// If it was made for another engine, is not here, or refuses its configuration.
     pub fn load(&self, choice: &PluginChoice) -> Result<Ready, String> {
-        let settings = Settings::of(choice);
         let health = Arc::new(SlotHealth::default());
         let loaded = match &choice.slot {
-            PluginSlot::Adaptor(_) => Loaded::Adaptor(self.module(World::LogAdaptor, choice, &settings.init)?),
-            PluginSlot::Rule if settings.host == NATIVE => {
-                let native = native_of(&choice.name, &settings.init)?;
+            PluginSlot::Adaptor(_) => Loaded::Adaptor(self.module(World::LogAdaptor, choice)?),
+            PluginSlot::Rule if choice.host == NATIVE => {
+                let native = native_of(&choice.name, &choice.config)?;
                 let rule = Box::new(CountedNative { native, health: Arc::clone(&health) });
                 Loaded::Rule(LoadedRule { rule, fallback: native })
             }
-            PluginSlot::Validator(_) if settings.host == NATIVE => {
+            PluginSlot::Validator(_) if choice.host == NATIVE => {
                 Loaded::Validator(Box::new(CountedNative { native: NativeValidator, health: Arc::clone(&health) }))
             }
             slot => {
                 let own = engine()?.fingerprint().to_string();
-                if settings.host != own {
-                    return Err(format!("it ran on engine {}, this is {own}", settings.host));
+                if choice.host != own {
+                    return Err(format!("it ran on engine {}, this is {own}", choice.host));
                 }
-                self.load_policy(choice, slot, &settings.init, &health)?
+                self.load_policy(choice, slot, &health)?
             }
         };
         Ok(Ready { choice: choice.clone(), loaded, health })
@@ -172,24 +171,24 @@ impl PluginLoader {
         &self,
         choice: &PluginChoice,
         slot: &PluginSlot,
-        init: &str,
         health: &Arc<SlotHealth>,
     ) -> Result<Loaded, String> {
         let said = |error: tribunal_wasm::LoadError| error.to_string();
         let health = Arc::clone(health);
         if *slot == PluginSlot::Rule {
-            let rule = WasmRule::new(self.module(World::ConflictRule, choice, init)?).map_err(said)?;
+            let rule = WasmRule::new(self.module(World::ConflictRule, choice)?).map_err(said)?;
             // An uploaded rule has no native counterpart. Its fallback must be the same on every replica.
             let is_builtin = builtin_by_digest(World::ConflictRule, &choice.digest).is_some();
-            let fallback = if is_builtin { native_of(&choice.name, init)? } else { NativeRule::FirstWriterWins };
+            let fallback =
+                if is_builtin { native_of(&choice.name, &choice.config)? } else { NativeRule::FirstWriterWins };
             return Ok(Loaded::Rule(LoadedRule { rule: Box::new(CountedRule { rule, health }), fallback }));
         }
-        let validator = WasmValidator::new(self.module(World::IsolationValidator, choice, init)?).map_err(said)?;
+        let validator = WasmValidator::new(self.module(World::IsolationValidator, choice)?).map_err(said)?;
         Ok(Loaded::Validator(Box::new(CountedValidator { validator, health })))
     }
 
-    fn module(&self, world: World, choice: &PluginChoice, init: &str) -> Result<Module, String> {
-        let engine = engine()?;
+    fn module(&self, world: World, choice: &PluginChoice) -> Result<Module, String> {
+        let (engine, init) = (engine()?, choice.config.as_str());
         let module = match builtin_by_digest(world, &choice.digest) {
             // A few milliseconds of compiling.
             Some(builtin) => builtin.load(engine, init),

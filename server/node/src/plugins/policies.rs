@@ -1,27 +1,24 @@
 //! The policies in force: which rule and validators decide, as Wasm modules or natively.
 //!
-//! The control log tells what is in force, so that a replay uses what the epoch was decided with. The configuration
-//! only says what should be activated where nobody asked for anything else.
+//! The control log tells what is in force (the core folds it into [`Slots`]), so that a replay uses what the epoch was
+//! decided with. The configuration only names what should be activated where nobody requested anything else.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use tribunal_core::control::slots::Slots;
 use tribunal_core::native::NativeRule;
 use tribunal_core::policy::{Policies, PolicyFault, Validation, Validator, ValidatorColumns, group};
 use tribunal_types::limits::PLUGIN_FAULTS_MAX;
-use tribunal_types::{ControlIndex, Epoch, EpochOutcome, FilledBy, Isolation, PluginChoice, PluginSlot};
+use tribunal_types::{Epoch, EpochOutcome, FilledBy, Isolation, PluginActivation, PluginChoice, PluginSlot};
 
 use crate::config::{Config, PolicyHost};
 use crate::plugins::plugin_health::{CallTimes, SlotHealth};
 use crate::plugins::plugin_loader::{Loaded, LoadedRule, PluginLoader, Ready, named};
-use crate::plugins::settings::{Settings, entry_of};
 
-/// A rule and four validators, and what the control log says of them.
+/// The code of a rule and of four validators.
 pub struct PolicySet {
     loader: Arc<PluginLoader>,
-    slots: Arc<RwLock<Slots>>,
     configured: Vec<PluginChoice>,
     rule: Option<(PluginChoice, LoadedRule)>,
     levels: Levels,
@@ -34,7 +31,6 @@ pub struct PolicySet {
     faults_max: u32,
     /// Whether everything that holds is loaded as soon as it does. During a replay most of it is never called.
     live: bool,
-    anything_waits: bool,
     /// Whether the times of calls are recorded.
     timed: bool,
 }
@@ -78,7 +74,6 @@ impl PolicySet {
         Ok(PolicySet {
             configured: loader.configured(config)?,
             loader,
-            slots: Arc::default(),
             rule: None,
             levels: Levels::default(),
             waiting: BTreeMap::new(),
@@ -86,77 +81,21 @@ impl PolicySet {
             streaks: BTreeMap::new(),
             faults_max: PLUGIN_FAULTS_MAX,
             live: false,
-            anything_waits: false,
             timed: false,
         })
     }
 
-    /// Takes over what held as of a state image.
-    pub fn restore(&mut self, slots: Slots) {
-        self.anything_waits = slots.anything_waits();
-        *self.slots.write() = slots;
-    }
-
-    /// Returns what fills the slots, to share.
-    #[must_use]
-    pub fn slots(&self) -> Arc<RwLock<Slots>> {
-        Arc::clone(&self.slots)
-    }
-
-    /// Takes an entry of the control log, which the epoch `next` is the first to carry. Returns the slots that changed.
-    pub fn activate(
-        &mut self,
-        index: ControlIndex,
-        choice: &PluginChoice,
-        from: Epoch,
-        next: Epoch,
-    ) -> Vec<PluginSlot> {
-        let holds = {
-            let mut slots = self.slots.write();
-            let entry = entry_of(index, choice, from);
-            if slots.is_void(&choice.slot, &entry.intent) {
-                return Vec::new();
-            }
-            let holds = slots.apply(entry, next);
-            self.anything_waits = slots.anything_waits();
-            holds
-        };
+    /// Takes an activation that the slots have taken. `holds` tells whether it decides from the next epoch on.
+    pub fn activated(&mut self, activation: &PluginActivation, holds: bool) {
+        let choice = &activation.choice;
         self.waiting.remove(&choice.slot);
         if self.live && !self.runs(choice) {
             let ready = self.obtain(choice);
             self.waiting.insert(choice.slot.clone(), ready);
         }
-        if !holds {
-            return Vec::new();
+        if holds {
+            self.install(&choice.slot);
         }
-        self.install(&choice.slot);
-        vec![choice.slot.clone()]
-    }
-
-    /// Lets everything hold whose epoch `next` is. Returns the slots that changed.
-    pub fn advance(&mut self, next: Epoch) -> Vec<PluginSlot> {
-        if !self.anything_waits {
-            return Vec::new();
-        }
-        let changed = {
-            let mut slots = self.slots.write();
-            let changed = slots.advance(next);
-            self.anything_waits = slots.anything_waits();
-            changed
-        };
-        changed.iter().for_each(|slot| self.install(slot));
-        changed
-    }
-
-    /// Takes an entry of the control log that removes a plugin's code: no slot returns to it.
-    pub fn forget(&mut self, digest: &[u8; 32]) {
-        self.slots.write().forget(digest);
-    }
-
-    /// Returns the epoch of the next activation that waits for one.
-    #[must_use]
-    pub fn next_activation(&self) -> Option<Epoch> {
-        if self.anything_waits { self.slots.read().next_activation() } else { None }
     }
 
     /// # Panics
@@ -167,7 +106,7 @@ impl PolicySet {
     }
 
     fn runs(&self, choice: &PluginChoice) -> bool {
-        let is = |known: &PluginChoice| is_same_code(known, choice);
+        let is = |known: &PluginChoice| known == choice;
         match &choice.slot {
             PluginSlot::Rule => self.rule.as_ref().is_some_and(|(known, _)| is(known)),
             PluginSlot::Validator(level) => self.levels.0[*level as usize].as_ref().is_some_and(|(known, _)| is(known)),
@@ -175,8 +114,8 @@ impl PolicySet {
         }
     }
 
-    /// Puts the code that waits for a slot into it.
-    fn install(&mut self, slot: &PluginSlot) {
+    /// Puts the code that waits for a slot into it: the slot's activation holds from now on.
+    pub fn install(&mut self, slot: &PluginSlot) {
         if let Some(ready) = self.waiting.remove(slot) {
             self.run(ready);
         }
@@ -201,14 +140,13 @@ impl PolicySet {
     ///
     /// # Errors
     /// If that is not here, or ran on another engine; says what to do.
-    pub fn load_for_replay(&mut self) -> Result<(), String> {
+    pub fn load_for_replay(&mut self, slots: &Slots) -> Result<(), String> {
         for slot in policy_slots() {
-            let active =
-                self.slots.read().slot(&slot).and_then(|state| state.active()).map(|entry| entry.choice.clone());
+            let active = slots.slot(&slot).and_then(|state| state.active()).map(|entry| &entry.activation.choice);
             let loaded = match active {
-                None => Err("the control log does not say which".to_owned()),
-                Some(choice) if self.runs(&choice) => continue,
-                Some(choice) => self.loader.load(&choice).map_err(|error| format!("{}: {error}", named(&choice))),
+                None => Err("the control log does not name it".to_owned()),
+                Some(choice) if self.runs(choice) => continue,
+                Some(choice) => self.loader.load(choice).map_err(|error| format!("{}: {error}", named(choice))),
             };
             let ready = loaded.map_err(|error| {
                 format!(
@@ -222,51 +160,53 @@ impl PolicySet {
         Ok(())
     }
 
-    /// Loads what shall hold from now on. Returns what the control log does not say yet: another configuration where
-    /// nobody asked for anything else, another engine under what was asked for.
+    /// Loads what shall hold from now on. Returns what the control log lacks: another configuration where nobody requested
+    /// anything else, another engine under what was requested.
     ///
     /// # Errors
-    /// If something is not here that was asked for.
-    pub fn go_live(&mut self) -> Result<Vec<(PluginChoice, Epoch)>, String> {
-        let slots = self.slots.read().clone();
+    /// If something is not here that was requested.
+    pub fn go_live(&mut self, slots: &Slots) -> Result<Vec<PluginActivation>, String> {
         let host = self.loader.host_name()?;
         let native = self.loader.host() == PolicyHost::Native;
-        let mut missing = Vec::new();
+        let mut missing: Vec<PluginActivation> = Vec::new();
         for configured in self.configured.clone() {
             let state = slots.slot(&configured.slot);
             let active = state.and_then(|state| state.active());
             let want = match active {
-                Some(entry) if !entry.configured && !native => on_host(&entry.choice, &host),
-                _ => configured,
+                Some(entry) if !entry.configured && !native => on_host(&entry.activation, &host),
+                _ => PluginActivation { choice: configured, ..PluginActivation::default() },
             };
-            let ready = self.loader.load(&want).map_err(|error| missing_plugin(&want, &error))?;
+            let ready = self.loader.load(&want.choice).map_err(|error| missing_plugin(&want.choice, &error))?;
             self.run(ready);
             let waiting = state.and_then(|state| state.waiting()).filter(|_| !native);
-            if active.is_none_or(|entry| !is_same_code(&entry.choice, &want)) {
-                missing.push((want, Epoch(0)));
+            if active.is_none_or(|entry| entry.activation.choice != want.choice) {
+                missing.push(PluginActivation { from: Epoch(0), ..want });
             }
             if let Some(entry) = waiting {
-                let want = on_host(&entry.choice, &host);
-                let ready = self.loader.load(&want).map_err(|error| missing_plugin(&want, &error))?;
-                if want == entry.choice && missing.last().is_none_or(|(last, _)| last.slot != want.slot) {
-                    self.waiting.insert(want.slot.clone(), ready);
+                let want = on_host(&entry.activation, &host);
+                let ready = self.loader.load(&want.choice).map_err(|error| missing_plugin(&want.choice, &error))?;
+                let slot = &want.choice.slot;
+                if want == entry.activation && missing.last().is_none_or(|last| last.choice.slot != *slot) {
+                    self.waiting.insert(slot.clone(), ready);
                 } else {
-                    // The entry before it, or its own engine, has made it void: it is said again.
-                    missing.push((want, entry.from));
+                    // The entry before it, or its own engine, has made it void: it is proposed again.
+                    missing.push(want);
                 }
             }
         }
         for (slot, state) in slots.iter() {
             let PluginSlot::Adaptor(name) = slot else { continue };
             if let Some(entry) = state.active() {
-                match self.loader.load(&entry.choice) {
+                let choice = &entry.activation.choice;
+                match self.loader.load(choice) {
                     Ok(ready) => self.run(ready),
-                    // Only the stores that use it suffer, and say so.
-                    Err(error) => self.loader.set_adaptor(name, Err(missing_plugin(&entry.choice, &error))),
+                    // Only the stores that use it suffer, and their state shows it.
+                    Err(error) => self.loader.set_adaptor(name, Err(missing_plugin(choice, &error))),
                 }
             }
             if let Some(entry) = state.waiting() {
-                let ready = self.loader.load(&entry.choice).map_err(|error| missing_plugin(&entry.choice, &error))?;
+                let choice = &entry.activation.choice;
+                let ready = self.loader.load(choice).map_err(|error| missing_plugin(choice, &error))?;
                 self.waiting.insert(slot.clone(), ready);
             }
         }
@@ -344,21 +284,15 @@ impl PolicySet {
     }
 }
 
-/// Whether two choices run the same code in the same way, no matter who requested it.
-fn is_same_code(one: &PluginChoice, other: &PluginChoice) -> bool {
-    let (a, b) = (Settings::of(one), Settings::of(other));
-    (&one.slot, &one.name, one.digest, &a.host, &a.init) == (&other.slot, &other.name, other.digest, &b.host, &b.init)
-}
-
-/// The same choice on this engine.
-fn on_host(choice: &PluginChoice, host: &str) -> PluginChoice {
-    let settings = Settings::of(choice);
-    if settings.host == host {
-        return choice.clone();
+/// The same activation on this engine.
+fn on_host(activation: &PluginActivation, host: &str) -> PluginActivation {
+    let mut moved = activation.clone();
+    if moved.choice.host != host {
+        host.clone_into(&mut moved.choice.host);
+        // Whatever it was, proposing it again must not roll anything back.
+        moved.by = if moved.by.goes_back() { FilledBy::Request } else { moved.by };
     }
-    // Whatever it was, saying it again must not roll anything back.
-    let by = if settings.by.goes_back() { FilledBy::Request } else { settings.by };
-    PluginChoice { config: Settings { host: host.to_owned(), by, ..settings }.text(), ..choice.clone() }
+    moved
 }
 
 fn missing_plugin(choice: &PluginChoice, error: &str) -> String {

@@ -177,7 +177,7 @@ impl NodeService {
             state: if replaced { PushActivity::Stopped.name() } else { status.activity.name() },
             acked: registered.watermark,
             head: self.head(store),
-            lag_ms: u64::try_from(status.behind.as_millis()).unwrap_or(u64::MAX),
+            lag_ms: u64::try_from(status.lag_time.as_millis()).unwrap_or(u64::MAX),
             attempts: status.attempts,
             last_error: if replaced { Some(OF_ANOTHER_LOG.into()) } else { status.last_error },
         })

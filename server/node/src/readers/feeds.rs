@@ -32,8 +32,7 @@ impl NodeService {
             // Before the read: then there is nothing after what is read.
             let ending = *ended.borrow();
             let head = progress.store(query.store).ok_or_else(unknown)?.head;
-            let read = || self.records.page(query.store, query.after, limit, query.bytes_max);
-            let records = self.records.near_or_far(query.store, query.after, read).map_err(no_records)?;
+            let records = self.records.page(query.store, query.after, limit, query.bytes_max).map_err(no_records)?;
             let next = records.bounds().map_or(query.after, |(_, last)| last);
             if query.after > head && (ending || Instant::now() >= deadline) {
                 return Err(beyond_head("?after", query.after, head));
@@ -73,6 +72,10 @@ impl NodeService {
 impl LogApi for NodeService {
     fn log_page(&self, query: LogQuery) -> ServiceFuture<'_, LogPage> {
         Box::pin(self.log_page_of(query))
+    }
+
+    fn log_id(&self) -> LogId {
+        self.records.log_id()
     }
 
     fn state(&self, store: StoreId) -> ServiceFuture<'_, StoreState> {

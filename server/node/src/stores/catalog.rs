@@ -5,52 +5,65 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
+use tribunal_core::control::stores::{Declaration, StoreTable};
+use tribunal_core::control::{Effect, Refusal};
 use tribunal_core::records::records_of;
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{Located, LogReader, PointInLog};
 use tribunal_push::{AckSink, EpochSource, LogPoint, LogSource, Pending, PushWatch, ReadLimit, SourceError};
 use tribunal_service::Catalog;
 use tribunal_types::{
-    ControlChange, ControlIndex, Detachment, Digest, Epoch, EpochInput, EpochOutcome, LogId, Lsn, RecordBatch, StoreId,
-    Watermark,
+    ControlIndex, DeclaredStore, Detachment, Digest, Epoch, EpochInput, EpochOutcome, LogId, Lsn, RecordBatch, StoreId,
+    StoreSpec, Watermark,
 };
 
 use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
 use crate::commit::message::Message;
 use crate::commit::progress::Progress;
 use crate::stores::fork_file::ForkFile;
-use crate::stores::store_registry::{DeclaredStore, StoreRegistry};
 use crate::telemetry::{PushTraces, Tracing};
 
-/// The declared stores, for lookups without asking the sequencer.
+/// The declared stores, for lookups without asking the sequencer: a view of what it has applied.
 pub struct Stores {
     keyer: RowKeyer,
-    declared: RwLock<StoreRegistry>,
+    declared: RwLock<StoreTable>,
     catalog: RwLock<Arc<Catalog>>,
 }
 
 impl Stores {
-    /// Starts with what the control log said until now.
+    /// Starts with what the control log adds up to.
     #[must_use]
-    pub fn new(keyer: RowKeyer, declared: StoreRegistry) -> Stores {
+    pub fn new(keyer: RowKeyer, declared: StoreTable) -> Stores {
         let catalog = RwLock::new(Arc::new(Self::build(&keyer, &declared)));
         Stores { keyer, declared: RwLock::new(declared), catalog }
     }
 
-    fn build(keyer: &RowKeyer, declared: &StoreRegistry) -> Catalog {
+    fn build(keyer: &RowKeyer, declared: &StoreTable) -> Catalog {
         let keyer = *keyer;
         let specs = declared.stores().map(|store| store.spec.clone());
         Catalog::new(specs, Arc::new(move |namespace, store, key| keyer.row(namespace, store, key)))
     }
 
-    /// Takes over a control entry; returns whether it changed anything about a store.
-    pub fn apply(&self, index: ControlIndex, change: &ControlChange) -> bool {
-        let mut declared = self.declared.write();
-        let changed = declared.apply(index, change);
-        if matches!(change, ControlChange::DeclareStore(_)) {
-            *self.catalog.write() = Arc::new(Self::build(&self.keyer, &declared));
+    /// Follows a control entry that had this effect on `declared`.
+    pub fn follow(&self, declared: &StoreTable, effect: &Effect) {
+        match effect {
+            Effect::StoreDeclared { .. } => {
+                *self.declared.write() = declared.clone();
+                *self.catalog.write() = Arc::new(Self::build(&self.keyer, declared));
+            }
+            Effect::PushAttached(_) | Effect::PushDetached(_) | Effect::RecordSkipped(..) => {
+                *self.declared.write() = declared.clone();
+            }
+            _ => {}
         }
-        changed
+    }
+
+    /// Tells what a declaration would do if it were applied now. `has_records` tells whether a store's log has any.
+    ///
+    /// # Errors
+    /// If it would be refused.
+    pub fn check(&self, spec: &StoreSpec, has_records: &dyn Fn(StoreId) -> bool) -> Result<Declaration, Refusal> {
+        self.declared.read().check(spec, has_records)
     }
 
     /// Returns the catalog as of now.
@@ -71,11 +84,6 @@ impl Stores {
     /// Returns all stores, ascending id.
     pub fn all(&self) -> Vec<DeclaredStore> {
         self.declared.read().stores().cloned().collect()
-    }
-
-    /// Returns the id that the next new store gets.
-    pub fn next_id(&self) -> StoreId {
-        self.declared.read().next_id()
     }
 }
 
@@ -100,8 +108,9 @@ pub enum NoRecords {
 }
 
 impl Records {
-    /// Returns records after `after`, as many as there are within the bounds, none if there are none. May read the
-    /// disk.
+    /// Returns records after `after`, as many as there are within the bounds, none if there are none. Reads where it may
+    /// block, unless the first one is in memory or does not exist yet: a reader at the head must not cost a change of
+    /// threads an epoch.
     ///
     /// # Errors
     /// If the log no longer reaches back, or cannot be read.
@@ -112,12 +121,29 @@ impl Records {
         records_max: usize,
         bytes_max: usize,
     ) -> Result<RecordBatch, NoRecords> {
-        let head = self.progress.store(store).map_or(Lsn(0), |progress| progress.head);
+        let head = self.head_of(store);
+        if after >= head {
+            return Ok(RecordBatch { store, ..RecordBatch::default() });
+        }
+        let first = self.cache.following(store, after);
+        let near = first.is_some();
+        let read = || self.page_from(first, (store, after, head), records_max, bytes_max);
+        if near { read() } else { tokio::task::block_in_place(read) }
+    }
+
+    /// Reads a page of the records from `after` to `head`. `first` is the epoch that it begins with, if that is in memory.
+    fn page_from(
+        &self,
+        mut first: Option<Arc<ResolvedEpoch>>,
+        (store, after, head): (StoreId, Lsn, Lsn),
+        records_max: usize,
+        bytes_max: usize,
+    ) -> Result<RecordBatch, NoRecords> {
         let mut page = RecordBatch { store, ..RecordBatch::default() };
         let mut next = after;
         while next < head && page.records.len() < records_max && page.bytes.len() < bytes_max {
             let before = page.records.len();
-            if let Some(epoch) = self.cache.following(store, next) {
+            if let Some(epoch) = first.take().or_else(|| self.cache.following(store, next)) {
                 take(&epoch, store, next, &mut page, records_max, bytes_max);
             } else {
                 self.take_logged(store, next, &mut page, records_max, bytes_max)?;
@@ -130,16 +156,13 @@ impl Records {
         Ok(page)
     }
 
-    /// Runs `read` where it may block, unless what follows `after` is in memory or does not exist yet: a reader at the
-    /// head must not cost a change of threads an epoch.
-    pub fn near_or_far<T>(&self, store: StoreId, after: Lsn, read: impl FnOnce() -> T) -> T {
-        if self.is_near(store, after) { read() } else { tokio::task::block_in_place(read) }
+    fn head_of(&self, store: StoreId) -> Lsn {
+        self.progress.store(store).map_or(Lsn(0), |progress| progress.head)
     }
 
     /// Tells whether what follows `after` is in memory, or does not exist yet.
     pub fn is_near(&self, store: StoreId, after: Lsn) -> bool {
-        let head = self.progress.store(store).map_or(Lsn(0), |progress| progress.head);
-        after >= head || self.cache.following(store, after).is_some()
+        after >= self.head_of(store) || self.cache.following(store, after).is_some()
     }
 
     /// Returns the epoch of the first record after `after`; `None` if there is none, or it is truncated. May read the disk.
@@ -230,8 +253,7 @@ impl LogSource for Records {
             let mut changes = self.progress.subscribe();
             loop {
                 changes.borrow_and_update();
-                let read = || self.page(store, after, limit.records_max, limit.bytes_max);
-                match self.near_or_far(store, after, read) {
+                match self.page(store, after, limit.records_max, limit.bytes_max) {
                     Ok(page) if !page.records.is_empty() => return Ok(page),
                     Ok(_) => {}
                     Err(NoRecords::Truncated(oldest)) => return Err(SourceError::Truncated { oldest }),
@@ -245,7 +267,7 @@ impl LogSource for Records {
     }
 
     fn head(&self, store: StoreId) -> Lsn {
-        self.progress.store(store).map_or(Lsn(0), |progress| progress.head)
+        self.head_of(store)
     }
 
     fn oldest(&self, store: StoreId) -> Lsn {

@@ -50,25 +50,30 @@ pub struct Credential {
 }
 
 /// All credentials, their files read.
+#[derive(Default)]
 pub struct Credentials(Vec<Credential>);
 
 impl Credentials {
-    /// Reads the files.
+    /// Reads the files. `key` is the part of the configuration that the credentials are of.
     ///
     /// # Errors
-    /// Which file cannot be read, or which credential contains too much.
-    pub fn read(configured: &[Credential]) -> Result<Credentials, String> {
-        let read = configured.iter().cloned().map(|mut credential| {
-            let Some(file) = &credential.password_file else { return Ok(credential) };
-            let of = format!("configuration: `push.credentials` of {}", credential.endpoint);
+    /// Which files cannot be read, and which credentials contain too much.
+    pub fn read(key: &str, configured: &[Credential]) -> Result<Credentials, Vec<String>> {
+        let mut faults = Vec::new();
+        let mut read = configured.to_vec();
+        for credential in &mut read {
+            let Some(file) = &credential.password_file else { continue };
+            let of = format!("configuration: `{key}.credentials` of {}", credential.endpoint);
             if credential.password.is_some() {
-                return Err(format!("{of}: `password` and `password_file` exclude each other"));
+                faults.push(format!("{of}: `password` and `password_file` exclude each other"));
+                continue;
             }
-            let text = std::fs::read_to_string(file).map_err(|error| format!("{of}: {}: {error}", file.display()))?;
-            credential.password = Some(Secret(text.trim_end_matches(['\r', '\n']).to_owned()));
-            Ok(credential)
-        });
-        read.collect::<Result<_, _>>().map(Credentials)
+            match std::fs::read_to_string(file) {
+                Ok(text) => credential.password = Some(Secret(text.trim_end_matches(['\r', '\n']).to_owned())),
+                Err(error) => faults.push(format!("{of}: {}: {error}", file.display())),
+            }
+        }
+        if faults.is_empty() { Ok(Credentials(read)) } else { Err(faults) }
     }
 
     /// Returns role and password for a database.
@@ -100,7 +105,7 @@ mod tests {
     }
 
     fn of(text: &str) -> Result<(String, Option<String>), String> {
-        let known = Credentials::read(&[credential("shop"), credential("bank")]).expect("no files");
+        let known = Credentials::read("push", &[credential("shop"), credential("bank")]).expect("no files");
         known.of(&text.parse().expect("an endpoint"))
     }
 
@@ -121,10 +126,10 @@ mod tests {
         let file = folder.path().join("word");
         std::fs::write(&file, "pass word\n").expect("written");
         let mut filed = Credential { password: None, password_file: Some(file), ..credential("shop") };
-        let known = Credentials::read(std::slice::from_ref(&filed)).expect("the file is there");
+        let known = Credentials::read("push", std::slice::from_ref(&filed)).expect("the file is there");
         let found = known.of(&"postgres://db/a".parse().expect("an endpoint"));
         assert_eq!(found, Ok(("shop".to_owned(), Some("pass word".to_owned()))));
         filed.password_file = Some(folder.path().join("none"));
-        assert!(Credentials::read(&[filed]).is_err());
+        assert!(Credentials::read("push", &[filed]).is_err());
     }
 }

@@ -10,5 +10,4 @@ pub mod pushes;
 pub mod reads;
 pub mod row_quota;
 pub mod sql_storages;
-pub mod store_registry;
 pub mod tenant_egress;

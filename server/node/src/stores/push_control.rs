@@ -3,15 +3,16 @@
 //! Whatever changes what a storage will hold goes through the control log first, so that it survives a restart and can
 //! be read afterwards; resuming changes nothing and does not.
 
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tribunal_core::control::Refusal;
 use tribunal_push::AttachRefusal;
 use tribunal_service::{PushState, ServiceError, SkipRequest, StoreStatus};
+use tribunal_types::limits::SKIPS_PER_STORE_MAX;
 use tribunal_types::{ControlChange, Detachment, Lsn, Skip, StoreId};
 
+use crate::commit::control_queue::refused;
 use crate::service::NodeService;
-use crate::stores::store_registry::SKIPS_PER_STORE_MAX;
 
 impl NodeService {
     /// Returns the state of a store.
@@ -37,12 +38,12 @@ impl NodeService {
         Ok(status)
     }
 
-    /// Returns a reason for each store whose push needs an operator; only their number if `names_stores` is false.
+    /// Returns a reason for each store whose push may need an operator; only their number if `names_stores` is false.
     pub(crate) fn push_problems(&self, names_stores: bool) -> Vec<String> {
         let mut problems = Vec::new();
         for store in self.stores.all() {
             let Ok(status) = self.standing(store.spec.id) else { continue };
-            if matches!(status.push, PushState::Stopped | PushState::Detached) {
+            if needs_attention(status.push, store.spec.is_embedded()) {
                 problems.push(format!(
                     "the push to store `{}` is {}; see `tribunal store ls`",
                     store.spec.name,
@@ -51,7 +52,7 @@ impl NodeService {
             }
         }
         if !names_stores && !problems.is_empty() {
-            return vec![format!("{} pushes are stopped or detached; an operator's key shows which", problems.len())];
+            return vec![format!("{} pushes need attention; an operator's key shows which", problems.len())];
         }
         problems
     }
@@ -84,7 +85,6 @@ impl NodeService {
     /// Passes by the record that a push stopped at.
     pub(crate) async fn skip(&self, request: SkipRequest) -> Result<(), ServiceError> {
         let SkipRequest { store, lsn, by } = request;
-        let turn = Arc::clone(&self.declaring).lock_owned().await;
         let push = self.pushes.status(store);
         if push.poison != Some(lsn) {
             let detail = match push.poison {
@@ -94,13 +94,13 @@ impl NodeService {
             return Err(ServiceError::ClientMistake { code: "not_stopped_there", pointer: "/lsn".into(), detail });
         }
         if self.stores.declared(store).is_some_and(|store| store.skips.len() >= SKIPS_PER_STORE_MAX) {
-            let detail = format!("{SKIPS_PER_STORE_MAX} records of this store are skipped already; declare it again");
-            return Err(mistake("too_many_skips", detail));
+            return Err(refused(Refusal::TooManySkips));
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let reason = push.last_error.unwrap_or_default();
-        self.control_in_turn(ControlChange::SkipRecord(Skip { store, lsn, at_ms, by, reason }), turn).await
+        let skip = ControlChange::SkipRecord(Skip { store, lsn, at_ms, by, reason });
+        self.control(skip).await?.map(drop).map_err(refused)
     }
 
     /// Returns the records that a store's storages never got, oldest decision first.
@@ -111,13 +111,12 @@ impl NodeService {
 
     /// Pushes to a detached store again.
     pub(crate) async fn attach(&self, store: StoreId, loaded: Option<Lsn>) -> Result<(), ServiceError> {
-        let turn = Arc::clone(&self.declaring).lock_owned().await;
         let Some(declared) = self.stores.declared(store).filter(|store| store.detached.is_some()) else {
             return Err(mistake("not_detached", "only a detached store can be attached".into()));
         };
         match self.pushes.prepare(&declared, loaded).await {
             Ok(_) => {}
-            Err(error @ AttachRefusal::Behind { oldest, .. }) => {
+            Err(error @ AttachRefusal::Truncated { oldest, .. }) => {
                 let from = oldest.0.saturating_sub(1);
                 let detail = format!(
                     "{error}: what lies between is gone. Load the storage from elsewhere with everything up to some \
@@ -136,12 +135,35 @@ impl NodeService {
                 return Err(ServiceError::Unavailable { detail: error.to_string() });
             }
         }
-        self.control_in_turn(ControlChange::AttachPush { store }, turn).await?;
+        self.control(ControlChange::AttachPush { store }).await?.map_err(refused)?;
         self.pushes.settled(store).await;
         Ok(())
     }
 }
 
+/// Returns whether an operator should look at a push. A storage of somebody else may be away for a moment; an embedded store
+/// that waits cannot read the log, or write to the disk.
+fn needs_attention(push: PushState, embedded: bool) -> bool {
+    matches!(push, PushState::Stopped | PushState::Detached) || (embedded && push == PushState::BackingOff)
+}
+
 fn mistake(code: &'static str, detail: String) -> ServiceError {
     ServiceError::ClientMistake { code, pointer: String::new(), detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_that_retries_needs_attention_if_the_store_is_embedded() {
+        for (push, storage, embedded) in [
+            (PushState::Running, false, false),
+            (PushState::BackingOff, false, true),
+            (PushState::Stopped, true, true),
+            (PushState::Detached, true, true),
+        ] {
+            assert_eq!((needs_attention(push, false), needs_attention(push, true)), (storage, embedded), "{push:?}");
+        }
+    }
 }

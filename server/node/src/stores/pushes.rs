@@ -21,7 +21,7 @@ use tribunal_push::{
     StorageDurability, Transport,
 };
 use tribunal_service::PushState;
-use tribunal_types::{Lsn, StoreId, StoreSpec, WriteKinds};
+use tribunal_types::{DeclaredStore, Lsn, StoreId, StoreSpec, WriteKinds};
 
 use crate::commit::message::Message;
 use crate::plugins::engine::Language;
@@ -30,7 +30,6 @@ use crate::stores::catalog::{Acks, Records};
 use crate::stores::embedded_files;
 use crate::stores::embedded_memory::EmbeddedMemory;
 use crate::stores::fork_file::ForkFile;
-use crate::stores::store_registry::DeclaredStore;
 use crate::stores::tenant_egress::{EgressByTenant, TenantEgress};
 use crate::telemetry::{ApplyTraces, Tracing};
 
@@ -364,7 +363,7 @@ impl Pushes {
                         PushActivity::Stopped | PushActivity::Ended => PushState::Stopped,
                         _ => PushState::Running,
                     },
-                    lag_ms: u64::try_from(status.behind.as_millis()).unwrap_or(u64::MAX),
+                    lag_ms: u64::try_from(status.lag_time.as_millis()).unwrap_or(u64::MAX),
                     last_error: status.last_error,
                     poison: status.poison,
                     durability: Some(status.durable),

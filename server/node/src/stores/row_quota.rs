@@ -83,3 +83,51 @@ fn rows_added_at_most(txn: &TxnRequest, catalog: &Catalog) -> u64 {
     let new = txn.writes.iter().filter(|w| creates(w) && !known.contains(&w.row) && tracked(w.store));
     new.count() as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tribunal_types::{Read, Span, StoreSpec, Version};
+
+    use super::*;
+
+    const TRACKED: StoreId = StoreId(1);
+    const DECLARED: StoreId = StoreId(2);
+
+    fn row(n: u64) -> RowKey {
+        RowKey { hi: n, lo: 0 }
+    }
+
+    /// Returns how many rows these writes may create, each of a row of its own; row 0 has been read and exists.
+    fn added(writes: &[(StoreId, WriteKind, u8)]) -> u64 {
+        let spec = |id, existence| StoreSpec { id, name: format!("s{id}"), existence, ..StoreSpec::default() };
+        let specs = [spec(TRACKED, Existence::Tracked), spec(DECLARED, Existence::Declared)];
+        let catalog = Catalog::new(specs, Arc::new(|_, _, _| RowKey::default()));
+        let write = |(n, &(store, kind, start_len)): (u64, &(StoreId, WriteKind, u8))| {
+            let (key, value) = (Span::default(), Span::default());
+            Write { row: row(n), store, key, value, kind, integer: true, start_len }
+        };
+        let read = Read { row: row(0), seen: Version::from_bits(1), store: TRACKED, key: Span::default() };
+        let txn =
+            TxnRequest { reads: vec![read], writes: (0..).zip(writes).map(write).collect(), ..TxnRequest::default() };
+        rows_added_at_most(&txn, &catalog)
+    }
+
+    #[test]
+    fn writes_that_may_create_a_row_of_a_tracked_store_count() {
+        use WriteKind::{Add, Delete, Insert, Put, Update};
+        let read = (TRACKED, Put, 0);
+        for (kind, start_len, rows) in
+            [(Insert, 0, 1), (Put, 0, 1), (Update, 0, 0), (Delete, 0, 0), (Add, 0, 0), (Add, 2, 1)]
+        {
+            assert_eq!(added(&[read, (TRACKED, kind, start_len)]), rows, "{kind:?} {start_len}");
+            assert_eq!(
+                added(&[read, (DECLARED, kind, start_len)]),
+                0,
+                "the service does not know the rows of this store"
+            );
+            assert_eq!(added(&[(TRACKED, kind, start_len)]), 0, "the row exists");
+        }
+    }
+}

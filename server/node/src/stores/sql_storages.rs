@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use tribunal_push::{EgressPolicy, SqlEndpoint, SqlOptions};
 use tribunal_types::{LogId, StoreSpec};
 
-use crate::stores::credentials::{Credential, Credentials};
+use crate::stores::credentials::Credentials;
 
 /// Built-in adaptors that keep the log's name beside their watermark.
 const NAMING_LOGS: [&str; 2] = ["postgres", "redis"];
@@ -26,13 +26,10 @@ pub struct SqlStorages {
 }
 
 impl SqlStorages {
-    /// Reads the credentials' files.
-    ///
-    /// # Errors
-    /// If one cannot be read.
-    pub fn new(credentials: &[Credential], egress: EgressPolicy, log: LogId) -> Result<SqlStorages, String> {
-        let log = log.to_string();
-        Ok(SqlStorages { credentials: Credentials::read(credentials)?, egress, log })
+    /// Keeps what is needed to log in.
+    #[must_use]
+    pub fn new(credentials: Credentials, egress: EgressPolicy, log: LogId) -> SqlStorages {
+        SqlStorages { credentials, egress, log: log.to_string() }
     }
 
     /// Returns the configuration that a store's adaptor gets: the built-in ones also get the names of store and log.

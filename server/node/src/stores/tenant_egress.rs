@@ -8,12 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tribunal_push::EgressPolicy;
-use tribunal_types::{LogId, NamespaceId};
+use tribunal_types::{DEFAULT_NAMESPACE, LogId, NamespaceId};
 
 use crate::auth::access::Access;
-use crate::auth::keys::DEFAULT_NAMESPACE;
 use crate::config::Push;
-use crate::stores::credentials::Credential;
+use crate::stores::credentials::{Credential, Credentials};
 use crate::stores::sql_storages::SqlStorages;
 
 /// What one tenant's stores may reach.
@@ -24,13 +23,39 @@ pub struct TenantEgress {
     pub sql: SqlStorages,
 }
 
-impl TenantEgress {
-    fn new(key: &str, allow: &[String], credentials: &[Credential], log: LogId) -> Result<TenantEgress, String> {
-        let allowed = allow
-            .iter()
-            .map(|net| net.parse().map_err(|error| format!("configuration: `{key}.allow` has `{net}`: {error}")));
-        let egress = EgressPolicy::new(allowed.collect::<Result<_, String>>()?);
-        Ok(TenantEgress { sql: SqlStorages::new(credentials, egress.clone(), log)?, egress })
+/// What the configuration says of each tenant, by its name.
+pub struct ConfiguredEgress(BTreeMap<String, (EgressPolicy, Credentials)>);
+
+impl ConfiguredEgress {
+    /// Reads what is configured, and adds each network and credential that cannot be read to `faults`.
+    pub fn read(push: &Push, faults: &mut Vec<String>) -> ConfiguredEgress {
+        if push.tenants.contains_key(DEFAULT_NAMESPACE) {
+            faults.push(
+                "configuration: `push.allow` and `push.credentials` are those of the namespace `default`; it has no \
+                 place in `push.tenants`"
+                    .into(),
+            );
+        }
+        let mut one = |key: &str, allow: &[String], credentials: &[Credential]| {
+            let mut allowed = Vec::with_capacity(allow.len());
+            for net in allow {
+                match net.parse() {
+                    Ok(net) => allowed.push(net),
+                    Err(error) => faults.push(format!("configuration: `{key}.allow` has `{net}`: {error}")),
+                }
+            }
+            let credentials = Credentials::read(key, credentials).unwrap_or_else(|more| {
+                faults.extend(more);
+                Credentials::default()
+            });
+            (EgressPolicy::new(allowed), credentials)
+        };
+        let tenants = push.tenants.iter();
+        let tenants = tenants
+            .map(|(name, tenant)| (name, one(&format!("push.tenants.{name}"), &tenant.allow, &tenant.credentials)));
+        let mut by_name: BTreeMap<_, _> = tenants.map(|(name, read)| (name.clone(), read)).collect();
+        by_name.insert(DEFAULT_NAMESPACE.to_owned(), one("push", &push.allow, &push.credentials));
+        ConfiguredEgress(by_name)
     }
 }
 
@@ -42,23 +67,16 @@ pub struct EgressByTenant {
 }
 
 impl EgressByTenant {
-    /// Reads what is configured.
-    ///
-    /// # Errors
-    /// If networks or credentials cannot be read.
-    pub fn new(push: &Push, log: LogId, access: Arc<Access>) -> Result<EgressByTenant, String> {
-        if push.tenants.contains_key(DEFAULT_NAMESPACE) {
-            return Err("configuration: `push.allow` and `push.credentials` are those of the namespace `default`; it \
-                        has no place in `push.tenants`"
-                .into());
-        }
-        let mut by_name = BTreeMap::new();
-        for (name, tenant) in &push.tenants {
-            let key = format!("push.tenants.{name}");
-            by_name.insert(name.clone(), TenantEgress::new(&key, &tenant.allow, &tenant.credentials, log)?);
-        }
-        by_name.insert(DEFAULT_NAMESPACE.to_owned(), TenantEgress::new("push", &push.allow, &push.credentials, log)?);
-        Ok(EgressByTenant { access, by_name, others: TenantEgress::new("push", &[], &[], log)? })
+    /// Applies what is configured to the stores of this log.
+    #[must_use]
+    pub fn new(configured: ConfiguredEgress, log: LogId, access: Arc<Access>) -> EgressByTenant {
+        let one = |(egress, credentials): (EgressPolicy, Credentials)| TenantEgress {
+            sql: SqlStorages::new(credentials, egress.clone(), log),
+            egress,
+        };
+        let others = one((EgressPolicy::new(Vec::new()), Credentials::default()));
+        let by_name = configured.0.into_iter().map(|(name, tenant)| (name, one(tenant))).collect();
+        EgressByTenant { access, by_name, others }
     }
 
     /// Returns what a tenant's stores may reach.

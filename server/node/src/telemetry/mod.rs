@@ -51,6 +51,14 @@ pub struct Telemetry {
     meters: Option<Meters>,
 }
 
+/// Returns what is wrong with the variables that enable and shape what is sent.
+#[must_use]
+pub fn faults() -> Vec<String> {
+    let traces = Signal::Traces.settings();
+    let sampling = matches!(traces, Ok(Some(_))).then(Sampling::from_env).and_then(Result::err);
+    [traces.err(), sampling, Signal::Metrics.settings().err()].into_iter().flatten().collect()
+}
+
 impl Telemetry {
     /// Starts traces, if the variables enable them. `cache` contains when an epoch's plugins were called.
     ///

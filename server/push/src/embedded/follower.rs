@@ -71,10 +71,11 @@ impl Follower {
         let mut flushed = self.store.watch_flushed();
         let mut reported = None;
         loop {
+            // First: a flush that ends or fails from here on wakes the task again.
+            let on_disk = *flushed.borrow_and_update();
             match self.catch_up().await {
                 Ok(at) => {
                     self.caught_up(at);
-                    let on_disk = *flushed.borrow_and_update();
                     match reported.replace(on_disk) {
                         None => self.sink.rewound(self.id, on_disk),
                         Some(before) if before != on_disk => self.sink.acked(self.id, on_disk),
@@ -99,7 +100,13 @@ impl Follower {
 
     async fn catch_up(&self) -> Result<Lsn, EmbeddedError> {
         let store = Arc::clone(&self.store);
-        let caught_up = tokio::task::spawn_blocking(move || store.catch_up().map(|()| store.applied())).await;
+        let caught_up = move || {
+            store.catch_up()?;
+            // An idle store has nothing to apply, but its last flush may have failed.
+            store.shared.usable()?;
+            Ok(store.applied())
+        };
+        let caught_up = tokio::task::spawn_blocking(caught_up).await;
         caught_up.unwrap_or_else(|error| Err(EmbeddedError::Stopped(format!("the store failed: {error}"))))
     }
 

@@ -1,12 +1,12 @@
 //! Tests of the embedded store as a whole.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::LogSource;
 use crate::testing::{MemoryLog, STORE, TempDir};
+use crate::{AckSink, LogSource, PushActivity};
 use tribunal_types::WriteKind::{self, Add, Delete, Insert, Put, Update};
 
 fn open(dir: &Path, log: &Arc<MemoryLog>) -> EmbeddedStore {
@@ -303,6 +303,48 @@ fn a_failed_flush_stops_the_store_and_loses_no_row() {
     assert_eq!(store.applied(), Lsn(3));
     flush(&store);
     assert_eq!(store.scan(b"", b"", 10).expect("scans").rows.len(), 3);
+}
+
+/// Counts the failures that a follower reports.
+#[derive(Default)]
+struct Failures(AtomicUsize);
+
+impl AckSink for Failures {
+    fn acked(&self, _: StoreId, _: Lsn) {}
+
+    fn rewound(&self, _: StoreId, _: Lsn) {}
+
+    fn forked(&self, _: StoreId, _: Option<Lsn>) {}
+
+    fn failed(&self, _: StoreId, _: &str) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn a_failed_flush_of_an_idle_store_is_reported() {
+    let (dir, log) = (TempDir::new("embedded-idle"), MemoryLog::new());
+    let store = Arc::new(open(dir.path(), &log));
+    commit(&store, &log, &[(Put, "a", "1")]);
+    let failures = Arc::new(Failures::default());
+    let (follower, handle) = Follower::new(Arc::clone(&store), STORE, Arc::clone(&failures) as Arc<dyn AckSink>);
+    let until = |activity| {
+        let handle = handle.clone();
+        async move {
+            while handle.status().activity != activity {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    let test = async {
+        until(PushActivity::Idle).await;
+        fs::create_dir(dir.path().join("manifest.new")).expect("creates");
+        store.flush().expect("begins");
+        until(PushActivity::Stopped).await;
+    };
+    tokio::time::timeout(Duration::from_secs(60), follower.run(test)).await.expect("the follower reports the failure");
+    assert_eq!((failures.0.load(Ordering::Relaxed), handle.status().lag), (1, 0));
+    assert!(handle.status().last_error.is_some_and(|error| error.contains("Is a directory")));
 }
 
 #[test]

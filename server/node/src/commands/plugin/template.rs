@@ -44,18 +44,22 @@ const C_RUNTIME: [(&str, &str); 3] = [
     ("stdlib.h", include_str!("../../../../../sdk/templates/c/runtime/stdlib.h")),
     ("string.h", include_str!("../../../../../sdk/templates/c/runtime/string.h")),
 ];
-const C_RULE: [&str; 3] = [
+/// Each with its own test.
+const C_RULE: [&str; 4] = [
     include_str!("../../../../../sdk/templates/c/rule.c"),
+    include_str!("../../../../../sdk/templates/c/rule_test.c"),
     include_str!("../../../../../sdk/templates/c/bindings/conflict_rule.c"),
     include_str!("../../../../../sdk/templates/c/bindings/conflict_rule.h"),
 ];
-const C_VALIDATOR: [&str; 3] = [
+const C_VALIDATOR: [&str; 4] = [
     include_str!("../../../../../sdk/templates/c/validator.c"),
+    include_str!("../../../../../sdk/templates/c/validator_test.c"),
     include_str!("../../../../../sdk/templates/c/bindings/isolation_validator.c"),
     include_str!("../../../../../sdk/templates/c/bindings/isolation_validator.h"),
 ];
-const C_ADAPTOR: [&str; 3] = [
+const C_ADAPTOR: [&str; 4] = [
     include_str!("../../../../../sdk/templates/c/adaptor.c"),
+    include_str!("../../../../../sdk/templates/c/adaptor_test.c"),
     include_str!("../../../../../sdk/templates/c/bindings/log_adaptor.c"),
     include_str!("../../../../../sdk/templates/c/bindings/log_adaptor.h"),
 ];
@@ -169,16 +173,17 @@ fn rust(name: &str, source: &str) -> Vec<File> {
 }
 
 fn c(name: &str, world: World) -> Vec<File> {
-    let ([source, bindings, header], prefix) = match world {
+    let ([source, test, bindings, header], prefix) = match world {
         World::ConflictRule => (C_RULE, "conflict_rule"),
         World::IsolationValidator => (C_VALIDATOR, "isolation_validator"),
         World::LogAdaptor => (C_ADAPTOR, "log_adaptor"),
     };
     let mut files: Vec<File> = vec![
         ("src/plugin.c".into(), filled(source, name)),
+        ("test/plugin_test.c".into(), test.to_owned()),
         (format!("bindings/{prefix}.c").into(), bindings.to_owned()),
         (format!("bindings/{prefix}.h").into(), header.to_owned()),
-        (".gitignore".into(), "*.wasm\n".to_owned()),
+        (".gitignore".into(), "/plugin-test\n*.wasm\n".to_owned()),
     ];
     for (file, text) in C_RUNTIME {
         files.push((Path::new("runtime").join(file), text.replace("{{world}}", prefix)));

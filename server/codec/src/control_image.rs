@@ -1,0 +1,254 @@
+//! What the control log adds up to, as one column of bytes in a state image.
+
+use tribunal_types::{
+    ControlImage, ControlIndex, DeclaredStore, Epoch, HeldKey, NamespaceId, NodeId, PastEntry, RevokedKey, SlotEntry,
+    SlotImage,
+};
+
+use crate::control::{
+    put_activation, put_bounds, put_detachment, put_join, put_key, put_skip, put_slot, put_store, take_activation,
+    take_bounds, take_detachment, take_join, take_key, take_skip, take_slot, take_store,
+};
+use crate::reader::{Malformed, Reader};
+use crate::varint::{put_bytes, put_varint};
+use crate::{Kind, put_head, take_head};
+
+/// Encodes the state.
+#[must_use]
+pub fn encode_control_image(image: &ControlImage) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    put_head(Kind::ControlImage, &mut out);
+    put_varint(image.index.0, &mut out);
+    put_option(image.bounds.as_ref(), &mut out, put_bounds);
+    put_list(&image.stores, &mut out, put_declared);
+    put_list(&image.tenants, &mut out, |(name, namespace), out| {
+        put_bytes(name.as_bytes(), out);
+        put_varint(u64::from(namespace.0), out);
+    });
+    put_list(&image.keys, &mut out, |HeldKey { key, created, founded }, out| {
+        put_key(key, out);
+        put_varint(created.0, out);
+        out.push(u8::from(*founded));
+    });
+    put_list(&image.revoked, &mut out, put_revoked);
+    put_list(&image.slots, &mut out, |slot, out| {
+        put_slot(&slot.slot, out);
+        put_list(&slot.stack, out, put_slot_entry);
+        put_option(slot.pending.as_ref(), out, put_slot_entry);
+        put_list(&slot.history, out, |PastEntry { entry, until }, out| {
+            put_slot_entry(entry, out);
+            put_option(until.as_ref(), out, |epoch, out| put_varint(epoch.0, out));
+        });
+    });
+    put_list(&image.nodes, &mut out, |(node, name), out| {
+        put_varint(u64::from(node.0), out);
+        put_bytes(name.as_bytes(), out);
+    });
+    put_list(&image.groups, &mut out, put_join);
+    out
+}
+
+/// Decodes the state.
+///
+/// # Errors
+/// If the bytes are not such a state.
+pub fn decode_control_image(bytes: &[u8]) -> Result<ControlImage, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let reader = &mut reader;
+    take_head(Kind::ControlImage, reader)?;
+    let image = ControlImage {
+        index: ControlIndex(reader.varint("control index")?),
+        bounds: take_option(reader, take_bounds)?,
+        stores: take_list(reader, take_declared)?,
+        tenants: take_list(reader, |reader| {
+            Ok((reader.text("name of a namespace")?, NamespaceId(reader.number("namespace")?)))
+        })?,
+        keys: take_list(reader, |reader| {
+            let key = take_key(reader)?;
+            Ok(HeldKey { key, created: ControlIndex(reader.varint("creation")?), founded: take_flag(reader)? })
+        })?,
+        revoked: take_list(reader, take_revoked)?,
+        slots: take_list(reader, take_slot_image)?,
+        nodes: take_list(reader, |reader| Ok((NodeId(reader.number("node")?), reader.text("name of a node")?)))?,
+        groups: take_list(reader, take_join)?,
+    };
+    reader.finish("end of the control state")?;
+    Ok(image)
+}
+
+fn put_list<T>(list: &[T], out: &mut Vec<u8>, put: impl Fn(&T, &mut Vec<u8>)) {
+    put_varint(list.len() as u64, out);
+    list.iter().for_each(|item| put(item, out));
+}
+
+fn take_list<'a, T>(
+    reader: &mut Reader<'a>,
+    take: impl Fn(&mut Reader<'a>) -> Result<T, Malformed>,
+) -> Result<Vec<T>, Malformed> {
+    let count = reader.count(2, "length of a list")?;
+    (0..count).map(|_| take(reader)).collect()
+}
+
+fn put_option<T>(option: Option<&T>, out: &mut Vec<u8>, put: impl Fn(&T, &mut Vec<u8>)) {
+    out.push(u8::from(option.is_some()));
+    option.into_iter().for_each(|item| put(item, out));
+}
+
+fn take_option<'a, T>(
+    reader: &mut Reader<'a>,
+    take: impl Fn(&mut Reader<'a>) -> Result<T, Malformed>,
+) -> Result<Option<T>, Malformed> {
+    if take_flag(reader)? { take(reader).map(Some) } else { Ok(None) }
+}
+
+fn take_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+    match reader.u8("flag")? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(reader.malformed("flag")),
+    }
+}
+
+fn put_declared(store: &DeclaredStore, out: &mut Vec<u8>) {
+    put_store(&store.spec, out);
+    put_varint(store.declared.0, out);
+    put_varint(store.generation.0, out);
+    put_option(store.detached.as_ref(), out, put_detachment);
+    put_list(&store.skips, out, |(index, skip), out| {
+        put_varint(index.0, out);
+        put_skip(skip, out);
+    });
+}
+
+fn take_declared(reader: &mut Reader<'_>) -> Result<DeclaredStore, Malformed> {
+    Ok(DeclaredStore {
+        spec: take_store(reader)?,
+        declared: ControlIndex(reader.varint("declaration")?),
+        generation: ControlIndex(reader.varint("generation")?),
+        detached: take_option(reader, take_detachment)?,
+        skips: take_list(reader, |reader| Ok((ControlIndex(reader.varint("skip")?), take_skip(reader)?)))?,
+    })
+}
+
+fn put_revoked(key: &RevokedKey, out: &mut Vec<u8>) {
+    put_bytes(key.id.as_bytes(), out);
+    put_bytes(key.name.as_bytes(), out);
+    out.extend_from_slice(&key.secret_sha256);
+    put_varint(key.created.0, out);
+    put_varint(key.revoked.0, out);
+    out.push(u8::from(key.founded));
+}
+
+fn take_revoked(reader: &mut Reader<'_>) -> Result<RevokedKey, Malformed> {
+    Ok(RevokedKey {
+        id: reader.text("key id")?,
+        name: reader.text("key name")?,
+        secret_sha256: reader.array("hash of the secret")?,
+        created: ControlIndex(reader.varint("creation")?),
+        revoked: ControlIndex(reader.varint("revocation")?),
+        founded: take_flag(reader)?,
+    })
+}
+
+fn put_slot_entry(entry: &SlotEntry, out: &mut Vec<u8>) {
+    put_varint(entry.index.0, out);
+    put_activation(&entry.activation, out);
+    put_option(entry.since.as_ref(), out, |epoch, out| put_varint(epoch.0, out));
+    out.push(u8::from(entry.configured));
+}
+
+fn take_slot_entry(reader: &mut Reader<'_>) -> Result<SlotEntry, Malformed> {
+    Ok(SlotEntry {
+        index: ControlIndex(reader.varint("control index")?),
+        activation: take_activation(reader)?,
+        since: take_option(reader, take_epoch)?,
+        configured: take_flag(reader)?,
+    })
+}
+
+fn take_slot_image(reader: &mut Reader<'_>) -> Result<SlotImage, Malformed> {
+    Ok(SlotImage {
+        slot: take_slot(reader)?,
+        stack: take_list(reader, take_slot_entry)?,
+        pending: take_option(reader, take_slot_entry)?,
+        history: take_list(reader, |reader| {
+            Ok(PastEntry { entry: take_slot_entry(reader)?, until: take_option(reader, take_epoch)? })
+        })?,
+    })
+}
+
+fn take_epoch(reader: &mut Reader<'_>) -> Result<Epoch, Malformed> {
+    Ok(Epoch(reader.varint("epoch")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_types::{
+        ApiKey, Bounds, Detachment, FilledBy, GroupId, GroupJoin, Lsn, PluginActivation, PluginSlot, Roles, Skip,
+        StoreId, StoreSpec,
+    };
+
+    use super::*;
+
+    fn image() -> ControlImage {
+        let detachment = Detachment {
+            store: StoreId(7),
+            at: Epoch(9),
+            acked: Lsn(4),
+            declared: ControlIndex(7),
+            reason: "dead".into(),
+        };
+        let skip = Skip { store: StoreId(7), lsn: Lsn(12), at_ms: 5, by: "jo".into(), reason: "WRONGTYPE".into() };
+        let store = DeclaredStore {
+            spec: StoreSpec { id: StoreId(7), name: "orders".into(), ..StoreSpec::default() },
+            declared: ControlIndex(7),
+            generation: ControlIndex(8),
+            detached: Some(detachment),
+            skips: vec![(ControlIndex(9), skip)],
+        };
+        let key = ApiKey { id: "0a".into(), roles: Roles::ALL, expires_ms: Some(3), ..ApiKey::default() };
+        let revoked = RevokedKey {
+            id: "0b".into(),
+            name: "jo".into(),
+            secret_sha256: [3; 32],
+            created: ControlIndex(2),
+            revoked: ControlIndex(3),
+            founded: true,
+        };
+        let activation = PluginActivation { by: FilledBy::Rollback, who: "jo".into(), ..PluginActivation::default() };
+        let entry = SlotEntry { index: ControlIndex(4), activation, since: Some(Epoch(3)), configured: true };
+        let slot = SlotImage {
+            slot: PluginSlot::Adaptor("kv".into()),
+            stack: vec![entry.clone(), SlotEntry::default()],
+            pending: Some(entry.clone()),
+            history: vec![PastEntry { entry, until: Some(Epoch(8)) }, PastEntry::default()],
+        };
+        ControlImage {
+            index: ControlIndex(300),
+            bounds: Some(Bounds {
+                window_bytes_max: 1 << 30,
+                status_bytes_max: 9,
+                plugin_faults_max: 16,
+                partitions: 4,
+            }),
+            stores: vec![store, DeclaredStore::default()],
+            tenants: vec![("shop".into(), NamespaceId(5))],
+            keys: vec![HeldKey { key, created: ControlIndex(5), founded: true }],
+            revoked: vec![revoked],
+            slots: vec![slot, SlotImage::default()],
+            nodes: vec![(NodeId(1), "a".into())],
+            groups: vec![GroupJoin { group: GroupId { node: NodeId(1), ..GroupId::default() }, first: Epoch(77) }],
+        }
+    }
+
+    #[test]
+    fn the_control_state_survives_a_round_trip_and_no_part_of_it_is_missing() {
+        for image in [ControlImage::default(), image()] {
+            let bytes = encode_control_image(&image);
+            assert_eq!(decode_control_image(&bytes).as_ref(), Ok(&image));
+            for cut in 0..bytes.len() {
+                assert!(decode_control_image(&bytes[..cut]).is_err(), "cut at {cut}");
+            }
+        }
+    }
+}

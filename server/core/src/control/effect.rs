@@ -1,0 +1,128 @@
+//! What an entry of the control log did: the reply to its proposer, and what the rest of a node has to follow.
+
+use alloc::string::String;
+use core::fmt;
+
+use tribunal_types::limits::{
+    KEYS_MAX, KEYS_PER_TENANT_MAX, SKIPS_PER_STORE_MAX, STORES_MAX, STORES_PER_TENANT_MAX, TENANTS_MAX,
+};
+use tribunal_types::{ApiKey, Bounds, GroupId, Lsn, NodeId, PluginActivation, RevokedKey, StoreId};
+
+/// The result of an entry: every node that applies it gets the same one.
+pub type Applied = Result<Effect, Refusal>;
+
+/// What an entry did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// A store is declared: its push starts, in place of the one before.
+    StoreDeclared {
+        /// The store.
+        store: StoreId,
+        /// It did not exist before.
+        created: bool,
+    },
+    /// The store was declared so before.
+    StoreKnown(StoreId),
+    /// Nothing is pushed to the store any more.
+    PushDetached(StoreId),
+    /// The store's push starts again.
+    PushAttached(StoreId),
+    /// A record is not given to a storage.
+    RecordSkipped(StoreId, Lsn),
+    /// These bounds are in force from the next epoch on.
+    BoundsSet(Bounds),
+    /// A slot has a new entry.
+    PluginActivated {
+        /// Its content.
+        activation: PluginActivation,
+        /// It decides from the next epoch on; otherwise it waits for its epoch.
+        holds: bool,
+    },
+    /// No slot returns to this code.
+    PluginForgotten([u8; 32]),
+    /// A key is valid from now on.
+    KeyCreated {
+        /// The key, with the number of its tenant.
+        key: ApiKey,
+        /// Its tenant did not exist before.
+        founded: bool,
+    },
+    /// The key was created before, exactly so.
+    KeyKnown(ApiKey),
+    /// A key is not valid any more.
+    KeyRevoked {
+        /// Its public part.
+        id: String,
+        /// A key that was revoked before and is forgotten now, with the entries that were about it.
+        forgotten: Option<RevokedKey>,
+    },
+    /// A node has a number.
+    NodeAdmitted(NodeId),
+    /// A group is a member.
+    GroupJoined(GroupId),
+    /// An entry is missing that may have changed anything.
+    EntryLost,
+    /// Nothing: what it would change is so already, or is gone.
+    Unchanged,
+}
+
+/// Why an entry changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The service has its stores.
+    TooManyStores,
+    /// The tenant has its stores.
+    TooManyStoresOfTenant,
+    /// The store has records, so what decides existence there cannot be changed.
+    ExistenceFixed,
+    /// Too many records of the store are skipped already.
+    TooManySkips,
+    /// The service has its keys.
+    TooManyKeys,
+    /// The tenant has its keys.
+    TooManyKeysOfTenant,
+    /// The service has its tenants.
+    TooManyTenants,
+    /// Another key has this id, or had it.
+    KeyIdTaken,
+    /// All node ids are used.
+    TooManyNodes,
+    /// The node of this group was not admitted.
+    NodeNotAdmitted,
+    /// The node has another group.
+    NodeHasGroup,
+    /// Positions of the control log no longer fit the numbers of stores and tenants.
+    OutOfNumbers,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::TooManyStores => write!(f, "the service has {STORES_MAX} stores, the maximum"),
+            Refusal::TooManyStoresOfTenant => write!(f, "this tenant has {STORES_PER_TENANT_MAX} stores, the maximum"),
+            Refusal::ExistenceFixed => {
+                f.write_str("`existence` of a store that has records cannot be changed; declare another store")
+            }
+            Refusal::TooManySkips => {
+                write!(f, "{SKIPS_PER_STORE_MAX} records of this store are skipped already; declare it again")
+            }
+            Refusal::TooManyKeys => {
+                write!(f, "the service has {KEYS_MAX} keys, the maximum, expired ones included; revoke some")
+            }
+            Refusal::TooManyKeysOfTenant => write!(
+                f,
+                "this namespace has {KEYS_PER_TENANT_MAX} keys, the maximum, expired ones included; revoke some"
+            ),
+            Refusal::TooManyTenants => write!(f, "the service has {TENANTS_MAX} namespaces, the maximum"),
+            Refusal::KeyIdTaken => f.write_str("another key has this id; try again"),
+            Refusal::TooManyNodes => {
+                f.write_str("all node ids are used, and none is used twice; begin another cluster and copy the data")
+            }
+            Refusal::NodeNotAdmitted => f.write_str("the node was not admitted to the cluster; admit it first"),
+            Refusal::NodeHasGroup => {
+                f.write_str("the node has another group already; a wiped disk is admitted as a new node")
+            }
+            Refusal::OutOfNumbers => f.write_str("the control log is too long for another number"),
+        }
+    }
+}

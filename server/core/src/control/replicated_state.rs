@@ -1,0 +1,152 @@
+//! The one fold of the control log, for the running node, for recovery and for followers.
+//!
+//! What an entry does depends on the entries before it and on the epoch that carries it ([`Moment`]), on nothing else: no
+//! clock, no randomness, no order of a hash map, nothing that a proposer believed. Everything that must be unique gets its
+//! number here. All of it is in a state image, so what a node continues with is the image and the entries after it.
+//!
+//! Must never: be changed by anything but an entry or the advance of epochs, grow beyond the limits of what it holds.
+
+use alloc::vec::Vec;
+
+use tribunal_types::{Bounds, ControlChange, ControlImage, ControlIndex, Epoch, PluginSlot, StoreId};
+
+use super::effect::{Applied, Effect};
+use super::keys::KeyTable;
+use super::members::Members;
+use super::slots::{SlotEffect, Slots};
+use super::stores::StoreTable;
+
+/// When an entry is applied.
+#[derive(Clone, Copy)]
+pub struct Moment<'a> {
+    /// First epoch that carries the entry.
+    pub next: Epoch,
+    /// Tells whether a store's log has records of earlier epochs.
+    pub has_records: &'a dyn Fn(StoreId) -> bool,
+}
+
+/// What the control log adds up to. A copy is cheap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplicatedState {
+    index: ControlIndex,
+    bounds: Option<Bounds>,
+    stores: StoreTable,
+    keys: KeyTable,
+    slots: Slots,
+    members: Members,
+}
+
+impl ReplicatedState {
+    /// Applies the next entry. Indices may be missing: what was compacted away has no effect.
+    ///
+    /// # Errors
+    /// If the entry is refused: it changed nothing.
+    ///
+    /// # Panics
+    /// If the entry was applied before.
+    pub fn apply(&mut self, index: ControlIndex, change: &ControlChange, moment: Moment<'_>) -> Applied {
+        assert!(index > self.index, "control entry {} is applied after {}", index.0, self.index.0);
+        self.index = index;
+        match change {
+            ControlChange::DeclareStore(spec) => self.stores.declare(index, spec, moment.has_records),
+            ControlChange::DetachPush(detachment) => Ok(self.stores.detach(detachment)),
+            ControlChange::AttachPush { store } => Ok(self.stores.attach(index, *store)),
+            ControlChange::SkipRecord(skip) => self.stores.skip(index, skip),
+            ControlChange::SetBounds(bounds) if self.bounds == Some(*bounds) => Ok(Effect::Unchanged),
+            ControlChange::SetBounds(bounds) => {
+                self.bounds = Some(*bounds);
+                Ok(Effect::BoundsSet(*bounds))
+            }
+            ControlChange::ActivatePlugin(activation) => {
+                let holds = match self.slots.apply(index, activation, moment.next) {
+                    SlotEffect::Void => return Ok(Effect::Unchanged),
+                    SlotEffect::Holds => true,
+                    SlotEffect::Pending => false,
+                };
+                Ok(Effect::PluginActivated { activation: activation.clone(), holds })
+            }
+            ControlChange::ForgetPlugin { digest } => {
+                self.slots.forget(digest);
+                Ok(Effect::PluginForgotten(*digest))
+            }
+            ControlChange::CreateKey(key) => self.keys.create(index, key),
+            ControlChange::RevokeKey { id } => Ok(self.keys.revoke(index, id)),
+            ControlChange::AdmitNode { name } => self.members.admit(name),
+            ControlChange::JoinGroup(join) => self.members.join(*join),
+            ControlChange::Lost => Ok(Effect::EntryLost),
+        }
+    }
+
+    /// Lets every activation hold whose epoch `next` is. Returns the slots that changed.
+    pub fn advance(&mut self, next: Epoch) -> Vec<PluginSlot> {
+        self.slots.advance(next)
+    }
+
+    /// Returns the last entry that was applied.
+    #[must_use]
+    pub fn index(&self) -> ControlIndex {
+        self.index
+    }
+
+    /// Returns the bounds, if any were set.
+    #[must_use]
+    pub fn bounds(&self) -> Option<Bounds> {
+        self.bounds
+    }
+
+    /// Returns the stores.
+    #[must_use]
+    pub fn stores(&self) -> &StoreTable {
+        &self.stores
+    }
+
+    /// Returns keys and tenants.
+    #[must_use]
+    pub fn keys(&self) -> &KeyTable {
+        &self.keys
+    }
+
+    /// Returns what fills the slots.
+    #[must_use]
+    pub fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// Returns the members.
+    #[must_use]
+    pub fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// Returns all of it, for a state image.
+    #[must_use]
+    pub fn image(&self) -> ControlImage {
+        let (tenants, keys, revoked) = self.keys.image();
+        let (nodes, groups) = self.members.image();
+        ControlImage {
+            index: self.index,
+            bounds: self.bounds,
+            stores: self.stores.image(),
+            tenants,
+            keys,
+            revoked,
+            slots: self.slots.image(),
+            nodes,
+            groups,
+        }
+    }
+
+    /// Restores the state from an image.
+    #[must_use]
+    pub fn restore(image: ControlImage) -> ReplicatedState {
+        let ControlImage { index, bounds, stores, tenants, keys, revoked, slots, nodes, groups } = image;
+        ReplicatedState {
+            index,
+            bounds,
+            stores: StoreTable::restore(stores),
+            keys: KeyTable::restore(tenants, keys, revoked),
+            slots: Slots::restore(slots),
+            members: Members::restore(nodes, groups),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The stores: their declarations, which of them are detached, which records they skip. Knows nothing of how a push is
+//! doing. A copy shares everything until one of the two is changed.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use tribunal_types::limits::{SKIPS_PER_STORE_MAX, STORES_MAX, STORES_PER_TENANT_MAX};
+use tribunal_types::{ControlIndex, DeclaredStore, Detachment, NamespaceId, Skip, StoreId, StoreSpec};
+
+use super::effect::{Applied, Effect, Refusal};
+use super::numbering::number_of;
+
+/// All stores.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreTable {
+    stores: Arc<BTreeMap<StoreId, DeclaredStore>>,
+}
+
+/// What a declaration would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Declaration {
+    /// It creates a store.
+    New,
+    /// It changes this store.
+    Change(StoreId),
+    /// This store is declared so.
+    Known(StoreId),
+}
+
+impl StoreTable {
+    /// Tells what a declaration would do. `has_records` tells whether a store's log has any.
+    ///
+    /// # Errors
+    /// If it would be refused.
+    pub fn check(&self, spec: &StoreSpec, has_records: &dyn Fn(StoreId) -> bool) -> Result<Declaration, Refusal> {
+        let Some(known) = self.named(spec.namespace, &spec.name) else {
+            let of_tenant = || self.stores().filter(|store| store.spec.namespace == spec.namespace).count();
+            if spec.namespace != NamespaceId(0) && of_tenant() >= STORES_PER_TENANT_MAX {
+                return Err(Refusal::TooManyStoresOfTenant);
+            }
+            return if self.stores.len() < STORES_MAX { Ok(Declaration::New) } else { Err(Refusal::TooManyStores) };
+        };
+        let id = known.spec.id;
+        if known.spec == (StoreSpec { id, ..spec.clone() }) {
+            return Ok(Declaration::Known(id));
+        }
+        if known.spec.existence != spec.existence && has_records(id) {
+            return Err(Refusal::ExistenceFixed);
+        }
+        Ok(Declaration::Change(id))
+    }
+
+    pub(super) fn declare(
+        &mut self,
+        index: ControlIndex,
+        spec: &StoreSpec,
+        has_records: &dyn Fn(StoreId) -> bool,
+    ) -> Applied {
+        let (id, created) = match self.check(spec, has_records)? {
+            Declaration::Known(store) => return Ok(Effect::StoreKnown(store)),
+            Declaration::Change(id) => (id, false),
+            Declaration::New => {
+                let is_used = |number| self.stores.contains_key(&StoreId(number));
+                (StoreId(number_of(index, spec.id.0, is_used)?), true)
+            }
+        };
+        let stores = Arc::make_mut(&mut self.stores);
+        let skips = stores.remove(&id).map(|before| before.skips).unwrap_or_default();
+        let spec = StoreSpec { id, ..spec.clone() };
+        stores.insert(id, DeclaredStore { spec, declared: index, generation: index, detached: None, skips });
+        Ok(Effect::StoreDeclared { store: id, created })
+    }
+
+    pub(super) fn detach(&mut self, detachment: &Detachment) -> Effect {
+        let store = detachment.store;
+        // Decided about a storage that was replaced or attached since: it is not meant.
+        let is_meant = |store: &DeclaredStore| store.detached.is_none() && store.generation == detachment.declared;
+        self.change(store, is_meant, Effect::PushDetached(store), |store| store.detached = Some(detachment.clone()))
+    }
+
+    pub(super) fn attach(&mut self, index: ControlIndex, store: StoreId) -> Effect {
+        self.change(
+            store,
+            |store| store.detached.is_some(),
+            Effect::PushAttached(store),
+            |store| {
+                (store.detached, store.generation) = (None, index);
+            },
+        )
+    }
+
+    pub(super) fn skip(&mut self, index: ControlIndex, skip: &Skip) -> Applied {
+        let store = self.store(skip.store);
+        if store.is_some_and(|store| store.skips.len() >= SKIPS_PER_STORE_MAX) {
+            return Err(Refusal::TooManySkips);
+        }
+        let is_new = |store: &DeclaredStore| store.skipped().all(|lsn| lsn != skip.lsn);
+        let skipped = Effect::RecordSkipped(skip.store, skip.lsn);
+        Ok(self.change(skip.store, is_new, skipped, |store| store.skips.push((index, skip.clone()))))
+    }
+
+    fn change(
+        &mut self,
+        store: StoreId,
+        changes: impl FnOnce(&DeclaredStore) -> bool,
+        effect: Effect,
+        change: impl FnOnce(&mut DeclaredStore),
+    ) -> Effect {
+        // Looked at first: a table that does not change stays shared.
+        if !self.store(store).is_some_and(changes) {
+            return Effect::Unchanged;
+        }
+        if let Some(store) = Arc::make_mut(&mut self.stores).get_mut(&store) {
+            change(store);
+        }
+        effect
+    }
+
+    /// Returns a store.
+    #[must_use]
+    pub fn store(&self, store: StoreId) -> Option<&DeclaredStore> {
+        self.stores.get(&store)
+    }
+
+    /// Returns the store of a name.
+    #[must_use]
+    pub fn named(&self, namespace: NamespaceId, name: &str) -> Option<&DeclaredStore> {
+        self.stores().find(|store| store.spec.namespace == namespace && store.spec.name == name)
+    }
+
+    /// Returns all stores, ascending id.
+    pub fn stores(&self) -> impl Iterator<Item = &DeclaredStore> {
+        self.stores.values()
+    }
+
+    pub(super) fn image(&self) -> Vec<DeclaredStore> {
+        self.stores().cloned().collect()
+    }
+
+    pub(super) fn restore(image: Vec<DeclaredStore>) -> StoreTable {
+        StoreTable { stores: Arc::new(image.into_iter().map(|store| (store.spec.id, store)).collect()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::string::String;
+
+    use tribunal_types::{Epoch, Existence, Lsn};
+
+    use super::*;
+
+    fn declare_as(all: &mut StoreTable, index: u64, name: &str, adaptor_config: &str) -> Applied {
+        let spec = StoreSpec { name: name.into(), adaptor_config: adaptor_config.into(), ..StoreSpec::default() };
+        all.declare(ControlIndex(index), &spec, &|_| false)
+    }
+
+    fn detach(all: &mut StoreTable, store: u32, declared: u64) -> Effect {
+        let (store, declared) = (StoreId(store), ControlIndex(declared));
+        all.detach(&Detachment { store, declared, at: Epoch(9), acked: Lsn(4), reason: "dead".into() })
+    }
+
+    fn skip(all: &mut StoreTable, index: u64, store: u32, lsn: u64) -> Applied {
+        let (store, lsn) = (StoreId(store), Lsn(lsn));
+        all.skip(ControlIndex(index), &Skip { store, lsn, at_ms: 0, by: String::new(), reason: String::new() })
+    }
+
+    #[test]
+    fn a_store_gets_the_index_of_its_first_declaration() {
+        let mut all = StoreTable::default();
+        let declared = |store, created| Ok(Effect::StoreDeclared { store: StoreId(store), created });
+        assert_eq!(declare_as(&mut all, 3, "a", ""), declared(3, true));
+        assert_eq!(declare_as(&mut all, 4, "b", ""), declared(4, true));
+        assert_eq!(declare_as(&mut all, 5, "a", "x"), declared(3, false), "another storage of the same store");
+        assert_eq!(declare_as(&mut all, 6, "a", "x"), Ok(Effect::StoreKnown(StoreId(3))), "proposed twice");
+    }
+
+    #[test]
+    fn a_store_whose_first_declaration_was_lost_keeps_its_number() {
+        let mut all = StoreTable::default();
+        let mut declare = |index, id, name: &str| {
+            let spec = StoreSpec { id: StoreId(id), name: name.into(), ..StoreSpec::default() };
+            all.declare(ControlIndex(index), &spec, &|_| false)
+        };
+        let created = |store| Ok(Effect::StoreDeclared { store: StoreId(store), created: true });
+        assert_eq!(declare(7, 2, "a"), created(2));
+        assert_eq!(declare(8, 2, "b"), created(8), "2 is another store's");
+        assert_eq!(declare(9, 10, "c"), created(9), "no entry has created 10 yet");
+    }
+
+    #[test]
+    fn existence_is_fixed_once_there_are_records() {
+        let mut all = StoreTable::default();
+        declare_as(&mut all, 1, "a", "").unwrap();
+        let spec = StoreSpec { name: "a".into(), existence: Existence::Declared, ..StoreSpec::default() };
+        assert_eq!(all.declare(ControlIndex(2), &spec, &|_| true), Err(Refusal::ExistenceFixed));
+        let changed = Ok(Effect::StoreDeclared { store: StoreId(1), created: false });
+        assert_eq!(all.declare(ControlIndex(3), &spec, &|_| false), changed);
+    }
+
+    #[test]
+    fn a_tenant_has_as_many_stores_as_it_may() {
+        let mut all = StoreTable::default();
+        let mut declare = |index: u64, namespace, name: String| {
+            let spec = StoreSpec { namespace: NamespaceId(namespace), name, ..StoreSpec::default() };
+            all.declare(ControlIndex(index), &spec, &|_| false)
+        };
+        for index in 1..=STORES_PER_TENANT_MAX as u64 {
+            declare(index, 9, format!("s{index}")).unwrap();
+        }
+        assert_eq!(declare(2000, 9, "more".into()), Err(Refusal::TooManyStoresOfTenant));
+        for index in STORES_PER_TENANT_MAX as u64 + 1..=STORES_MAX as u64 {
+            declare(index, 0, format!("s{index}")).unwrap();
+        }
+        assert_eq!(declare(2001, 0, "more".into()), Err(Refusal::TooManyStores));
+    }
+
+    #[test]
+    fn a_detachment_only_applies_to_the_storage_it_was_decided_for() {
+        let mut all = StoreTable::default();
+        let detached = Effect::PushDetached(StoreId(2));
+        assert_eq!(detach(&mut all, 2, 0), Effect::Unchanged, "nothing is declared");
+        declare_as(&mut all, 2, "a", "").unwrap();
+        assert_eq!(detach(&mut all, 2, 1), Effect::Unchanged, "that was another declaration");
+        assert_eq!(detach(&mut all, 2, 2), detached);
+        assert_eq!(detach(&mut all, 2, 2), Effect::Unchanged, "once is enough");
+        assert_eq!(all.attach(ControlIndex(6), StoreId(2)), Effect::PushAttached(StoreId(2)));
+        assert_eq!(all.attach(ControlIndex(7), StoreId(2)), Effect::Unchanged, "once is enough");
+        assert_eq!(detach(&mut all, 2, 2), Effect::Unchanged, "it was attached since");
+        assert_eq!(detach(&mut all, 2, 6), detached);
+        declare_as(&mut all, 9, "a", "elsewhere").unwrap();
+        assert!(all.store(StoreId(2)).expect("declared").detached.is_none(), "a new declaration is a new storage");
+    }
+
+    #[test]
+    fn skips_belong_to_one_storage_and_are_kept_permanently() {
+        let mut all = StoreTable::default();
+        declare_as(&mut all, 1, "a", "").unwrap();
+        assert_eq!(skip(&mut all, 2, 1, 7), Ok(Effect::RecordSkipped(StoreId(1), Lsn(7))));
+        assert_eq!(skip(&mut all, 3, 1, 7), Ok(Effect::Unchanged), "once is enough");
+        all.attach(ControlIndex(4), StoreId(1));
+        let skipped = |all: &StoreTable| all.store(StoreId(1)).expect("declared").skipped().collect::<Vec<_>>();
+        assert_eq!(skipped(&all), [Lsn(7)], "the same storage still cannot take it");
+        declare_as(&mut all, 5, "a", "elsewhere").unwrap();
+        assert_eq!(skipped(&all), [], "another storage may");
+        assert_eq!(all.store(StoreId(1)).expect("declared").skips.len(), 1, "the audit stays");
+    }
+}

@@ -1,0 +1,31 @@
+//! Activations as the API shows them.
+
+use sha2::{Digest, Sha256};
+use tribunal_service::plugins::Activation;
+use tribunal_types::{PastEntry, PluginActivation, SlotEntry};
+
+/// Shows an entry, without the epochs that it decided.
+#[must_use]
+pub fn shown(entry: &SlotEntry) -> Activation {
+    let PluginActivation { choice, from, by, who, at_ms, .. } = &entry.activation;
+    Activation {
+        control: entry.index,
+        slot: choice.slot.clone(),
+        name: choice.name.clone(),
+        digest: choice.digest,
+        config_digest: Sha256::digest(choice.config.as_bytes()).into(),
+        config: choice.config.clone(),
+        who: (!who.is_empty()).then(|| who.clone()),
+        at_ms: (*at_ms > 0).then_some(*at_ms),
+        since: None,
+        until: None,
+        by: *by,
+        from: *from,
+    }
+}
+
+/// Shows an entry of a slot's past.
+#[must_use]
+pub fn shown_past(past: &PastEntry) -> Activation {
+    Activation { since: past.entry.since, until: past.until, ..shown(&past.entry) }
+}

@@ -1,0 +1,119 @@
+//! What the control log adds up to, as plain data: the part of a state image that holds it.
+//!
+//! Everything in here is bounded by the limits of what it lists.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::access::ApiKey;
+use crate::control::{Bounds, ControlIndex, Detachment, GroupJoin, PluginActivation, PluginSlot, Skip};
+use crate::ids::{Epoch, Lsn, NamespaceId, NodeId};
+use crate::store::StoreSpec;
+
+/// The state after control entry `index`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ControlImage {
+    /// Last entry that it includes.
+    pub index: ControlIndex,
+    /// Bounds, if any were set.
+    pub bounds: Option<Bounds>,
+    /// Stores, ascending id.
+    pub stores: Vec<DeclaredStore>,
+    /// Tenants beside the one that exists from the start, ascending name.
+    pub tenants: Vec<(String, NamespaceId)>,
+    /// Keys that are not revoked, ascending id.
+    pub keys: Vec<HeldKey>,
+    /// The keys that were revoked last, oldest first.
+    pub revoked: Vec<RevokedKey>,
+    /// Slots, ascending.
+    pub slots: Vec<SlotImage>,
+    /// Nodes that were ever admitted, ascending id.
+    pub nodes: Vec<(NodeId, String)>,
+    /// Groups that joined, ascending node.
+    pub groups: Vec<GroupJoin>,
+}
+
+/// One store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeclaredStore {
+    /// Its declaration.
+    pub spec: StoreSpec,
+    /// The control entry of the declaration alone: skips from before it were of another storage.
+    pub declared: ControlIndex,
+    /// The control entry that declared or attached it last. Acknowledgements from before it are void.
+    pub generation: ControlIndex,
+    /// Why the log does not wait for it, if it does not.
+    pub detached: Option<Detachment>,
+    /// Records that its storages never got, with the control entries that skip them, oldest first.
+    pub skips: Vec<(ControlIndex, Skip)>,
+}
+
+impl DeclaredStore {
+    /// Returns the records that the present storage is not given.
+    pub fn skipped(&self) -> impl Iterator<Item = Lsn> + '_ {
+        self.skips.iter().filter(|(index, _)| *index > self.declared).map(|(_, skip)| skip.lsn)
+    }
+}
+
+/// A key that is not revoked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeldKey {
+    /// The key.
+    pub key: ApiKey,
+    /// The entry that created it.
+    pub created: ControlIndex,
+    /// That entry created its tenant, too.
+    pub founded: bool,
+}
+
+/// A key that was revoked: enough to recognise its use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RevokedKey {
+    /// Its public part.
+    pub id: String,
+    /// Its owner's name for it.
+    pub name: String,
+    /// SHA-256 of its secret part.
+    pub secret_sha256: [u8; 32],
+    /// The entry that created it.
+    pub created: ControlIndex,
+    /// The entry that revoked it.
+    pub revoked: ControlIndex,
+    /// The entry that created it created its tenant, too.
+    pub founded: bool,
+}
+
+/// An entry of the control log that holds, or held.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotEntry {
+    /// Its position.
+    pub index: ControlIndex,
+    /// Its content.
+    pub activation: PluginActivation,
+    /// First epoch that it decided; `None` if that is not known.
+    pub since: Option<Epoch>,
+    /// Whether the configuration, and not a request, put it there: then another configuration may replace it.
+    pub configured: bool,
+}
+
+/// An entry of a slot's past.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PastEntry {
+    /// The entry; `since` is the first epoch that it decided.
+    pub entry: SlotEntry,
+    /// Last epoch that it decided.
+    pub until: Option<Epoch>,
+}
+
+/// One slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotImage {
+    /// Its name.
+    pub slot: PluginSlot,
+    /// What held, oldest first; the last one holds.
+    pub stack: Vec<SlotEntry>,
+    /// What is pending.
+    pub pending: Option<SlotEntry>,
+    /// The newest entries of this slot, oldest first.
+    pub history: Vec<PastEntry>,
+}

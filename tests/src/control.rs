@@ -1,0 +1,289 @@
+//! Random histories of the control log, and what must be true of the state that they add up to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tribunal_core::control::{Applied, Effect, Moment, ReplicatedState};
+use tribunal_types::{
+    ApiKey, Bounds, ControlChange, ControlIndex, Detachment, Epoch, Existence, FilledBy, GroupId, GroupJoin,
+    Incarnation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot, Skip, StoreId, StoreSpec,
+};
+
+/// A step of a history. What it names, it names as a person would: proposers know no more.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Declares a store.
+    Declare(DeclareStep),
+    /// Detaches a store's push.
+    Detach(u8),
+    /// Attaches it again.
+    Attach(u8),
+    /// Skips a record of a store.
+    Skip(u8, u64),
+    /// Fills a slot.
+    Activate(ActivateStep),
+    /// Deletes code.
+    Forget(u8),
+    /// Sets the bounds.
+    Bounds(u8),
+    /// Creates a key of this number for a tenant. The flag tells whether its proposer knows the tenant's number.
+    CreateKey(u8, u8, bool),
+    /// Revokes a key.
+    RevokeKey(u8),
+    /// Admits a node.
+    Admit(u8),
+    /// Lets a node's group join, in this incarnation.
+    Join(u8, u8),
+    /// Seals so many epochs, of which the last writes to a store.
+    Seal(u64, u8),
+}
+
+/// A declaration.
+#[derive(Clone, Debug)]
+pub struct DeclareStep {
+    /// Number of the store's name.
+    pub name: u8,
+    /// Its configuration.
+    pub config: u8,
+    /// What decides existence there.
+    pub existence: Existence,
+    /// Whether its proposer knows the store's number.
+    pub knows: bool,
+}
+
+/// An activation.
+#[derive(Clone, Debug)]
+pub struct ActivateStep {
+    /// Number of the slot.
+    pub slot: u8,
+    /// Number of the code.
+    pub code: u8,
+    /// Epochs from now.
+    pub after: u64,
+    /// Its cause.
+    pub by: FilledBy,
+}
+
+/// Draws histories.
+pub fn histories() -> impl Strategy<Value = Vec<Step>> {
+    let name = 0..4_u8;
+    let existence = proptest::sample::select(vec![Existence::Tracked, Existence::Declared]);
+    let causes = proptest::sample::select(FilledBy::ALL.to_vec());
+    let step = prop_oneof![
+        4 => (name.clone(), 0..3_u8, existence, any::<bool>()).prop_map(|(name, config, existence, knows)| {
+            Step::Declare(DeclareStep { name, config, existence, knows })
+        }),
+        1 => name.clone().prop_map(Step::Detach),
+        1 => name.clone().prop_map(Step::Attach),
+        1 => (name.clone(), 1..3_u64).prop_map(|(name, lsn)| Step::Skip(name, lsn)),
+        3 => (0..3_u8, 0..3_u8, 0..3_u64, causes).prop_map(|(slot, code, after, by)| {
+            Step::Activate(ActivateStep { slot, code, after, by })
+        }),
+        1 => (0..3_u8).prop_map(Step::Forget),
+        1 => (0..2_u8).prop_map(Step::Bounds),
+        3 => (0..5_u8, 0..4_u8, any::<bool>()).prop_map(|(id, tenant, knows)| Step::CreateKey(id, tenant, knows)),
+        2 => (0..5_u8).prop_map(Step::RevokeKey),
+        1 => (0..3_u8).prop_map(Step::Admit),
+        1 => (0..4_u8, 0..2_u8).prop_map(|(node, incarnation)| Step::Join(node, incarnation)),
+        3 => (1..3_u64, name).prop_map(|(epochs, name)| Step::Seal(epochs, name)),
+    ];
+    vec(step, 1..40)
+}
+
+/// What a node that applies a history holds of it.
+#[derive(Clone, Default)]
+struct Follower {
+    state: ReplicatedState,
+    /// The last epoch that is sealed.
+    sealed: Epoch,
+    /// Stores with records.
+    written: BTreeSet<StoreId>,
+}
+
+impl Follower {
+    fn apply(&mut self, index: ControlIndex, change: &ControlChange) -> Applied {
+        let has_records = |store: StoreId| self.written.contains(&store);
+        self.state.apply(index, change, Moment { next: self.sealed.next(), has_records: &has_records })
+    }
+
+    fn seal(&mut self, epochs: u64, name: u8) {
+        for _ in 0..epochs {
+            self.state.advance(self.sealed.next());
+            self.sealed = self.sealed.next();
+        }
+        let written = self.state.stores().named(NamespaceId(0), &store_name(name)).map(|store| store.spec.id);
+        self.written.extend(written);
+    }
+
+    /// Returns what a proposer writes for a step now.
+    fn change(&self, step: &Step) -> Option<ControlChange> {
+        let store = |name: u8| self.state.stores().named(NamespaceId(0), &store_name(name));
+        let known = |name: u8| store(name).map_or(StoreId(0), |store| store.spec.id);
+        Some(match step.clone() {
+            Step::Seal(..) => return None,
+            Step::Declare(DeclareStep { name, config, existence, knows }) => ControlChange::DeclareStore(StoreSpec {
+                id: if knows { known(name) } else { StoreId(0) },
+                name: store_name(name),
+                existence,
+                adaptor_config: config.to_string(),
+                ..StoreSpec::default()
+            }),
+            Step::Detach(name) => ControlChange::DetachPush(Detachment {
+                store: known(name),
+                declared: store(name).map_or(ControlIndex(0), |store| store.generation),
+                at: self.sealed,
+                acked: Lsn(1),
+                reason: String::new(),
+            }),
+            Step::Attach(name) => ControlChange::AttachPush { store: known(name) },
+            Step::Skip(name, lsn) => ControlChange::SkipRecord(Skip {
+                store: known(name),
+                lsn: Lsn(lsn),
+                at_ms: 0,
+                by: String::new(),
+                reason: String::new(),
+            }),
+            Step::Activate(step) => self.activation(&step),
+            Step::Forget(code) => ControlChange::ForgetPlugin { digest: [code; 32] },
+            Step::Bounds(size) => ControlChange::SetBounds(Bounds {
+                window_bytes_max: size.into(),
+                status_bytes_max: 0,
+                plugin_faults_max: 0,
+                partitions: 1,
+            }),
+            Step::CreateKey(id, tenant, knows) => {
+                let namespace_name = format!("tenant-{tenant}");
+                let known = self.state.keys().namespace(&namespace_name).filter(|_| knows);
+                let (id, namespace) = (format!("key-{id}"), known.unwrap_or_default());
+                ControlChange::CreateKey(ApiKey { id, namespace, namespace_name, ..ApiKey::default() })
+            }
+            Step::RevokeKey(id) => ControlChange::RevokeKey { id: format!("key-{id}") },
+            Step::Admit(name) => ControlChange::AdmitNode { name: format!("node-{name}") },
+            Step::Join(node, incarnation) => {
+                let group = GroupId { node: NodeId(node.into()), incarnation: Incarnation(incarnation.into()) };
+                ControlChange::JoinGroup(GroupJoin { group, first: self.sealed.next() })
+            }
+        })
+    }
+
+    fn activation(&self, step: &ActivateStep) -> ControlChange {
+        let ActivateStep { slot, code, after, by } = *step;
+        let slot = match slot {
+            0 => PluginSlot::Rule,
+            n => PluginSlot::Adaptor(format!("adaptor-{n}")),
+        };
+        let active = self.state.slots().slot(&slot).and_then(|state| state.active());
+        let replaces = active.map_or(ControlIndex(0), |entry| entry.index);
+        let name = format!("plugin-{code}");
+        let choice = PluginChoice { slot, name, digest: [code; 32], ..PluginChoice::default() };
+        let from = Epoch(self.sealed.0 + after);
+        ControlChange::ActivatePlugin(PluginActivation { choice, from, by, replaces, ..PluginActivation::default() })
+    }
+}
+
+fn store_name(name: u8) -> String {
+    format!("store-{name}")
+}
+
+/// The numbers that were given.
+#[derive(Default)]
+struct Numbers {
+    by_name: BTreeMap<String, u64>,
+    given: BTreeMap<&'static str, BTreeSet<u64>>,
+}
+
+impl Numbers {
+    /// Notes that `name`, a thing of this kind, has this number. A number belongs to one name, and a name has one number.
+    fn note(&mut self, kind: &'static str, name: String, number: u64) -> Result<(), String> {
+        match self.by_name.get(&name) {
+            Some(known) if *known != number => Err(format!("{name} was {known} and is {number} now")),
+            Some(_) => Ok(()),
+            None if !self.given.entry(kind).or_default().insert(number) => {
+                Err(format!("{name} got {number}, which another {kind} had"))
+            }
+            None => {
+                self.by_name.insert(name, number);
+                Ok(())
+            }
+        }
+    }
+
+    fn note_effect(&mut self, state: &ReplicatedState, effect: &Effect) -> Result<(), String> {
+        match effect {
+            Effect::StoreDeclared { store, .. } | Effect::StoreKnown(store) => {
+                let name = state.stores().store(*store).ok_or("a store is missing")?.spec.name.clone();
+                self.note("store", name, store.0.into())
+            }
+            Effect::KeyCreated { key, .. } | Effect::KeyKnown(key) => {
+                self.note("tenant", key.namespace_name.clone(), key.namespace.0.into())
+            }
+            Effect::NodeAdmitted(node) => {
+                let name = state.members().nodes().find(|(known, _)| known == node).ok_or("a node is missing")?.1;
+                self.note("node", name.to_owned(), node.0.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// One entry with the epochs that were sealed before it.
+type Written = (Vec<(u64, u8)>, ControlIndex, ControlChange);
+
+/// Plays a history and checks its fold.
+///
+/// # Errors
+/// What is wrong.
+pub fn check(history: &[Step]) -> Result<(), String> {
+    let (mut node, mut numbers) = (Follower::default(), Numbers::default());
+    let (mut log, mut seals): (Vec<Written>, _) = (Vec::new(), Vec::new());
+    let mut images = vec![node.clone()];
+    for step in history {
+        if let Step::Seal(epochs, name) = *step {
+            node.seal(epochs, name);
+            seals.push((epochs, name));
+            continue;
+        }
+        let Some(change) = node.change(step) else { continue };
+        let index = ControlIndex(node.state.index().0 + 1);
+        let applied = node.apply(index, &change);
+        if let Ok(effect) = &applied {
+            numbers.note_effect(&node.state, effect).map_err(|wrong| format!("entry {}: {wrong}", index.0))?;
+        }
+        // A proposal that was written twice is applied once.
+        if !matches!(change, ControlChange::ActivatePlugin(_)) {
+            let mut twice = node.clone();
+            let _ = twice.apply(ControlIndex(index.0 + 1), &change);
+            let again = ReplicatedState::restore(with_index(&twice.state, index));
+            if again != node.state {
+                return Err(format!("entry {} is applied twice", index.0));
+            }
+        }
+        log.push((std::mem::take(&mut seals), index, change));
+        images.push(node.clone());
+    }
+    // The last seals follow no entry.
+    images.iter().enumerate().try_for_each(|(at, image)| continued(image, &log[at..], &seals, &node, at))
+}
+
+fn with_index(state: &ReplicatedState, index: ControlIndex) -> tribunal_types::ControlImage {
+    tribunal_types::ControlImage { index, ..state.image() }
+}
+
+/// Checks that an image and the entries after it add up to the same as all entries.
+fn continued(
+    image: &Follower,
+    rest: &[Written],
+    last: &[(u64, u8)],
+    expected: &Follower,
+    at: usize,
+) -> Result<(), String> {
+    let mut node = Follower { state: ReplicatedState::restore(image.state.image()), ..image.clone() };
+    for (seals, index, change) in rest {
+        seals.iter().for_each(|(epochs, name)| node.seal(*epochs, *name));
+        let _ = node.apply(*index, change);
+    }
+    last.iter().for_each(|(epochs, name)| node.seal(*epochs, *name));
+    let same = node.state == expected.state && node.state.image() == expected.state.image();
+    if same { Ok(()) } else { Err(format!("the image after entry {at} continues to another state")) }
+}
