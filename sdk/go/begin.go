@@ -74,9 +74,17 @@ func askedBy(options BeginOptions, isolation *Isolation) (asked beginItem, rows 
 }
 
 // group identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same
-// session.
+// session. Without a list of stores, those that are read count: one that does not exist concerns nobody else.
 func (a beginItem) group() string {
-	return fmt.Sprintf("%q %q %d", a.stores, given(a.body.Session), given(a.body.WaitMs))
+	read := []string{}
+	if len(a.stores) == 0 {
+		for _, row := range given(a.body.Read) {
+			read = append(read, given(row.Store))
+		}
+		slices.Sort(read)
+		read = slices.Compact(read)
+	}
+	return fmt.Sprintf("%q %q %q %d", a.stores, read, given(a.body.Session), given(a.body.WaitMs))
 }
 
 // isBatchable returns whether the Begin may share a request. Ranges and many rows can fill a response by themselves.

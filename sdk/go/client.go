@@ -274,7 +274,8 @@ func (c *Client) Abort(ctx context.Context, txnID string) (Verdict, error) {
 	}))
 }
 
-// Validate tells whether a commit would pass now if it were alone: would_commit or would_abort. It changes nothing.
+// Validate tells whether a commit would pass now if it were alone: would_commit or would_abort; the verdict itself if the
+// id has one. It changes nothing.
 func (c *Client) Validate(ctx context.Context, prepared *PreparedCommit) (*wire.TxnOutcome, error) {
 	return settled(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context) (*response, error) {
 		return c.wire.TxnValidate(ctx, prepared.TxnID, prepared.Request)

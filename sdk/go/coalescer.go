@@ -2,14 +2,21 @@ package tribunal
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
+	"time"
 )
+
+// headStart is how long a request is in flight before another may follow: the longest that an item waits because of a
+// slow response.
+const headStart = 5 * time.Millisecond
 
 // bounds limit the requests of one group in flight.
 type bounds struct {
 	// inFlight is the maximum number of requests in flight at the same time.
-	inFlight int
+	inFlight  int
+	headStart time.Duration
 	// items and bytes limit one request.
 	items, bytes int
 }
@@ -17,8 +24,10 @@ type bounds struct {
 // A coalescer limits how many requests are in flight; items that exceed the limit are queued and sent as one batch. It
 // does not interpret items, and never retries one.
 //
-// There is no timer: below the limit an item is sent at once, by itself. Callers wait for their own replies, so the
-// requests of one session stay in order.
+// While nothing is in flight, an item is sent at once, by itself. A second request follows only if the first takes longer
+// than the head start: one batch of everything that waits costs less than two, and its commits conflict less, because
+// their callers know the outcomes of the batch before. Callers wait for their own replies, so the requests of one session
+// stay in order. Batches are sent by goroutines of their own, which no caller can cancel.
 type coalescer[Item, Reply any] struct {
 	bounds bounds
 	// sendOne sends an item on behalf of its caller, within the caller's context.
@@ -35,7 +44,14 @@ type coalescer[Item, Reply any] struct {
 type group[Item, Reply any] struct {
 	key      string
 	inFlight int
-	queue    []*entry[Item, Reply]
+	// gathering counts requests that ended, and whose callers may be about to queue their next items. Until then nothing is
+	// sent.
+	gathering int
+	// sentAt is when the last request was sent.
+	sentAt time.Time
+	// timer runs until another request may follow; nil if none does.
+	timer *time.Timer
+	queue []*entry[Item, Reply]
 }
 
 // terms are the conditions for putting an item into a batch.
@@ -67,14 +83,15 @@ func (c *coalescer[Item, Reply]) submit(ctx context.Context, terms terms, item I
 		}
 		c.groups[terms.group] = own
 	}
-	if own.inFlight < c.bounds.inFlight {
-		own.inFlight++
+	if own.inFlight == 0 {
+		own.departs()
 		c.mutex.Unlock()
 		defer c.release(own)
 		return c.sendOne(ctx, item), nil
 	}
 	one := &entry[Item, Reply]{terms, item, make(chan Reply, 1)}
 	own.queue = append(own.queue, one)
+	c.dispatch(own)
 	c.mutex.Unlock()
 	select {
 	case reply := <-one.reply:
@@ -93,36 +110,92 @@ func (c *coalescer[Item, Reply]) withdraw(from *group[Item, Reply], gone *entry[
 	from.queue = slices.DeleteFunc(from.queue, func(one *entry[Item, Reply]) bool { return one == gone })
 }
 
-// release gives up a place among the requests in flight, or uses it for the next batch if items are queued.
+// departs counts a request that is sent now.
+func (g *group[Item, Reply]) departs() {
+	g.inFlight++
+	g.sentAt = time.Now()
+}
+
+// release gives up a place among the requests in flight.
 func (c *coalescer[Item, Reply]) release(of *group[Item, Reply]) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if len(of.queue) == 0 {
-		if of.inFlight--; of.inFlight == 0 {
-			delete(c.groups, of.key)
-		}
+	of.inFlight--
+	c.dispatch(of)
+	if of.inFlight > 0 {
 		return
 	}
-	go func() {
-		defer c.release(of)
-		batch := c.nextBatch(of)
-		if len(batch) == 0 {
-			return
-		}
-		items := make([]Item, len(batch))
-		for at, one := range batch {
-			items[at] = one.item
-		}
-		for at, reply := range c.sendBatch(items) {
-			batch[at].reply <- reply
-		}
-	}()
+	delete(c.groups, of.key)
+	if of.timer != nil {
+		of.timer.Stop()
+	}
 }
 
-// nextBatch takes the next batch off the queue: the oldest items, within the bounds, each id once.
-func (c *coalescer[Item, Reply]) nextBatch(of *group[Item, Reply]) []*entry[Item, Reply] {
+// dispatch sends what is queued as soon as a request may follow those in flight. The caller holds the mutex.
+func (c *coalescer[Item, Reply]) dispatch(of *group[Item, Reply]) {
+	for of.gathering == 0 && len(of.queue) > 0 && of.inFlight < c.bounds.inFlight {
+		wait := c.bounds.headStart - time.Since(of.sentAt)
+		if of.inFlight > 0 && wait > 0 {
+			c.dispatchAfter(wait, of)
+			return
+		}
+		of.departs()
+		go c.send(of, c.nextBatch(of))
+	}
+}
+
+func (c *coalescer[Item, Reply]) dispatchAfter(wait time.Duration, of *group[Item, Reply]) {
+	if of.timer != nil {
+		return
+	}
+	of.timer = time.AfterFunc(wait, func() {
+		c.mutex.Lock()
+		defer c.mutex.Unlock()
+		of.timer = nil
+		c.dispatch(of)
+	})
+}
+
+// send sends a batch and gives each caller its reply.
+func (c *coalescer[Item, Reply]) send(of *group[Item, Reply], batch []*entry[Item, Reply]) {
+	defer c.release(of)
+	items := make([]Item, len(batch))
+	for at, one := range batch {
+		items[at] = one.item
+	}
+	replies := c.sendBatch(items)
+	c.gathers(of, 1)
+	defer c.gathers(of, -1)
+	for at, reply := range replies {
+		batch[at].reply <- reply
+	}
+	c.letCallersQueue(of)
+}
+
+func (c *coalescer[Item, Reply]) gathers(of *group[Item, Reply], change int) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
+	of.gathering += change
+}
+
+// letCallersQueue lets callers that just got their replies queue their next items, so that these are in the next batch:
+// it yields until the queue no longer grows.
+func (c *coalescer[Item, Reply]) letCallersQueue(of *group[Item, Reply]) {
+	for queued, unchanged := 0, 0; unchanged < 2; {
+		runtime.Gosched()
+		c.mutex.Lock()
+		now := len(of.queue)
+		c.mutex.Unlock()
+		if unchanged++; now > queued {
+			unchanged = 0
+		}
+		queued = now
+	}
+}
+
+// nextBatch takes the next batch off the queue: the oldest items, within the bounds, each id once. The caller holds
+// the mutex.
+func (c *coalescer[Item, Reply]) nextBatch(of *group[Item, Reply]) []*entry[Item, Reply] {
 	var batch, rest []*entry[Item, Reply]
 	ids, bytes := map[string]bool{}, 0
 	for at, one := range of.queue {

@@ -64,7 +64,10 @@ func holding(t *testing.T) (url string, arrived chan held) {
 		case <-r.Context().Done():
 		}
 	}))
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
 	return server.URL, arrived
 }
 

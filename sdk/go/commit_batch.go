@@ -12,9 +12,9 @@ import (
 	"tribunal.internal/client/wire"
 )
 
-// commitBounds are the bounds of coalesced commits. Two requests in flight have the throughput of one on loopback (four
-// have less), hide the latency of a distant service, and keep one slow response from stalling every session.
-var commitBounds = bounds{inFlight: 2, items: 512, bytes: 4 << 20}
+// commitBounds are the bounds of coalesced commits. A second request in flight hides the latency of a distant service, and
+// keeps one slow response from stalling every session.
+var commitBounds = bounds{inFlight: 2, headStart: headStart, items: 512, bytes: 4 << 20}
 
 // commitItem is a commit and the body of its request.
 type commitItem struct {

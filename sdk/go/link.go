@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,23 +39,37 @@ type delivered struct {
 // leave together. Every line that was written is answered exactly once, at the latest when the link is over.
 type link struct {
 	cancel context.CancelFunc
+	// silence ends the link if nothing arrives for too long.
+	silence *time.Timer
 
 	mutex sync.Mutex
 	// changed is signalled when there are lines, or will be none any more.
 	changed *sync.Cond
 	// lines are those that the connection has not taken yet.
 	lines []byte
-	// written counts lines, taken those of them that the connection has taken, at least in part.
-	written, taken uint64
+	// written counts lines, appended and taken bytes: those of all lines, and those that the connection has taken.
+	written, appended, taken uint64
+	// waiting has the lines without a reply, by id in lower case.
 	waiting        map[string]waitingLine
 	finished, over bool
-	received       time.Time
 }
 
 type waitingLine struct {
 	number uint64
+	// start counts the bytes of the lines before it.
+	start uint64
 	// reply has room for it, so that a caller that left holds up no other.
 	reply chan delivered
+	// left is called when the line has a reply that nobody waits for.
+	left func()
+}
+
+// answer gives a line its reply.
+func (w waitingLine) answer(with delivered) {
+	w.reply <- with
+	if w.left != nil {
+		w.left()
+	}
 }
 
 // linkEnd is how a link ended, for what still waits.
@@ -75,10 +90,12 @@ type linkLine struct {
 // startLink connects, in a goroutine of its own.
 func startLink(c *Client) *link {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &link{cancel: cancel, waiting: map[string]waitingLine{}, received: time.Now()}
+	l := &link{cancel: cancel, waiting: map[string]waitingLine{}}
 	l.changed = sync.NewCond(&l.mutex)
+	l.silence = time.AfterFunc(c.options.Timeout, l.giveUp)
 	go func() {
 		defer cancel()
+		defer l.silence.Stop()
 		l.end(l.exchange(ctx, c))
 	}()
 	return l
@@ -97,15 +114,32 @@ func (l *link) write(txnID string, line []byte) (<-chan delivered, error) {
 	if l.over {
 		return nil, errOver
 	}
-	if _, waits := l.waiting[txnID]; waits {
+	id := strings.ToLower(txnID)
+	if _, waits := l.waiting[id]; waits {
 		return nil, errRepeated
 	}
 	l.written++
 	comes := make(chan delivered, 1)
-	l.waiting[txnID] = waitingLine{l.written, comes}
+	l.waiting[id] = waitingLine{number: l.written, start: l.appended, reply: comes}
+	l.appended += uint64(len(line))
 	l.lines = append(l.lines, line...)
 	l.changed.Signal()
 	return comes, nil
+}
+
+// abandon arranges that left is called when a line has a reply that its caller does not wait for. It returns false if the
+// line has its reply already.
+func (l *link) abandon(txnID string, comes <-chan delivered, left func()) bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	id := strings.ToLower(txnID)
+	waits, found := l.waiting[id]
+	if !found || waits.reply != comes {
+		return false
+	}
+	waits.left = left
+	l.waiting[id] = waits
+	return true
 }
 
 // finish ends the request. Replies to what was written still come.
@@ -116,16 +150,14 @@ func (l *link) finish() {
 	l.changed.Broadcast()
 }
 
-// endIfSilentSince ends the link if nothing came from the service since a moment, neither replies nor heartbeats.
-func (l *link) endIfSilentSince(moment time.Time) {
+// giveUp ends a link that is silent: neither replies nor heartbeats arrive.
+func (l *link) giveUp() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	if !l.received.After(moment) {
-		// Further commits need another link at once.
-		l.over = true
-		l.changed.Broadcast()
-		l.cancel()
-	}
+	// Further commits need another link at once.
+	l.over = true
+	l.changed.Broadcast()
+	l.cancel()
 }
 
 // Read hands lines to the connection.
@@ -140,7 +172,7 @@ func (l *link) Read(into []byte) (int, error) {
 	}
 	read := copy(into, l.lines)
 	l.lines = l.lines[read:]
-	l.taken = l.written
+	l.taken += uint64(read)
 	if len(l.lines) == 0 {
 		l.lines = nil
 	}
@@ -170,9 +202,12 @@ func (l *link) exchange(ctx context.Context, c *Client) linkEnd {
 	if response.StatusCode != http.StatusOK {
 		return linkEnd{refusal[wire.TxnOutcome](response), math.MaxUint64}
 	}
+	silenceMax := c.options.Timeout + heartbeat
+	l.silence.Reset(silenceMax)
 	scanner := bufio.NewScanner(response.Body)
 	scanner.Buffer(nil, linkLineBytesMax)
 	for scanner.Scan() {
+		l.silence.Reset(silenceMax)
 		end, err := l.arrived(scanner.Bytes())
 		if err != nil {
 			return lostLink(err)
@@ -199,7 +234,6 @@ func (l *link) arrived(text []byte) (*linkEnd, error) {
 	}
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	l.received = time.Now()
 	switch line.Event {
 	case "heartbeat":
 		return nil, nil
@@ -210,7 +244,7 @@ func (l *link) arrived(text []byte) (*linkEnd, error) {
 		}
 		return &end, nil
 	}
-	id := given(line.TxnID)
+	id := strings.ToLower(given(line.TxnID))
 	if line.TxnID == nil && line.Problem != nil && line.Problem.Line != nil {
 		// The service could not read the id, so it tells the line.
 		for txnID, waits := range l.waiting {
@@ -221,7 +255,7 @@ func (l *link) arrived(text []byte) (*linkEnd, error) {
 	}
 	if waits, found := l.waiting[id]; found {
 		delete(l.waiting, id)
-		waits.reply <- delivered{reply: singleOf(&line.TxnOutcome, nil)}
+		waits.answer(delivered{reply: singleOf(&line.TxnOutcome, nil)})
 	}
 	return nil, nil
 }
@@ -235,11 +269,11 @@ func (l *link) end(end linkEnd) {
 	// Without a connection nothing was taken, and the reason is worth more than another attempt.
 	refused := end.reply.neverSent || end.reply.status != 0
 	for _, waits := range l.waiting {
-		mayBeTaken := waits.number <= l.taken && waits.number <= end.upto
+		mayBeTaken := waits.start < l.taken && waits.number <= end.upto
 		if refused || mayBeTaken {
-			waits.reply <- delivered{reply: end.reply}
+			waits.answer(delivered{reply: end.reply})
 		} else {
-			waits.reply <- delivered{notTaken: end.reply.err}
+			waits.answer(delivered{notTaken: end.reply.err})
 		}
 	}
 	l.waiting = nil

@@ -222,6 +222,79 @@ func TestTheWindowHoldsCommitsBackAndAnIDInFlightIsSentByItself(t *testing.T) {
 	all.Wait()
 }
 
+func TestLinesOfCallersThatGaveUpStayInTheWindow(t *testing.T) {
+	client, lines := scriptedStreams(t, 2, http.StatusOK, func(int, int, string) string { return "" })
+	stream := client.CommitStream()
+	var all sync.WaitGroup
+	for n := range 2000 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		prepared := preparedPut(t, client, n)
+		together(&all, func() {
+			defer cancel()
+			_, _ = stream.Commit(ctx, prepared)
+		})
+		if n%500 == 499 {
+			all.Wait()
+		}
+	}
+	stream.window.mutex.Lock()
+	commits := stream.window.commits
+	stream.window.mutex.Unlock()
+	stream.link.mutex.Lock()
+	waiting := len(stream.link.waiting)
+	stream.link.mutex.Unlock()
+	if commits != waiting || commits > streamCommitsMax || lines.Load() > streamCommitsMax {
+		t.Error(commits, waiting, lines.Load())
+	}
+	// The end of the link makes room.
+	stream.link.giveUp()
+	for end := time.Now().Add(30 * time.Second); commits > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		stream.window.mutex.Lock()
+		commits = stream.window.commits
+		stream.window.mutex.Unlock()
+	}
+	if commits != 0 {
+		t.Error(commits)
+	}
+}
+
+func TestALongCommitAndAnIDInUpperCaseDoNotDisturbTheStream(t *testing.T) {
+	client, lines := scriptedStreams(t, 2, http.StatusOK, func(_, _ int, id string) string { return wonLine(strings.ToLower(id)) })
+	stream := client.CommitStream()
+	defer stream.Close()
+	txn := client.BeginLocal("")
+	txn.Put("kv", "a", strings.Repeat("x", streamLineBytesMax))
+	long, err := txn.Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if end := endOf(stream.Commit(t.Context(), long)); end != "committed" || lines.Load() != 0 {
+		t.Error(end, lines.Load())
+	}
+	upper := preparedPut(t, client, 1)
+	upper.TxnID = strings.ToUpper(upper.TxnID)
+	if end := endOf(stream.Commit(t.Context(), upper)); end != "committed" || lines.Load() != 1 {
+		t.Error(end, lines.Load())
+	}
+}
+
+func TestOnlyLinesThatTheConnectionTookMayBeTakenIn(t *testing.T) {
+	l := &link{waiting: map[string]waitingLine{}}
+	l.changed = sync.NewCond(&l.mutex)
+	first, _ := l.write("a", []byte("first\n"))
+	second, _ := l.write("b", []byte("second\n"))
+	if read, err := l.Read(make([]byte, 6)); read != 6 || err != nil {
+		t.Fatal(read, err)
+	}
+	l.end(lostLink(errors.New("lost")))
+	if end := <-first; end.notTaken != nil {
+		t.Error("the first line was sent")
+	}
+	if end := <-second; end.notTaken == nil {
+		t.Error("the second line was not sent")
+	}
+}
+
 func TestAWindowIsEnteredInOrderAndLeftByThoseWhoGiveUp(t *testing.T) {
 	w := window{commitsMax: 2, bytesMax: 10}
 	enter := func(bytes int) error {

@@ -11,7 +11,7 @@ import (
 const rowBytes = 128
 
 // readBounds are those of batched reads: 512 callers and 10,000 rows.
-var readBounds = bounds{inFlight: 2, items: 512, bytes: 10_000 * rowBytes}
+var readBounds = bounds{inFlight: 2, headStart: headStart, items: 512, bytes: 10_000 * rowBytes}
 
 // bytesAlone is the limit above which a read is a request of its own: others would wait for the response, or be refused
 // with it.
@@ -39,7 +39,7 @@ func parts[T any](answer reply[T], count int, apart func(*T) ([]T, error)) []sha
 	if answer.data == nil {
 		refusals := []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
 		for at := range each {
-			each[at] = shared[T]{answer, slices.Contains(refusals, answer.status)}
+			each[at] = shared[T]{answer, count > 1 && slices.Contains(refusals, answer.status)}
 		}
 		return each
 	}

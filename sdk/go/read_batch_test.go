@@ -428,6 +428,7 @@ func TestBeginsWithOtherStoresSessionsOrWaitsLeaveApart(t *testing.T) {
 		{Stores: []string{"kv"}, Read: map[string][]string{"other": {"a/1"}}},
 		{Stores: []string{"kv"}, Session: "s"},
 		{Stores: []string{"kv"}, Wait: time.Second},
+		{Read: map[string][]string{"kv": {"a/1"}}},
 	} {
 		begin := c.begin(options)
 		(<-c.arrived).read()
@@ -518,6 +519,21 @@ func TestWithoutCoalescingEveryBeginAndReadIsARequestOfItsOwn(t *testing.T) {
 		request.read()
 	}
 	ends(t, reads, "1")
+}
+
+func TestALoneRequestThatIsRefusedIsNotSentAgain(t *testing.T) {
+	c := newReadingCrowd(t, once)
+	end := c.begin(BeginOptions{Stores: []string{"nope"}})
+	(<-c.arrived).with(422, problemText(422, "refused"))
+	if found := told((<-end).err); found != "mistake refused" {
+		t.Error(found)
+	}
+	c = reading(t, once)
+	// No row: the service refuses that, and nobody else is concerned.
+	empty := c.readRows(t.Context(), nil)
+	(<-c.arrived).with(400, problemText(400, "bad_request"))
+	ends(t, []chan string{empty}, "mistake bad_request")
+	c.release()
 }
 
 func TestAnIDBesideAnotherNeedsAUUIDv7(t *testing.T) {

@@ -72,7 +72,7 @@ func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*R
 	}
 	answer, err := retrying(ctx, c, func() (*wire.ReadResponse, error) {
 		answer := shared[wire.ReadResponse]{refused: true}
-		if bytes := bytesOf(asked.rows); !c.options.NoCoalesce && bytes <= bytesAlone {
+		if bytes := bytesOf(asked.rows); !c.options.NoCoalesce && 0 < bytes && bytes <= bytesAlone {
 			var err error
 			if answer, err = c.reads.submit(ctx, terms{group: store, bytes: bytes}, asked); err != nil {
 				return nil, err

@@ -16,6 +16,8 @@ const (
 	streamCommitsMax = 1024
 	// streamBytesMax bounds the bytes of their lines. A longer commit waits until there is no other.
 	streamBytesMax = 4 << 20
+	// streamLineBytesMax bounds a line: the service ends a stream with a longer one.
+	streamLineBytesMax = 1 << 20
 	// streamAttemptsMax is how often a commit that the service certainly did not take in is written: a stream may end at
 	// any time.
 	streamAttemptsMax = 2
@@ -40,8 +42,8 @@ func (c *Client) CommitStream() *CommitStream {
 
 // Commit asks for the verdict of a prepared commit, as [Client.Commit] does. It waits before that while 1,024 commits, or
 // 4 MiB of them, wait for their verdicts. Commits that wait at the same time may be decided in any order. A commit with a
-// Traceparent is sent as a request of its own, because a stream has one trace context. If the context ends, a commit that
-// was written arrives all the same.
+// Traceparent is sent as a request of its own, because a stream has one trace context, and so is one of more than 1 MiB.
+// If the context ends, a commit that was written arrives all the same.
 //
 // When the connection is lost, the outcome is requested by the id. Until it is known, Commit does not return.
 func (s *CommitStream) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict, error) {
@@ -54,10 +56,12 @@ func (s *CommitStream) Commit(ctx context.Context, prepared *PreparedCommit) (Ve
 	}
 	var line bytes.Buffer
 	item.writeTo(&line)
+	if line.Len() > streamLineBytesMax {
+		return s.client.Commit(ctx, prepared)
+	}
 	if err := s.window.enter(ctx, line.Len()); err != nil {
 		return nil, &Unavailable{Err: err}
 	}
-	defer s.window.leave(line.Len())
 	answer, err := s.delivered(ctx, prepared.TxnID, line.Bytes())
 	if errors.Is(err, errRepeated) {
 		// The stream has this id already: a request of its own gets the verdict of the first.
@@ -95,18 +99,23 @@ func (s *CommitStream) openLink() (*link, error) {
 	return s.link, nil
 }
 
-// delivered writes a line and waits for its reply.
+// delivered writes a line and waits for its reply. The line leaves the window when it has its reply, or when its link is
+// over: also if its caller does not wait that long.
 func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte) (reply[wire.TxnOutcome], error) {
 	timeout := s.client.options.Timeout
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
+	leave := func() { s.window.leave(len(line)) }
+	isAbandoned := false
+	defer func() {
+		if !isAbandoned {
+			leave()
+		}
+	}()
 	ended := errors.New("the stream ended")
 	for range streamAttemptsMax {
 		link, err := s.openLink()
 		if err != nil {
 			return reply[wire.TxnOutcome]{}, err
 		}
-		written := time.Now()
 		comes, err := link.write(txnID, line)
 		if errors.Is(err, errOver) {
 			continue
@@ -114,16 +123,20 @@ func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte)
 		if err != nil {
 			return reply[wire.TxnOutcome]{}, err
 		}
+		timer := time.NewTimer(timeout)
 		select {
 		case delivered := <-comes:
+			timer.Stop()
 			if delivered.notTaken == nil {
 				return delivered.reply, nil
 			}
 			ended = delivered.notTaken
 		case <-ctx.Done():
+			timer.Stop()
+			isAbandoned = link.abandon(txnID, comes, leave)
 			return reply[wire.TxnOutcome]{err: ctx.Err()}, nil
 		case <-timer.C:
-			link.endIfSilentSince(written)
+			isAbandoned = link.abandon(txnID, comes, leave)
 			return reply[wire.TxnOutcome]{err: fmt.Errorf("no verdict within %v", timeout)}, nil
 		}
 	}

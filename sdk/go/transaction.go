@@ -281,7 +281,7 @@ func (t *Transaction) Commit(ctx context.Context) (Verdict, error) {
 	return t.client.Commit(ctx, prepared)
 }
 
-// Validate tells whether the transaction would commit now if it were alone. It changes nothing.
+// Validate tells whether the transaction would commit now if it were alone; its verdict if it has one. It changes nothing.
 func (t *Transaction) Validate(ctx context.Context) (*wire.TxnOutcome, error) {
 	prepared, err := t.Prepare()
 	if err != nil {

@@ -430,7 +430,11 @@ type BeginRequest struct {
 	// TTLMs Expected duration of the transaction, milliseconds. The id expires after it, and with the window of ids at the latest.
 	TTLMs *int32 `json:"ttl_ms,omitempty"`
 
-	// WaitMs Timeout of that wait, milliseconds.
+	// WaitMs Timeout of the wait for `session`, milliseconds. With `read` or `ranges` and a store that keeps versions
+	// (`multi_version`), also of the wait until every store has applied what was read: without it, such a Begin fails with
+	// `store_lagging` if a store lags.
+	//
+	// Example: 1000
 	WaitMs *int32 `json:"wait_ms,omitempty"`
 }
 
@@ -758,7 +762,9 @@ type Problem struct {
 	// Example: unknown_field
 	Code string `json:"code"`
 
-	// Column Column of malformed JSON, from 1.
+	// Column Column of malformed JSON in that line, from 1.
+	//
+	// Example: 17
 	Column *int32 `json:"column,omitempty"`
 
 	// Detail What is wrong and what to do, for people.
@@ -769,7 +775,10 @@ type Problem struct {
 	// Errors Every error that was found in the request.
 	Errors *[]ProblemError `json:"errors,omitempty"`
 
-	// Line Line of malformed JSON, from 1.
+	// Line The line of the body that the problem concerns, from 1. Of a stream that has more lines than this can hold,
+	// `detail` names it instead.
+	//
+	// Example: 3
 	Line *int32 `json:"line,omitempty"`
 
 	// Oldest With `log_truncated`: the oldest position that is retained.
@@ -814,7 +823,8 @@ type ProblemError struct {
 	// Example: no such field
 	Detail string `json:"detail"`
 
-	// Pointer JSON pointer (RFC 6901) into the body, or `?` and the name of a parameter.
+	// Pointer JSON pointer (RFC 6901) into the body; of a parameter: `?limit` in the query, `{store}` in the path, `last-event-id:`
+	// in the headers.
 	//
 	// Example: /writes/0/key
 	Pointer string `json:"pointer"`
@@ -1646,12 +1656,20 @@ type ClientInterface interface {
 
 	// PutStoreWithBody Declares a store, or changes one of the same name.
 	//
+	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
+	// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+	// the log for it.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /v1/stores/{store} (the `PutStore` operationId).
 	PutStoreWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutStore Declares a store, or changes one of the same name.
+	//
+	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
+	// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+	// the log for it.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1767,7 +1785,8 @@ type ClientInterface interface {
 
 	// GetState The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 	//
-	// The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an external storage returns
+	// The first line names the log and the position in it: what a reader's watermark needs. The rows of an embedded store are
+	// those at `lsn`; continue with the log after it. A store with an external storage returns
 	// only the position of that storage: read the rows there. A store that is only its log has no other state: `lsn` is 0 as
 	// long as the log is complete; afterwards the status is 410.
 	//
@@ -1819,7 +1838,7 @@ type ClientInterface interface {
 	BatchCommit(ctx context.Context, body BatchCommitJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CommitStreamWithBody Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
-	// answers, each as soon as it is decided.
+	// answers, as soon as they are decided; those of lines that arrived together may come together.
 	//
 	// The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
 	// `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
@@ -1829,13 +1848,16 @@ type ClientInterface interface {
 	//
 	// The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
 	// none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
-	// The stream takes one place of the tenant's quota.
+	//
+	// A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota and 1 MiB of its
+	// bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no room for them, the
+	// stream ends with the problem `quota_exceeded`.
 	//
 	// Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
 	// client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
 	// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
-	// their outcomes first. When the connection is lost, commits that were taken in are decided all the same: get the status of
-	// each by its id.
+	// their outcomes first. A stream whose client does not read for as long as a connection may idle is cut. When the
+	// connection is lost, commits that were taken in are decided all the same: get the status of each by its id.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1874,12 +1896,20 @@ type ClientInterface interface {
 
 	// TxnValidateWithBody Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 	//
+	// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+	// reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
+	// A transaction that only reads leaves no trace of its id, so it is always judged.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/txns/{txn_id}/validate (the `TxnValidate` operationId).
 	TxnValidateWithBody(ctx context.Context, txnID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// TxnValidate Dry run: returns whether the transaction would commit now, alone. Changes nothing.
+	//
+	// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+	// reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
+	// A transaction that only reads leaves no trace of its id, so it is always judged.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2043,6 +2073,10 @@ func (c *Client) GetStore(ctx context.Context, store string, reqEditors ...Reque
 
 // PutStoreWithBody Declares a store, or changes one of the same name.
 //
+// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
+// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+// the log for it.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PUT /v1/stores/{store} (the `PutStore` operationId).
@@ -2059,6 +2093,10 @@ func (c *Client) PutStoreWithBody(ctx context.Context, store string, contentType
 }
 
 // PutStore Declares a store, or changes one of the same name.
+//
+// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
+// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+// the log for it.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2324,7 +2362,8 @@ func (c *Client) GetRow(ctx context.Context, store string, key string, reqEditor
 
 // GetState The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 //
-// The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an external storage returns
+// The first line names the log and the position in it: what a reader's watermark needs. The rows of an embedded store are
+// those at `lsn`; continue with the log after it. A store with an external storage returns
 // only the position of that storage: read the rows there. A store that is only its log has no other state: `lsn` is 0 as
 // long as the log is complete; afterwards the status is 410.
 //
@@ -2436,7 +2475,7 @@ func (c *Client) BatchCommit(ctx context.Context, body BatchCommitJSONRequestBod
 }
 
 // CommitStreamWithBody Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
-// answers, each as soon as it is decided.
+// answers, as soon as they are decided; those of lines that arrived together may come together.
 //
 // The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
 // `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
@@ -2446,13 +2485,16 @@ func (c *Client) BatchCommit(ctx context.Context, body BatchCommitJSONRequestBod
 //
 // The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
 // none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
-// The stream takes one place of the tenant's quota.
+//
+// A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota and 1 MiB of its
+// bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no room for them, the
+// stream ends with the problem `quota_exceeded`.
 //
 // Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
 // client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
 // expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
-// their outcomes first. When the connection is lost, commits that were taken in are decided all the same: get the status of
-// each by its id.
+// their outcomes first. A stream whose client does not read for as long as a connection may idle is cut. When the
+// connection is lost, commits that were taken in are decided all the same: get the status of each by its id.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2541,6 +2583,10 @@ func (c *Client) TxnCommit(ctx context.Context, txnID string, params *TxnCommitP
 
 // TxnValidateWithBody Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 //
+// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+// reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
+// A transaction that only reads leaves no trace of its id, so it is always judged.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/txns/{txn_id}/validate (the `TxnValidate` operationId).
@@ -2557,6 +2603,10 @@ func (c *Client) TxnValidateWithBody(ctx context.Context, txnID string, contentT
 }
 
 // TxnValidate Dry run: returns whether the transaction would commit now, alone. Changes nothing.
+//
+// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+// reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
+// A transaction that only reads leaves no trace of its id, so it is always judged.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4031,12 +4081,20 @@ type ClientWithResponsesInterface interface {
 
 	// PutStoreWithBodyWithResponse Declares a store, or changes one of the same name.
 	//
+	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
+	// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+	// the log for it.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /v1/stores/{store} (the `PutStore` operationId).
 	PutStoreWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutStoreAnswer, error)
 
 	// PutStoreWithResponse Declares a store, or changes one of the same name.
+	//
+	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
+	// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+	// the log for it.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -4164,7 +4222,8 @@ type ClientWithResponsesInterface interface {
 
 	// GetStateWithResponse The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 	//
-	// The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an external storage returns
+	// The first line names the log and the position in it: what a reader's watermark needs. The rows of an embedded store are
+	// those at `lsn`; continue with the log after it. A store with an external storage returns
 	// only the position of that storage: read the rows there. A store that is only its log has no other state: `lsn` is 0 as
 	// long as the log is complete; afterwards the status is 410.
 	//
@@ -4218,7 +4277,7 @@ type ClientWithResponsesInterface interface {
 	BatchCommitWithResponse(ctx context.Context, body BatchCommitJSONRequestBody, reqEditors ...RequestEditorFn) (*BatchCommitAnswer, error)
 
 	// CommitStreamWithBodyWithResponse Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
-	// answers, each as soon as it is decided.
+	// answers, as soon as they are decided; those of lines that arrived together may come together.
 	//
 	// The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
 	// `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
@@ -4228,13 +4287,16 @@ type ClientWithResponsesInterface interface {
 	//
 	// The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
 	// none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
-	// The stream takes one place of the tenant's quota.
+	//
+	// A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota and 1 MiB of its
+	// bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no room for them, the
+	// stream ends with the problem `quota_exceeded`.
 	//
 	// Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
 	// client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
 	// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
-	// their outcomes first. When the connection is lost, commits that were taken in are decided all the same: get the status of
-	// each by its id.
+	// their outcomes first. A stream whose client does not read for as long as a connection may idle is cut. When the
+	// connection is lost, commits that were taken in are decided all the same: get the status of each by its id.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -4277,12 +4339,20 @@ type ClientWithResponsesInterface interface {
 
 	// TxnValidateWithBodyWithResponse Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 	//
+	// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+	// reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
+	// A transaction that only reads leaves no trace of its id, so it is always judged.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/txns/{txn_id}/validate (the `TxnValidate` operationId).
 	TxnValidateWithBodyWithResponse(ctx context.Context, txnID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TxnValidateAnswer, error)
 
 	// TxnValidateWithResponse Dry run: returns whether the transaction would commit now, alone. Changes nothing.
+	//
+	// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+	// reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
+	// A transaction that only reads leaves no trace of its id, so it is always judged.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6233,6 +6303,12 @@ func (r TxnCommitAnswer) ContentType() string {
 	return ""
 }
 
+// TxnValidateAnswer200Headers the declared response headers of an HTTP 200 response for TxnValidate
+type TxnValidateAnswer200Headers struct {
+	IdempotencyReplayed *string
+	TxnStatus           *string
+}
+
 type TxnValidateAnswer struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -6240,10 +6316,16 @@ type TxnValidateAnswer struct {
 	JSON200 *TxnOutcome
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
 	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
 	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
 	ApplicationProblemJSON4XX *Problem
 	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
 	ApplicationProblemJSON5XX *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *TxnValidateAnswer200Headers
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
@@ -6254,6 +6336,16 @@ func (r TxnValidateAnswer) GetJSON200() *TxnOutcome {
 // GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
 func (r TxnValidateAnswer) GetApplicationProblemJSON400() *Problem {
 	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r TxnValidateAnswer) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r TxnValidateAnswer) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
 }
 
 // GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
@@ -6429,6 +6521,10 @@ func (c *ClientWithResponses) GetStoreWithResponse(ctx context.Context, store st
 
 // PutStoreWithBodyWithResponse Declares a store, or changes one of the same name.
 //
+// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
+// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+// the log for it.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PUT /v1/stores/{store} (the `PutStore` operationId).
@@ -6441,6 +6537,10 @@ func (c *ClientWithResponses) PutStoreWithBodyWithResponse(ctx context.Context, 
 }
 
 // PutStoreWithResponse Declares a store, or changes one of the same name.
+//
+// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
+// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+// the log for it.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6658,7 +6758,8 @@ func (c *ClientWithResponses) GetRowWithResponse(ctx context.Context, store stri
 
 // GetStateWithResponse The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 //
-// The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an external storage returns
+// The first line names the log and the position in it: what a reader's watermark needs. The rows of an embedded store are
+// those at `lsn`; continue with the log after it. A store with an external storage returns
 // only the position of that storage: read the rows there. A store that is only its log has no other state: `lsn` is 0 as
 // long as the log is complete; afterwards the status is 410.
 //
@@ -6748,7 +6849,7 @@ func (c *ClientWithResponses) BatchCommitWithResponse(ctx context.Context, body 
 }
 
 // CommitStreamWithBodyWithResponse Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
-// answers, each as soon as it is decided.
+// answers, as soon as they are decided; those of lines that arrived together may come together.
 //
 // The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
 // `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
@@ -6758,13 +6859,16 @@ func (c *ClientWithResponses) BatchCommitWithResponse(ctx context.Context, body 
 //
 // The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
 // none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
-// The stream takes one place of the tenant's quota.
+//
+// A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota and 1 MiB of its
+// bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no room for them, the
+// stream ends with the problem `quota_exceeded`.
 //
 // Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
 // client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
 // expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
-// their outcomes first. When the connection is lost, commits that were taken in are decided all the same: get the status of
-// each by its id.
+// their outcomes first. A stream whose client does not read for as long as a connection may idle is cut. When the
+// connection is lost, commits that were taken in are decided all the same: get the status of each by its id.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6837,6 +6941,10 @@ func (c *ClientWithResponses) TxnCommitWithResponse(ctx context.Context, txnID s
 
 // TxnValidateWithBodyWithResponse Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 //
+// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+// reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
+// A transaction that only reads leaves no trace of its id, so it is always judged.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/txns/{txn_id}/validate (the `TxnValidate` operationId).
@@ -6849,6 +6957,10 @@ func (c *ClientWithResponses) TxnValidateWithBodyWithResponse(ctx context.Contex
 }
 
 // TxnValidateWithResponse Dry run: returns whether the transaction would commit now, alone. Changes nothing.
+//
+// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+// reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
+// A transaction that only reads leaves no trace of its id, so it is always judged.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -8475,6 +8587,20 @@ func ParseTxnValidateAnswer(rsp *http.Response) (*TxnValidateAnswer, error) {
 		}
 		response.ApplicationProblemJSON400 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -8489,6 +8615,26 @@ func ParseTxnValidateAnswer(rsp *http.Response) (*TxnValidateAnswer, error) {
 		}
 		response.ApplicationProblemJSON5XX = &dest
 
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers TxnValidateAnswer200Headers
+		if values := rsp.Header.Values("idempotency-replayed"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "idempotency-replayed", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.IdempotencyReplayed = &value
+		}
+		if values := rsp.Header.Values("txn-status"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "txn-status", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.TxnStatus = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil

@@ -216,16 +216,21 @@ def test_a_rejected_batch_fails_each_of_its_commits(crowded: Callable[..., Crowd
     assert _ends(ends) == ["Unavailable overloaded"] * 2
 
 
-def test_a_rejected_batch_format_sends_each_commit_by_itself(crowded: Callable[..., Crowd]) -> None:
+def test_a_refused_batch_is_halved_down_to_single_commits(crowded: Callable[..., Crowd]) -> None:
     crowd = crowded()
-    ends = crowd.queued(crowd.prepared(), crowd.prepared())
+    waiting = [crowd.prepared() for _ in range(4)]
+    ends = crowd.queued(*waiting)
     crowd.release()
-    crowd.service.request().answer(413, problem(413, "too_large"))
-    for _ in range(2):
+    ids = [prepared.txn_id for prepared in waiting]
+    for refused_ids in (ids, ids[:2]):
         held = crowd.service.request()
-        assert not held.batch
+        assert held.ids == refused_ids
+        held.answer(413, problem(413, "too_large"))
+    for batch, taken in ((False, ids[:1]), (False, ids[1:2]), (True, ids[2:])):
+        held = crowd.service.request()
+        assert (held.batch, held.ids) == (batch, taken)
         held.commit()
-    assert _ends(ends) == ["committed"] * 2
+    assert _ends(ends) == ["committed"] * 4
 
 
 @pytest.mark.parametrize("readable", [True, False])
@@ -290,7 +295,7 @@ def _check(pair: list[PreparedCommit], won: Verdict, lost: Verdict) -> None:
     assert lost.reason == "read_conflict"
 
 
-def _sessions(client: Client, prefix: str, rounds: int) -> int:
+def sessions(client: Client, prefix: str, rounds: int) -> int:
     """Commit from 64 sessions to disjoint rows, check every verdict, and return how many were resolved."""
     passed: list[int] = []
 
@@ -317,7 +322,7 @@ def _sessions(client: Client, prefix: str, rounds: int) -> int:
 
 
 def test_64_threads_on_disjoint_rows_get_their_verdicts_in_order(client: Client, prefix: str) -> None:
-    _sessions(client, prefix, 5)
+    sessions(client, prefix, 5)
 
 
 def test_64_tasks_on_disjoint_rows_get_their_verdicts_in_order(url: str, prefix: str) -> None:
@@ -343,5 +348,5 @@ def test_64_tasks_on_disjoint_rows_get_their_verdicts_in_order(url: str, prefix:
 def test_each_commit_of_a_batch_whose_reply_is_lost_is_resolved(proxy: Proxy, prefix: str) -> None:
     proxy.lose("reply", "/batch-commit")
     with Client(proxy.url) as client:
-        assert _sessions(client, prefix, 3) >= 1
+        assert sessions(client, prefix, 3) >= 1
     assert proxy.lost.acquire(blocking=False)

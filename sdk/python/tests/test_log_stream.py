@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
@@ -289,3 +290,27 @@ def test_the_texts_of_values_are_found_as_they_were_posted() -> None:
     assert value_texts(line) == ['{"a": [1.50, "]}\\"\\\\"]}', "", "1e3", '"x"', "null", ""]
     # The check value of the CRC catalogue.
     assert crc32c(b"123456789") == 0xE3069283
+
+
+def test_an_iteration_that_is_left_frees_its_connection(url: str, prefix: str) -> None:
+    with Client(url, connections_max=1, timeout_s=5) as client:
+        txn = client.begin_local()
+        txn.put("kv", prefix, 1)
+        txn.commit()
+        for _ in client.log("kv"):
+            break
+        assert client.stores()
+
+
+def test_an_asyncio_iteration_that_is_closed_frees_its_connection(url: str, prefix: str) -> None:
+    async def main() -> None:
+        async with AsyncClient(url, connections_max=1, timeout_s=5) as client:
+            txn = client.begin_local()
+            txn.put("kv", prefix, 1)
+            await txn.commit()
+            async with aclosing(client.log("kv").__aiter__()) as records:
+                async for _ in records:
+                    break
+            assert await client.stores()
+
+    asyncio.run(main())

@@ -412,6 +412,8 @@ def test_begins_with_other_stores_sessions_or_waits_leave_apart(crowded: Start) 
         (["kv"], {"read": {"other": ["a/1"]}}),
         (["kv"], {"session": "s"}),
         (["kv"], {"wait_s": 1}),
+        (["kv"], {"wait_s": 0}),
+        (None, {"read": {"kv": ["a/1"]}}),
     ]
     for stores, options in others:
         end = crowd.begin(stores, **options)

@@ -1,6 +1,7 @@
 //! Begin: snapshots to read at, and rows and ranges read with them. Begins that are queued while others are in flight share
 //! one request.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hyper::Method;
@@ -97,15 +98,15 @@ impl Batchable for Arc<BeginItem> {
 
 impl BeginItem {
     fn new(options: &BeginOptions) -> Self {
-        let mut stores = options.stores.clone();
-        if !stores.is_empty() {
-            let rows = options.read.iter().map(|(store, _)| store);
-            stores.extend(rows.chain(options.ranges.iter().map(|(store, _)| store)).cloned());
-            stores.sort_unstable();
-            stores.dedup();
-        }
+        let rows = options.read.iter().map(|(store, _)| store);
+        let ranges = options.ranges.iter().map(|(store, _)| store);
+        let used: BTreeSet<&String> = options.stores.iter().chain(rows).chain(ranges).collect();
+        // A Begin of all stores that reads an unknown one is refused, and so would be the others of its request.
+        let all = options.stores.is_empty();
+        let group = format!("{all} {used:?} {:?} {:?}", options.session, options.wait_ms);
+        let stores = if all { Vec::new() } else { used.into_iter().cloned().collect() };
         BeginItem {
-            group: format!("{stores:?} {:?} {:?}", options.session, options.wait_ms),
+            group,
             stores,
             isolation: options.isolation,
             session: options.session.clone(),
@@ -185,8 +186,8 @@ impl Client {
         };
         let sent = self.exchange(Method::POST, "/v1/txns", Some(&request), first.wait_ms.unwrap_or(0), None).await;
         let reply = sent.unwrap_or_else(|error| Err(NoAnswer::hopeless(error.to_string())));
-        apart(reply, items.len(), |begun: BeginResponse| {
-            let rows = union.apart(begun.rows.as_deref().unwrap_or_default())?;
+        apart(reply, items.len(), |mut begun: BeginResponse| {
+            let rows = union.apart(begun.rows.take().unwrap_or_default())?;
             let each = rows.into_iter().enumerate().map(|(n, rows)| {
                 let txn_id = if n == 0 { begun.txn_id.clone() } else { id_beside(&begun.txn_id)? };
                 Ok(BeginResponse { txn_id, rows: Some(rows), ..begun.clone() })

@@ -18,7 +18,7 @@ use tribunal_types::{Epoch, Lsn, Version};
 
 use crate::begin::Begins;
 use crate::coalescer::Coalescer;
-use crate::commit_batch::{CommitItem, Reply};
+use crate::commit_batch::{CommitItem, Reply, Verdict};
 use crate::connection::{Answer, Connection, NoAnswer, Sent};
 use crate::reads::Reads;
 use crate::session::Session;
@@ -156,8 +156,9 @@ impl Client {
         self.inner.connection.url()
     }
 
-    /// Begins a transaction without a request: with an id created here and without snapshots. Such a transaction is
-    /// limited to `tracked` stores, to reads of single rows, and to levels other than `snapshot` if it reads.
+    /// Begins a transaction without a request: with an id created here and without snapshots. Unless
+    /// [`Transaction::set_snapshot`] sets them, such a transaction is limited to `tracked` stores, to reads of single rows, and
+    /// to levels other than `snapshot` if it reads.
     #[must_use]
     pub fn begin_local(&self, isolation: IsolationLevel) -> Transaction {
         Transaction::new(self.clone(), uuid::Uuid::now_v7().to_string(), isolation)
@@ -170,22 +171,27 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn commit(&self, prepared: &PreparedCommit) -> Result<Outcome, Error> {
-        let item = CommitItem::new(prepared)?;
+        self.commit_item(CommitItem::of(prepared)?).await
+    }
+
+    pub(crate) async fn commit_item(&self, item: CommitItem) -> Result<Outcome, Error> {
+        let txn_id = item.txn_id().to_owned();
         let reply = if self.inner.options.coalesce && item.is_batchable() {
             self.coalesced(item).await
         } else {
             self.send_commit(&item).await
         };
-        self.settled(&prepared.txn_id, reply).await
+        self.settled(&txn_id, reply).await
     }
 
     /// Returns the outcome that a reply to a commit tells, or requests it by the id.
     pub(crate) async fn settled(&self, txn_id: &str, reply: Reply) -> Result<Outcome, Error> {
         match reply {
-            Ok(answer) if is_settled(&answer) => {
+            Ok(Verdict::Response(answer)) if is_settled(&answer) => {
                 self.recorded(decision(read(&answer)?, answer.replayed, answer.traceparent))
             }
-            Ok(answer) => self.resolve(txn_id, &answer.status.to_string()).await,
+            Ok(Verdict::Response(answer)) => self.resolve(txn_id, &answer.status.to_string()).await,
+            Ok(Verdict::Line(outcome, traceparent)) => self.outcome_in_batch(txn_id, *outcome, traceparent).await,
             Err(lost) if lost.never_sent => Err(Error::of_no_answer(lost)),
             Err(lost) => self.resolve(txn_id, &lost.text).await,
         }
@@ -301,7 +307,8 @@ impl Client {
         decision(read(&answer)?, answer.replayed, answer.traceparent)
     }
 
-    /// Tells whether a commit would pass now if it were alone. Changes nothing.
+    /// Tells whether a commit would pass now if it were alone: `would_commit` or `would_abort`; the verdict itself if the id
+    /// has one. Changes nothing.
     ///
     /// # Errors
     /// See [`Error`].
@@ -530,7 +537,7 @@ impl Client {
         path: &str,
         body: Option<(&'static str, Bytes)>,
         traceparent: Option<&str>,
-    ) -> Reply {
+    ) -> Result<Answer, NoAnswer> {
         let timeout = self.inner.options.timeout;
         self.inner.connection.ask(Sent { method, path, body, traceparent, timeout }).await
     }

@@ -2,9 +2,8 @@
 //! interpret items, and never retries one.
 //!
 //! While nothing is in flight an item is sent at once, by itself. A second request follows only if the first takes longer than
-//! [`HEAD_START`]: one batch of everything that waits costs less than two, and its commits conflict less, because their
-//! callers know the outcomes of the batch before. Callers await their own replies, so the requests of one session stay in
-//! order. Requests are sent from tasks of their own, which no caller can cancel.
+//! its head start: one batch of everything that waits costs less than two. Callers await their own replies, so the requests of
+//! one session stay in order. Requests are sent from tasks of their own, which no caller can cancel.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,14 +12,20 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// How long a request is in flight before another may follow: the longest that an item waits because of a slow response.
-const HEAD_START: Duration = Duration::from_millis(5);
+/// Head start of every request: a response on loopback or within a datacenter returns earlier.
+pub(crate) const HEAD_START: Duration = Duration::from_millis(5);
+
+/// Maximum time that callers get to queue their next items before a batch leaves. They need microseconds, unless others keep
+/// the runtime busy.
+const QUEUEING_MAX: Duration = Duration::from_millis(5);
 
 /// Limits on the requests of one group in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Requests in flight at the same time.
     pub in_flight_max: usize,
+    /// How long a request is in flight before another may follow: the longest that an item waits because of a slow response.
+    pub head_start: Duration,
     /// Items in one request.
     pub items_max: usize,
     /// Bytes in one request.
@@ -54,8 +59,8 @@ struct Group<Item, Reply> {
     workers: usize,
     /// Workers whose request is in flight.
     in_flight: usize,
-    /// When the last request was sent.
-    sent_at: Instant,
+    /// When a request was last sent or answered.
+    active_at: Instant,
     queue: VecDeque<Entry<Item, Reply>>,
 }
 
@@ -81,7 +86,7 @@ impl<Item: Batchable, Reply: Send + 'static> Coalescer<Item, Reply> {
     {
         let (reply, receiver) = oneshot::channel();
         if let Some(group) = self.enqueue(item, reply) {
-            let worker = Worker { coalescer: Arc::clone(self), group, is_over: false };
+            let worker = Worker { coalescer: Arc::clone(self), group, sends: false, is_over: false };
             tokio::spawn(worker.run(send));
         }
         receiver.await.ok()
@@ -91,7 +96,7 @@ impl<Item: Batchable, Reply: Send + 'static> Coalescer<Item, Reply> {
     fn enqueue(&self, item: Item, reply: oneshot::Sender<Reply>) -> Option<String> {
         let mut groups = self.groups();
         if !groups.contains_key(item.group()) {
-            let group = Group { workers: 0, in_flight: 0, sent_at: Instant::now(), queue: VecDeque::new() };
+            let group = Group { workers: 0, in_flight: 0, active_at: Instant::now(), queue: VecDeque::new() };
             groups.insert(item.group().to_owned(), group);
         }
         let group = groups.get_mut(item.group())?;
@@ -111,6 +116,8 @@ impl<Item: Batchable, Reply: Send + 'static> Coalescer<Item, Reply> {
 struct Worker<Item: Batchable, Reply: Send + 'static> {
     coalescer: Arc<Coalescer<Item, Reply>>,
     group: String,
+    /// Whether its request is in flight.
+    sends: bool,
     is_over: bool,
 }
 
@@ -128,6 +135,7 @@ impl<Item: Batchable, Reply: Send + 'static> Worker<Item, Reply> {
                 // The caller may no longer be waiting.
                 let _ = caller.send(reply);
             }
+            self.answered();
             self.let_callers_queue().await;
             self.returned();
         }
@@ -137,15 +145,23 @@ impl<Item: Batchable, Reply: Send + 'static> Worker<Item, Reply> {
     fn not_before(&self) -> Option<Instant> {
         let groups = self.coalescer.groups();
         let group = groups.get(&self.group)?;
-        let due = group.sent_at + HEAD_START;
+        let due = group.active_at + self.coalescer.bounds.head_start;
         let must_wait = group.in_flight > 0 && !group.queue.is_empty() && Instant::now() < due;
         must_wait.then_some(due)
     }
 
-    /// Lets callers that just got their replies queue their next items: yields until the queue no longer grows.
+    /// Renews the head start after a response, or a slow one would let the other worker send the first caller's next item alone.
+    fn answered(&self) {
+        if let Some(group) = self.coalescer.groups().get_mut(&self.group) {
+            group.active_at = Instant::now();
+        }
+    }
+
+    /// Lets callers that just got their replies queue their next items: yields until the queue no longer grows, or a batch is
+    /// full.
     async fn let_callers_queue(&self) {
-        let (mut queued, mut unchanged) = (0, 0);
-        while unchanged < 2 {
+        let (mut queued, mut unchanged, until) = (0, 0, Instant::now() + QUEUEING_MAX);
+        while unchanged < 2 && queued < self.coalescer.bounds.items_max && Instant::now() < until {
             tokio::task::yield_now().await;
             let now = self.coalescer.groups().get(&self.group).map_or(0, |group| group.queue.len());
             unchanged = if now > queued { 0 } else { unchanged + 1 };
@@ -153,7 +169,8 @@ impl<Item: Batchable, Reply: Send + 'static> Worker<Item, Reply> {
         }
     }
 
-    fn returned(&self) {
+    fn returned(&mut self) {
+        self.sends = false;
         if let Some(group) = self.coalescer.groups().get_mut(&self.group) {
             group.in_flight -= 1;
         }
@@ -190,7 +207,8 @@ impl<Item: Batchable, Reply: Send + 'static> Worker<Item, Reply> {
             return None;
         }
         group.in_flight += 1;
-        group.sent_at = Instant::now();
+        self.sends = true;
+        group.active_at = Instant::now();
         Some(batch.into_iter().unzip())
     }
 
@@ -198,6 +216,7 @@ impl<Item: Batchable, Reply: Send + 'static> Worker<Item, Reply> {
         self.is_over = true;
         let Some(group) = groups.get_mut(&self.group) else { return };
         group.workers -= 1;
+        group.in_flight -= usize::from(std::mem::take(&mut self.sends));
         if group.workers == 0 {
             groups.remove(&self.group);
         }
@@ -213,5 +232,120 @@ impl<Item: Batchable, Reply: Send + 'static> Drop for Worker<Item, Reply> {
         // they go with the group, and their callers get no reply instead of waiting.
         let coalescer = Arc::clone(&self.coalescer);
         self.end(&mut coalescer.groups());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const FOREVER: Duration = Duration::from_secs(3600);
+
+    struct Number(u32);
+
+    impl Batchable for Number {
+        fn bytes(&self) -> usize {
+            1
+        }
+    }
+
+    /// A request that waits for its response.
+    type Held = (Vec<u32>, oneshot::Sender<()>);
+
+    /// Numbers that are submitted to a coalescer, and its requests.
+    struct Service {
+        coalescer: Arc<Coalescer<Number, u32>>,
+        arrives: mpsc::UnboundedSender<Held>,
+        arrived: mpsc::UnboundedReceiver<Held>,
+    }
+
+    impl Service {
+        fn new(head_start: Duration) -> Service {
+            let (arrives, arrived) = mpsc::unbounded_channel();
+            let bounds = Bounds { in_flight_max: 2, head_start, items_max: 8, bytes_max: 8 };
+            Service { coalescer: Coalescer::new(bounds), arrives, arrived }
+        }
+
+        /// Submits a number `times` times, each after the response to the one before.
+        fn submit(&self, number: u32, times: u32) {
+            let (coalescer, arrives) = (Arc::clone(&self.coalescer), self.arrives.clone());
+            tokio::spawn(async move {
+                for _ in 0..times {
+                    let arrives = arrives.clone();
+                    let send = move |items: Vec<Number>| {
+                        let (answer, answered) = oneshot::channel();
+                        let numbers: Vec<u32> = items.iter().map(|Number(number)| *number).collect();
+                        arrives.send((numbers.clone(), answer)).expect("the test runs");
+                        async move {
+                            answered.await.expect("the test answers");
+                            numbers
+                        }
+                    };
+                    assert_eq!(coalescer.submit(Number(number), send).await, Some(number));
+                }
+            });
+        }
+
+        async fn request(&mut self) -> Held {
+            let arrived = timeout(Duration::from_secs(30), self.arrived.recv());
+            arrived.await.expect("a request").expect("the service runs")
+        }
+    }
+
+    #[tokio::test]
+    async fn callers_that_were_answered_are_in_the_next_batch() {
+        let mut service = Service::new(FOREVER);
+        service.submit(0, 3);
+        let (first, answer) = service.request().await;
+        assert_eq!(first, [0], "an idle client sends at once");
+        (1..4).for_each(|number| service.submit(number, 2));
+        tokio::task::yield_now().await;
+        answer.send(()).expect("it waits");
+        for _ in 0..2 {
+            let (mut batch, answer) = service.request().await;
+            batch.sort_unstable();
+            assert_eq!(batch, [0, 1, 2, 3]);
+            answer.send(()).expect("it waits");
+        }
+    }
+
+    #[tokio::test]
+    async fn callers_of_a_slow_response_are_in_one_batch() {
+        let head_start = Duration::from_millis(50);
+        let mut service = Service::new(head_start);
+        service.submit(0, 1);
+        let (_, first) = service.request().await;
+        (1..5).for_each(|number| service.submit(number, 2));
+        let (batch, slow) = service.request().await;
+        assert_eq!(batch, [1, 2, 3, 4]);
+        first.send(()).expect("it waits");
+        tokio::time::sleep(2 * head_start).await;
+        slow.send(()).expect("it waits");
+        let (mut batch, answer) = service.request().await;
+        batch.sort_unstable();
+        assert_eq!(batch, [1, 2, 3, 4]);
+        answer.send(()).expect("it waits");
+    }
+
+    #[tokio::test]
+    async fn a_second_request_follows_only_a_slow_one() {
+        let head_start = Duration::from_millis(50);
+        let mut service = Service::new(head_start);
+        let begun = Instant::now();
+        service.submit(0, 1);
+        let (_, first) = service.request().await;
+        service.submit(1, 1);
+        service.submit(2, 1);
+        let (second, _held) = service.request().await;
+        assert!(begun.elapsed() >= head_start, "it followed after {:?}", begun.elapsed());
+        assert_eq!(second, [1, 2]);
+        service.submit(3, 1);
+        tokio::task::yield_now().await;
+        assert!(service.arrived.try_recv().is_err(), "two are in flight");
+        first.send(()).expect("it waits");
+        assert_eq!(service.request().await.0, [3]);
     }
 }

@@ -2,26 +2,36 @@
 
 use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use tribunal_api::{Ack, Problem};
+use serde::Serialize;
+use tribunal_api::{Ack, TxnOutcome};
 
-use crate::coalescer::{Batchable, Bounds};
+use crate::coalescer::{Batchable, Bounds, HEAD_START};
 use crate::connection::{Answer, NoAnswer};
 use crate::{Client, Error, PreparedCommit};
 
 /// Bounds of coalesced commits. A second request in flight hides the latency of a distant service, and keeps one slow
-/// response from stalling every session.
-pub(crate) const BOUNDS: Bounds = Bounds { in_flight_max: 2, items_max: 512, bytes_max: 4 * 1024 * 1024 };
+/// response from stalling every session. It has to wait, because its commits meet those of the first in another epoch, where
+/// nothing can be reordered.
+pub(crate) const BOUNDS: Bounds =
+    Bounds { in_flight_max: 2, head_start: HEAD_START, items_max: 512, bytes_max: 4 * 1024 * 1024 };
 
-/// The response to one commit, or why there is none.
-pub(crate) type Reply = Result<Answer, NoAnswer>;
+/// What came back for one commit, or why there is nothing.
+pub(crate) type Reply = Result<Verdict, NoAnswer>;
+
+/// What came back for one commit.
+#[derive(Clone)]
+pub(crate) enum Verdict {
+    /// The response to a request of its own, or to a batch that failed as a whole.
+    Response(Answer),
+    /// Its line of a batch or a stream.
+    Line(Box<TxnOutcome>, Option<String>),
+}
 
 /// A commit and the body of its request.
 pub(crate) struct CommitItem {
     txn_id: String,
     traceparent: Option<String>,
-    body: Bytes,
+    pub(crate) body: Bytes,
     is_batchable: bool,
 }
 
@@ -37,19 +47,29 @@ impl Batchable for CommitItem {
 }
 
 impl CommitItem {
-    pub(crate) fn new(prepared: &PreparedCommit) -> Result<Self, Error> {
-        let body = serde_json::to_vec(&prepared.request)
+    /// Serializes a commit.
+    pub(crate) fn new(
+        txn_id: String,
+        traceparent: Option<String>,
+        ack: Option<Ack>,
+        request: &impl Serialize,
+    ) -> Result<Self, Error> {
+        let body = serde_json::to_vec(request)
             .map_err(|e| Error::misuse(format!("the commit cannot be represented in JSON: {e}")))?;
-        let mut item = CommitItem {
-            txn_id: prepared.txn_id.clone(),
-            traceparent: prepared.traceparent.clone(),
-            body: Bytes::from(body),
-            is_batchable: false,
-        };
+        let mut item = CommitItem { txn_id, traceparent, body: Bytes::from(body), is_batchable: false };
         // A batch has one trace context, and is answered only when the slowest of its commits is.
-        let waits = prepared.request.ack == Some(Ack::Applied);
+        let waits = ack == Some(Ack::Applied);
         item.is_batchable = item.traceparent.is_none() && !waits && item.bytes() <= BOUNDS.bytes_max;
         Ok(item)
+    }
+
+    pub(crate) fn of(prepared: &PreparedCommit) -> Result<Self, Error> {
+        let (txn_id, traceparent) = (prepared.txn_id.clone(), prepared.traceparent.clone());
+        CommitItem::new(txn_id, traceparent, prepared.request.ack, &prepared.request)
+    }
+
+    pub(crate) fn txn_id(&self) -> &str {
+        &self.txn_id
     }
 
     /// Whether the commit may be sent in a batch.
@@ -74,70 +94,49 @@ impl Client {
     pub(crate) async fn send_commit(&self, item: &CommitItem) -> Reply {
         let path = format!("/v1/txns/{}/commit", item.txn_id);
         let body = Some(("application/json", item.body.clone()));
-        self.send(Method::POST, &path, body, item.traceparent.as_deref()).await
+        self.send(Method::POST, &path, body, item.traceparent.as_deref()).await.map(Verdict::Response)
     }
 
-    /// Sends commits as one batch. Returns a reply to each, as if each had been a request of its own.
+    /// Sends commits as one batch. Returns a reply to each, as if each had been a request of its own. A batch that is too large,
+    /// for example for a proxy, is sent as two halves; one whose form is refused, as single commits.
     pub(crate) async fn send_batch(&self, items: &[CommitItem]) -> Vec<Reply> {
-        if items.len() > 1 {
-            let mut lines = Vec::with_capacity(items.iter().map(Batchable::bytes).sum());
-            items.iter().for_each(|item| item.write_to(&mut lines));
+        let mut replies = Vec::with_capacity(items.len());
+        let mut parts = vec![items];
+        while let Some(part) = parts.pop() {
+            if let [item] = part {
+                replies.push(self.send_commit(item).await);
+                continue;
+            }
+            let mut lines = Vec::with_capacity(part.iter().map(Batchable::bytes).sum());
+            part.iter().for_each(|item| item.write_to(&mut lines));
             let body = Some(("application/x-ndjson", Bytes::from(lines)));
             let reply = self.send(Method::POST, "/v1/txns/batch-commit", body, None).await;
-            if !is_refused_as_batch(&reply) {
-                return split_reply(&reply, items.len());
+            match reply.as_ref().map(|answer| answer.status) {
+                Ok(StatusCode::PAYLOAD_TOO_LARGE) => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+                Ok(StatusCode::BAD_REQUEST) => parts.extend(part.chunks(1).rev()),
+                _ => replies.extend(split_reply(reply, part.len())),
             }
-        }
-        let mut replies = Vec::with_capacity(items.len());
-        for item in items {
-            replies.push(self.send_commit(item).await);
         }
         replies
     }
 }
 
-/// Returns whether the service rejected the batch as such, so that each commit has to be sent as a request of its own.
-fn is_refused_as_batch(reply: &Reply) -> bool {
-    let refused = |status| matches!(status, StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE);
-    reply.as_ref().is_ok_and(|answer| refused(answer.status))
-}
-
-/// The members of a line that determine its kind.
-#[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(borrow)]
-    problem: Option<&'a RawValue>,
-    #[serde(default)]
-    replayed: bool,
-}
-
 /// Splits the reply to a batch into one reply per commit.
-fn split_reply(reply: &Reply, count: usize) -> Vec<Reply> {
+fn split_reply(reply: Result<Answer, NoAnswer>, count: usize) -> Vec<Reply> {
     let answer = match reply {
         Ok(answer) if answer.status.is_success() => answer,
-        Ok(answer) => return (0..count).map(|_| Ok(answer.clone())).collect(),
-        Err(lost) => return (0..count).map(|_| Err(lost.clone())).collect(),
+        reply => return vec![reply.map(Verdict::Response); count],
     };
     let lines = answer.body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let replies: Result<Vec<Reply>, serde_json::Error> =
-        lines.map(|line| reply_of_line(answer, line).map(Ok)).collect();
-    let unreadable = match replies {
-        Ok(replies) if replies.len() == count => return replies,
-        Ok(replies) => format!("{} results for {count} commits", replies.len()),
+    let verdict = |line| serde_json::from_slice(line).map(|outcome| Verdict::Line(outcome, answer.traceparent.clone()));
+    let unreadable = match lines.map(verdict).collect::<Result<Vec<_>, _>>() {
+        Ok(verdicts) if verdicts.len() == count => return verdicts.into_iter().map(Ok).collect(),
+        Ok(verdicts) => format!("{} results for {count} commits", verdicts.len()),
         Err(e) => format!("a line of the batch's response cannot be parsed: {e}"),
     };
     // The commits may have taken effect: each must be resolved by its id.
-    (0..count).map(|_| Err(NoAnswer::lost(unreadable.clone()))).collect()
-}
-
-/// Returns the reply that the commit of a line would have got on its own.
-pub(crate) fn reply_of_line(answer: &Answer, line: &[u8]) -> Result<Answer, serde_json::Error> {
-    let Line { problem, replayed } = serde_json::from_slice(line)?;
-    let Some(problem) = problem else {
-        return Ok(Answer { replayed, body: answer.body.slice_ref(line), ..answer.clone() });
-    };
-    let body = answer.body.slice_ref(problem.get().as_bytes());
-    let Problem { status, .. } = serde_json::from_slice(&body)?;
-    let status = StatusCode::from_u16(status).map_err(serde::de::Error::custom)?;
-    Ok(Answer { status, body, ..answer.clone() })
+    vec![Err(NoAnswer::lost(unreadable)); count]
 }

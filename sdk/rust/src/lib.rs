@@ -41,6 +41,7 @@ mod call;
 mod client;
 mod coalescer;
 mod commit_batch;
+mod commit_body;
 mod connection;
 mod consumers;
 mod error;

@@ -2,7 +2,7 @@
 //!
 //! Callers append to one buffer, which the connection takes whenever it has room: lines that are written at the same
 //! time leave together. Invariant: every line that was written is answered exactly once, at the latest when the link
-//! is over.
+//! is over, and keeps its place in the stream's window until then, even if its caller has left.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,29 +10,34 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Limited};
-use hyper::StatusCode;
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use serde::Deserialize;
-use serde_json::value::RawValue;
-use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
-use tribunal_api::CommitEventKind;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tribunal_api::{CommitEventKind, TxnOutcome};
 
 use crate::Client;
-use crate::commit_batch::{Reply, reply_of_line};
-use crate::connection::{Answer, NoAnswer};
+use crate::commit_batch::{Reply, Verdict};
+use crate::connection::{Answer, NoAnswer, within};
 
 const PATH: &str = "/v1/txns/stream";
 /// Bytes of a refusal.
 const REFUSAL_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of a line of the response.
 const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Interval of the service's heartbeats.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// A line's place in the window of its stream.
+pub(crate) struct Place {
+    pub _commit: OwnedSemaphorePermit,
+    pub _bytes: OwnedSemaphorePermit,
+}
 
 /// The service certainly did not take the line in, for this reason.
-pub(crate) struct NotTaken(pub String);
+pub(crate) struct NotTaken(pub String, pub Place);
 
 /// What comes back for one line.
 pub(crate) type Delivered = Result<Reply, NotTaken>;
@@ -44,7 +49,7 @@ pub(crate) enum Delivery {
     /// Its id waits for a reply already.
     Repeated,
     /// The link takes nothing any more.
-    Over,
+    Over(Place),
 }
 
 /// A connection.
@@ -58,14 +63,19 @@ struct State {
     /// Lines that were written, and those of them that the connection took.
     written: u64,
     taken: u64,
-    /// Callers by the id of their commit, with the number of its line.
-    waiting: HashMap<String, (u64, oneshot::Sender<Delivered>)>,
+    /// Lines without a reply, by the id of their commit in lower case, as the service writes it.
+    waiting: HashMap<String, Waiting>,
     /// The connection, when it has nothing to send.
     idle: Option<Waker>,
     finished: bool,
     over: bool,
-    received_at: Instant,
-    task: Option<AbortHandle>,
+}
+
+struct Waiting {
+    /// Number of the line, from 1.
+    line: u64,
+    caller: oneshot::Sender<Delivered>,
+    place: Place,
 }
 
 /// How a link ended, for what is still waiting.
@@ -76,26 +86,28 @@ struct End {
     upto: u64,
 }
 
-/// The fields of a response line that identify the commit that it answers.
+/// A line that is no outcome.
 #[derive(Deserialize)]
-struct Head<'a> {
-    txn_id: Option<String>,
-    event: Option<CommitEventKind>,
-    reason: Option<String>,
+struct Event {
+    event: CommitEventKind,
+    #[serde(default)]
+    reason: String,
     lines: Option<String>,
-    #[serde(borrow)]
-    problem: Option<&'a RawValue>,
-}
-
-/// The field of a problem that identifies the request line that caused it.
-#[derive(Deserialize)]
-struct OfLine {
-    line: Option<u64>,
 }
 
 impl Link {
     /// Connects, in a task of its own.
     pub(crate) fn start(client: Client) -> Arc<Link> {
+        let link = Link::idle();
+        let guard = OverOnDrop(Arc::clone(&link));
+        tokio::spawn(async move {
+            let end = guard.0.exchange(&client).await;
+            guard.0.end(&end);
+        });
+        link
+    }
+
+    fn idle() -> Arc<Link> {
         let state = State {
             lines: Vec::new(),
             written: 0,
@@ -104,17 +116,8 @@ impl Link {
             idle: None,
             finished: false,
             over: false,
-            received_at: Instant::now(),
-            task: None,
         };
-        let link = Arc::new(Link { state: Mutex::new(state) });
-        let guard = OverOnDrop(Arc::clone(&link));
-        let task = tokio::spawn(async move {
-            let end = guard.0.exchange(&client).await;
-            guard.0.end(&end);
-        });
-        link.state().task = Some(task.abort_handle());
-        link
+        Arc::new(Link { state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -126,17 +129,17 @@ impl Link {
     }
 
     /// Writes a line.
-    pub(crate) fn write(&self, txn_id: &str, line: &[u8]) -> Delivery {
+    pub(crate) fn write(&self, txn_id: &str, line: &[u8], place: Place) -> Delivery {
         let mut state = self.state();
         if state.over {
-            return Delivery::Over;
+            return Delivery::Over(place);
         }
         let number = state.written + 1;
-        let (reply, comes) = oneshot::channel();
-        match state.waiting.entry(txn_id.to_owned()) {
+        let (caller, comes) = oneshot::channel();
+        match state.waiting.entry(txn_id.to_ascii_lowercase()) {
             // Its caller may have left, but its answer is on its way.
             Entry::Occupied(_) => return Delivery::Repeated,
-            Entry::Vacant(free) => free.insert((number, reply)),
+            Entry::Vacant(free) => free.insert(Waiting { line: number, caller, place }),
         };
         state.written = number;
         state.lines.extend_from_slice(line);
@@ -157,47 +160,39 @@ impl Link {
         idle.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends the link if nothing came from the service since `moment`, neither replies nor heartbeats.
-    pub(crate) fn end_if_silent_since(&self, moment: Instant) {
-        let mut state = self.state();
-        if state.received_at <= moment
-            && let Some(task) = state.task.take()
-        {
-            // Further commits need another link at once.
-            state.over = true;
-            task.abort();
-        }
-    }
-
     async fn exchange(self: &Arc<Self>, client: &Client) -> End {
-        let opened = client.connection().open_stream(PATH, "application/x-ndjson", LinkBody(Arc::clone(self))).await;
-        let response = match opened {
+        let opened = client.connection().open_stream(PATH, "application/x-ndjson", LinkBody(Arc::clone(self)));
+        let response = match within(client.timeout(), opened).await {
             Ok(response) => response,
             Err(lost) => return End { reply: Err(lost), upto: u64::MAX },
         };
         let status = response.status();
         if status.is_success() {
-            return self.read(response.into_body()).await;
+            return self.read(response.into_body(), client.timeout() + HEARTBEAT).await;
         }
         let body = Limited::new(response.into_body(), REFUSAL_BYTES_MAX).collect().await;
         let reply = match body {
-            Ok(body) => Ok(Answer { status, replayed: false, traceparent: None, body: body.to_bytes() }),
+            Ok(body) => {
+                let answer = Answer { status, replayed: false, traceparent: None, body: body.to_bytes() };
+                Ok(Verdict::Response(answer))
+            }
             Err(e) => Err(NoAnswer::lost(e.to_string())),
         };
         End { reply, upto: u64::MAX }
     }
 
-    /// Reads replies up to the end.
-    async fn read(&self, mut body: Incoming) -> End {
+    /// Reads replies up to the end, which is also after a silence of `silence_max`.
+    async fn read(&self, mut body: Incoming, silence_max: Duration) -> End {
         let lost = |text: String| End { reply: Err(NoAnswer::lost(text)), upto: u64::MAX };
         let mut begun: Vec<u8> = Vec::new();
         loop {
-            let mut chunk = match body.frame().await {
-                Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
-                Some(Err(e)) => return lost(e.to_string()),
-                None => return lost("the stream broke off".to_owned()),
+            let frame = async { Ok(body.frame().await) };
+            let mut chunk = match within(silence_max, frame).await {
+                Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
+                Ok(Some(Err(e))) => return lost(e.to_string()),
+                Ok(None) => return lost("the stream broke off".to_owned()),
+                Err(silent) => return lost(silent.text),
             };
-            self.state().received_at = Instant::now();
             while let Some(at) = chunk.iter().position(|byte| *byte == b'\n') {
                 let rest = chunk.split_to(at + 1).slice(..at);
                 let line = if begun.is_empty() {
@@ -219,35 +214,26 @@ impl Link {
         }
     }
 
-    /// Hands a line to who waits for it. Returns the end, if it is that.
-    fn arrived(&self, line: &Bytes) -> Result<Option<End>, serde_json::Error> {
-        let head: Head<'_> = serde_json::from_slice(line)?;
-        match head.event {
-            Some(CommitEventKind::Heartbeat) => return Ok(None),
-            Some(CommitEventKind::End) => {
-                let upto = head.lines.as_deref().and_then(|lines| lines.parse().ok()).unwrap_or(u64::MAX);
-                let reason = head.reason.unwrap_or_default();
-                let reply = Err(NoAnswer::lost(format!("the service ended the stream: {reason}")));
-                return Ok(Some(End { reply, upto }));
-            }
-            None => {}
-        }
-        let template = Answer { status: StatusCode::OK, replayed: false, traceparent: None, body: line.clone() };
-        let reply = reply_of_line(&template, line)?;
-        let mut state = self.state();
-        let id = match head.txn_id {
-            Some(id) => Some(id),
-            // The service could not read the id, so it tells the line.
-            None => {
-                let number = head.problem.and_then(|problem| serde_json::from_str::<OfLine>(problem.get()).ok()?.line);
-                state.waiting.iter().find(|(_, (line, _))| Some(*line) == number).map(|(id, _)| id.clone())
+    /// Hands a line to the caller who waits for it. Returns the end, if it is that.
+    fn arrived(&self, line: &[u8]) -> Result<Option<End>, serde_json::Error> {
+        let outcome: Box<TxnOutcome> = match serde_json::from_slice(line) {
+            Ok(outcome) => outcome,
+            Err(no_outcome) => return serde_json::from_slice(line).map(Event::end).map_err(|_| no_outcome),
+        };
+        let waiting = {
+            let mut state = self.state();
+            match &outcome.txn_id {
+                Some(id) => state.waiting.remove(id),
+                // The service could not read the id, so it tells the line.
+                None => {
+                    let line = outcome.problem.as_ref().and_then(|problem| problem.line).map(u64::from);
+                    state.waiting.extract_if(|_, waiting| Some(waiting.line) == line).next().map(|(_, waiting)| waiting)
+                }
             }
         };
-        let waiting = id.and_then(|id| state.waiting.remove(&id));
-        drop(state);
-        if let Some((_, caller)) = waiting {
+        if let Some(Waiting { caller, .. }) = waiting {
             // The caller may have gone.
-            let _ = caller.send(Ok(Ok(reply)));
+            let _ = caller.send(Ok(Ok(Verdict::Line(outcome, None))));
         }
         Ok(None)
     }
@@ -262,10 +248,10 @@ impl Link {
         };
         // Without a connection nothing was taken, and the reason is worth more than another attempt.
         let refused = matches!(&end.reply, Err(lost) if lost.never_sent) || end.reply.is_ok();
-        for (number, caller) in waiting.into_values() {
-            let may_be_taken = number <= taken && number <= end.upto;
+        for Waiting { line, caller, place } in waiting.into_values() {
+            let may_be_taken = line <= taken && line <= end.upto;
             let delivered = match &end.reply {
-                Err(lost) if !refused && !may_be_taken => Err(NotTaken(lost.text.clone())),
+                Err(lost) if !refused && !may_be_taken => Err(NotTaken(lost.text.clone(), place)),
                 reply => Ok(reply.clone()),
             };
             let _ = caller.send(delivered);
@@ -273,12 +259,24 @@ impl Link {
     }
 }
 
-/// Ends a link whose task was cancelled, with its runtime or because the service is silent.
+impl Event {
+    /// Returns how the event ends the stream, if it does.
+    fn end(self) -> Option<End> {
+        if self.event == CommitEventKind::Heartbeat {
+            return None;
+        }
+        let upto = self.lines.as_deref().and_then(|lines| lines.parse().ok()).unwrap_or(u64::MAX);
+        Some(End { reply: Err(NoAnswer::lost(format!("the service ended the stream: {}", self.reason))), upto })
+    }
+}
+
+/// Ends a link whose task was cancelled with its runtime.
 struct OverOnDrop(Arc<Link>);
 
 impl Drop for OverOnDrop {
     fn drop(&mut self) {
-        self.0.end(&End { reply: Err(NoAnswer::lost("the service is silent".to_owned())), upto: u64::MAX });
+        let text = "the runtime that held the stream has ended".to_owned();
+        self.0.end(&End { reply: Err(NoAnswer::lost(text)), upto: u64::MAX });
     }
 }
 
@@ -301,5 +299,37 @@ impl Body for LinkBody {
         }
         state.idle = Some(cx.waker().clone());
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    fn place(window: &Arc<Semaphore>) -> Place {
+        let permit = || Arc::clone(window).try_acquire_owned().expect("room");
+        Place { _commit: permit(), _bytes: permit() }
+    }
+
+    #[test]
+    fn a_line_keeps_its_place_until_its_reply_comes_or_the_link_ends() {
+        let (link, window) = (Link::idle(), Arc::new(Semaphore::new(6)));
+        for id in ["A", "b", "c"] {
+            let Delivery::Written(comes) = link.write(id, b"{}\n", place(&window)) else { panic!("a new line") };
+            drop(comes);
+        }
+        assert_eq!(window.available_permits(), 0, "callers that left do not make room");
+        assert!(link.arrived(br#"{"status":"committed","txn_id":"a","epoch":"1"}"#).is_ok_and(|end| end.is_none()));
+        assert_eq!(window.available_permits(), 2, "the service writes ids in lower case");
+        let of_line_2 = br#"{"status":"problem","problem":{"type":"about:blank","title":"","status":400,"detail":"","code":"x","retryable":false,"line":2}}"#;
+        assert!(link.arrived(of_line_2).is_ok_and(|end| end.is_none()));
+        assert_eq!(window.available_permits(), 4);
+        assert!(link.arrived(br#"{"event":"heartbeat"}"#).is_ok_and(|end| end.is_none()));
+        assert!(link.arrived(br#"{"neither":1}"#).is_err());
+        let end = link.arrived(br#"{"event":"end","reason":"stop","lines":"3"}"#).expect("readable");
+        link.end(&end.expect("the end"));
+        assert_eq!(window.available_permits(), 6);
     }
 }

@@ -1,13 +1,12 @@
-//! The NDJSON stream of a store's log. Reads from the connection only when a line is requested, so a slow reader slows down
-//! the stream, and memory stays bounded.
+//! The NDJSON stream of a store's log. Reads from the connection only when a line is requested that has not arrived, so a slow
+//! reader slows down the stream, and memory stays bounded.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use tribunal_api::{LogEvent, LogRecord};
 
 use crate::client::read;
@@ -24,23 +23,16 @@ pub(crate) struct LogStream {
     body: Incoming,
     /// How long to wait for anything, heartbeats included.
     silence_max: Duration,
-    /// Bytes received.
-    buffer: Vec<u8>,
-    /// How many of them belong to lines that were returned.
-    taken: usize,
+    /// Lines that have arrived, of one frame. An invalid one is reported when it is requested.
+    arrived: VecDeque<Result<Line, Error>>,
+    /// The beginning of the line after them.
+    begun: Vec<u8>,
 }
 
 /// One line.
 pub(crate) enum Line {
     Record(LogRecord),
     Event(LogEvent),
-}
-
-/// The field that distinguishes events from records.
-#[derive(Deserialize)]
-struct Kind {
-    #[serde(default)]
-    event: Option<serde::de::IgnoredAny>,
 }
 
 impl LogStream {
@@ -52,7 +44,7 @@ impl LogStream {
         match connection.open(sent, "application/x-ndjson").await.map_err(Error::of_no_answer)? {
             Ok(body) => {
                 let silence_max = timeout + Duration::from_millis(HEARTBEAT_MS);
-                Ok(LogStream { body, silence_max, buffer: Vec::new(), taken: 0 })
+                Ok(LogStream { body, silence_max, arrived: VecDeque::new(), begun: Vec::new() })
             }
             Err(answer) => match read::<serde::de::IgnoredAny>(&answer) {
                 Ok(_) => Err(Error::misbehaved(format!("status {} for a stream", answer.status))),
@@ -63,64 +55,53 @@ impl LogStream {
 
     /// Returns the next line. Cancel safe.
     pub(crate) async fn line(&mut self) -> Result<Line, Error> {
-        let end = loop {
-            if let Some(length) = self.whole() {
-                break self.taken + length;
+        loop {
+            if let Some(line) = self.arrived.pop_front() {
+                return line;
             }
             self.more().await?;
-        };
-        let line = &self.buffer[self.taken..end];
-        let parsed = match is_event(line)? {
-            true => Line::Event(parsed(line)?),
-            false => Line::Record(parsed(line)?),
-        };
-        self.taken = end + 1;
-        Ok(parsed)
+        }
     }
 
     /// Returns whether another record has arrived.
     pub(crate) fn has_record(&self) -> bool {
-        let mut rest = &self.buffer[self.taken..];
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            // An invalid line is reported when it is requested.
-            if !is_event(&rest[..end]).unwrap_or(false) {
-                return true;
-            }
-            rest = &rest[end + 1..];
-        }
-        false
+        self.arrived.iter().any(|line| !matches!(line, Ok(Line::Event(_))))
     }
 
-    /// Returns the length of the next line if it is complete.
-    fn whole(&self) -> Option<usize> {
-        self.buffer[self.taken..].iter().position(|byte| *byte == b'\n')
-    }
-
+    /// Receives a frame.
     async fn more(&mut self) -> Result<(), Error> {
-        if self.buffer.len() - self.taken > LINE_BYTES_MAX {
-            return Err(Error::misbehaved(format!("a line of the log has more than {LINE_BYTES_MAX} bytes")));
-        }
         let frame = async { Ok(self.body.frame().await) };
         let lost = match within(self.silence_max, frame).await {
-            Ok(Some(Ok(frame))) => {
-                self.buffer.drain(..std::mem::take(&mut self.taken));
-                if let Ok(bytes) = frame.into_data() {
-                    self.buffer.extend_from_slice(&bytes);
-                }
-                return Ok(());
-            }
+            Ok(Some(Ok(frame))) => return self.take(&frame.into_data().unwrap_or_default()),
             Ok(Some(Err(error))) => NoAnswer::lost(error.to_string()),
             Ok(None) => NoAnswer::lost("the log stream was interrupted".to_owned()),
             Err(silent) => silent,
         };
         Err(Error::of_no_answer(lost))
     }
+
+    fn take(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+            self.begun.extend_from_slice(&bytes[..end]);
+            self.arrived.push_back(parsed(&self.begun));
+            self.begun.clear();
+            bytes = &bytes[end + 1..];
+        }
+        self.begun.extend_from_slice(bytes);
+        if self.begun.len() > LINE_BYTES_MAX {
+            return Err(Error::misbehaved(format!("a line of the log has more than {LINE_BYTES_MAX} bytes")));
+        }
+        Ok(())
+    }
 }
 
-fn is_event(line: &[u8]) -> Result<bool, Error> {
-    parsed::<Kind>(line).map(|kind| kind.event.is_some())
-}
-
-fn parsed<T: DeserializeOwned>(line: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(line).map_err(|e| Error::misbehaved(format!("a line of the log cannot be parsed: {e}")))
+fn parsed(line: &[u8]) -> Result<Line, Error> {
+    // Most lines are records.
+    let no_record = match serde_json::from_slice(line) {
+        Ok(record) => return Ok(Line::Record(record)),
+        Err(error) => error,
+    };
+    serde_json::from_slice(line)
+        .map(Line::Event)
+        .map_err(|_| Error::misbehaved(format!("a line of the log cannot be parsed: {no_record}")))
 }

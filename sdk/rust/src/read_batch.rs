@@ -8,15 +8,15 @@ use tribunal_api::{ReadRow, RowRead};
 
 use crate::Error;
 use crate::client::read;
-use crate::coalescer::Bounds;
-use crate::commit_batch::Reply;
-use crate::connection::NoAnswer;
+use crate::coalescer::{Bounds, HEAD_START};
+use crate::connection::{Answer, NoAnswer};
 
 /// What a row counts for beside its key, so that the limit in bytes limits the number of rows as well.
 const ROW_BYTES: usize = 128;
 
 /// Bounds of batched reads: 512 callers and 10,000 rows.
-pub(crate) const BOUNDS: Bounds = Bounds { in_flight_max: 2, items_max: 512, bytes_max: 10_000 * ROW_BYTES };
+pub(crate) const BOUNDS: Bounds =
+    Bounds { in_flight_max: 2, head_start: HEAD_START, items_max: 512, bytes_max: 10_000 * ROW_BYTES };
 
 /// Larger reads are requests of their own: others would wait for the response, or be refused with it.
 pub(crate) const BYTES_ALONE: usize = 1_000 * ROW_BYTES;
@@ -31,7 +31,7 @@ pub(crate) enum Shared<T> {
     /// The caller's part of the response.
     Part(T),
     /// The request failed.
-    Failed(Reply),
+    Failed(Result<Answer, NoAnswer>),
     /// The response cannot be parsed.
     Unreadable(String),
     /// The request was refused because of its content: each caller has to send its own.
@@ -61,7 +61,7 @@ pub(crate) fn ended<T>() -> Shared<T> {
 
 /// Splits the response to a request of `count` callers.
 pub(crate) fn apart<A: DeserializeOwned, T>(
-    reply: Reply,
+    reply: Result<Answer, NoAnswer>,
     count: usize,
     parts: impl FnOnce(A) -> Result<Vec<T>, String>,
 ) -> Vec<Shared<T>> {
@@ -108,11 +108,18 @@ impl Union {
     }
 
     /// Returns each caller's rows.
-    pub(crate) fn apart(&self, found: &[ReadRow]) -> Result<Vec<Vec<ReadRow>>, String> {
+    pub(crate) fn apart(&self, found: Vec<ReadRow>) -> Result<Vec<Vec<ReadRow>>, String> {
         if found.len() != self.rows.len() {
             return Err(format!("{} rows returned where {} were requested", found.len(), self.rows.len()));
         }
-        let rows = |places: &Vec<usize>| places.iter().map(|place| found[*place].clone()).collect();
-        Ok(self.places.iter().map(rows).collect())
+        let mut callers = vec![0_u32; found.len()];
+        self.places.iter().flatten().for_each(|place| callers[*place] += 1);
+        let mut found: Vec<Option<ReadRow>> = found.into_iter().map(Some).collect();
+        // Most rows have one caller, who gets the row itself.
+        let mut row = |place: &usize| {
+            callers[*place] -= 1;
+            if callers[*place] == 0 { found[*place].take() } else { found[*place].clone() }
+        };
+        Ok(self.places.iter().map(|places| places.iter().filter_map(&mut row).collect()).collect())
     }
 }

@@ -158,7 +158,9 @@ impl Client {
 
     /// Returns `None` if the read has to be sent as a request of its own.
     async fn rows_batched(&self, item: &Arc<ReadItem>) -> Result<Option<ReadResponse>, Error> {
-        if !self.options().coalesce || bytes_of(&item.rows) > BYTES_ALONE {
+        // A read of no rows is refused, which others must not be with it.
+        let batchable = (1..=BYTES_ALONE).contains(&bytes_of(&item.rows));
+        if !self.options().coalesce || !batchable {
             return Ok(None);
         }
         let client = self.clone();
@@ -182,7 +184,7 @@ impl Client {
         let sent = self.exchange(Method::POST, &path_of(&first.store), Some(&request), 0, None).await;
         let reply = sent.unwrap_or_else(|error| Err(NoAnswer::hopeless(error.to_string())));
         apart(reply, items.len(), |answer: ReadResponse| {
-            let each = union.apart(answer.rows.as_deref().unwrap_or_default())?;
+            let each = union.apart(answer.rows.unwrap_or_default())?;
             let part = |rows| ReadResponse { applied: answer.applied.clone(), rows: Some(rows), ranges: None };
             Ok(each.into_iter().map(part).collect())
         })

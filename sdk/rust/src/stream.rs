@@ -2,20 +2,23 @@
 //! service may have taken in.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
 use crate::coalescer::Batchable as _;
 use crate::commit_batch::{CommitItem, Reply};
 use crate::connection::NoAnswer;
-use crate::link::{Delivery, Link};
+use crate::link::{Delivery, Link, NotTaken, Place};
 use crate::{Client, Error, Outcome, PreparedCommit};
 
 /// Commits that may wait for their verdicts: as many as the service takes in.
 const COMMITS_MAX: usize = 1024;
-/// Bytes of their lines. A longer commit waits until there is no other.
-const BYTES_MAX: u32 = 4 * 1024 * 1024;
+/// Bytes of their lines.
+const BYTES_MAX: usize = 4 * 1024 * 1024;
+/// A longer commit is a request of its own: a stream takes it only if the tenant's quota has room for another request, and
+/// ends otherwise.
+const LINE_BYTES_MAX: usize = 1024 * 1024;
 /// How often a commit that the service certainly did not take in is written: a stream may end at any time.
 const ATTEMPTS_MAX: u32 = 2;
 
@@ -29,8 +32,8 @@ pub struct CommitStream {
 
 struct Inner {
     client: Client,
-    commits: Semaphore,
-    bytes: Semaphore,
+    commits: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
     link: Mutex<Option<Arc<Link>>>,
 }
 
@@ -49,8 +52,8 @@ impl Client {
     pub fn commit_stream(&self) -> CommitStream {
         let inner = Inner {
             client: self.clone(),
-            commits: Semaphore::new(COMMITS_MAX),
-            bytes: Semaphore::new(BYTES_MAX as usize),
+            commits: Arc::new(Semaphore::new(COMMITS_MAX)),
+            bytes: Arc::new(Semaphore::new(BYTES_MAX)),
             link: Mutex::default(),
         };
         CommitStream { inner: Arc::new(inner) }
@@ -59,28 +62,25 @@ impl Client {
 
 impl CommitStream {
     /// Asks for the verdict of a prepared commit, as [`Client::commit`] does. Waits before that while 1,024 commits, or
-    /// 4 MiB of them, wait for their verdicts. Commits that wait at the same time may be decided in any order. A commit with
-    /// a `traceparent` is sent as a request of its own, because a stream has one trace context. If the future is
-    /// dropped, a commit that was written arrives all the same.
+    /// 4 MiB of them, have no verdict yet. Commits that wait at the same time may be decided in any order. A commit with
+    /// a `traceparent`, because a stream has one trace context, and one of more than 1 MiB are requests of their own. If the
+    /// future is dropped, a commit that was written arrives all the same.
     ///
     /// When the connection is lost, the outcome is requested by the id. Until it is known, nothing is returned.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn commit(&self, prepared: &PreparedCommit) -> Result<Outcome, Error> {
-        if prepared.traceparent.is_some() {
-            return self.inner.client.commit(prepared).await;
+        let (item, client) = (CommitItem::of(prepared)?, &self.inner.client);
+        if prepared.traceparent.is_some() || item.bytes() > LINE_BYTES_MAX {
+            return client.commit_item(item).await;
         }
-        let item = CommitItem::new(prepared)?;
         let mut line = Vec::with_capacity(item.bytes());
         item.write_to(&mut line);
-        let _commits = self.inner.commits.acquire().await;
-        let bytes = u32::try_from(line.len()).unwrap_or(BYTES_MAX).min(BYTES_MAX);
-        let _bytes = self.inner.bytes.acquire_many(bytes).await;
         match self.inner.delivered(&prepared.txn_id, &line).await {
-            Some(reply) => self.inner.client.settled(&prepared.txn_id, reply).await,
+            Some(reply) => client.settled(&prepared.txn_id, reply).await,
             // The stream has this id already: a request of its own gets the verdict of the first.
-            None => self.inner.client.commit(prepared).await,
+            None => client.commit_item(item).await,
         }
     }
 }
@@ -99,29 +99,39 @@ impl Inner {
         }
     }
 
+    /// Waits until the window has room for a line.
+    async fn place(&self, bytes: usize) -> Option<Place> {
+        let bytes = u32::try_from(bytes).ok()?;
+        let commit = Arc::clone(&self.commits).acquire_owned().await.ok()?;
+        let bytes = Arc::clone(&self.bytes).acquire_many_owned(bytes).await.ok()?;
+        Some(Place { _commit: commit, _bytes: bytes })
+    }
+
     /// Writes a line and waits for its reply; `None` if the id waits for one already.
     async fn delivered(&self, txn_id: &str, line: &[u8]) -> Option<Reply> {
         let timeout = self.client.timeout();
+        let mut place = self.place(line.len()).await?;
         let mut ended = String::new();
-        for _ in 0..ATTEMPTS_MAX {
-            let link = self.open_link();
-            let written_at = Instant::now();
-            let comes = match link.write(txn_id, line) {
+        let mut attempts = 0;
+        while attempts < ATTEMPTS_MAX {
+            let comes = match self.open_link().write(txn_id, line, place) {
                 Delivery::Written(comes) => comes,
                 Delivery::Repeated => return None,
-                Delivery::Over => continue,
+                // It ended just now; the next one is new.
+                Delivery::Over(free) => {
+                    place = free;
+                    continue;
+                }
             };
-            ended = match tokio::time::timeout(timeout, comes).await {
+            attempts += 1;
+            match tokio::time::timeout(timeout, comes).await {
                 Ok(Ok(Ok(reply))) => return Some(reply),
-                Ok(Ok(Err(not_taken))) => not_taken.0,
+                Ok(Ok(Err(NotTaken(reason, free)))) => (ended, place) = (reason, free),
                 Ok(Err(_)) => {
                     return Some(Err(NoAnswer::lost("the runtime that sent the commit has ended".to_owned())));
                 }
-                Err(_) => {
-                    link.end_if_silent_since(written_at);
-                    return Some(Err(no_reply(timeout)));
-                }
-            };
+                Err(_) => return Some(Err(no_reply(timeout))),
+            }
         }
         Some(Err(NoAnswer { text: ended, never_sent: true, hopeless: false }))
     }

@@ -3,7 +3,6 @@
 //! To give up, drop it: it exists nowhere else.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -12,7 +11,9 @@ use tribunal_api::{Ack, CommitRequest, IsolationLevel, Range, Read, ReadRow, Wri
 use tribunal_types::{Epoch, Version};
 
 use crate::client::{Client, Row};
-use crate::reads::{KeyRange, RangeRows, RowRead, RowState, state_of};
+use crate::commit_batch::CommitItem;
+use crate::commit_body::{Array, CommitBody, ReadBody, Text, WriteBody};
+use crate::reads::{KeyRange, RangeRows, RowRead, RowState};
 use crate::writes::{Known, PendingWrite, merge};
 use crate::{Error, Outcome, wire};
 
@@ -30,7 +31,8 @@ pub struct Transaction {
     first_attempt_ms: Option<u64>,
     session: Option<String>,
     snapshots: BTreeMap<String, String>,
-    stores: BTreeMap<String, Arc<str>>,
+    /// Names of the stores that it uses, shared by its rows. Few.
+    stores: Vec<Arc<str>>,
     /// First reads; later reads of a row return the same.
     reads: BTreeMap<RowName, Seen>,
     /// Prefetched rows, which do not count as read until the caller gets them.
@@ -72,7 +74,7 @@ impl Transaction {
             first_attempt_ms: None,
             session: None,
             snapshots: BTreeMap::new(),
-            stores: BTreeMap::new(),
+            stores: Vec::new(),
             reads: BTreeMap::new(),
             fetched: BTreeMap::new(),
             fetched_ranges: BTreeMap::new(),
@@ -101,6 +103,12 @@ impl Transaction {
     /// [`Error::ServerMisbehaved`] if the response to Begin has another form.
     pub fn snapshot(&self, store: &str) -> Result<Option<Epoch>, Error> {
         self.snapshots.get(store).map(|text| wire::epoch(text)).transpose()
+    }
+
+    /// Sets the snapshot at which the engine has read a store in its own storage: ranges and level `snapshot` need one. It is
+    /// the last epoch that the storage had applied completely.
+    pub fn set_snapshot(&mut self, store: &str, epoch: Epoch) {
+        self.snapshots.insert(store.to_owned(), epoch.to_string());
     }
 
     /// Sets the weight for conflict rules that use it.
@@ -199,9 +207,11 @@ impl Transaction {
 
     /// Stores a prefetched row.
     pub(crate) fn fetched(&mut self, store: &str, key: &[u8], found: ReadRow) -> Result<(), Error> {
-        let seen = seen_of(state_of(found, key)?)?;
+        let version = found.version.as_deref().map(wire::version).transpose()?;
+        // The wire type cannot tell the value `null` from an absent one.
+        let value = version.map(|_| value_or_null(found)).transpose()?;
         let name = self.name(store, key);
-        self.fetched.insert(name, seen);
+        self.fetched.insert(name, Seen { version, value });
         Ok(())
     }
 
@@ -367,11 +377,12 @@ impl Transaction {
     /// See [`Error`]; [`Error::OutcomeUnknown`] only if that fails for
     /// [`ClientOptions::resolve_timeout`](crate::ClientOptions).
     pub async fn commit(self) -> Result<Outcome, Error> {
-        let client = self.client.clone();
-        client.commit(&self.prepare()).await
+        let (item, client) = (self.commit_item()?, self.client.clone());
+        drop(self);
+        client.commit_item(item).await
     }
 
-    /// Tells whether the transaction would commit now if it were alone. Changes nothing.
+    /// Tells whether the transaction would commit now if it were alone; its verdict if it has one. Changes nothing.
     ///
     /// # Errors
     /// See [`Error`].
@@ -413,11 +424,32 @@ impl Transaction {
         PreparedCommit { txn_id: self.id.clone(), request, traceparent: self.traceparent.clone() }
     }
 
+    /// Serializes the commit; the same body as that of [`Transaction::prepare`].
+    pub(crate) fn commit_item(&self) -> Result<CommitItem, Error> {
+        let reads = self.reads.iter().map(|((store, key), seen)| ReadBody::new(store, key, seen.version));
+        let writes = self.writes.iter();
+        let writes = writes.map(|((store, key), w)| WriteBody::new(w.op, store, key, w.value.as_deref(), w.or));
+        let body = CommitBody {
+            isolation: self.isolation,
+            snapshots: &self.snapshots,
+            priority: self.priority,
+            ack: self.ack,
+            epoch: self.epoch.as_deref(),
+            first_attempt_ms: self.first_attempt_ms.map(Text),
+            reads: (!self.reads.is_empty()).then_some(Array(reads)),
+            ranges: &self.ranges,
+            writes: (!self.writes.is_empty()).then_some(Array(writes)),
+        };
+        CommitItem::new(self.id.clone(), self.traceparent.clone(), self.ack, &body)
+    }
+
     fn store(&mut self, store: &str) -> Arc<str> {
-        match self.stores.entry(store.to_owned()) {
-            Entry::Occupied(known) => Arc::clone(known.get()),
-            Entry::Vacant(entry) => Arc::clone(entry.insert(Arc::from(store))),
+        if let Some(known) = self.stores.iter().find(|known| ***known == *store) {
+            return Arc::clone(known);
         }
+        let store = Arc::from(store);
+        self.stores.push(Arc::clone(&store));
+        store
     }
 
     fn name(&mut self, store: &str, key: &[u8]) -> RowName {
@@ -444,6 +476,14 @@ impl Transaction {
     }
 }
 
+/// Returns the value of a row that exists.
+fn value_or_null(found: ReadRow) -> Result<Box<RawValue>, Error> {
+    match wire::value_of(found.value, found.value_b64)? {
+        Some(value) => Ok(value),
+        None => wire::raw(&Value::Null),
+    }
+}
+
 fn seen_of(state: RowState) -> Result<Seen, Error> {
     Ok(match state {
         RowState::Found(row) => Seen { version: row.version, value: Some(wire::raw(&row.value)?) },
@@ -454,4 +494,40 @@ fn seen_of(state: RowState) -> Result<Seen, Error> {
 
 fn row(key: Vec<u8>, version: Option<Version>, value: &RawValue) -> Result<Row, Error> {
     Ok(Row { key, value: wire::parsed(value)?, version })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_slice, to_value};
+
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_serialized_like_its_commit_request() {
+        let client = Client::new("http://127.0.0.1:1").expect("a URL");
+        let same = |txn: &Transaction| {
+            let body: Value = from_slice(&txn.commit_item().expect("JSON").body).expect("JSON");
+            assert_eq!(body, to_value(txn.prepare().request).expect("JSON"));
+            body
+        };
+        let mut txn = client.begin_local(IsolationLevel::Snapshot);
+        assert_eq!(same(&txn).as_object().expect("an object").len(), 1, "members without a value are absent");
+        txn.set_snapshot("kv", Epoch(9));
+        txn.set_priority(7);
+        txn.set_ack(Ack::Applied);
+        txn.set_first_attempt_ms(u64::MAX);
+        txn.epoch = Some("8".to_owned());
+        txn.observe("kv", "a \"b\" gr\u{fc}n", Version::from_bits(1 << 60));
+        txn.observe("other", [0xff, 0], None);
+        txn.observe_range("kv", "a", [0x80]);
+        txn.put("kv", "p", &serde_json::json!({"x": [1, null, "\n"]})).expect("JSON");
+        txn.put("kv", [0xfe], &Value::Null).expect("JSON");
+        txn.insert("kv", "i", &1.5).expect("JSON");
+        txn.update("kv", "u", &true).expect("JSON");
+        txn.delete("kv", "d").expect("JSON");
+        txn.add("kv", "+", -3).expect("JSON");
+        txn.add_or("kv", "or", 4, 5).expect("JSON");
+        let body = same(&txn);
+        assert_eq!(body.as_object().expect("an object").len(), 9, "{body}");
+    }
 }

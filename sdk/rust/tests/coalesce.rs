@@ -262,7 +262,7 @@ async fn commits_with_a_trace_context_or_ack_applied_are_sent_at_once_by_themsel
 }
 
 #[tokio::test]
-async fn a_rejected_batch_fails_each_commit_and_a_rejected_format_sends_each_commit_by_itself() {
+async fn a_rejected_batch_fails_each_commit_and_a_refused_one_is_halved() {
     let mut crowd = Crowd::new(true).await;
     let commits = crowd.queued(&[crowd.prepared(), crowd.prepared()]).await;
     crowd.release().await;
@@ -276,6 +276,22 @@ async fn a_rejected_batch_fails_each_commit_and_a_rejected_format_sends_each_com
     crowd.alone().await;
     crowd.alone().await;
     assert_eq!(ends(commits).await, ["committed"; 2]);
+
+    // A batch that is too large for a proxy is halved.
+    let mut crowd = Crowd::new(true).await;
+    let waiting: Vec<PreparedCommit> = (0..8).map(|_| crowd.prepared()).collect();
+    let commits = crowd.queued(&waiting).await;
+    crowd.release().await;
+    crowd.request().await.with(413, &[problem(413, "too_large")]);
+    let mut sent = Vec::new();
+    for _ in 0..2 {
+        let half = crowd.request().await;
+        assert_eq!(half.ids.len(), 4);
+        sent.extend(half.ids.clone());
+        half.commit();
+    }
+    assert_eq!(sent, waiting.iter().map(|prepared| prepared.txn_id.clone()).collect::<Vec<_>>(), "in order");
+    assert_eq!(ends(commits).await, ["committed"; 8]);
 }
 
 #[tokio::test]

@@ -428,6 +428,7 @@ async fn begins_with_other_stores_sessions_or_waits_leave_apart() {
     let mut crowd = Crowd::beginning().await;
     let others = [
         BeginOptions::default(),
+        BeginOptions::default().read("nope", ["a/1"]),
         BeginOptions::stores(["other"]),
         BeginOptions::stores(["kv"]).read("other", ["a/1"]),
         BeginOptions::stores(["kv"]).session("s"),

@@ -36,9 +36,13 @@ export function beginItem(options: BeginOptions): BeginItem {
   return { body, stores, rows, ranges };
 }
 
-/** Identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same session. */
-export function groupOf({ body, stores }: BeginItem): string {
-  return JSON.stringify([stores, body.session, body.wait_ms]);
+/**
+ * Identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same session.
+ * Without a list of stores, those that are read count: one that does not exist concerns nobody else.
+ */
+export function groupOf({ body, stores, rows }: BeginItem): string {
+  const read = stores === undefined ? [...new Set(rows.map(({ store }) => store))].sort() : [];
+  return JSON.stringify([stores, read, body.session, body.wait_ms]);
 }
 
 /** Returns whether a Begin may share a request. Ranges and many rows can fill a response by themselves. */

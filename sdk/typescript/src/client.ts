@@ -339,7 +339,10 @@ export class Client {
     return verdict(await this.#ask((signal) => this.#wire.POST("/v1/txns/{txn_id}/abort", { params: { path }, signal })));
   }
 
-  /** Tells whether a commit would pass now if it were alone: `would_commit` or `would_abort`. Changes nothing. */
+  /**
+   * Tells whether a commit would pass now if it were alone: `would_commit` or `would_abort`; the verdict itself if the id
+   * has one. Changes nothing.
+   */
   async validate(prepared: PreparedCommit): Promise<TxnOutcome> {
     const path = { txn_id: percentEncoded(prepared.txnId) };
     const body = prepared.request;
@@ -378,7 +381,7 @@ export class Client {
     const item = { store, rows: rows.map((row) => asked(row)) };
     const bytes = bytesOf(item.rows);
     const answer = await this.#retrying(() =>
-      this.#shared(this.#reads, bytes <= bytesAlone, { group: store, bytes }, item, (items) => this.#sendReads(items)),
+      this.#shared(this.#reads, bytes > 0 && bytes <= bytesAlone, { group: store, bytes }, item, (items) => this.#sendReads(items)),
     );
     const keys = rows.map(({ key }) => normal(key));
     return { applied: answer.applied, rows: states<T>(answer.rows ?? [], keys) };

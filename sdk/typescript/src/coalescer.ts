@@ -2,14 +2,25 @@
  * Limits how many requests are in flight; items that exceed the limit are queued and sent as one batch. Does not
  * interpret items, and never retries one.
  *
- * There is no timer: below the limit an item is sent at once, by itself. Callers await their own replies, so the requests
- * of one session stay in order.
+ * While nothing is in flight, an item is sent at once, by itself. A second request follows only if the first takes longer
+ * than the head start: one batch of everything that waits costs less than two, and its commits conflict less, because
+ * their callers know the outcomes of the batch before. Callers await their own replies, so the requests of one session
+ * stay in order.
  */
+
+/** How long a request is in flight before another may follow: the longest that an item waits because of a slow response. */
+export const headStartMs = 5;
+
+/** Calls back once all promises that are settled now, and those that follow from them, have been handled. */
+const afterCallers: (then: () => void) => void =
+  (globalThis as { setImmediate?: typeof setImmediate }).setImmediate ?? ((then) => setTimeout(then, 0));
 
 /** Limits on the requests of one group in flight. */
 export interface Bounds {
   /** Requests in flight at the same time. */
   readonly inFlightMax: number;
+  /** How long a request is in flight before another may follow. */
+  readonly headStartMs: number;
   /** Items in one request. */
   readonly itemsMax: number;
   /** Bytes in one request. */
@@ -36,11 +47,18 @@ interface Entry<Item, Reply> extends Terms {
 }
 
 interface Group<Item, Reply> {
+  readonly key: string;
   inFlight: number;
+  /** Requests that ended, and whose callers may be about to queue their next items. Until then nothing is sent. */
+  gathering: number;
+  /** When the last request was sent. */
+  sentAt: number;
+  /** Runs until another request may follow. */
+  timer: ReturnType<typeof setTimeout> | undefined;
   queue: Entry<Item, Reply>[];
 }
 
-/** Queues items while the limit of requests in flight is reached. */
+/** Queues items while requests are in flight. */
 export class Coalescer<Item, Reply> {
   readonly #bounds: Bounds;
   readonly #send: Send<Item, Reply>;
@@ -56,42 +74,75 @@ export class Coalescer<Item, Reply> {
   async submit(terms: Terms, item: Item): Promise<Reply> {
     return new Promise((settle, fail) => {
       const key = terms.group ?? "";
-      const group = this.#groups.get(key) ?? { inFlight: 0, queue: [] };
+      const group = this.#groups.get(key) ?? { key, inFlight: 0, gathering: 0, sentAt: 0, timer: undefined, queue: [] };
       this.#groups.set(key, group);
       group.queue.push({ ...terms, item, settle, fail });
-      if (group.inFlight < this.#bounds.inFlightMax) void this.#drain(key, group);
+      this.#dispatch(group);
     });
   }
 
-  /** Sends batches until the queue is empty. */
-  async #drain(key: string, group: Group<Item, Reply>): Promise<void> {
-    group.inFlight++;
-    for (let batch = this.#nextBatch(group); batch.length > 0; batch = this.#nextBatch(group)) {
-      try {
-        const replies = await this.#send(batch.map(({ item }) => item));
-        batch.forEach(({ settle, fail }, at) => {
-          const reply = replies[at];
-          if (reply === undefined) fail(new Error("a reply is missing"));
-          else settle(reply);
-        });
-      } catch (error) {
-        for (const { fail } of batch) fail(error);
+  /** Sends what is queued as soon as a request may follow those in flight. */
+  #dispatch(group: Group<Item, Reply>): void {
+    while (group.gathering === 0 && group.queue.length > 0 && group.inFlight < this.#bounds.inFlightMax) {
+      const waitMs = group.sentAt + this.#bounds.headStartMs - performance.now();
+      if (group.inFlight > 0 && waitMs > 0) {
+        this.#dispatchAfter(waitMs, group);
+        return;
       }
+      group.inFlight++;
+      group.sentAt = performance.now();
+      void this.#sendBatch(group, this.#nextBatch(group));
     }
+  }
+
+  #dispatchAfter(waitMs: number, group: Group<Item, Reply>): void {
+    group.timer ??= setTimeout(() => {
+      group.timer = undefined;
+      this.#dispatch(group);
+    }, Math.ceil(waitMs));
+  }
+
+  /** Sends a batch and gives each caller its reply. */
+  async #sendBatch(group: Group<Item, Reply>, batch: readonly Entry<Item, Reply>[]): Promise<void> {
+    try {
+      const replies = await this.#send(batch.map(({ item }) => item));
+      batch.forEach(({ settle, fail }, at) => {
+        const reply = replies[at];
+        if (reply === undefined) fail(new Error("a reply is missing"));
+        else settle(reply);
+      });
+    } catch (error) {
+      for (const { fail } of batch) fail(error);
+    }
+    if (batch.length > 1) await this.#letCallersQueue(group);
     group.inFlight--;
-    if (group.inFlight === 0) this.#groups.delete(key);
+    this.#dispatch(group);
+    if (group.inFlight > 0) return;
+    this.#groups.delete(group.key);
+    clearTimeout(group.timer);
+  }
+
+  /** Lets callers that were just answered queue their next items, until the queue no longer grows. */
+  async #letCallersQueue(group: Group<Item, Reply>): Promise<void> {
+    group.gathering++;
+    for (let queued = 0, unchanged = 0; unchanged < 2; ) {
+      await new Promise<void>(afterCallers);
+      unchanged = group.queue.length > queued ? 0 : unchanged + 1;
+      queued = group.queue.length;
+    }
+    group.gathering--;
   }
 
   /** Takes the next batch off the queue: the oldest items, within the bounds, each id once. */
   #nextBatch(group: Group<Item, Reply>): Entry<Item, Reply>[] {
     const ids = new Set<string>();
     const batch: Entry<Item, Reply>[] = [];
-    const rest: Entry<Item, Reply>[] = [];
+    let rest: Entry<Item, Reply>[] = [];
     let bytes = 0;
     for (const [at, one] of group.queue.entries()) {
       const full = batch.length === this.#bounds.itemsMax || (batch.length > 0 && bytes + one.bytes > this.#bounds.bytesMax);
       if (full) {
-        rest.push(...group.queue.slice(at));
+        rest = rest.concat(group.queue.slice(at));
         break;
       }
       if (one.id !== undefined && ids.has(one.id)) {

@@ -4,13 +4,13 @@ import { Misuse } from "./errors.js";
 import type { Reply } from "./exchange.js";
 import type { PreparedCommit } from "./transaction.js";
 import type { TxnOutcome } from "./verdict.js";
-import type { Bounds } from "./coalescer.js";
+import { headStartMs, type Bounds } from "./coalescer.js";
 
 /**
- * Bounds of coalesced commits. Two requests in flight have the throughput of one on loopback (four have a third less), hide
- * the latency of a distant service, and keep one slow response from stalling every session.
+ * Bounds of coalesced commits. A second request in flight hides the latency of a distant service, and keeps one slow
+ * response from stalling every session.
  */
-export const commitBounds: Bounds = { inFlightMax: 2, itemsMax: 512, bytesMax: 4 * 1024 * 1024 };
+export const commitBounds: Bounds = { inFlightMax: 2, headStartMs, itemsMax: 512, bytesMax: 4 * 1024 * 1024 };
 
 /** A commit and the body of its request. */
 export interface CommitItem {

@@ -1,6 +1,6 @@
 /** Batches of reads: joins the rows of several callers into one request, and splits the response into one part per caller. */
 
-import type { Bounds } from "./coalescer.js";
+import { headStartMs, type Bounds } from "./coalescer.js";
 import { ServerMisbehaved } from "./errors.js";
 import { settled, type Reply } from "./exchange.js";
 import type { components } from "./wire/schema.js";
@@ -12,7 +12,7 @@ type WireRow = components["schemas"]["ReadRow"];
 const rowBytes = 128;
 
 /** Bounds of batched reads: 512 callers and 10,000 rows. */
-export const readBounds: Bounds = { inFlightMax: 2, itemsMax: 512, bytesMax: 10_000 * rowBytes };
+export const readBounds: Bounds = { inFlightMax: 2, headStartMs, itemsMax: 512, bytesMax: 10_000 * rowBytes };
 
 /** Larger reads are requests of their own: others would wait for the response, or be refused with it. */
 export const bytesAlone = 1_000 * rowBytes;

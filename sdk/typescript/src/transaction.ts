@@ -241,7 +241,7 @@ export class Transaction {
     return this.#client.commit(this.prepare());
   }
 
-  /** Tells whether the transaction would commit now if it were alone. Changes nothing. */
+  /** Tells whether the transaction would commit now if it were alone; its verdict if it has one. Changes nothing. */
   async validate(): Promise<TxnOutcome> {
     return this.#client.validate(this.prepare());
   }

@@ -7,7 +7,8 @@ import { Client, ClientMistake, Unavailable, uuidv7, type ClientOptions, type Pr
 import { commitBounds } from "../src/commit_batch.js";
 import { aborted, committed, HoldingService, lines, refused, type Held } from "./holding.js";
 import { Proxy } from "./proxy.js";
-import { connected, freshPrefix, url } from "./service.js";
+import { connected, url } from "./service.js";
+import { sessions } from "./sessions.js";
 
 function prepared(client: Client, options: { id?: string; ack?: "applied"; traceparent?: string; value?: string } = {}): PreparedCommit {
   const txn = client.beginLocal();
@@ -169,36 +170,6 @@ test("without `coalesce` every commit is a request of its own", async () => {
     { coalesce: false },
   );
 });
-
-/** Commits from 64 sessions to disjoint rows; each checks every verdict. */
-async function sessions(client: Client, rounds: number): Promise<{ replayed: number }> {
-  const prefix = freshPrefix();
-  let replayed = 0;
-  await Promise.all(
-    Array.from({ length: 64 }, async (_, session) => {
-      let version: string | undefined;
-      for (let round = 0; round < rounds; round++) {
-        const txn = client.beginLocal();
-        txn.observe("kv", `${prefix}${session}`, version);
-        txn.put("kv", `${prefix}${session}`, round);
-        // The other one read a version that never existed.
-        const bad = client.beginLocal();
-        bad.observe("kv", `${prefix}${session}`, "1");
-        bad.put("kv", `${prefix}${session}`, -1);
-        const verdict = await txn.commit();
-        assert.ok(verdict.status === "committed" && verdict.txnId === txn.id, JSON.stringify(verdict));
-        if (verdict.replayed) replayed++;
-        version = verdict.version;
-        const loser = await bad.commit();
-        assert.ok(loser.status === "aborted" && loser.txnId === bad.id && loser.reason === "read_conflict", JSON.stringify(loser));
-      }
-    }),
-  );
-  const rows = await client.run((txn) => txn.scan<number>("kv", { start: prefix, end: `${prefix}~` }), { stores: ["kv"] });
-  assert.deepEqual(new Set(rows.value.map(({ value }) => value)), new Set([rounds - 1]));
-  assert.equal(rows.value.length, 64);
-  return { replayed };
-}
 
 test("64 sessions on disjoint rows get their verdicts in order", async () => {
   await sessions(connected(), 10);

@@ -268,6 +268,7 @@ test("Begins with other stores, sessions or waits leave apart", async () => {
       {},
       { stores: ["other"] },
       { stores: ["kv"], read: { other: ["a/1"] } },
+      { read: { kv: ["a/1"] } },
       { stores: ["kv"], session: "s" },
       { stores: ["kv"], waitMs: 7 },
     ];

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -194,7 +195,10 @@ class AsyncClient:
         return await self._perform(self._service.abort(txn_id))
 
     async def validate(self, prepared: PreparedCommit) -> TxnOutcome:
-        """Tell whether a commit would pass now if it were alone: `would_commit` or `would_abort`. Changes nothing."""
+        """Tell whether a commit would pass now if it were alone: `would_commit` or `would_abort`.
+
+        If the id has a verdict, that is returned. Changes nothing.
+        """
         return await self._perform(self._service.validate(prepared))
 
     async def row(self, store: str, key: Key) -> Row | None:
@@ -274,7 +278,8 @@ class AsyncClient:
             response = await self._http.send(self._http.build_request(**request, timeout=timeout), stream=True)
             if response.is_success:
                 return _Stream(response)
-            await response.aread()
+            async with aclosing(response):
+                await response.aread()
         except httpx.TransportError as lost:
             return no_reply(lost)
         return response
@@ -366,7 +371,7 @@ class AsyncTransaction(Draft):
         return await self._client.commit(self.prepare())
 
     async def validate(self) -> TxnOutcome:
-        """Tell whether the transaction would commit now if it were alone. Changes nothing."""
+        """Tell whether it would commit now if it were alone, or its verdict if it has one. Changes nothing."""
         return await self._client.validate(self.prepare())
 
     async def abort(self) -> Verdict:
@@ -411,11 +416,14 @@ class AsyncLogReader(Cursor):
     ) -> None:
         await self.close()
 
-    async def __aiter__(self) -> AsyncIterator[LogRecord]:
-        """Yield records without end, or with `follow=False` up to the end of the log."""
-        while True:
-            record = await self.next(None if self._follow else 0)
-            if record is not None:
-                yield record
-            elif not self._follow:
-                return
+    async def __aiter__(self) -> AsyncGenerator[LogRecord, None]:
+        """Yield records without end, or with `follow=False` up to the end of the log. Closes the stream at its end."""
+        try:
+            while True:
+                record = await self.next(None if self._follow else 0)
+                if record is not None:
+                    yield record
+                elif not self._follow:
+                    return
+        finally:
+            await self.close()

@@ -50,8 +50,13 @@ class BeginItem:
 
     @property
     def group(self) -> str:
-        """Identifies Begins whose snapshots can be common: of the same stores, waiting alike for the same session."""
-        return repr((self.stores, self.body.session or None, self.wait_s))
+        """Identifies Begins whose snapshots can be common: of the same stores, waiting alike for the same session.
+
+        Without a list of stores, those that are read count: one that does not exist concerns nobody else.
+        """
+        read = sorted({store for store, _ in self.names}) if self.stores is None else []
+        wait_ms = None if isinstance(self.body.wait_ms, Unset) else self.body.wait_ms
+        return repr((self.stores, read, self.body.session or None, wait_ms))
 
     @property
     def is_batchable(self) -> bool:

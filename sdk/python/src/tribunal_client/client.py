@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -195,7 +196,10 @@ class Client:
         return self._perform(self._service.abort(txn_id))
 
     def validate(self, prepared: PreparedCommit) -> TxnOutcome:
-        """Tell whether a commit would pass now if it were alone: `would_commit` or `would_abort`. Changes nothing."""
+        """Tell whether a commit would pass now if it were alone: `would_commit` or `would_abort`.
+
+        If the id has a verdict, that is returned. Changes nothing.
+        """
         return self._perform(self._service.validate(prepared))
 
     def row(self, store: str, key: Key) -> Row | None:
@@ -275,7 +279,8 @@ class Client:
             response = self._http.send(self._http.build_request(**request, timeout=timeout), stream=True)
             if response.is_success:
                 return _Stream(response)
-            response.read()
+            with closing(response):
+                response.read()
         except httpx.TransportError as lost:
             return no_reply(lost)
         return response
@@ -371,7 +376,7 @@ class Transaction(Draft):
         return self._client.commit(self.prepare())
 
     def validate(self) -> TxnOutcome:
-        """Tell whether the transaction would commit now if it were alone. Changes nothing."""
+        """Tell whether it would commit now if it were alone, or its verdict if it has one. Changes nothing."""
         return self._client.validate(self.prepare())
 
     def abort(self) -> Verdict:
@@ -417,10 +422,13 @@ class LogReader(Cursor):
         self.close()
 
     def __iter__(self) -> Iterator[LogRecord]:
-        """Yield records without end, or with `follow=False` up to the end of the log."""
-        while True:
-            record = self.next(None if self._follow else 0)
-            if record is not None:
-                yield record
-            elif not self._follow:
-                return
+        """Yield records without end, or with `follow=False` up to the end of the log. Closes the stream at its end."""
+        try:
+            while True:
+                record = self.next(None if self._follow else 0)
+                if record is not None:
+                    yield record
+                elif not self._follow:
+                    return
+        finally:
+            self.close()

@@ -1,14 +1,16 @@
 """Limits how many requests are in flight; items that exceed the limit are queued and sent as one batch.
 
-One class for threads, one for asyncio. They do not interpret items, and never retry one. There is no timer: below the
-limit an item is sent at once, by itself. Callers wait for their own replies, so the requests of one session stay in
-order.
+One class for threads, one for asyncio. They do not interpret items, and never retry one. While nothing is in flight, an
+item is sent at once. A second request follows only if the first takes longer than the head start: one batch of all that
+waits costs less than two, and its commits conflict less, because their callers know the outcomes of the batch before.
+Callers wait for their own replies, so the requests of one session stay in order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +19,12 @@ from typing import Generic, Protocol, TypeVar
 Reply = TypeVar("Reply")
 One = TypeVar("One")
 
+HEAD_START_S = 0.005
+"""How long a request is in flight before another may follow: the longest that a slow response delays an item."""
+
+_RETURN_S = 0.0005
+"""How long a thread waits for one more of several callers that were just answered."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -24,6 +32,8 @@ class Bounds:
 
     in_flight_max: int
     """Requests in flight at the same time."""
+    head_start_s: float
+    """How long a request is in flight before another may follow."""
     items_max: int
     """Items in one request."""
     bytes_max: int
@@ -52,10 +62,11 @@ Item = TypeVar("Item", bound=Batchable)
 @dataclass(eq=False, slots=True)
 class _Entry(Generic[Item, Reply]):
     item: Item
+    woken: threading.Condition
+    """Notified when the thread has something to do."""
     reply: Reply | None = None
-    batch: list[_Entry[Item, Reply]] | None = None
-    """The batch that this thread must send, its own item first; `None` if another thread sends the item."""
-    woken: threading.Event = field(default_factory=threading.Event)
+    leads: bool = False
+    """Whether this thread has a place among the requests in flight. It sends its item and what else is queued."""
 
 
 @dataclass(eq=False, slots=True)
@@ -72,6 +83,36 @@ class _Group(Generic[One]):
     name: str
     queue: deque[One] = field(default_factory=deque)
     in_flight: int = 0
+    sent_at: float = 0.0
+    """When the last request was sent."""
+
+    def departs(self) -> None:
+        """Count a request that is sent now."""
+        self.in_flight += 1
+        self.sent_at = time.monotonic()
+
+    def wait_s(self, bounds: Bounds) -> float | None:
+        """Return how long the next request has to wait; `None` if until another one ends."""
+        if self.in_flight == 0:
+            return 0.0
+        if self.in_flight == bounds.in_flight_max:
+            return None
+        return max(0.0, self.sent_at + bounds.head_start_s - time.monotonic())
+
+
+@dataclass(eq=False, slots=True)
+class _ThreadGroup(_Group[_Entry[Item, Reply]]):
+    returning: int = 0
+    """Callers that were just answered and have not queued another item since."""
+    answered_at: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class _TaskGroup(_Group[_AsyncEntry[Item, Reply]]):
+    gathering: int = 0
+    """Requests that ended, and whose callers may be about to queue their next items. Until then nothing is sent."""
+    timer: asyncio.TimerHandle | None = None
+    """Runs until another request may follow."""
 
 
 def _take_batch(queue: deque[Queued], bounds: Bounds) -> list[Queued]:
@@ -97,6 +138,9 @@ def _take_batch(queue: deque[Queued], bounds: Bounds) -> list[Queued]:
 class Coalescer(Generic[Item, Reply]):
     """Coalesces the items of threads. Has no thread of its own: batches are sent by the callers' threads.
 
+    As soon as a request may be sent, the thread that has waited longest takes its place among those in flight, and
+    sends what is queued. However that ends, it gives up its place, and the other callers of its batch get replies.
+
     Arguments:
         bounds: limits on requests in flight.
         send: sends a batch, and returns one reply per item, in order.
@@ -111,60 +155,91 @@ class Coalescer(Generic[Item, Reply]):
         self._send = send
         self._lost = lost
         self._lock = threading.Lock()
-        self._groups: dict[str, _Group[_Entry[Item, Reply]]] = {}
-        """Groups with a request in flight."""
+        self._groups: dict[str, _ThreadGroup[Item, Reply]] = {}
+        """Groups with a request in flight, and the one whose last request ended last."""
+        self._idle: str | None = None
+        """The name of the group that is kept without a request in flight."""
 
     def submit(self, item: Item) -> Reply:
         """Send an item, by itself or in a batch, and return its reply."""
-        own: _Entry[Item, Reply] = _Entry(item)
+        own: _Entry[Item, Reply] = _Entry(item, threading.Condition(self._lock))
+        batch: list[_Entry[Item, Reply]] = []
         with self._lock:
-            group = self._groups.setdefault(item.group, _Group(item.group))
-            if group.in_flight < self._bounds.in_flight_max:
-                group.in_flight += 1
-                own.batch = [own]
-            else:
-                group.queue.append(own)
-        if own.batch is None:
-            self._wait(group, own)
-        if own.batch is not None:
-            self._send_batch(group, own.batch)
+            group = self._enqueue(own)
+        try:
+            with self._lock:
+                if self._takes_the_lead(group, own):
+                    self._let_callers_queue(group, own)
+                    batch = _take_batch(group.queue, self._bounds)
+                    self._wake_first(group)
+            if batch:
+                for one, reply in zip(batch, self._send([one.item for one in batch]), strict=True):
+                    one.reply = reply
+        finally:
+            if own.leads or own.reply is None:
+                with self._lock:
+                    self._leave(group, own, batch)
         assert own.reply is not None  # noqa: S101
         return own.reply
 
-    def _wait(self, group: _Group[_Entry[Item, Reply]], own: _Entry[Item, Reply]) -> None:
-        try:
-            own.woken.wait()
-        except BaseException:
-            with self._lock:
-                if own in group.queue:
-                    group.queue.remove(own)
-                elif own.batch is not None:
-                    group.queue.extendleft(reversed(own.batch[1:]))
-                    self._release(group)
-            raise
+    def _enqueue(self, own: _Entry[Item, Reply]) -> _ThreadGroup[Item, Reply]:
+        name = own.item.group
+        group = self._groups.setdefault(name, _ThreadGroup(name))
+        if self._idle == name:
+            self._idle = None
+        group.queue.append(own)
+        if group.returning > 0:
+            group.returning -= 1
+            if group.returning == 0:
+                self._wake_first(group)
+        return group
 
-    def _send_batch(self, group: _Group[_Entry[Item, Reply]], batch: list[_Entry[Item, Reply]]) -> None:
-        """Send a batch, then hand its place among the requests in flight over to the next thread."""
-        try:
-            for one, reply in zip(batch, self._send([one.item for one in batch]), strict=True):
-                one.reply = reply
-        finally:
-            with self._lock:
-                self._release(group)
-            for one in batch[1:]:
-                if one.reply is None:
-                    one.reply = self._lost()
-                one.woken.set()
+    def _takes_the_lead(self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply]) -> bool:
+        """Wait until this thread has to send its item, or has its reply."""
+        while own.reply is None:
+            # Only the first of the queue looks at the time.
+            is_first = bool(group.queue) and group.queue[0] is own
+            wait_s = group.wait_s(self._bounds) if is_first else None
+            if wait_s == 0:
+                group.departs()
+                own.leads = True
+                break
+            own.woken.wait(wait_s)
+        return own.leads
 
-    def _release(self, group: _Group[_Entry[Item, Reply]]) -> None:
-        batch = _take_batch(group.queue, self._bounds)
-        if batch:
-            batch[0].batch = batch
-            batch[0].woken.set()
-            return
-        group.in_flight -= 1
-        if group.in_flight == 0:
-            del self._groups[group.name]
+    def _let_callers_queue(self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply]) -> None:
+        """Let callers that were just answered queue their next items, so that these are in the next batch."""
+        until = group.answered_at + self._bounds.head_start_s
+        while group.returning > 0 and time.monotonic() < until:
+            queued = len(group.queue)
+            own.woken.wait(_RETURN_S)
+            if len(group.queue) == queued:
+                break
+        group.returning = 0
+
+    def _wake_first(self, group: _ThreadGroup[Item, Reply]) -> None:
+        if group.queue:
+            group.queue[0].woken.notify()
+
+    def _leave(
+        self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply], batch: list[_Entry[Item, Reply]]
+    ) -> None:
+        """Give up the place among the requests in flight, and hand out the replies."""
+        if own in group.queue:
+            group.queue.remove(own)
+        for one in batch:
+            if one.reply is None and one is not own:
+                one.reply = self._lost()
+            one.woken.notify()
+        if own.leads:
+            group.in_flight -= 1
+            group.returning = len(batch) if len(batch) > 1 else 0
+            group.answered_at = time.monotonic()
+        self._wake_first(group)
+        if group.in_flight == 0 and not group.queue:
+            if self._idle is not None:
+                del self._groups[self._idle]
+            self._idle = group.name
 
 
 class AsyncCoalescer(Generic[Item, Reply]):
@@ -179,7 +254,7 @@ class AsyncCoalescer(Generic[Item, Reply]):
     def __init__(self, bounds: Bounds, send: Callable[[list[Item]], Awaitable[Sequence[Reply]]]) -> None:
         self._bounds = bounds
         self._send = send
-        self._groups: dict[str, _Group[_AsyncEntry[Item, Reply]]] = {}
+        self._groups: dict[str, _TaskGroup[Item, Reply]] = {}
         """Groups with a request in flight."""
         self._tasks: set[asyncio.Task[None]] = set()
         """Kept here, because an event loop only has weak references to them."""
@@ -187,13 +262,9 @@ class AsyncCoalescer(Generic[Item, Reply]):
     async def submit(self, item: Item) -> Reply:
         """Send an item, by itself or in a batch, and return its reply."""
         own: _AsyncEntry[Item, Reply] = _AsyncEntry(item, asyncio.get_running_loop().create_future())
-        group = self._groups.setdefault(item.group, _Group(item.group))
+        group = self._groups.setdefault(item.group, _TaskGroup(item.group))
         group.queue.append(own)
-        if group.in_flight < self._bounds.in_flight_max:
-            group.in_flight += 1
-            task = asyncio.create_task(self._drain(group))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self._dispatch(group)
         try:
             return await own.reply
         except asyncio.CancelledError:
@@ -201,16 +272,55 @@ class AsyncCoalescer(Generic[Item, Reply]):
                 group.queue.remove(own)
             raise
 
-    async def _drain(self, group: _Group[_AsyncEntry[Item, Reply]]) -> None:
-        """Send batches until the queue is empty."""
+    def _dispatch(self, group: _TaskGroup[Item, Reply]) -> None:
+        """Send what is queued as soon as a request may follow those in flight."""
+        while group.queue and group.queue[0].reply.done():
+            group.queue.popleft()
+        wait_s = group.wait_s(self._bounds)
+        if not group.queue or group.gathering > 0 or wait_s is None:
+            return
+        if wait_s > 0:
+            if group.timer is None:
+                group.timer = asyncio.get_running_loop().call_later(wait_s, self._timed, group)
+            return
+        group.departs()
+        task = asyncio.create_task(self._send_next(group))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _timed(self, group: _TaskGroup[Item, Reply]) -> None:
+        group.timer = None
+        self._dispatch(group)
+
+    async def _send_next(self, group: _TaskGroup[Item, Reply]) -> None:
+        """Send a batch, then give up its place among the requests in flight."""
         try:
-            while batch := _take_batch(group.queue, self._bounds):
+            batch = _take_batch(group.queue, self._bounds)
+            self._dispatch(group)
+            if batch:
                 await self._send_batch(batch)
+            if len(batch) > 1:
+                group.gathering += 1
+                try:
+                    await self._let_callers_queue(group)
+                finally:
+                    group.gathering -= 1
         finally:
             # Not in a done callback: until it ran, other tasks would still count this one as in flight.
             group.in_flight -= 1
+            self._dispatch(group)
             if group.in_flight == 0:
                 del self._groups[group.name]
+                if group.timer is not None:
+                    group.timer.cancel()
+
+    async def _let_callers_queue(self, group: _TaskGroup[Item, Reply]) -> None:
+        """Let callers that were just answered queue their next items: yield until the queue no longer grows."""
+        queued = unchanged = 0
+        while unchanged < 2:
+            await asyncio.sleep(0)
+            unchanged = 0 if len(group.queue) > queued else unchanged + 1
+            queued = len(group.queue)
 
     async def _send_batch(self, batch: list[_AsyncEntry[Item, Reply]]) -> None:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .coalescer import Bounds
+from .coalescer import HEAD_START_S, Bounds
 from .exchange import Answer, NoReply, Refusal, Reply
 from .wire.models import TxnOutcome
 from .wire.types import Unset
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from .transaction import PreparedCommit
 
-# Two requests in flight have the throughput of one on loopback (four have less), hide the latency of a distant service,
-# and keep one slow response from stalling every session.
-BOUNDS = Bounds(in_flight_max=2, items_max=512, bytes_max=4 * 1024 * 1024)
+# A second request in flight hides the latency of a distant service, and keeps one slow response from stalling every
+# session.
+BOUNDS = Bounds(in_flight_max=2, head_start_s=HEAD_START_S, items_max=512, bytes_max=4 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,11 @@ def outcomes(*, client: object, response: httpx.Response) -> list[TxnOutcome]:  
     return [TxnOutcome.from_dict(json.loads(line)) for line in response.content.split(b"\n") if line.strip()]
 
 
-def is_refused_as_batch(reply: Reply[list[TxnOutcome]]) -> bool:
-    """Return whether the service rejected the batch as such, so that each commit has to be a request of its own."""
-    return isinstance(reply, Refusal) and reply.status in (400, 413)
+def part_size(reply: Reply[list[TxnOutcome]], count: int) -> int | None:
+    """Return how many commits to send together after a batch of `count` was refused as such; `None` if it was not."""
+    if not isinstance(reply, Refusal):
+        return None
+    return {400: 1, 413: (count + 1) // 2}.get(reply.status)
 
 
 def split_reply(reply: Reply[list[TxnOutcome]], count: int) -> list[Reply[TxnOutcome]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from .coalescer import Bounds
+from .coalescer import HEAD_START_S, Bounds
 from .errors import ServerMisbehaved
 from .exchange import Answer, Refusal, Reply
 from .wire.types import Unset
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ROW_BYTES = 128
 """What a row counts for beside its key, so that the limit in bytes limits the number of rows as well."""
 
-BOUNDS = Bounds(in_flight_max=2, items_max=512, bytes_max=10_000 * ROW_BYTES)
+BOUNDS = Bounds(in_flight_max=2, head_start_s=HEAD_START_S, items_max=512, bytes_max=10_000 * ROW_BYTES)
 """Bounds of batched reads: 512 callers and 10,000 rows."""
 
 BYTES_ALONE = 1_000 * ROW_BYTES

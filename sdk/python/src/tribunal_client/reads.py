@@ -92,7 +92,7 @@ class ReadItem:
     @property
     def is_batchable(self) -> bool:
         """Whether the read may share a request."""
-        return self.size <= BYTES_ALONE
+        return 0 < self.size <= BYTES_ALONE
 
 
 def ranges_of(ranges: RangesToRead | None) -> list[tuple[str, KeyRange]]:

@@ -12,7 +12,7 @@ import httpx
 from .attempts import Attempt, Attempts
 from .begin import BeginItem, BeginOptions, begin_item, responses, union_of
 from .coalescer import Batchable
-from .commit_batch import CommitItem, commit_item, is_refused_as_batch, lost, outcomes, single, split_reply
+from .commit_batch import CommitItem, commit_item, lost, outcomes, part_size, single, split_reply
 from .errors import ClientMistake, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
 from .exchange import Answer, NoReply, Reply, ask, lost_by, refusal_of, settled, verdict
 from .flow import Coalesce, Flow, Open, Sleep
@@ -171,24 +171,32 @@ class Service:
         return self._ask({**request, "content": item.body}, txn_commit._parse_response)
 
     def send_batch(self, items: Sequence[CommitItem]) -> Flow[list[Reply[TxnOutcome]]]:
-        """Send commits as one batch. Return a reply to each, as if each had been a request of its own."""
-        if len(items) > 1:
-            headers: dict[str, Any] = {"Content-Type": "application/x-ndjson"}
-            if not isinstance(self._client_name, type(UNSET)):
-                headers["tribunal-client"] = self._client_name
-            request = batch_commit._get_kwargs(body=BatchCommitRequest(txns=[]))
-            del request["json"]
-            lines = b"".join(item.line for item in items)
-            try:
-                reply = yield from self._ask({**request, "headers": headers, "content": lines}, outcomes)
-            except ServerMisbehaved as error:
-                return lost(str(error), len(items))
-            if not is_refused_as_batch(reply):
-                return split_reply(reply, len(items))
-        replies = []
-        for item in items:
-            replies.append((yield from self._send_commit(item)))
+        """Send commits as one batch. Return a reply to each, as if each had been a request of its own.
+
+        A batch that is too large, for example for a proxy, is sent as two halves; one whose form is refused, as single
+        commits.
+        """
+        try:
+            if len(items) == 1:
+                return [(yield from self._send_commit(items[0]))]
+            reply = yield from self._ask(self._batch_request(items), outcomes)
+        except ServerMisbehaved as error:
+            return lost(str(error), len(items))
+        size = part_size(reply, len(items))
+        if size is None:
+            return split_reply(reply, len(items))
+        replies: list[Reply[TxnOutcome]] = []
+        for at in range(0, len(items), size):
+            replies.extend((yield from self.send_batch(items[at : at + size])))
         return replies
+
+    def _batch_request(self, items: Sequence[CommitItem]) -> dict[str, Any]:
+        headers: dict[str, Any] = {"Content-Type": "application/x-ndjson"}
+        if not isinstance(self._client_name, type(UNSET)):
+            headers["tribunal-client"] = self._client_name
+        request = batch_commit._get_kwargs(body=BatchCommitRequest(txns=[]))
+        del request["json"]
+        return {**request, "headers": headers, "content": b"".join(item.line for item in items)}
 
     def batch(self, commits: Sequence[PreparedCommit]) -> Flow[list[Result]]:
         """Ask for many verdicts in one request."""

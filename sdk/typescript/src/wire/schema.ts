@@ -112,7 +112,12 @@ export interface paths {
         };
         /** Returns a store with its progress and its push. */
         get: operations["getStore"];
-        /** Declares a store, or changes one of the same name. */
+        /**
+         * Declares a store, or changes one of the same name.
+         * @description A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
+         *     rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+         *     the log for it.
+         */
         put: operations["putStore"];
         post?: never;
         delete?: never;
@@ -287,7 +292,8 @@ export interface paths {
         };
         /**
          * The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
-         * @description The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an external storage returns
+         * @description The first line names the log and the position in it: what a reader's watermark needs. The rows of an embedded store are
+         *     those at `lsn`; continue with the log after it. A store with an external storage returns
          *     only the position of that storage: read the rows there. A store that is only its log has no other state: `lsn` is 0 as
          *     long as the log is complete; afterwards the status is 410.
          */
@@ -372,7 +378,7 @@ export interface paths {
         put?: never;
         /**
          * Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
-         *     answers, each as soon as it is decided.
+         *     answers, as soon as they are decided; those of lines that arrived together may come together.
          * @description The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
          *     `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
          *     the line, counted from 1; the stream goes on. Answers come in the order of the decisions, which is not that of the
@@ -381,13 +387,16 @@ export interface paths {
          *
          *     The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
          *     none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
-         *     The stream takes one place of the tenant's quota.
+         *
+         *     A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota and 1 MiB of its
+         *     bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no room for them, the
+         *     stream ends with the problem `quota_exceeded`.
          *
          *     Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
          *     client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
          *     expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
-         *     their outcomes first. When the connection is lost, commits that were taken in are decided all the same: get the status of
-         *     each by its id.
+         *     their outcomes first. A stream whose client does not read for as long as a connection may idle is cut. When the
+         *     connection is lost, commits that were taken in are decided all the same: get the status of each by its id.
          */
         post: operations["commitStream"];
         delete?: never;
@@ -460,7 +469,12 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Dry run: returns whether the transaction would commit now, alone. Changes nothing. */
+        /**
+         * Dry run: returns whether the transaction would commit now, alone. Changes nothing.
+         * @description An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+         *     reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
+         *     A transaction that only reads leaves no trace of its id, so it is always judged.
+         */
         post: operations["txnValidate"];
         delete?: never;
         options?: never;
@@ -567,7 +581,10 @@ export interface components {
             ttl_ms?: number;
             /**
              * Format: int32
-             * @description Timeout of that wait, milliseconds.
+             * @description Timeout of the wait for `session`, milliseconds. With `read` or `ranges` and a store that keeps versions
+             *     (`multi_version`), also of the wait until every store has applied what was read: without it, such a Begin fails with
+             *     `store_lagging` if a store lags.
+             * @example 1000
              */
             wait_ms?: number;
         };
@@ -889,7 +906,8 @@ export interface components {
             code: string;
             /**
              * Format: int32
-             * @description Column of malformed JSON, from 1.
+             * @description Column of malformed JSON in that line, from 1.
+             * @example 17
              */
             column?: number;
             /**
@@ -901,7 +919,9 @@ export interface components {
             errors?: components["schemas"]["ProblemError"][];
             /**
              * Format: int32
-             * @description Line of malformed JSON, from 1.
+             * @description The line of the body that the problem concerns, from 1. Of a stream that has more lines than this can hold,
+             *     `detail` names it instead.
+             * @example 3
              */
             line?: number;
             /** @description With `log_truncated`: the oldest position that is retained. */
@@ -948,7 +968,8 @@ export interface components {
              */
             detail: string;
             /**
-             * @description JSON pointer (RFC 6901) into the body, or `?` and the name of a parameter.
+             * @description JSON pointer (RFC 6901) into the body; of a parameter: `?limit` in the query, `{store}` in the path, `last-event-id:`
+             *     in the headers.
              * @example /writes/0/key
              */
             pointer: string;
@@ -4149,7 +4170,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description More requests in flight than the quota allows */
+            /** @description More requests in flight than the quota allows, or more streams of commits on this connection than 3 */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4674,9 +4695,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The verdict that it would get */
+            /** @description The verdict that it would get, or already has */
             200: {
                 headers: {
+                    /** @description `true` if the id has a verdict already */
+                    "idempotency-replayed"?: string;
+                    /** @description Same as `status` */
+                    "txn-status"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -4709,6 +4734,44 @@ export interface operations {
                      *       "retryable": false,
                      *       "status": 400,
                      *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The same id is being decided */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "in_flight",
+                     *       "detail": "this id waits for its verdict; ask for its status with wait_ms",
+                     *       "retryable": true,
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The transaction cannot be decided in this form; see `code` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "body_mismatch",
+                     *       "detail": "this id was used for another body; use a new id",
+                     *       "retryable": false,
+                     *       "status": 422,
+                     *       "title": "Unprocessable Content",
                      *       "type": "about:blank"
                      *     }
                      */

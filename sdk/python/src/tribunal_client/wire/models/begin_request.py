@@ -32,7 +32,11 @@ class BeginRequest:
             empty. Example: ['kv'].
         ttl_ms (int | Unset): Expected duration of the transaction, milliseconds. The id expires after it, and with the
             window of ids at the latest.
-        wait_ms (int | Unset): Timeout of that wait, milliseconds.
+        wait_ms (int | Unset): Timeout of the wait for `session`, milliseconds. With `read` or `ranges` and a store that
+            keeps versions
+            (`multi_version`), also of the wait until every store has applied what was read: without it, such a Begin fails
+            with
+            `store_lagging` if a store lags. Example: 1000.
     """
 
     isolation: IsolationLevel | Unset = UNSET

@@ -27,9 +27,11 @@ class Problem:
         title (str): The status code's phrase. Example: Bad Request.
         type_ (str): Always `about:blank`; see `code`. Example: about:blank.
         applied (str | Unset): With `row_missing`: the snapshot that was read.
-        column (int | Unset): Column of malformed JSON, from 1.
+        column (int | Unset): Column of malformed JSON in that line, from 1. Example: 17.
         errors (list[ProblemError] | Unset): Every error that was found in the request.
-        line (int | Unset): Line of malformed JSON, from 1.
+        line (int | Unset): The line of the body that the problem concerns, from 1. Of a stream that has more lines than
+            this can hold,
+            `detail` names it instead. Example: 3.
         oldest (str | Unset): With `log_truncated`: the oldest position that is retained.
         retry_after_ms (int | Unset): When to retry, milliseconds from now.
         state_url (str | Unset): With `log_truncated`: the state from which a reader can start over. Example:

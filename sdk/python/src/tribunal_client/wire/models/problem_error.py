@@ -16,8 +16,9 @@ class ProblemError:
     Attributes:
         code (str): What is wrong, for programs. Example: unknown_field.
         detail (str): What is wrong, for people. Example: no such field.
-        pointer (str): JSON pointer (RFC 6901) into the body, or `?` and the name of a parameter. Example:
-            /writes/0/key.
+        pointer (str): JSON pointer (RFC 6901) into the body; of a parameter: `?limit` in the query, `{store}` in the
+            path, `last-event-id:`
+            in the headers. Example: /writes/0/key.
     """
 
     code: str

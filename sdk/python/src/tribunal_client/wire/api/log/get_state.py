@@ -65,8 +65,9 @@ def sync_detailed(
 ) -> Response[Problem]:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
-     The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an
-    external storage returns
+     The first line names the log and the position in it: what a reader's watermark needs. The rows of an
+    embedded store are
+    those at `lsn`; continue with the log after it. A store with an external storage returns
     only the position of that storage: read the rows there. A store that is only its log has no other
     state: `lsn` is 0 as
     long as the log is complete; afterwards the status is 410.
@@ -100,8 +101,9 @@ def sync(
 ) -> Problem | None:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
-     The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an
-    external storage returns
+     The first line names the log and the position in it: what a reader's watermark needs. The rows of an
+    embedded store are
+    those at `lsn`; continue with the log after it. A store with an external storage returns
     only the position of that storage: read the rows there. A store that is only its log has no other
     state: `lsn` is 0 as
     long as the log is complete; afterwards the status is 410.
@@ -130,8 +132,9 @@ async def asyncio_detailed(
 ) -> Response[Problem]:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
-     The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an
-    external storage returns
+     The first line names the log and the position in it: what a reader's watermark needs. The rows of an
+    embedded store are
+    those at `lsn`; continue with the log after it. A store with an external storage returns
     only the position of that storage: read the rows there. A store that is only its log has no other
     state: `lsn` is 0 as
     long as the log is complete; afterwards the status is 410.
@@ -163,8 +166,9 @@ async def asyncio(
 ) -> Problem | None:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
-     The rows of an embedded store are those at `lsn`; continue with the log after it. A store with an
-    external storage returns
+     The first line names the log and the position in it: what a reader's watermark needs. The rows of an
+    embedded store are
+    those at `lsn`; continue with the log after it. A store with an external storage returns
     only the position of that storage: read the rows there. A store that is only its log has no other
     state: `lsn` is 0 as
     long as the log is complete; afterwards the status is 410.

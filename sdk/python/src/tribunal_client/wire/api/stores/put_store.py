@@ -76,6 +76,12 @@ def sync_detailed(
 ) -> Response[Problem | StoreInfo]:
     """Declares a store, or changes one of the same name.
 
+     A store cannot be deleted: its name, its log positions and its row versions are part of the
+    replicated state. Delete the
+    rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage
+    and no longer retains
+    the log for it.
+
     Args:
         store (str):
         body (StoreDeclaration): Declaration of a store.
@@ -108,6 +114,12 @@ def sync(
 ) -> Problem | StoreInfo | None:
     """Declares a store, or changes one of the same name.
 
+     A store cannot be deleted: its name, its log positions and its row versions are part of the
+    replicated state. Delete the
+    rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage
+    and no longer retains
+    the log for it.
+
     Args:
         store (str):
         body (StoreDeclaration): Declaration of a store.
@@ -134,6 +146,12 @@ async def asyncio_detailed(
     body: StoreDeclaration,
 ) -> Response[Problem | StoreInfo]:
     """Declares a store, or changes one of the same name.
+
+     A store cannot be deleted: its name, its log positions and its row versions are part of the
+    replicated state. Delete the
+    rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage
+    and no longer retains
+    the log for it.
 
     Args:
         store (str):
@@ -164,6 +182,12 @@ async def asyncio(
     body: StoreDeclaration,
 ) -> Problem | StoreInfo | None:
     """Declares a store, or changes one of the same name.
+
+     A store cannot be deleted: its name, its log positions and its row versions are part of the
+    replicated state. Delete the
+    rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage
+    and no longer retains
+    the log for it.
 
     Args:
         store (str):

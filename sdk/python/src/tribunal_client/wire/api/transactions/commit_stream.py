@@ -77,7 +77,7 @@ def sync_detailed(
 ) -> Response[Problem]:
     """Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same
     connection the
-    answers, each as soon as it is decided.
+    answers, as soon as they are decided; those of lines that arrived together may come together.
 
      The response begins at once. It has one line for every line of the request that is not blank: a
     `TxnOutcome` with the
@@ -94,7 +94,12 @@ def sync_detailed(
     further line, and it reads
     none while the client does not read the answers. A commit may be as long as in a request of its own
     and then waits alone.
-    The stream takes one place of the tenant's quota.
+
+    A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota
+    and 1 MiB of its
+    bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no
+    room for them, the
+    stream ends with the problem `quota_exceeded`.
 
     Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end
     with its reason. The
@@ -102,9 +107,10 @@ def sync_detailed(
     is revoked or
     expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in
     time; the commits taken in before get
-    their outcomes first. When the connection is lost, commits that were taken in are decided all the
-    same: get the status of
-    each by its id.
+    their outcomes first. A stream whose client does not read for as long as a connection may idle is
+    cut. When the
+    connection is lost, commits that were taken in are decided all the same: get the status of each by
+    its id.
 
     Args:
         tribunal_client (str | Unset):
@@ -141,7 +147,7 @@ def sync(
 ) -> Problem | None:
     """Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same
     connection the
-    answers, each as soon as it is decided.
+    answers, as soon as they are decided; those of lines that arrived together may come together.
 
      The response begins at once. It has one line for every line of the request that is not blank: a
     `TxnOutcome` with the
@@ -158,7 +164,12 @@ def sync(
     further line, and it reads
     none while the client does not read the answers. A commit may be as long as in a request of its own
     and then waits alone.
-    The stream takes one place of the tenant's quota.
+
+    A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota
+    and 1 MiB of its
+    bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no
+    room for them, the
+    stream ends with the problem `quota_exceeded`.
 
     Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end
     with its reason. The
@@ -166,9 +177,10 @@ def sync(
     is revoked or
     expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in
     time; the commits taken in before get
-    their outcomes first. When the connection is lost, commits that were taken in are decided all the
-    same: get the status of
-    each by its id.
+    their outcomes first. A stream whose client does not read for as long as a connection may idle is
+    cut. When the
+    connection is lost, commits that were taken in are decided all the same: get the status of each by
+    its id.
 
     Args:
         tribunal_client (str | Unset):
@@ -200,7 +212,7 @@ async def asyncio_detailed(
 ) -> Response[Problem]:
     """Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same
     connection the
-    answers, each as soon as it is decided.
+    answers, as soon as they are decided; those of lines that arrived together may come together.
 
      The response begins at once. It has one line for every line of the request that is not blank: a
     `TxnOutcome` with the
@@ -217,7 +229,12 @@ async def asyncio_detailed(
     further line, and it reads
     none while the client does not read the answers. A commit may be as long as in a request of its own
     and then waits alone.
-    The stream takes one place of the tenant's quota.
+
+    A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota
+    and 1 MiB of its
+    bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no
+    room for them, the
+    stream ends with the problem `quota_exceeded`.
 
     Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end
     with its reason. The
@@ -225,9 +242,10 @@ async def asyncio_detailed(
     is revoked or
     expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in
     time; the commits taken in before get
-    their outcomes first. When the connection is lost, commits that were taken in are decided all the
-    same: get the status of
-    each by its id.
+    their outcomes first. A stream whose client does not read for as long as a connection may idle is
+    cut. When the
+    connection is lost, commits that were taken in are decided all the same: get the status of each by
+    its id.
 
     Args:
         tribunal_client (str | Unset):
@@ -262,7 +280,7 @@ async def asyncio(
 ) -> Problem | None:
     """Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same
     connection the
-    answers, each as soon as it is decided.
+    answers, as soon as they are decided; those of lines that arrived together may come together.
 
      The response begins at once. It has one line for every line of the request that is not blank: a
     `TxnOutcome` with the
@@ -279,7 +297,12 @@ async def asyncio(
     further line, and it reads
     none while the client does not read the answers. A commit may be as long as in a request of its own
     and then waits alone.
-    The stream takes one place of the tenant's quota.
+
+    A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota
+    and 1 MiB of its
+    bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no
+    room for them, the
+    stream ends with the problem `quota_exceeded`.
 
     Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end
     with its reason. The
@@ -287,9 +310,10 @@ async def asyncio(
     is revoked or
     expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in
     time; the commits taken in before get
-    their outcomes first. When the connection is lost, commits that were taken in are decided all the
-    same: get the status of
-    each by its id.
+    their outcomes first. A stream whose client does not read for as long as a connection may idle is
+    cut. When the
+    connection is lost, commits that were taken in are decided all the same: get the status of each by
+    its id.
 
     Args:
         tribunal_client (str | Unset):

@@ -44,6 +44,16 @@ def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 
         return response_400
 
+    if response.status_code == 409:
+        response_409 = Problem.from_dict(response.json())
+
+        return response_409
+
+    if response.status_code == 422:
+        response_422 = Problem.from_dict(response.json())
+
+        return response_422
+
     response_default = Problem.from_dict(response.json())
 
     return response_default
@@ -67,6 +77,12 @@ def sync_detailed(
     body: CommitRequest,
 ) -> Response[Problem | TxnOutcome]:
     """Dry run: returns whether the transaction would commit now, alone. Changes nothing.
+
+     An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or
+    `aborted` with its
+    reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another
+    body or has expired.
+    A transaction that only reads leaves no trace of its id, so it is always judged.
 
     Args:
         txn_id (str):
@@ -101,6 +117,12 @@ def sync(
 ) -> Problem | TxnOutcome | None:
     """Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 
+     An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or
+    `aborted` with its
+    reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another
+    body or has expired.
+    A transaction that only reads leaves no trace of its id, so it is always judged.
+
     Args:
         txn_id (str):
         body (CommitRequest): A commit: the rows and ranges that the transaction has read, and its
@@ -128,6 +150,12 @@ async def asyncio_detailed(
     body: CommitRequest,
 ) -> Response[Problem | TxnOutcome]:
     """Dry run: returns whether the transaction would commit now, alone. Changes nothing.
+
+     An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or
+    `aborted` with its
+    reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another
+    body or has expired.
+    A transaction that only reads leaves no trace of its id, so it is always judged.
 
     Args:
         txn_id (str):
@@ -159,6 +187,12 @@ async def asyncio(
     body: CommitRequest,
 ) -> Problem | TxnOutcome | None:
     """Dry run: returns whether the transaction would commit now, alone. Changes nothing.
+
+     An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or
+    `aborted` with its
+    reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another
+    body or has expired.
+    A transaction that only reads leaves no trace of its id, so it is always judged.
 
     Args:
         txn_id (str):
