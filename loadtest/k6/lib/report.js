@@ -43,7 +43,7 @@ ${totals.committed} committed of ${totals.attempted} attempts, ${totals.dropped}
 ${table(['scenario', 'committed/s', 'attempts', 'aborted', 'p50', 'p95', 'p99'], scenarios.map((s) => [
     s.name, s.goodput_per_s.toFixed(1), s.attempted, `${(100 * s.abort_share).toFixed(2)} %`, ms(s.p50_ms), ms(s.p95_ms), ms(s.p99_ms)]))}
 <h2>Aborts by reason</h2>${table(['reason', 'attempts'], Object.entries(aborts))}
-<h2>Log</h2>${table(['figure', 'value'], [['records received by consumers', totals.log_records], ['p95 of records behind the head', totals.behind_p95]])}
+<h2>Log</h2>${table(['figure', 'value'], [['records received by consumers', totals.log_records], ['p95 lag, records', totals.behind_p95]])}
 <h2>Thresholds</h2>${table(['metric', 'threshold', 'holds'], thresholds.map((t) => [t.metric, t.threshold, t.ok ? 'yes' : 'NO']))}
 </body></html>\n`;
 }

@@ -5,7 +5,7 @@ import { Counter, Trend } from 'k6/metrics';
 import exec from 'k6/execution';
 
 const records = new Counter('log_records');
-const behind = new Trend('log_records_behind');
+const lag = new Trend('log_records_behind');
 
 export function consume({ after, endsAt }) {
   // A consumer is one iteration: it follows the log until the load has ended.
@@ -20,7 +20,7 @@ export function consume({ after, endsAt }) {
       [next, version] = [lsn, made];
     }
     records.add(page.records.length);
-    if (page.records.length > 0) behind.add(Number(BigInt(page.head_lsn) - next));
+    if (page.records.length > 0) lag.add(Number(BigInt(page.head_lsn) - next));
     must(BigInt(page.next) === next, `the page's next is ${page.next}, its last record ${next}`);
   }
   must(next > BigInt(after), `consumer ${exec.vu.idInTest} received records`);

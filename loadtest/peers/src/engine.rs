@@ -28,7 +28,7 @@ const READ_BYTES: usize = 64 * 1024;
 pub struct Window {
     /// Unmeasured time at first.
     pub warmup: Duration,
-    /// Measured time behind it.
+    /// Measured time after it.
     pub measured: Duration,
 }
 
@@ -175,8 +175,8 @@ impl<'p> Engine<'p> {
             if now >= end {
                 break;
             }
-            let patience = Timespec::try_from((end - now).min(Duration::from_millis(200))).expect("seconds fit");
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&patience)) {
+            let timeout = Timespec::try_from((end - now).min(Duration::from_millis(200))).expect("seconds fit");
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(BenchError::io("wait for replies")(errno.into())),
             }

@@ -1,7 +1,7 @@
 //! Omid's transaction status oracle, in memory: not durable, and it looks for write-write conflicts only. What it does
 //! less than Tribunal is in its favour.
 //!
-//! Its protocol is protobuf behind a length of four bytes; a client asks for a timestamp, then for a commit of the
+//! Its protocol is protobuf with a length of four bytes before each message; a client asks for a timestamp, then for a commit of the
 //! cells that it writes. Many clients share a connection, as the threads of a process share Omid's own client.
 
 use std::collections::{BTreeMap, VecDeque};

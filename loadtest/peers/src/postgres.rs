@@ -1,5 +1,5 @@
 //! PostgreSQL at SERIALIZABLE, durable. Written by hand like the other clients: the extended protocol with prepared
-//! statements, everything of one round trip behind one Sync.
+//! statements, one Sync for each round trip.
 //!
 //! A transaction begins and reads its rows in one round trip, updates and commits in a second one. Updates go in key
 //! order, as an engine would do it that knows of deadlocks.

@@ -18,7 +18,9 @@ use tribunal_bench::model::{Row, RowModel, Versions as _};
 use tribunal_bench::options::Shape;
 use tribunal_bench::workload::{Change, Plan, Planner};
 use tribunal_client::api::IsolationLevel;
-use tribunal_client::{BeginOptions, Client, CommitStream, Error, KeyRange, Outcome, RowRead, Transaction, Version};
+use tribunal_client::{
+    BeginOptions, Client, CommitStream, Epoch, Error, KeyRange, Outcome, RowRead, Transaction, Version,
+};
 
 use crate::engine::{Ran, Window};
 use crate::key::{self, Key};
@@ -146,15 +148,13 @@ impl Turn<'_> {
             txn.observe_range(self.store, key::row(scan.start), end);
         }
         self.write(&mut txn, plan)?;
-        let mut commit = txn.prepare();
         if !plan.scans.is_empty() {
-            let scanned_at = self.rows.borrow().scanned_at();
-            commit.request.snapshots = Some([(self.store.to_owned(), scanned_at.to_string())].into());
+            txn.set_snapshot(self.store, Epoch(self.rows.borrow().scanned_at()));
         }
         let posted = self.rows.borrow_mut().posted();
         let outcome = match &self.stream {
-            Some(stream) => stream.commit(&commit).await?,
-            None => self.client.commit(&commit).await?,
+            Some(stream) => stream.commit(&txn.prepare()).await?,
+            None => txn.commit().await?,
         };
         let ended = self.learn(plan, &outcome);
         self.rows.borrow_mut().answered(posted);

@@ -1,5 +1,5 @@
 //! Turns of all contenders on one workload after the other, interleaved: a round gives each contender one turn, and
-//! each round begins with another one. Whoever has no turn is stopped.
+//! each round begins with another one. A contender without a turn is stopped.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -88,7 +88,7 @@ pub struct Turn {
     pub server_cpu_us: f64,
     /// CPU time of this client for an ended transaction, microseconds.
     pub client_cpu_us: f64,
-    /// Time that the storage took behind the turn to apply everything, milliseconds.
+    /// Time that the storage took after the turn to apply everything, milliseconds.
     pub lag_ms: Option<u64>,
 }
 
@@ -235,7 +235,7 @@ impl Arena {
             Peer::Etcd(_) => name == Name::Etcd,
             Peer::Omid(_) => name == Name::Omid,
         });
-        found.expect("whoever is measured was started")
+        found.expect("a contender that is measured was started")
     }
 
     fn turn(&mut self, name: Name, load: &Load, round: usize) -> Result<Turn, BenchError> {
