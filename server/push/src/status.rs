@@ -54,8 +54,8 @@ pub struct PushStatus {
     pub head: Lsn,
     /// Number of records that are not acknowledged yet.
     pub lag: u64,
-    /// Time since the push was last caught up; zero if it is.
-    pub lag_time: Duration,
+    /// Time since the push was last caught up, milliseconds, rounded up; 0 only if it is caught up.
+    pub lag_ms: u64,
     /// Last error; cleared when the push is caught up.
     pub last_error: Option<String>,
     /// The record that the push stopped at because the storage can never accept it.
@@ -111,7 +111,7 @@ impl PushHandle {
             acked,
             head,
             lag,
-            lag_time: if lag == 0 { Duration::ZERO } else { progress.caught_up.elapsed() },
+            lag_ms: if lag == 0 { 0 } else { rounded_up_ms(progress.caught_up.elapsed()) },
             last_error: progress.last_error.clone(),
             poison: progress.poison,
             attempts: progress.attempts,
@@ -129,5 +129,21 @@ impl PushHandle {
     pub fn skip(&self, lsn: Lsn) {
         self.skips.lock().insert(lsn);
         self.resume();
+    }
+}
+
+/// Returns a time in milliseconds, at least 1: what has lagged for less must not look caught up.
+fn rounded_up_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_micros().div_ceil(1000)).unwrap_or(u64::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lag_of_less_than_a_millisecond_is_not_none() {
+        let ms = |us| rounded_up_ms(Duration::from_micros(us));
+        assert_eq!([0, 1, 999, 1000, 1001].map(ms), [1, 1, 1, 1, 2]);
     }
 }

@@ -54,7 +54,7 @@ impl NodeService {
     fn position(&self, offset: &ConsumerOffset) -> ConsumerPosition {
         let (store, lsn) = (offset.store, offset.lsn);
         let head = self.head(store);
-        let lag_ms = if lsn < head { self.record_times.age_after(&self.records, store, lsn) } else { 0 };
+        let lag_ms = if lsn < head { self.record_times.age_after(&self.records, store, lsn).max(1) } else { 0 };
         ConsumerPosition { store, log: offset.log, lsn, head, lag_ms, updated_at_ms: offset.at_ms }
     }
 
@@ -177,7 +177,7 @@ impl NodeService {
             state: if replaced { PushActivity::Stopped.name() } else { status.activity.name() },
             acked: registered.watermark,
             head: self.head(store),
-            lag_ms: u64::try_from(status.lag_time.as_millis()).unwrap_or(u64::MAX),
+            lag_ms: status.lag_ms,
             attempts: status.attempts,
             last_error: if replaced { Some(OF_ANOTHER_LOG.into()) } else { status.last_error },
         })

@@ -363,7 +363,7 @@ impl Pushes {
                         PushActivity::Stopped | PushActivity::Ended => PushState::Stopped,
                         _ => PushState::Running,
                     },
-                    lag_ms: u64::try_from(status.lag_time.as_millis()).unwrap_or(u64::MAX),
+                    lag_ms: status.lag_ms,
                     last_error: status.last_error,
                     poison: status.poison,
                     durability: Some(status.durable),
