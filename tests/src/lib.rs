@@ -10,5 +10,6 @@ pub mod generate;
 pub mod model;
 pub mod oracle;
 pub mod render;
+pub mod replicas;
 pub mod scenario;
 pub mod script;

@@ -10,7 +10,7 @@ use proptest::test_runner::TestRunner;
 use tribunal_core::planted::{Bug, plant};
 use tribunal_tests::folding::{self, Arrival, EntryChoice, History, arrival, history};
 use tribunal_tests::generate::{long_world, world};
-use tribunal_tests::{control, model, script};
+use tribunal_tests::{control, model, replicas, script};
 
 /// Worlds that the model may need to find a bug.
 const WORLDS_MAX: u32 = 20_000;
@@ -184,6 +184,15 @@ fn folding_story(bug: Bug) -> Result<(), String> {
     folding::check(&history, &Arrival { steps: Vec::new(), restart_at: 0 }).map(drop)
 }
 
+/// Plays histories of whole replicas until one shows the bug; returns how many that took.
+fn replica_histories_until_caught() -> Option<u32> {
+    let mut runner = TestRunner::deterministic();
+    (1..=WORLDS_MAX / 10).find(|_| {
+        let history = replicas::history().new_tree(&mut runner).expect("a history").current();
+        is_caught(|| replicas::play(&history).map(drop))
+    })
+}
+
 /// Returns after how many histories the model of the fold catches whatever is planted.
 fn histories_until_caught() -> Option<u32> {
     let mut runner = TestRunner::deterministic();
@@ -248,6 +257,7 @@ fn every_planted_bug_is_caught() {
     for bug in Bug::OF_THE_FOLD {
         plant(Some(bug));
         note(bug, is_caught(|| folding_story(bug)), histories_until_caught());
+        note(bug, true, replica_histories_until_caught());
     }
     for bug in Bug::OF_THE_CONTROL_LOG {
         plant(Some(bug));

@@ -37,6 +37,12 @@ fn types_depend_on_the_empty_toolchain_check_only_and_the_core_on_types() {
 }
 
 #[test]
+fn a_replica_depends_on_the_core_and_hash_tables_only() {
+    let packages = dependencies();
+    assert_eq!(packages["tribunal-replica"], set(&["foldhash", "hashbrown", "tribunal-core", "tribunal-types"]));
+}
+
+#[test]
 fn the_service_boundary_is_protocol_agnostic() {
     let packages = dependencies();
     assert_eq!(packages["tribunal-service"], set(&["tribunal-types"]));
@@ -63,8 +69,8 @@ fn nothing_depends_on_the_binary() {
 }
 
 #[test]
-fn types_and_core_are_no_std() {
-    for package in ["types", "core"] {
+fn types_core_and_replica_are_no_std() {
+    for package in ["types", "core", "replica"] {
         let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../server/{package}/src/lib.rs"));
         let text = std::fs::read_to_string(&lib).unwrap_or_else(|wrong| panic!("{}: {wrong}", lib.display()));
         assert!(text.lines().any(|line| line == "#![no_std]"), "{package} is not `no_std`");

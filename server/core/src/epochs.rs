@@ -246,6 +246,12 @@ impl Epochs {
         self.groups.get(&group).expect("only members propose").next
     }
 
+    /// Returns whether a group is a member, or is to join: only then it has something to propose.
+    #[must_use]
+    pub fn has(&self, group: GroupId) -> bool {
+        self.groups.contains_key(&group)
+    }
+
     /// Returns the number of members, those included that are to join.
     #[must_use]
     pub fn members(&self) -> usize {

@@ -56,6 +56,12 @@ impl<W> Proposals<W> {
         self.take(batch).map(|waiting| (batch, places, waiting))
     }
 
+    /// Returns whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Forgets all proposals, and returns what waits for them.
     pub fn take_all(&mut self) -> Vec<W> {
         self.waiting.drain(..).map(|(_, waiting)| waiting).collect()

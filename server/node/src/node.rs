@@ -18,6 +18,7 @@ use tribunal_core::control::{Effect, ReplicatedState};
 use tribunal_http::quota::TenantQuota;
 use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
 use tribunal_log::HoldBack;
+use tribunal_replica::{Replica, ReplicaStart, Settings};
 use tribunal_service::{NodeApi as _, Service};
 use tribunal_types::{
     Bounds, ControlChange, DeclaredStore, Detachment, Existence, NamespaceId, PluginActivation, PluginSlot, Skip,
@@ -36,7 +37,7 @@ use crate::commit::recovery::{Recovered, recover};
 use crate::commit::replies::Dispatch;
 use crate::commit::sequencer::Sequencer;
 use crate::commit::sequencer_state::{SequencerState, Shared};
-use crate::config::Config;
+use crate::config::{Config, EpochLength};
 use crate::configured::Configured;
 use crate::data_disk::DataDisk;
 use crate::descriptors::{connections_max, raise_limit};
@@ -200,21 +201,29 @@ impl Node {
         let webhooks = Webhooks::new(egress_by_tenant, records.clone(), Arc::clone(&readers), handle, tracing);
         let quota =
             HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes };
-        let state = SequencerState {
-            clock: Arc::clone(&clock),
+        let start = ReplicaStart {
             group: recovered.group,
             resolver: recovered.resolver,
             epochs: recovered.epochs,
             batcher: recovered.batcher,
             visibility: recovered.visibility,
             replicated,
-            slots: Arc::clone(&slots),
             control: recovered.control,
             run: draw_run()?,
             policies: recovered.policies.timed(telemetry.tracing().is_some()),
-            epoch_length: config.epoch,
-            workers: recovered.workers,
-            image_every_bytes: config.log.image_every_bytes,
+            executor: recovered.workers,
+            settings: Settings {
+                epoch_length: match config.epoch {
+                    EpochLength::Adaptive => None,
+                    EpochLength::Fixed(ms) => Some(Duration::from_millis(ms)),
+                },
+                image_every_bytes: config.log.image_every_bytes,
+                quota: quota.to_string(),
+            },
+        };
+        let state = SequencerState {
+            clock: Arc::clone(&clock),
+            slots: Arc::clone(&slots),
             intake,
             dispatch: Dispatch::start(&lanes.runtimes(), runtime.handle()),
             on_control: {
@@ -229,7 +238,6 @@ impl Node {
                 let pushes = Arc::clone(&pushes);
                 Box::new(move |store| pushes.status(store).last_error)
             },
-            quota,
             // A queue of a few: a slot that finds no place comes again.
             on_faults: Box::new(move |slot| drop(slots_failing.try_send(slot))),
             on_slot: {
@@ -241,7 +249,7 @@ impl Node {
                 })
             },
         };
-        let sequencer = Sequencer::new(state, shared.clone(), jobs.clone());
+        let sequencer = Sequencer::new(|now| Replica::new(start, now), state, shared.clone(), jobs.clone());
         // Only now, when progress is published, may storages be asked for their watermarks.
         declared.iter().for_each(|store| pushes.declare(store.clone()));
         let log_thread = {

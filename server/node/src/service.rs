@@ -14,6 +14,7 @@ use tribunal_core::control::stores::Declaration;
 use tribunal_core::control::{Applied, Effect};
 use tribunal_core::verdicts::item_verdict;
 use tribunal_core::visibility::make_one_cut;
+use tribunal_replica::{Imported, KnownNow};
 use tribunal_service::{
     AckMode, Begin, Begun, Catalog, Decided, Declared, DryRun, Lane, Phases, PushState, ReadAnswer, ReadQuery,
     ServiceError, ServiceFuture as Reply, SkipRequest, StatusQuery, StoreApi, StoreStatus, TxnApi, TxnStatus,
@@ -27,12 +28,12 @@ use tribunal_types::{
 use crate::auth::access::Access;
 use crate::commit::abort_report::ReportedTxn;
 use crate::commit::commit_queue::CommitQueue;
-use crate::commit::control_queue::refused;
 use crate::commit::epoch_clock::EpochClock;
-use crate::commit::message::{KnownNow, Message};
-use crate::commit::pending::Imported;
-use crate::commit::replies::{Answer, Answered, AnsweredMany, Commit, Many, ReplyHandle, ReplySender, bytes_of};
+use crate::commit::message::Message;
+use crate::commit::refusals::refused;
+use crate::commit::replies::{Answer, Answered, AnsweredMany, Many, ReplyHandle, ReplySender};
 use crate::commit::sequencer_state::Shared;
+use crate::commit::waiters::{WaitingImport, commit};
 use crate::config::EpochLength;
 use crate::data_disk::DataDisk;
 use crate::plugins::plugin_admin::PluginAdmin;
@@ -266,7 +267,7 @@ impl NodeService {
 
     /// Judges one transaction, or several that only read, on the state of one moment. Does not wait for an epoch.
     async fn judge_all(&self, txns: Vec<TxnRequest>) -> Result<Vec<Verdict>, ServiceError> {
-        self.admit(txns.iter().map(bytes_of).sum())?;
+        self.admit(txns.iter().map(TxnRequest::memory_bytes).sum())?;
         let (reply, answer) = oneshot::channel();
         self.send(Message::Judge(txns, reply))?;
         let verdicts = answer.await.map_err(|_| stopping())?;
@@ -278,7 +279,7 @@ impl NodeService {
         if txn.is_read_only() {
             return self.judge(txn).await.map(DryRun::Judged);
         }
-        self.admit(bytes_of(&txn))?;
+        self.admit(txn.memory_bytes())?;
         let asked = Instant::now();
         let (reply, answer) = oneshot::channel();
         self.send(Message::DryRun(Box::new(txn), reply))?;
@@ -297,10 +298,9 @@ impl NodeService {
         }
         let asked = Instant::now();
         self.check_rows(&txn, 0).await?;
-        self.admit(bytes_of(&txn))?;
+        self.admit(txn.memory_bytes())?;
         let (sender, answer) = ReplySender::on(lane);
-        let commit = Commit { txn: Box::new(began(txn)), handle: ReplyHandle::Single(sender) };
-        self.queue.add(commit).map_err(|_| stopping())?;
+        self.queue.add(commit(Box::new(began(txn)), ReplyHandle::Single(sender))).map_err(|_| stopping())?;
         // The spent transaction is dropped here, where it was made.
         let Ok(Ok(Answered { answer, .. })) = tokio::time::timeout(DECISION_TIMEOUT, answer).await else {
             return Err(outcome_unknown());
@@ -333,16 +333,13 @@ impl NodeService {
             }
         }
         let writes = admitted;
-        self.admit(writes.iter().map(|(_, txn)| bytes_of(txn)).sum())?;
+        self.admit(writes.iter().map(|(_, txn)| txn.memory_bytes()).sum())?;
         let places: Vec<usize> = writes.iter().map(|(place, _)| *place).collect();
         let places_count = places.len() as u64;
         if !places.is_empty() {
             let (reply, answers) = oneshot::channel();
             let many = Many::new(places.len(), reply);
-            let part = |(slot, (_, txn))| Commit {
-                txn: Box::new(began(txn)),
-                handle: ReplyHandle::Part(Arc::clone(&many), slot),
-            };
+            let part = |(slot, (_, txn))| commit(Box::new(began(txn)), ReplyHandle::Part(Arc::clone(&many), slot));
             self.send(Message::Commit(writes.into_iter().enumerate().map(part).collect()))?;
             let answers = match tokio::time::timeout(DECISION_TIMEOUT, answers).await {
                 Ok(Ok(AnsweredMany { answers, spent })) => {
@@ -669,10 +666,12 @@ impl StoreApi for NodeService {
             self.check_imported_rows(namespace, versions.len() as u64)?;
             self.admit(size_of_val(&*versions))?;
             let (reply, imported) = oneshot::channel();
-            self.send(Message::Import(versions, reply))?;
+            let waiter = WaitingImport::new(&versions, reply);
+            self.send(Message::Import(versions, waiter))?;
             match imported.await {
                 Ok(Imported::Rows(rows)) => Ok(rows),
                 Ok(Imported::NotTaken) => Err(not_taken()),
+                Ok(Imported::Stopping) => Err(stopping()),
                 Ok(Imported::Unknown) | Err(_) => Err(outcome_unknown()),
             }
         })

@@ -207,4 +207,17 @@ impl EpochOutcome {
         let faults = self.fallbacks.iter().map(|fallback| fallback.fault.capacity()).sum::<usize>();
         decided + of(&self.early_aborts) + of(&self.fences) + of(&self.fallbacks) + faults
     }
+
+    /// Returns the first and last LSN that the epoch gave in each store, ascending store.
+    #[must_use]
+    pub fn heads(&self) -> Vec<(StoreId, Lsn, Lsn)> {
+        let mut heads: Vec<(StoreId, Lsn, Lsn)> = Vec::new();
+        for at in &self.lsns {
+            match heads.binary_search_by_key(&at.store, |head| head.0) {
+                Ok(i) => heads[i].2 = at.lsn,
+                Err(i) => heads.insert(i, (at.store, at.lsn, at.lsn)),
+            }
+        }
+        heads
+    }
 }

@@ -1,6 +1,7 @@
 //! A transaction as an engine posts it: what it observed and what it wants to write, in flat columns.
 
 use alloc::vec::Vec;
+use core::mem::size_of;
 
 use crate::batch::StoreSnapshot;
 use crate::ids::{BodyHash, Epoch, NamespaceId, RowKey, StoreId, TxnId, Version};
@@ -250,5 +251,12 @@ impl TxnRequest {
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.writes.is_empty()
+    }
+
+    /// Returns about how much memory the transaction takes while it waits, bytes: its keys and values, and its operations.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let operations = self.reads.len() + self.ranges.len() + self.writes.len();
+        self.keys.len() + self.values.len() + operations * size_of::<Write>() + size_of::<TxnRequest>()
     }
 }

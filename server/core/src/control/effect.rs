@@ -6,7 +6,7 @@ use core::fmt;
 use tribunal_types::limits::{
     KEYS_MAX, KEYS_PER_TENANT_MAX, SKIPS_PER_STORE_MAX, STORES_MAX, STORES_PER_TENANT_MAX, TENANTS_MAX,
 };
-use tribunal_types::{ApiKey, Bounds, GroupId, Lsn, NodeId, PluginActivation, RevokedKey, StoreId};
+use tribunal_types::{ApiKey, Bounds, GroupJoin, Lsn, NodeId, PluginActivation, RevokedKey, StoreId};
 
 /// The result of an entry: every node that applies it gets the same one.
 pub type Applied = Result<Effect, Refusal>;
@@ -58,8 +58,8 @@ pub enum Effect {
     },
     /// A node has a number.
     NodeAdmitted(NodeId),
-    /// A group is a member.
-    GroupJoined(GroupId),
+    /// A group is a member from this epoch on.
+    GroupJoined(GroupJoin),
     /// An entry is missing that may have changed anything.
     EntryLost,
     /// Nothing: what it would change is so already, or is gone.

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tribunal_types::{Csn, GroupJoin, NodeId};
+use tribunal_types::{Csn, Epoch, GroupJoin, NodeId};
 
 use super::effect::{Applied, Effect, Refusal};
 
@@ -33,7 +33,9 @@ impl Members {
         Ok(Effect::NodeAdmitted(node))
     }
 
-    pub(super) fn join(&mut self, join: GroupJoin) -> Applied {
+    /// Lets a group join; `next` is the first epoch that carries the entry, and no group is a member before that.
+    pub(super) fn join(&mut self, join: GroupJoin, next: Epoch) -> Applied {
+        let join = GroupJoin { first: join.first.max(next), ..join };
         let node = join.group.node;
         match self.groups.get(&node) {
             // Proposed twice: the first one counts.
@@ -42,7 +44,7 @@ impl Members {
             None if !self.nodes.contains_key(&node) => Err(Refusal::NodeNotAdmitted),
             None => {
                 self.groups.insert(node, join);
-                Ok(Effect::GroupJoined(join.group))
+                Ok(Effect::GroupJoined(join))
             }
         }
     }
@@ -52,7 +54,7 @@ impl Members {
         self.nodes.iter().map(|(node, name)| (*node, name.as_str()))
     }
 
-    /// Returns the groups that joined, ascending node.
+    /// Returns the groups that joined, ascending node, each with the first epoch that waits for it.
     pub fn groups(&self) -> impl Iterator<Item = GroupJoin> {
         self.groups.values().copied()
     }
@@ -96,11 +98,19 @@ mod tests {
     #[test]
     fn a_node_has_one_group() {
         let mut members = Members::default();
-        assert_eq!(members.join(join(1, 7, 5)), Err(Refusal::NodeNotAdmitted));
+        assert_eq!(members.join(join(1, 7, 5), Epoch(2)), Err(Refusal::NodeNotAdmitted));
         members.admit("a").unwrap();
-        assert_eq!(members.join(join(1, 7, 5)), Ok(Effect::GroupJoined(join(1, 7, 5).group)));
-        assert_eq!(members.join(join(1, 7, 9)), Ok(Effect::Unchanged));
+        assert_eq!(members.join(join(1, 7, 5), Epoch(2)), Ok(Effect::GroupJoined(join(1, 7, 5))));
+        assert_eq!(members.join(join(1, 7, 9), Epoch(2)), Ok(Effect::Unchanged));
         assert_eq!(members.groups().collect::<Vec<_>>(), [join(1, 7, 5)]);
-        assert_eq!(members.join(join(1, 8, 9)), Err(Refusal::NodeHasGroup));
+        assert_eq!(members.join(join(1, 8, 9), Epoch(2)), Err(Refusal::NodeHasGroup));
+    }
+
+    #[test]
+    fn a_group_joins_no_earlier_than_its_entry_is_carried() {
+        let mut members = Members::default();
+        members.admit("a").unwrap();
+        assert_eq!(members.join(join(1, 7, 5), Epoch(9)), Ok(Effect::GroupJoined(join(1, 7, 9))));
+        assert_eq!(members.groups().collect::<Vec<_>>(), [join(1, 7, 9)]);
     }
 }

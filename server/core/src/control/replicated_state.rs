@@ -72,7 +72,7 @@ impl ReplicatedState {
             ControlChange::CreateKey(key) => self.keys.create(index, key),
             ControlChange::RevokeKey { id } => Ok(self.keys.revoke(index, id)),
             ControlChange::AdmitNode { name } => self.members.admit(name),
-            ControlChange::JoinGroup(join) => self.members.join(*join),
+            ControlChange::JoinGroup(join) => self.members.join(*join, moment.next),
             ControlChange::Lost => Ok(Effect::EntryLost),
         }
     }

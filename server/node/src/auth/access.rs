@@ -15,8 +15,8 @@ use tribunal_types::{ApiKey, ControlChange, DEFAULT_NAMESPACE, NamespaceId, Role
 use crate::auth::jwt::JwtGate;
 use crate::auth::keys::{Found, Keys, draw};
 use crate::auth::last_use::LastUseFile;
-use crate::commit::control_queue::refused;
 use crate::commit::epoch_clock::EpochClock;
+use crate::commit::refusals::refused;
 use crate::service::NodeService;
 
 /// File in the data directory with the key that a new service begins with.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 use crate::commit::message::Message;
-use crate::commit::replies::Commit;
+use crate::commit::waiters::Commit;
 
 #[derive(Default)]
 struct State {
@@ -99,12 +99,13 @@ impl Drop for CommitIntake {
 mod tests {
     use super::*;
     use crate::commit::replies::{Answered, ReplyHandle, ReplySender};
+    use crate::commit::waiters;
     use tokio::sync::oneshot;
     use tribunal_types::TxnRequest;
 
     fn commit() -> (Commit, oneshot::Receiver<Answered>) {
         let (sender, answer) = ReplySender::on(None);
-        (Commit { txn: Box::new(TxnRequest::default()), handle: ReplyHandle::Single(sender) }, answer)
+        (waiters::commit(Box::new(TxnRequest::default()), ReplyHandle::Single(sender)), answer)
     }
 
     #[test]

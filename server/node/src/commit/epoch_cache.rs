@@ -55,16 +55,14 @@ pub struct ResolvedEpoch {
 }
 
 impl ResolvedEpoch {
-    /// Joins input and outcome.
+    /// Joins input and outcome, whose heads these are.
     #[must_use]
-    pub fn new(input: EpochInput, outcome: EpochOutcome, timing: Timing) -> ResolvedEpoch {
-        let mut heads: Vec<(StoreId, Lsn, Lsn)> = Vec::new();
-        for at in &outcome.lsns {
-            match heads.binary_search_by_key(&at.store, |head| head.0) {
-                Ok(i) => heads[i].2 = at.lsn,
-                Err(i) => heads.insert(i, (at.store, at.lsn, at.lsn)),
-            }
-        }
+    pub fn new(
+        input: EpochInput,
+        outcome: EpochOutcome,
+        heads: Vec<(StoreId, Lsn, Lsn)>,
+        timing: Timing,
+    ) -> ResolvedEpoch {
         let mut first_lsn = vec![u32::MAX; outcome.decisions.len()];
         for (i, at) in outcome.lsns.iter().enumerate().rev() {
             first_lsn[at.txn.0 as usize] = i as u32;
@@ -100,11 +98,6 @@ impl ResolvedEpoch {
     /// Gives back the memory of the epoch's batches, of those that nobody else holds.
     pub fn into_batches(self) -> impl Iterator<Item = Batch> {
         self.input.batches.into_iter().filter_map(Arc::into_inner)
-    }
-
-    /// Returns the last LSN of every store that the epoch wrote, ascending store.
-    pub fn last_lsns(&self) -> impl Iterator<Item = (StoreId, Lsn)> + '_ {
-        self.heads.iter().map(|&(store, _, last)| (store, last))
     }
 
     fn span_of(&self, store: StoreId) -> Option<(Lsn, Lsn)> {
@@ -214,7 +207,8 @@ mod tests {
         let input = EpochInput { epoch: outcome.epoch, epoch_time_ms: 0, batches };
         let now = Instant::now();
         let timing = Timing { sealed_at: now, durable_at: now, resolved_at: now, plugins: Vec::new() };
-        Arc::new(ResolvedEpoch::new(input, outcome, timing))
+        let heads = outcome.heads();
+        Arc::new(ResolvedEpoch::new(input, outcome, heads, timing))
     }
 
     /// Aborts with many conflicts are the largest that a batch may hold.

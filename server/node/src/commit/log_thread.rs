@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tribunal_log::{DiskLog, DurableLog, HoldBack, ImageWriter, LogError};
+use tribunal_replica::CapturedImage;
 use tribunal_types::{Batch, ControlEntry, ControlIndex, Epoch, StoreId};
 
 use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
-use crate::commit::image_capture::CapturedImage;
+use crate::commit::image_columns::image_of;
 use crate::commit::message::Message;
 use crate::telemetry::metrics::Metrics;
 
@@ -217,7 +218,7 @@ fn store_image(
     jobs: Sender<Job>,
 ) -> Option<JoinHandle<()>> {
     let run = move || {
-        let image = image.into_image();
+        let image = image_of(*image);
         match writer.write(&image) {
             Ok(()) => {
                 let _ = jobs.send(Job::Truncate { below: image.epoch, applied, ask_stores: true });

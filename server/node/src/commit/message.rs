@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use tribunal_replica::{ControlReply, KnownNow};
 use tribunal_types::{
     Batch, ControlChange, ControlEntry, ControlIndex, Epoch, ImportedVersion, NamespaceId, StoreId, TxnId, TxnRequest,
-    Verdict, VerdictAt,
+    Verdict,
 };
 
-use crate::commit::control_queue::ControlReply;
-use crate::commit::pending::Imported;
-use crate::commit::replies::{Answer, Commit, ReplyHandle};
+use crate::commit::replies::{Answer, ReplyHandle};
+use crate::commit::waiters::{Commit, WaitingImport};
 use crate::stores::catalog::PushReports;
 
 /// Requests and notes for the sequencer, beside the commits in its queue.
@@ -32,7 +32,7 @@ pub enum Message {
     /// What is known of an id, as soon as that is a verdict.
     Watch(NamespaceId, TxnId, oneshot::Sender<KnownNow>),
     /// Versions of existing rows; answered once they are imported.
-    Import(Vec<ImportedVersion>, oneshot::Sender<Imported>),
+    Import(Vec<ImportedVersion>, WaitingImport),
     /// A change of configuration; answered once its entry is durable and applied.
     Control(ControlChange, oneshot::Sender<ControlReply>),
     /// A batch is durable.
@@ -47,19 +47,6 @@ pub enum Message {
     OverQuota(StoreId, Epoch),
     /// Finish what is under way and end.
     Stop,
-}
-
-/// What is known of an id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KnownNow {
-    /// Nothing; it may still arrive.
-    Unknown,
-    /// It waits for its epoch.
-    InFlight,
-    /// Its verdict is stored there.
-    At(VerdictAt),
-    /// Nothing, and it can no longer be executed.
-    Expired,
 }
 
 /// How the sequencer ended.

@@ -6,25 +6,8 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
+use tribunal_replica::StoreProgress;
 use tribunal_types::{Epoch, Lsn, NamespaceId, StoreId};
-
-/// Progress of one store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StoreProgress {
-    /// Newest record of its log.
-    pub head: Lsn,
-    /// Newest record that the storage has acknowledged as durable.
-    pub acked: Lsn,
-    /// Snapshot that the storage holds.
-    pub applied: Epoch,
-    /// `acked` and `applied` are what the storage has reported since the push was started. Until it has, both are 0
-    /// and mean nothing.
-    pub reported: bool,
-    /// Nothing is pushed to the storage any more, so nothing more will be applied.
-    pub detached: bool,
-    /// Its rows, if it is tracked.
-    pub rows: u64,
-}
 
 struct Store {
     progress: StoreProgress,

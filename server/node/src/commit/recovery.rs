@@ -16,14 +16,14 @@ use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_core::visibility::{Delivery, Visibility};
 use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader};
+use tribunal_replica::{BySize, PolicyRunner, delivery};
 use tribunal_types::{
     Batch, Bounds, ControlChange, ControlEntry, ControlIndex, Epoch, EpochInput, EpochOutcome, GroupId, Lsn,
     PluginActivation, StateImage, limits,
 };
 
-use crate::commit::image_capture::{FOLD_COLUMN, control_in};
-use crate::commit::shards::{BySize, Workers};
-use crate::commit::store_watch::delivery;
+use crate::commit::image_columns::{FOLD_COLUMN, control_in};
+use crate::commit::shards::Workers;
 use crate::config::Config;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::plugins::policies::PolicySet;

@@ -10,24 +10,9 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tribunal_service::Lane;
-use tribunal_types::{TxnRequest, VerdictAt, Write};
+use tribunal_types::TxnRequest;
 
 use crate::commit::epoch_cache::ResolvedEpoch;
-
-/// Returns about how much memory a waiting transaction takes, bytes: its keys and values, and its operations.
-#[must_use]
-pub fn bytes_of(txn: &TxnRequest) -> usize {
-    let operations = txn.reads.len() + txn.ranges.len() + txn.writes.len();
-    txn.keys.len() + txn.values.len() + operations * size_of::<Write>() + size_of::<TxnRequest>()
-}
-
-/// A transaction and who waits for its verdict.
-pub struct Commit {
-    /// The transaction.
-    pub txn: Box<TxnRequest>,
-    /// Who waits.
-    pub handle: ReplyHandle,
-}
 
 /// An answer, and what was made for it.
 #[derive(Debug)]
@@ -38,33 +23,8 @@ pub struct Answered {
     pub spent: Option<Box<TxnRequest>>,
 }
 
-/// What became of an item.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// Decided in this epoch, as item `item`.
-    Decided {
-        /// The epoch, from which the waiting task takes the words.
-        epoch: Arc<ResolvedEpoch>,
-        /// The item (see `VerdictAt`).
-        item: u32,
-    },
-    /// The id was known with the same body: its verdict is stored there.
-    Stored(VerdictAt),
-    /// The id was known with another body.
-    BodyMismatch,
-    /// The id is outside the window.
-    Expired,
-    /// A transaction with this id waits for its epoch right now.
-    InFlight,
-    /// The id can never commit: this very request fenced it, or an earlier one did.
-    Fenced,
-    /// The epoch's batch cannot be made durable, or the node stops. The outcome is unknown until it runs again.
-    Unknown,
-    /// Its batch is void: nothing of it exists, and the same request may be sent again.
-    NotTaken,
-    /// The node takes nothing new: it is stopping.
-    Stopping,
-}
+/// What became of an item; the waiting task takes the words from the epoch.
+pub type Answer = tribunal_replica::Answer<Arc<ResolvedEpoch>>;
 
 /// Collects the answers of one request with many transactions.
 pub struct Many {

@@ -38,24 +38,3 @@ impl ShardExecutor for Workers {
         }
     }
 }
-
-/// Chooses between workers and inline by the size of the epoch.
-pub struct BySize<'a> {
-    /// The pool.
-    pub workers: &'a Workers,
-    /// Operations of the epoch.
-    pub operations: usize,
-}
-
-/// Below so many operations (some 100 us of work) an epoch is resolved on one thread.
-const PARALLEL_OPERATIONS_MIN: usize = 4096;
-
-impl ShardExecutor for BySize<'_> {
-    fn for_each(&self, shards: &mut [Shard], job: &(dyn Fn(&mut Shard) + Sync)) {
-        if self.operations < PARALLEL_OPERATIONS_MIN {
-            Inline.for_each(shards, job);
-        } else {
-            self.workers.for_each(shards, job);
-        }
-    }
-}

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tribunal_core::control::slots::{SlotState, SlotUse, Slots};
+use tribunal_replica::ControlReply;
 use tribunal_service::plugins::digest as read_digest;
 use tribunal_service::plugins::{
     Activate, Activation, Health, Measured, Overview, Plugin, PluginApi, Slot, Upload, Uploaded, Version,
@@ -24,8 +25,8 @@ use tribunal_types::{
 };
 use tribunal_wasm::{BUILTINS, World};
 
-use crate::commit::control_queue::{ControlReply, refused};
 use crate::commit::message::Message;
+use crate::commit::refusals::refused;
 use crate::config::PolicyHost;
 use crate::plugins::activations::{shown, shown_past};
 use crate::plugins::compiled_files::Loads;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tribunal_core::control::slots::Slots;
 use tribunal_core::native::NativeRule;
 use tribunal_core::policy::{Policies, PolicyFault, Validation, Validator, ValidatorColumns, group};
+use tribunal_replica::PolicyRunner;
 use tribunal_types::limits::PLUGIN_FAULTS_MAX;
 use tribunal_types::{Epoch, EpochOutcome, FilledBy, Isolation, PluginActivation, PluginChoice, PluginSlot};
 
@@ -85,19 +86,6 @@ impl PolicySet {
         })
     }
 
-    /// Takes an activation that the slots have taken. `holds` tells whether it decides from the next epoch on.
-    pub fn activated(&mut self, activation: &PluginActivation, holds: bool) {
-        let choice = &activation.choice;
-        self.waiting.remove(&choice.slot);
-        if self.live && !self.runs(choice) {
-            let ready = self.obtain(choice);
-            self.waiting.insert(choice.slot.clone(), ready);
-        }
-        if holds {
-            self.install(&choice.slot);
-        }
-    }
-
     /// # Panics
     /// If code is gone that was there when its entry was written: no other code may decide in its place.
     fn obtain(&self, choice: &PluginChoice) -> Ready {
@@ -111,13 +99,6 @@ impl PolicySet {
             PluginSlot::Rule => self.rule.as_ref().is_some_and(|(known, _)| is(known)),
             PluginSlot::Validator(level) => self.levels.0[*level as usize].as_ref().is_some_and(|(known, _)| is(known)),
             PluginSlot::Adaptor(_) => false,
-        }
-    }
-
-    /// Puts the code that waits for a slot into it: the slot's activation holds from now on.
-    pub fn install(&mut self, slot: &PluginSlot) {
-        if let Some(ready) = self.waiting.remove(slot) {
-            self.run(ready);
         }
     }
 
@@ -229,23 +210,46 @@ impl PolicySet {
         let times = |(slot, health): (&PluginSlot, &Arc<SlotHealth>)| Some((slot.clone(), health.take_call_times()?));
         self.health.iter().filter_map(times).collect()
     }
+}
 
-    /// Notes that a stand-in decided an epoch.
-    pub fn fell_back(&self, level: Option<Isolation>) {
+impl PolicyRunner for PolicySet {
+    fn policies(&self) -> Policies<'_> {
+        let (_, rule) = self.rule.as_ref().expect("a rule is loaded before an epoch is resolved");
+        let LoadedRule { rule, fallback } = rule;
+        let rule_fallback: NativeRule = *fallback;
+        Policies { rule: &**rule, validator: &self.levels, rule_fallback }
+    }
+
+    fn activated(&mut self, activation: &PluginActivation, holds: bool) {
+        let choice = &activation.choice;
+        self.waiting.remove(&choice.slot);
+        if self.live && !self.runs(choice) {
+            let ready = self.obtain(choice);
+            self.waiting.insert(choice.slot.clone(), ready);
+        }
+        if holds {
+            self.install(&choice.slot);
+        }
+    }
+
+    fn install(&mut self, slot: &PluginSlot) {
+        if let Some(ready) = self.waiting.remove(slot) {
+            self.run(ready);
+        }
+    }
+
+    fn set_faults_max(&mut self, faults_max: u32) {
+        self.faults_max = faults_max;
+    }
+
+    fn fell_back(&self, level: Option<Isolation>) {
         let slot = level.map_or(PluginSlot::Rule, PluginSlot::Validator);
         if let Some(health) = self.health.get(&slot) {
             health.fell_back();
         }
     }
 
-    /// Takes the bound from the control log.
-    pub fn set_faults_max(&mut self, faults_max: u32) {
-        self.faults_max = faults_max;
-    }
-
-    /// Counts the faults of an epoch, and returns the slots whose plugin has now failed too often in a row: in each of the
-    /// last epochs that it was called for. They follow from the outcomes, so every replica finds the same.
-    pub fn count_faults(&mut self, outcome: &EpochOutcome) -> Vec<PluginSlot> {
+    fn count_faults(&mut self, outcome: &EpochOutcome) -> Vec<PluginSlot> {
         if outcome.fallbacks.is_empty() && self.streaks.is_empty() {
             return Vec::new();
         }
@@ -269,18 +273,6 @@ impl PolicySet {
             }
         }
         exhausted
-    }
-
-    /// Returns the policies for one epoch.
-    ///
-    /// # Panics
-    /// If nothing was loaded: an epoch is never resolved before that.
-    #[must_use]
-    pub fn policies(&self) -> Policies<'_> {
-        let (_, rule) = self.rule.as_ref().expect("a rule is loaded before an epoch is resolved");
-        let LoadedRule { rule, fallback } = rule;
-        let rule_fallback: NativeRule = *fallback;
-        Policies { rule: &**rule, validator: &self.levels, rule_fallback }
     }
 }
 

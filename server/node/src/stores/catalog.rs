@@ -11,6 +11,7 @@ use tribunal_core::records::records_of;
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{Located, LogReader, PointInLog};
 use tribunal_push::{AckSink, EpochSource, LogPoint, LogSource, Pending, PushWatch, ReadLimit, SourceError};
+use tribunal_replica::PushReport;
 use tribunal_service::Catalog;
 use tribunal_types::{
     ControlIndex, DeclaredStore, Detachment, Digest, Epoch, EpochInput, EpochOutcome, LogId, Lsn, RecordBatch, StoreId,
@@ -333,31 +334,20 @@ impl EpochSource for Records {
 /// Reports of one push that the sequencer has not taken yet: only the newest counts, so at most one message for each
 /// push is in the sequencer's queue.
 #[derive(Debug, Default)]
-pub struct PushReports(Mutex<NewestReport>);
-
-/// What a push has reported since the last look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NewestReport {
-    /// The storage came back with this watermark; before `acked`.
-    pub rewound: Option<Lsn>,
-    /// The storage acknowledged records up to this one.
-    pub acked: Option<Lsn>,
-    /// The push stopped; what the storage has applied is no longer known if it is the node's own.
-    pub stopped: bool,
-}
+pub struct PushReports(Mutex<PushReport>);
 
 impl PushReports {
     /// Adds a report; returns whether the sequencer has to be notified, because no earlier notification is under way.
-    fn add(&self, add: impl FnOnce(&mut NewestReport)) -> bool {
+    fn add(&self, add: impl FnOnce(&mut PushReport)) -> bool {
         let mut newest = self.0.lock();
-        let first = *newest == NewestReport::default();
+        let first = *newest == PushReport::default();
         add(&mut newest);
         first
     }
 
     /// Takes what was reported.
     #[must_use]
-    pub fn take(&self) -> NewestReport {
+    pub fn take(&self) -> PushReport {
         std::mem::take(&mut self.0.lock())
     }
 }
@@ -378,7 +368,7 @@ pub struct Acks {
 }
 
 impl Acks {
-    fn report(&self, store: StoreId, add: impl FnOnce(&mut NewestReport)) {
+    fn report(&self, store: StoreId, add: impl FnOnce(&mut PushReport)) {
         if self.reports.add(add) {
             let _ = self.messages.send(Message::PushReported(store, self.generation, Arc::clone(&self.reports)));
         }
@@ -391,7 +381,7 @@ impl AckSink for Acks {
     }
 
     fn rewound(&self, store: StoreId, lsn: Lsn) {
-        self.report(store, |newest| *newest = NewestReport { rewound: Some(lsn), acked: None, stopped: false });
+        self.report(store, |newest| *newest = PushReport { rewound: Some(lsn), acked: None, stopped: false });
     }
 
     fn forked(&self, _store: StoreId, fork: Option<Lsn>) {
@@ -424,12 +414,12 @@ mod tests {
         };
         acks.rewound(StoreId(1), Lsn(2));
         (3..=9).for_each(|lsn| acks.acked(StoreId(1), Lsn(lsn)));
-        let report = NewestReport { rewound: Some(Lsn(2)), acked: Some(Lsn(9)), stopped: false };
+        let report = PushReport { rewound: Some(Lsn(2)), acked: Some(Lsn(9)), stopped: false };
         assert_eq!(taken(), Some((StoreId(1), ControlIndex(3), report)));
         assert_eq!(taken(), None, "one message for all of them");
         acks.acked(StoreId(1), Lsn(10));
         acks.rewound(StoreId(1), Lsn(4));
-        let report = NewestReport { rewound: Some(Lsn(4)), acked: None, stopped: false };
+        let report = PushReport { rewound: Some(Lsn(4)), acked: None, stopped: false };
         assert_eq!(taken(), Some((StoreId(1), ControlIndex(3), report)));
     }
 }

@@ -11,7 +11,7 @@ use tribunal_service::{PushState, ServiceError, SkipRequest, StoreStatus};
 use tribunal_types::limits::SKIPS_PER_STORE_MAX;
 use tribunal_types::{ControlChange, Detachment, Lsn, Skip, StoreId};
 
-use crate::commit::control_queue::refused;
+use crate::commit::refusals::refused;
 use crate::service::NodeService;
 
 impl NodeService {

@@ -8,10 +8,11 @@
 use std::collections::{BTreeMap, HashSet};
 
 use tokio::sync::oneshot;
+use tribunal_replica::KnownNow;
 use tribunal_service::{Catalog, ServiceError};
 use tribunal_types::{Existence, NamespaceId, RowKey, StoreId, TxnRequest, Write, WriteKind};
 
-use crate::commit::message::{KnownNow, Message};
+use crate::commit::message::Message;
 use crate::service::NodeService;
 
 /// The bounds.

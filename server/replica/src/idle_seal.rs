@@ -1,7 +1,7 @@
 //! When an idle node seals empty epochs: only for an activation that waits for one. Epochs are counted by commits, so
 //! without traffic the activation's epoch would never come.
 
-use std::time::{Duration, Instant};
+use core::time::Duration;
 
 use tribunal_types::Epoch;
 
@@ -10,30 +10,31 @@ const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// Epochs that an idle node skips for one activation. A number that was mistyped must not use up the epochs.
 const SKIPPED_MAX: u64 = 100_000;
 
-/// Time of the last seal.
-pub struct IdleSeal {
-    sealed_at: Instant,
+/// Time of the last seal, by the monotonic clock.
+#[derive(Debug)]
+pub(crate) struct IdleSeal {
+    sealed_at: Duration,
 }
 
 impl IdleSeal {
-    /// Starts as if a batch had just been sealed.
-    pub fn new() -> IdleSeal {
-        IdleSeal { sealed_at: Instant::now() }
+    /// Starts as if a batch had been sealed at `now`.
+    pub(crate) fn new(now: Duration) -> IdleSeal {
+        IdleSeal { sealed_at: now }
     }
 
     /// Notes that a batch was sealed.
-    pub fn sealed(&mut self, at: Instant) {
-        self.sealed_at = at;
+    pub(crate) fn sealed(&mut self, now: Duration) {
+        self.sealed_at = now;
     }
 
     /// Returns the time until the node counts as idle, if it seals nothing until then.
-    pub fn due_in(&self) -> Duration {
-        (self.sealed_at + IDLE_AFTER).saturating_duration_since(Instant::now())
+    pub(crate) fn due_in(&self, now: Duration) -> Duration {
+        (self.sealed_at + IDLE_AFTER).saturating_sub(now)
     }
 
     /// Returns the last epoch to seal empty, so that the activation decides from `from` on; `next` is the first epoch
     /// that is not sealed. `None` if that is too far away: such an activation waits for epochs with transactions.
-    pub fn last_before(next: Epoch, from: Epoch) -> Option<Epoch> {
+    pub(crate) fn last_before(next: Epoch, from: Epoch) -> Option<Epoch> {
         (from > next && from.0 - next.0 <= SKIPPED_MAX).then(|| from.prev())
     }
 }

@@ -1,8 +1,8 @@
-//! What the sequencer has seen of each store's push since it was started, and when a store that holds the log back is
+//! What a replica has seen of each store's push since it was started, and when a store that holds the log back is
 //! detached.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use alloc::collections::BTreeMap;
+use core::time::Duration;
 
 use tribunal_core::visibility::Delivery;
 use tribunal_types::{Epoch, Lsn, StoreId, StoreSpec};
@@ -14,7 +14,7 @@ const WATERMARK_TIMEOUT: Duration = Duration::from_secs(60);
 /// One store's push.
 #[derive(Debug)]
 struct StoreWatch {
-    since: Instant,
+    since: Duration,
     /// The log was empty when the push was started, so nothing of it can be in doubt.
     empty: bool,
     /// The storage has reported its watermark.
@@ -22,21 +22,20 @@ struct StoreWatch {
     /// The push of an embedded store stopped: it needs an operator.
     stopped: bool,
     /// What an embedded store had applied when it exceeded its quota, and since when it has.
-    over_quota: Option<(Epoch, Instant)>,
+    over_quota: Option<(Epoch, Duration)>,
     /// Its detachment is on its way through the log.
     detaching: bool,
 }
 
 /// The pushes of all declared stores.
-#[derive(Debug)]
-pub struct StoreWatches {
+#[derive(Debug, Default)]
+pub(crate) struct StoreWatches {
     stores: BTreeMap<StoreId, StoreWatch>,
-    timeout: Duration,
 }
 
 /// What follows when an embedded store has flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AfterFlush {
+pub(crate) enum AfterFlush {
     /// The store was not what the log waited for.
     Nothing,
     /// It still lacks epochs below the last image.
@@ -48,7 +47,7 @@ pub enum AfterFlush {
 impl AfterFlush {
     /// Returns what follows when a store that had applied `before` has applied `now`, and the last image is at `image_at`.
     #[must_use]
-    pub fn of(before: Epoch, now: Epoch, image_at: Epoch) -> AfterFlush {
+    pub(crate) fn of(before: Epoch, now: Epoch, image_at: Epoch) -> AfterFlush {
         match (before < image_at, now < image_at) {
             (false, _) => AfterFlush::Nothing,
             (true, true) => AfterFlush::Flush,
@@ -57,17 +56,11 @@ impl AfterFlush {
     }
 }
 
-impl Default for StoreWatches {
-    fn default() -> StoreWatches {
-        StoreWatches { stores: BTreeMap::new(), timeout: WATERMARK_TIMEOUT }
-    }
-}
-
 impl StoreWatches {
     /// Starts to watch a store whose push starts now, with its log at `head`.
-    pub fn start(&mut self, store: StoreId, head: Lsn) {
+    pub(crate) fn start(&mut self, store: StoreId, head: Lsn, now: Duration) {
         let watch = StoreWatch {
-            since: Instant::now(),
+            since: now,
             empty: head == Lsn(0),
             watermark: false,
             stopped: false,
@@ -78,7 +71,7 @@ impl StoreWatches {
     }
 
     /// Notes that a store's storage has reported its watermark.
-    pub fn reported(&mut self, store: StoreId) {
+    pub(crate) fn reported(&mut self, store: StoreId) {
         if let Some(watch) = self.stores.get_mut(&store) {
             watch.watermark = true;
             watch.stopped = false;
@@ -86,7 +79,7 @@ impl StoreWatches {
     }
 
     /// Notes that the push of an embedded store stopped: until it reports again, nothing is known.
-    pub fn stopped(&mut self, store: StoreId) {
+    pub(crate) fn stopped(&mut self, store: StoreId) {
         if let Some(watch) = self.stores.get_mut(&store) {
             watch.stopped = true;
             watch.watermark = false;
@@ -96,34 +89,35 @@ impl StoreWatches {
 
     /// Tells whether what a store has applied is known: its storage has reported its watermark, or had nothing to report.
     #[must_use]
-    pub fn is_known(&self, store: StoreId) -> bool {
+    pub(crate) fn is_known(&self, store: StoreId) -> bool {
         self.stores.get(&store).is_some_and(|watch| watch.watermark || watch.empty)
     }
 
     /// Returns whether a store that exceeds its quota may be detached. A storage that was only just queried for its
     /// watermark may well have applied everything.
     #[must_use]
-    pub fn may_detach(&self, store: StoreId) -> bool {
+    pub(crate) fn may_detach(&self, store: StoreId, now: Duration) -> bool {
         self.stores.get(&store).is_some_and(|watch| {
-            !watch.detaching && (watch.watermark || watch.stopped || watch.since.elapsed() >= self.timeout)
+            !watch.detaching
+                && (watch.watermark || watch.stopped || now.saturating_sub(watch.since) >= WATERMARK_TIMEOUT)
         })
     }
 
     /// Notes that an embedded store that has applied the log up to `applied` exceeds its quota, and was told to flush. Returns
     /// whether it has been told long enough ago, and is no further since.
-    pub fn fails_to_flush(&mut self, store: StoreId, applied: Epoch) -> bool {
+    pub(crate) fn fails_to_flush(&mut self, store: StoreId, applied: Epoch, now: Duration) -> bool {
         let Some(watch) = self.stores.get_mut(&store) else { return false };
         match watch.over_quota {
-            Some((before, since)) if before == applied => since.elapsed() >= self.timeout,
+            Some((before, since)) if before == applied => now.saturating_sub(since) >= WATERMARK_TIMEOUT,
             _ => {
-                watch.over_quota = Some((applied, Instant::now()));
+                watch.over_quota = Some((applied, now));
                 false
             }
         }
     }
 
     /// Notes that a store's detachment was proposed.
-    pub fn detaching(&mut self, store: StoreId) {
+    pub(crate) fn detaching(&mut self, store: StoreId) {
         if let Some(watch) = self.stores.get_mut(&store) {
             watch.detaching = true;
         }
@@ -142,35 +136,37 @@ mod tests {
 
     const S: StoreId = StoreId(1);
 
-    fn watches(timeout: Duration, head: Lsn) -> StoreWatches {
-        let mut watches = StoreWatches { timeout, ..StoreWatches::default() };
-        watches.start(S, head);
+    fn watches(head: Lsn) -> StoreWatches {
+        let mut watches = StoreWatches::default();
+        watches.start(S, head, Duration::ZERO);
         watches
     }
 
     #[test]
     fn an_embedded_store_that_exceeds_its_quota_fails_to_flush_once_it_is_no_further_after_the_timeout() {
-        let mut recent = watches(WATERMARK_TIMEOUT, Lsn(0));
-        assert!(!recent.fails_to_flush(S, Epoch(3)) && !recent.fails_to_flush(S, Epoch(3)), "it has a minute");
-        let mut watches = watches(Duration::ZERO, Lsn(0));
-        assert!(!watches.fails_to_flush(S, Epoch(3)), "it was only just told to");
-        assert!(!watches.fails_to_flush(S, Epoch(4)), "it has flushed since");
-        assert!(watches.fails_to_flush(S, Epoch(4)));
-        watches.start(S, Lsn(9));
-        assert!(!watches.fails_to_flush(S, Epoch(4)), "it was attached again");
-        assert!(!watches.fails_to_flush(StoreId(2), Epoch(4)), "it is not declared");
+        let mut watches = watches(Lsn(0));
+        let mut fails = |epoch, seconds| watches.fails_to_flush(S, Epoch(epoch), Duration::from_secs(seconds));
+        assert!(!fails(3, 100) && !fails(3, 159), "it has a minute");
+        assert!(!fails(4, 160), "it has flushed since");
+        assert!(!fails(4, 219) && fails(4, 220));
+        watches.start(S, Lsn(9), Duration::from_secs(220));
+        let now = Duration::from_secs(300);
+        assert!(!watches.fails_to_flush(S, Epoch(4), now), "it was attached again");
+        assert!(!watches.fails_to_flush(StoreId(2), Epoch(4), now), "it is not declared");
     }
 
     #[test]
     fn a_stopped_store_may_be_detached_at_once_and_one_without_a_watermark_after_the_timeout() {
-        let mut watches = watches(WATERMARK_TIMEOUT, Lsn(7));
-        assert!(!watches.is_known(S) && !watches.may_detach(S), "it was only just queried");
+        let mut watches = watches(Lsn(7));
+        let (soon, late) = (Duration::from_secs(59), WATERMARK_TIMEOUT);
+        assert!(!watches.is_known(S) && !watches.may_detach(S, soon), "it was only just queried");
+        assert!(watches.may_detach(S, late));
         watches.stopped(S);
-        assert!(!watches.is_known(S) && watches.may_detach(S), "it needs an operator");
+        assert!(!watches.is_known(S) && watches.may_detach(S, soon), "it needs an operator");
         watches.reported(S);
-        assert!(watches.is_known(S) && watches.may_detach(S));
+        assert!(watches.is_known(S) && watches.may_detach(S, soon));
         watches.detaching(S);
-        assert!(!watches.may_detach(S));
+        assert!(!watches.may_detach(S, late));
     }
 
     #[test]

@@ -1,0 +1,115 @@
+//! Carries out what the replica wants done, at the moment when it says so: publishes, answers, writes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tribunal_core::control::Effect as ControlEffect;
+use tribunal_replica::{DecidedEpoch, Effect, OwnBatch};
+use tribunal_types::FilledBy;
+
+use super::{Sequencer, without_epoch};
+use crate::commit::epoch_cache::{ResolvedEpoch, Timing};
+use crate::commit::log_thread::Job;
+use crate::commit::replies::Answered;
+use crate::commit::waiters::{Channels, Waiting};
+
+impl Sequencer {
+    pub(super) fn carry_out(&mut self, effect: Effect<Channels>) {
+        match effect {
+            Effect::Append(batch) => self.write(Job::Append(batch)),
+            Effect::AppendControl(index, entry) => self.write(Job::Control(index, entry)),
+            Effect::Decided(decided) => self.decided(*decided),
+            Effect::Answer(Waiting { handle, bytes }, answer, spent) => {
+                self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                handle.answer(without_epoch(answer), spent);
+            }
+            Effect::Imported(waiter, imported) => waiter.answer(imported, &self.shared.waiting_bytes),
+            Effect::Known(reply, known) => drop(reply.send(known)),
+            Effect::ControlApplied(effect) => self.control_applied(&effect),
+            // Its proposer may have gone away.
+            Effect::ControlReply(reply, answer) => drop(reply.send(answer)),
+            Effect::SlotsChanged => *self.state.slots.write() = self.replica.replicated().slots().clone(),
+            Effect::SlotFilled(slot) => (self.state.on_slot)(&slot),
+            Effect::SlotFailing(slot) => (self.state.on_faults)(slot),
+            Effect::Progress => {
+                self.publish_stores();
+                self.publish_epoch();
+                self.shared.progress.wake();
+            }
+            Effect::Truncate { below, applied } => {
+                self.write(Job::Truncate { below, applied, ask_stores: false });
+            }
+            Effect::Flush(store) => self.write(Job::Flush(store)),
+            Effect::Image { image, applied, last } => self.write(Job::Image { image, applied, last }),
+            Effect::Stopped => self.stopped = true,
+        }
+    }
+
+    fn write(&self, job: Job) {
+        // A log thread that ended has said why.
+        let _ = self.log.send(job);
+    }
+
+    fn decided(&mut self, decided: DecidedEpoch<Channels>) {
+        let DecidedEpoch { input, outcome, heads, own } = decided;
+        let at = |since: &dyn Fn(&OwnBatch<Channels>) -> std::time::Duration| {
+            self.started + own.as_ref().map_or_else(|| self.started.elapsed(), since)
+        };
+        let (sealed_at, durable_at) = (at(&|own| own.sealed_at), at(&|own| own.durable_at));
+        let timing = Timing::resolved_now(sealed_at, durable_at, self.replica.policies().call_times());
+        self.shared.metrics.count_epoch(&outcome, durable_at - sealed_at, timing.resolved_at - durable_at);
+        self.shared.progress.note_epoch_took(timing.resolved_at - timing.sealed_at);
+        let epoch = Arc::new(ResolvedEpoch::new(input, outcome, heads, timing));
+        let evicted = self.shared.cache.publish(Arc::clone(&epoch));
+        self.publish_stores();
+        self.publish_epoch();
+        // Clients first: waking the log thread and the pushes costs an idle service a noticeable part of its latency.
+        if let Some(OwnBatch { items, places, .. }) = own {
+            let mut bytes = 0;
+            let mut answers = Vec::with_capacity(items.len());
+            let import = items.answer(&epoch.outcome, places, |waiter, answer, spent| {
+                bytes += waiter.bytes;
+                let answer = answer.in_epoch(|()| Arc::clone(&epoch));
+                answers.push((waiter.handle, Answered { answer, spent }));
+            });
+            self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.state.dispatch.answer(answers);
+            import.into_iter().for_each(|(waiter, imported)| waiter.answer(imported, &self.shared.waiting_bytes));
+        }
+        self.write(Job::Outcome(epoch));
+        self.shared.progress.wake();
+        let batches = evicted.into_iter().filter_map(Arc::into_inner).flat_map(ResolvedEpoch::into_batches);
+        batches.for_each(|batch| self.replica.recycle(batch));
+    }
+
+    fn control_applied(&mut self, effect: &ControlEffect) {
+        if let ControlEffect::PluginActivated { activation, holds: true } = effect
+            && activation.by == FilledBy::Faults
+        {
+            self.shared.metrics.count_rollback(&activation.choice.slot);
+        }
+        // First: a request that finds a store in a view asks for its progress.
+        self.publish_stores();
+        (self.state.on_control)(self.replica.replicated(), effect);
+        self.shared.progress.wake();
+    }
+
+    pub(super) fn publish_stores(&self) {
+        self.shared.progress.set_stores(self.replica.stores());
+        self.shared.progress.set_rows(self.replica.rows());
+    }
+
+    pub(super) fn publish_epoch(&self) {
+        let resolver = self.replica.resolver();
+        let complete = self.replica.last_complete();
+        self.shared.progress.set_epoch(complete, resolver.floor());
+        let stats = resolver.stats();
+        let metrics = &self.shared.metrics;
+        metrics.epoch.set(complete.0);
+        metrics.floor.set(resolver.floor().0);
+        metrics.rows.set(stats.rows);
+        metrics.row_bytes.set(stats.row_bytes);
+        metrics.history_bytes.set(stats.history_bytes);
+        metrics.ids.set(stats.ids);
+    }
+}

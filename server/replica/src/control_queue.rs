@@ -1,0 +1,91 @@
+//! Changes of configuration between their proposal and their reply.
+//!
+//! A proposal is named by its [`ProposalId`], and its reply is found by that name, in whatever order entries come back.
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use tribunal_types::{ControlChange, ControlEntry, ControlIndex, ProposalId};
+
+/// Proposals under way, `C` waiting for each, and entries that are durable and not applied yet.
+#[derive(Debug)]
+pub(crate) struct ControlQueue<C> {
+    /// Index of the next entry.
+    next: ControlIndex,
+    /// Name of the last proposal.
+    last: ProposalId,
+    proposed: BTreeMap<ProposalId, C>,
+    durable: VecDeque<(ControlIndex, ControlEntry)>,
+}
+
+impl<C> ControlQueue<C> {
+    /// Continues a control log that ends with entry `last`. `run` is a random number.
+    #[must_use]
+    pub(crate) fn new(last: ControlIndex, run: u64) -> Self {
+        ControlQueue {
+            next: ControlIndex(last.0 + 1),
+            last: ProposalId { run, number: 0 },
+            proposed: BTreeMap::new(),
+            durable: VecDeque::new(),
+        }
+    }
+
+    /// Proposes a change, for somebody or for the replica itself; returns the entry to write.
+    pub(crate) fn propose(&mut self, change: ControlChange, waiter: Option<C>) -> (ControlIndex, ControlEntry) {
+        let index = self.next;
+        self.next = ControlIndex(index.0 + 1);
+        self.last.number += 1;
+        waiter.into_iter().for_each(|waiter| drop(self.proposed.insert(self.last, waiter)));
+        (index, ControlEntry { proposal: self.last, change })
+    }
+
+    /// Takes an entry that is durable.
+    pub(crate) fn durable(&mut self, index: ControlIndex, entry: ControlEntry) {
+        self.durable.push_back((index, entry));
+    }
+
+    /// Returns the next durable entry, if it is not after `upto`.
+    pub(crate) fn pop(&mut self, upto: ControlIndex) -> Option<(ControlIndex, ControlEntry)> {
+        self.durable.pop_front_if(|(index, _)| *index <= upto)
+    }
+
+    /// Returns who waits for a proposal, if it was made here.
+    pub(crate) fn waiter(&mut self, proposal: ProposalId) -> Option<C> {
+        self.proposed.remove(&proposal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change() -> ControlChange {
+        ControlChange::RevokeKey { id: "a".into() }
+    }
+
+    #[test]
+    fn a_waiter_is_found_by_its_proposal_whatever_comes_in_between() {
+        let mut queue = ControlQueue::new(ControlIndex(7), 99);
+        let (index, first) = queue.propose(change(), Some("first"));
+        assert_eq!(index, ControlIndex(8));
+        let (_, unheard) = queue.propose(change(), None);
+        let (index, third) = queue.propose(change(), Some("third"));
+        assert_eq!(index, ControlIndex(10));
+        // Another node's entry, one of an earlier run, and all in another order than they were proposed in.
+        assert_eq!(queue.waiter(ProposalId { run: 5, number: 1 }), None);
+        assert_eq!(queue.waiter(ProposalId::default()), None);
+        assert_eq!(queue.waiter(third.proposal), Some("third"));
+        assert_eq!(queue.waiter(unheard.proposal), None);
+        assert_eq!(queue.waiter(first.proposal), Some("first"));
+        assert_eq!(queue.waiter(first.proposal), None);
+    }
+
+    #[test]
+    fn entries_are_applied_up_to_what_an_epoch_carries() {
+        let mut queue = ControlQueue::<()>::new(ControlIndex(0), 0);
+        queue.durable(ControlIndex(1), change().into());
+        queue.durable(ControlIndex(2), change().into());
+        assert_eq!(queue.pop(ControlIndex(1)).map(|(index, _)| index), Some(ControlIndex(1)));
+        assert_eq!(queue.pop(ControlIndex(1)), None);
+        assert_eq!(queue.pop(ControlIndex(9)).map(|(index, _)| index), Some(ControlIndex(2)));
+    }
+}

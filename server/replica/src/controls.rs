@@ -1,0 +1,89 @@
+//! Applies control entries: the fold decides what each did, and this follows it.
+
+use tribunal_core::control::{Effect as ControlEffect, Moment};
+use tribunal_core::executor::ShardExecutor;
+use tribunal_core::visibility::Delivery;
+use tribunal_types::{ControlChange, ControlEntry, ControlIndex, Epoch, Lsn};
+
+use crate::answer::ControlReply;
+use crate::effect::Effect;
+use crate::event::Waiters;
+use crate::policy_runner::PolicyRunner;
+use crate::replica::Replica;
+
+impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
+    pub(crate) fn propose_control(&mut self, change: ControlChange, waiter: Option<W::Control>) {
+        let (index, entry) = self.controls.propose(change, waiter);
+        self.effects.push_back(Effect::AppendControl(index, entry));
+    }
+
+    /// Applies the next change of configuration up to K(e), in the order of the control log; `next` is the first epoch that
+    /// it counts for. Returns whether there was one.
+    pub(crate) fn apply_control(&mut self, upto: ControlIndex, next: Epoch) -> bool {
+        let Some((index, ControlEntry { proposal, change })) = self.controls.pop(upto) else { return false };
+        let resolver = &self.resolver;
+        let has_records = |store| resolver.head_lsn(store) > Lsn(0);
+        let applied = self.replicated.apply(index, &change, Moment { next, has_records: &has_records });
+        if let Ok(effect) = &applied {
+            self.follow(effect);
+            self.effects.push_back(Effect::ControlApplied(effect.clone()));
+        }
+        let waiter = self.controls.waiter(proposal);
+        self.effects.extend(waiter.map(|waiter| Effect::ControlReply(waiter, ControlReply { index, applied })));
+        true
+    }
+
+    /// Follows what a control entry did, as far as it concerns the replica.
+    fn follow(&mut self, effect: &ControlEffect) {
+        match effect {
+            ControlEffect::StoreDeclared { store, .. } => {
+                let declared = self.replicated.stores().store(*store);
+                declared.into_iter().for_each(|store| self.resolver.declare_store(store.spec.clone()));
+                self.restart_push(*store);
+            }
+            ControlEffect::PushAttached(store) => self.restart_push(*store),
+            ControlEffect::PushDetached(store) => {
+                self.visibility.track(*store, Delivery::Detached, Lsn(0));
+                // What it held back may go now.
+                let applied = self.applied();
+                self.effects.push_back(Effect::Truncate { below: self.image_at, applied });
+            }
+            ControlEffect::BoundsSet(bounds) => {
+                if self.resolver.set_bounds(*bounds) {
+                    // It was taken of other partitions; the next one comes when it would have.
+                    self.image = None;
+                }
+                self.policies.set_faults_max(bounds.plugin_faults_max);
+            }
+            ControlEffect::PluginActivated { activation, holds } => {
+                self.effects.push_back(Effect::SlotsChanged);
+                self.policies.activated(activation, *holds);
+                if *holds {
+                    self.effects.push_back(Effect::SlotFilled(activation.choice.slot.clone()));
+                }
+            }
+            ControlEffect::PluginForgotten(_) => self.effects.push_back(Effect::SlotsChanged),
+            ControlEffect::GroupJoined(join) => {
+                // Nothing changes if it is a member from the start.
+                let _ = self.epochs.join(join.group, join.first);
+                self.joined(join.group);
+            }
+            ControlEffect::StoreKnown(_) | ControlEffect::RecordSkipped(..) => {}
+            ControlEffect::KeyCreated { .. } | ControlEffect::KeyKnown(_) | ControlEffect::KeyRevoked { .. } => {}
+            ControlEffect::NodeAdmitted(_) | ControlEffect::EntryLost | ControlEffect::Unchanged => {}
+        }
+    }
+
+    /// Lets every activation hold whose epoch `next` is.
+    pub(crate) fn advance_slots(&mut self, next: Epoch) {
+        let changed = self.replicated.advance(next);
+        if changed.is_empty() {
+            return;
+        }
+        self.effects.push_back(Effect::SlotsChanged);
+        for slot in changed {
+            self.policies.install(&slot);
+            self.effects.push_back(Effect::SlotFilled(slot));
+        }
+    }
+}

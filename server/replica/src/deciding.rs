@@ -1,0 +1,157 @@
+//! From the entries that were agreed on to decided epochs.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use tribunal_core::epochs::{Folded, Step};
+use tribunal_core::executor::ShardExecutor;
+use tribunal_types::{Batch, EpochInput, GroupId};
+
+use crate::answer::{Answer, Imported};
+use crate::by_size::BySize;
+use crate::effect::{DecidedEpoch, Effect, OwnBatch};
+use crate::event::Waiters;
+use crate::policy_runner::PolicyRunner;
+use crate::replica::{ProposedBatch, Replica};
+
+impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
+    /// Takes the next entry of a group's log.
+    pub(crate) fn entry(&mut self, batch: Arc<Batch>) {
+        if let Some(proposed) = self.proposals.get_mut(&batch) {
+            self.writing -= 1;
+            proposed.durable_at = Some(self.now.monotonic);
+        }
+        match self.early.get_mut(&batch.group) {
+            Some(early) => early.push(batch),
+            None => self.fold(batch),
+        }
+        // The disk is free again: what has gathered goes first, and is written while this epoch is resolved.
+        self.seal_if_due();
+    }
+
+    /// Folds an entry, or keeps it until the control entry is applied that lets its group join.
+    fn fold(&mut self, batch: Arc<Batch>) {
+        self.folded = true;
+        match self.epochs.entry(Arc::clone(&batch)) {
+            // Nobody waits for it, and no epoch hands it out.
+            Folded::Counted if batch.is_empty() => drop(self.proposals.take(&batch)),
+            Folded::Counted => {}
+            Folded::Void => self.not_taken(&batch),
+            Folded::Early => self.early.entry(batch.group).or_default().push(batch),
+        }
+    }
+
+    /// Folds what came from a group before it joined.
+    pub(crate) fn joined(&mut self, group: GroupId) {
+        let early = self.early.remove(&group).unwrap_or_default();
+        early.into_iter().for_each(|batch| self.fold(batch));
+    }
+
+    /// Tells those who wait for a void batch that nothing of it exists.
+    fn not_taken(&mut self, batch: &Batch) {
+        // It may have been the one to carry what is not applied yet.
+        self.sealed_control = self.epochs.control();
+        let Some(proposed) = self.proposals.take(batch) else { return };
+        self.forget_in_flight(batch);
+        let effects = &mut self.effects;
+        let import = proposed.items.answer_all(Answer::NotTaken, |waiter, answer, spent| {
+            effects.push_back(Effect::Answer(waiter, answer, spent));
+        });
+        effects.extend(import.map(|waiter| Effect::Imported(waiter, Imported::NotTaken)));
+    }
+
+    /// Applies a control entry or resolves an epoch, if that is next. Returns whether there may be more.
+    pub(crate) fn advance(&mut self) -> bool {
+        if !self.folded {
+            return false;
+        }
+        match self.epochs.poll() {
+            Some(Step::Control { upto, .. }) if upto > self.control => {
+                self.folded = false;
+                self.note_complete();
+            }
+            Some(Step::Control { upto, next }) => {
+                // What waited for an epoch before these entries count has held since then.
+                self.advance_slots(next.prev());
+                if !self.apply_control(upto, next) {
+                    self.epochs.applied(upto);
+                }
+            }
+            Some(Step::Epoch { input, .. }) => {
+                self.advance_slots(input.epoch);
+                self.resolve(input);
+            }
+            None => {
+                self.folded = false;
+                self.batcher.share_epoch(self.epochs.members());
+                self.advance_slots(self.epochs.last_complete().next());
+                self.note_complete();
+            }
+        }
+        true
+    }
+
+    /// Publishes epochs that are complete and have nothing to resolve.
+    fn note_complete(&mut self) {
+        let complete = self.epochs.last_complete();
+        if complete > self.resolver.last() {
+            self.visibility.note_epoch(complete, &[]);
+            self.effects.push_back(Effect::Progress);
+        }
+    }
+
+    fn resolve(&mut self, input: EpochInput) {
+        let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
+        let executor = BySize { workers: &self.executor, operations };
+        let outcome = self.resolver.resolve(&input, &self.policies.policies(), &executor);
+        for fallback in &outcome.fallbacks {
+            self.policies.fell_back(fallback.level);
+        }
+        let failing = self.policies.count_faults(&outcome);
+        let heads = outcome.heads();
+        self.visibility.note_epoch(outcome.epoch, &heads.iter().map(|head| (head.0, head.2)).collect::<Vec<_>>());
+        let decided = self.proposals.take_decided(&input);
+        let own = decided.map(|(batch, places, proposed)| (Arc::clone(batch), places, proposed));
+        let own = own.map(|(batch, places, ProposedBatch { items, sealed_at, durable_at })| {
+            self.forget_in_flight(&batch);
+            OwnBatch { items, places, sealed_at, durable_at: durable_at.unwrap_or(self.now.monotonic) }
+        });
+        let watches = self.watches_of(&input);
+        self.effects.push_back(Effect::Decided(Box::new(DecidedEpoch { input, outcome, heads, own })));
+        self.effects.extend(watches);
+        self.effects.extend(failing.into_iter().map(Effect::SlotFailing));
+        self.resolved_to = self.epochs.position();
+        if self.image_bytes >= self.settings.image_every_bytes && self.image.is_none() {
+            self.begin_image();
+        }
+    }
+
+    /// Returns what those are told who wait for an id of this epoch.
+    fn watches_of(&mut self, input: &EpochInput) -> Vec<Effect<W>> {
+        let mut told = Vec::new();
+        if self.watchers.is_empty() {
+            return told;
+        }
+        for batch in &input.batches {
+            let txns = batch.txns.iter().map(|txn| (txn.namespace, txn.id));
+            let early_aborts = batch.early_aborts.iter().map(|abort| (abort.namespace, abort.id));
+            let fences = batch.fences.iter().map(|fence| (fence.namespace, fence.id));
+            for (namespace, id) in txns.chain(early_aborts).chain(fences) {
+                for watch in self.watchers.take(namespace, id) {
+                    told.push(Effect::Known(watch, self.known(namespace, id)));
+                }
+            }
+        }
+        told
+    }
+
+    /// Forgets the ids of an own batch. The same id may be in another group's, and wait here for a later epoch.
+    fn forget_in_flight(&mut self, batch: &Batch) {
+        let txns = batch.txns.iter().map(|txn| (txn.namespace, txn.id));
+        let early_aborts = batch.early_aborts.iter().map(|abort| (abort.namespace, abort.id));
+        txns.chain(early_aborts).for_each(|key| {
+            self.in_flight.remove(&key);
+        });
+    }
+}

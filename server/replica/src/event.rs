@@ -1,0 +1,111 @@
+//! What happens to a replica.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use tribunal_types::{
+    Batch, ControlChange, ControlEntry, ControlIndex, Epoch, ImportedVersion, Lsn, NamespaceId, StoreId, TxnId,
+    TxnRequest,
+};
+
+/// The time of an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Time since some moment, by a clock that is never set. Nothing that is replicated depends on it.
+    pub monotonic: Duration,
+    /// Unix time, microseconds: the time that batches carry.
+    pub unix_us: u64,
+}
+
+impl Now {
+    /// Returns Unix time, milliseconds.
+    #[must_use]
+    pub fn unix_ms(self) -> u64 {
+        self.unix_us / 1000
+    }
+}
+
+/// Those who wait for something. A replica keeps them and gives each one back exactly once, with what it waited for.
+pub trait Waiters {
+    /// Waits for the answer of an item: a transaction, an abort or a fence.
+    type Item;
+    /// Waits for an import.
+    type Import;
+    /// Waits for a change of configuration.
+    type Control;
+    /// Waits for an id to get its verdict.
+    type Watch;
+
+    /// Tells whether somebody who watches an id has left, so that they may be forgotten.
+    fn has_left(watch: &Self::Watch) -> bool;
+}
+
+/// A transaction and who waits for its verdict.
+#[derive(Debug)]
+pub struct Commit<I> {
+    /// The transaction.
+    pub txn: Box<TxnRequest>,
+    /// Who waits.
+    pub waiter: I,
+}
+
+/// What a store's push has found out since its last report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PushReport {
+    /// The storage is at this record, which may be before what it had acknowledged.
+    pub rewound: Option<Lsn>,
+    /// The storage has acknowledged everything up to this record. After `rewound`, if both are there.
+    pub acked: Option<Lsn>,
+    /// The push stopped.
+    pub stopped: bool,
+}
+
+/// What happens to a replica.
+pub enum Event<W: Waiters> {
+    /// Transactions to decide, in this order.
+    Commits(Vec<Commit<W::Item>>),
+    /// A client gives up.
+    Abort(NamespaceId, TxnId, W::Item),
+    /// Make sure that an id that never arrived never commits.
+    Fence(NamespaceId, TxnId, W::Item),
+    /// Tell what is known of an id as soon as that is a verdict.
+    Watch(NamespaceId, TxnId, W::Watch),
+    /// Versions of existing rows.
+    Import(Vec<ImportedVersion>, W::Import),
+    /// A change of configuration.
+    Control(ControlChange, W::Control),
+    /// The next entry of a group's log is agreed on and durable.
+    Entry(Arc<Batch>),
+    /// The next entry of the control log is agreed on and durable.
+    ControlEntry(ControlIndex, ControlEntry),
+    /// The push that a control entry started reports.
+    Pushed {
+        /// Whose push.
+        store: StoreId,
+        /// The control entry that started it.
+        generation: ControlIndex,
+        /// What it reports.
+        report: PushReport,
+    },
+    /// Without this store, the log could be truncated below this epoch and its quota be kept.
+    OverQuota {
+        /// The store.
+        store: StoreId,
+        /// The first epoch that the quota leaves.
+        bound: Epoch,
+        /// What its storage last complained about.
+        complaint: Option<String>,
+    },
+    /// Nothing else has happened since the last event, or the time of [`Replica::wake_in`](crate::Replica::wake_in) has
+    /// come.
+    Tick,
+    /// There is time to copy a slice of the image that is being taken.
+    CopyImage,
+    /// Take nothing new, finish what is under way.
+    Stop,
+    /// Nothing will become durable any more.
+    LogFailed,
+}

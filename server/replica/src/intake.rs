@@ -1,0 +1,142 @@
+//! What clients send: into the open batch, or answered at once.
+
+use alloc::vec::Vec;
+
+use tribunal_core::executor::ShardExecutor;
+use tribunal_core::id_table::Known;
+use tribunal_types::{EarlyAbort, FenceItem, ImportedVersion, NamespaceId, Reason, TxnId};
+
+use crate::answer::{Answer, KnownNow};
+use crate::effect::Effect;
+use crate::event::{Commit, Event, Waiters};
+use crate::items::PendingTxn;
+use crate::policy_runner::PolicyRunner;
+use crate::replica::Replica;
+
+/// How many commits before its turn a commit's rows are loaded, and where they are: of 1 to 8 the fastest
+/// (`cargo bench -p tribunal-core --bench resolve -- --admit 2`).
+const ROWS_AHEAD: usize = 2;
+const TAGS_AHEAD: usize = 2 * ROWS_AHEAD;
+/// A larger transaction is freed as soon as it is copied into the batch.
+const SPENT_BYTES_MAX: usize = 64 * 1024;
+
+impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
+    /// Takes transactions in.
+    pub(crate) fn commits(&mut self, mut commits: Vec<Commit<W::Item>>) {
+        let mut left = commits.drain(..);
+        // Looked up one after the other, each row would be waited for.
+        let first = left.as_slice();
+        first.iter().take(TAGS_AHEAD).for_each(|commit| self.resolver.prefetch_tags(&commit.txn));
+        first.iter().take(ROWS_AHEAD).for_each(|commit| self.resolver.prefetch_rows(&commit.txn));
+        while let Some(commit) = left.next() {
+            if let Some(later) = left.as_slice().get(TAGS_AHEAD - 1) {
+                self.resolver.prefetch_tags(&later.txn);
+            }
+            if let Some(soon) = left.as_slice().get(ROWS_AHEAD - 1) {
+                self.resolver.prefetch_rows(&soon.txn);
+            }
+            if let Some(commit) = self.offer(commit) {
+                // The open batch is full: the rest waits for the next one.
+                let rest = core::iter::once(commit).chain(left).collect();
+                self.deferred.push_back(Event::Commits(rest));
+                return;
+            }
+        }
+        drop(left);
+        self.emptied = commits;
+    }
+
+    /// Puts a transaction into the open batch; gives it back if that is full.
+    fn offer(&mut self, commit: Commit<W::Item>) -> Option<Commit<W::Item>> {
+        let Commit { txn, waiter } = commit;
+        let key = (txn.namespace, txn.id);
+        if self.in_flight.contains(&key) {
+            self.answer(waiter, Answer::InFlight, Some(txn));
+            return None;
+        }
+        let known = !matches!(self.resolver.known(txn.namespace, txn.id), Known::Unknown);
+        if !known && let Some((reason, conflicts)) = self.resolver.find_early_abort(&txn) {
+            let abort =
+                EarlyAbort { id: txn.id, body_hash: Some(txn.body_hash), namespace: txn.namespace, reason, conflicts };
+            if self.batcher.add_early_abort(abort).is_err() {
+                return Some(Commit { txn, waiter });
+            }
+            self.open.aborts.push(PendingTxn { waiter, spent: Some(txn) });
+        } else {
+            if self.batcher.offer(&txn, self.now.unix_us).is_err() {
+                return Some(Commit { txn, waiter });
+            }
+            let spent = (txn.memory_bytes() <= SPENT_BYTES_MAX).then_some(txn);
+            self.open.txns.push(PendingTxn { waiter, spent });
+        }
+        self.in_flight.insert(key);
+        self.opened();
+        None
+    }
+
+    pub(crate) fn abort(&mut self, namespace: NamespaceId, id: TxnId, waiter: W::Item) {
+        let known = match self.known(namespace, id) {
+            KnownNow::InFlight => Some(Answer::InFlight),
+            KnownNow::At(at) => Some(Answer::Stored(at)),
+            KnownNow::Expired => Some(Answer::Expired),
+            KnownNow::Unknown => None,
+        };
+        if let Some(known) = known {
+            return self.answer(waiter, known, None);
+        }
+        let abort = EarlyAbort { id, body_hash: None, namespace, reason: Reason::ClientAbort, conflicts: Vec::new() };
+        if self.batcher.add_early_abort(abort).is_err() {
+            return self.deferred.push_back(Event::Abort(namespace, id, waiter));
+        }
+        self.in_flight.insert((namespace, id));
+        self.open.aborts.push(PendingTxn { waiter, spent: None });
+        self.opened();
+    }
+
+    pub(crate) fn fence(&mut self, namespace: NamespaceId, id: TxnId, waiter: W::Item) {
+        let known = match self.known(namespace, id) {
+            KnownNow::At(at) => Some(Answer::Stored(at)),
+            KnownNow::Expired => Some(Answer::Expired),
+            // A fence of an id in flight is decided after it, in the same epoch or a later one.
+            KnownNow::InFlight | KnownNow::Unknown => None,
+        };
+        if let Some(known) = known {
+            return self.answer(waiter, known, None);
+        }
+        if self.batcher.fence(FenceItem { id, namespace }).is_err() {
+            return self.deferred.push_back(Event::Fence(namespace, id, waiter));
+        }
+        self.open.fences.push(waiter);
+        self.opened();
+    }
+
+    pub(crate) fn watch(&mut self, namespace: NamespaceId, id: TxnId, watch: W::Watch) {
+        let known = self.known(namespace, id);
+        let turned_away = match known {
+            KnownNow::At(_) | KnownNow::Expired => Some(watch),
+            KnownNow::InFlight | KnownNow::Unknown => self.watchers.add(namespace, id, watch),
+        };
+        self.effects.extend(turned_away.map(|watch| Effect::Known(watch, known)));
+    }
+
+    pub(crate) fn import(&mut self, versions: Vec<ImportedVersion>, waiter: W::Import) {
+        self.imports.push_back((versions, waiter));
+        self.opened();
+    }
+
+    /// Puts the next import into the open batch, unless that has one or is full.
+    pub(crate) fn take_import(&mut self) {
+        if self.open.import.is_none()
+            && let Some((versions, waiter)) = self.imports.pop_front()
+        {
+            match self.batcher.import(&versions) {
+                Ok(()) => self.open.import = Some(waiter),
+                Err(_) => self.imports.push_front((versions, waiter)),
+            }
+        }
+    }
+
+    pub(crate) fn opened(&mut self) {
+        self.opened_at.get_or_insert(self.now.monotonic);
+    }
+}

@@ -1,0 +1,39 @@
+//! What one node does with its part of the epochs: it gathers transactions into batches, proposes them, folds what the
+//! groups' logs agreed on, resolves complete epochs and says who is told what.
+//!
+//! Sans I/O: [`Event`]s in by [`Replica::step`], [`Effect`]s out by [`Replica::poll`]. No clock (every event comes with
+//! the time), no thread, channel, file or random number: the same events at the same times have the same effects, byte for
+//! byte. Threads, queues and the log are the caller's, and so is the code that fills the slots ([`PolicyRunner`]).
+#![no_std]
+
+extern crate alloc;
+
+mod answer;
+mod by_size;
+mod control_queue;
+mod controls;
+mod deciding;
+mod effect;
+mod event;
+mod idle_seal;
+mod image;
+mod intake;
+mod items;
+mod policy_runner;
+mod replica;
+mod sealing;
+mod stopping;
+mod store_watch;
+mod stores;
+mod watchers;
+
+pub use answer::{Answer, ControlReply, Imported, KnownNow};
+pub use by_size::BySize;
+pub use effect::{DecidedEpoch, Effect, OwnBatch};
+pub use event::{Commit, Event, Now, PushReport, Waiters};
+pub use image::CapturedImage;
+pub use items::PendingItems;
+pub use policy_runner::PolicyRunner;
+pub use replica::{Replica, ReplicaStart, Settings};
+pub use store_watch::delivery;
+pub use stores::StoreProgress;

@@ -1,0 +1,340 @@
+//! The replica: its state, and the way of events in and of effects out.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use hashbrown::HashSet;
+use tribunal_core::batcher::Batcher;
+use tribunal_core::control::ReplicatedState;
+use tribunal_core::epochs::{Epochs, FoldPosition};
+use tribunal_core::executor::ShardExecutor;
+use tribunal_core::id_table::Known;
+use tribunal_core::proposals::Proposals;
+use tribunal_core::resolver::Resolver;
+use tribunal_core::visibility::Visibility;
+use tribunal_types::{Batch, ControlIndex, Epoch, GroupId, ImportedVersion, NamespaceId, TxnId, TxnRequest, Verdict};
+
+use crate::answer::{Answer, KnownNow};
+use crate::control_queue::ControlQueue;
+use crate::effect::Effect;
+use crate::event::{Commit, Event, Now, Waiters};
+use crate::idle_seal::IdleSeal;
+use crate::image::ImageCapture;
+use crate::items::PendingItems;
+use crate::policy_runner::PolicyRunner;
+use crate::store_watch::StoreWatches;
+use crate::watchers::Watchers;
+
+/// What decides when a replica does something; never what it decides.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Epochs are sealed so long after their first item; `None`: as soon as the batch before is durable.
+    pub epoch_length: Option<Duration>,
+    /// Bytes of log after which a new image is taken.
+    pub image_every_bytes: u64,
+    /// How much of the log a store may hold back, in words.
+    pub quota: String,
+}
+
+/// What a replica starts with, after recovery. `P` runs the plugins, `E` the shards.
+pub struct ReplicaStart<P, E> {
+    /// The group whose log this node leads.
+    pub group: GroupId,
+    /// The resolver, at its last complete epoch.
+    pub resolver: Resolver,
+    /// The fold of the groups' logs.
+    pub epochs: Epochs,
+    /// The open batch.
+    pub batcher: Batcher,
+    /// Progress of the stores.
+    pub visibility: Visibility,
+    /// What the control log adds up to.
+    pub replicated: ReplicatedState,
+    /// Last control entry that is durable.
+    pub control: ControlIndex,
+    /// A random number: proposals of this process are told from those of others by it.
+    pub run: u64,
+    /// The policies in force.
+    pub policies: P,
+    /// The shards' workers.
+    pub executor: E,
+    /// When things are done.
+    pub settings: Settings,
+}
+
+/// A batch that was proposed and is not decided.
+pub(crate) struct ProposedBatch<W: Waiters> {
+    pub(crate) items: PendingItems<W>,
+    pub(crate) sealed_at: Duration,
+    /// `None` until it is durable.
+    pub(crate) durable_at: Option<Duration>,
+}
+
+/// How far a replica that was told to stop is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stopping {
+    /// It was not told to.
+    No,
+    /// Something is under way.
+    Finishing,
+    /// Nothing is.
+    Done,
+}
+
+/// The deterministic state of one node, and what it does next.
+///
+/// Invariants:
+/// * an epoch is resolved only once the entries of all members are there, in the order of epochs, and with the control
+///   entries that `Epochs` requests before it: none is applied at any other time;
+/// * at most one own batch is on its way to the disk, so that every sync carries all that came while it was away;
+/// * everybody who waits is answered exactly once.
+pub struct Replica<W: Waiters, P, E> {
+    pub(crate) group: GroupId,
+    pub(crate) resolver: Resolver,
+    pub(crate) epochs: Epochs,
+    pub(crate) batcher: Batcher,
+    pub(crate) visibility: Visibility,
+    pub(crate) replicated: ReplicatedState,
+    pub(crate) policies: P,
+    pub(crate) executor: E,
+    pub(crate) settings: Settings,
+    /// The time of the event.
+    pub(crate) now: Now,
+    pub(crate) effects: VecDeque<Effect<W>>,
+    /// Something was folded since the fold was last found to have nothing to hand out.
+    pub(crate) folded: bool,
+    /// Entries of groups that have not joined, in the order of each log.
+    pub(crate) early: BTreeMap<GroupId, Vec<Arc<Batch>>>,
+    pub(crate) open: PendingItems<W>,
+    /// Since when the open batch has something to seal, by the monotonic clock.
+    pub(crate) opened_at: Option<Duration>,
+    pub(crate) proposals: Proposals<ProposedBatch<W>>,
+    /// Own batches on their way to the disk.
+    pub(crate) writing: usize,
+    /// Last control entry that is durable.
+    pub(crate) control: ControlIndex,
+    /// The last control entry that a sealed batch carries.
+    pub(crate) sealed_control: ControlIndex,
+    /// Where the fold was after the last epoch that was resolved: what an image of that state continues from.
+    pub(crate) resolved_to: FoldPosition,
+    pub(crate) in_flight: HashSet<(NamespaceId, TxnId), foldhash::fast::FixedState>,
+    pub(crate) watchers: Watchers<W>,
+    /// What found no place in the open batch.
+    pub(crate) deferred: VecDeque<Event<W>>,
+    /// Empty; its memory is used again.
+    pub(crate) emptied: Vec<Commit<W::Item>>,
+    pub(crate) imports: VecDeque<(Vec<ImportedVersion>, W::Import)>,
+    pub(crate) controls: ControlQueue<W::Control>,
+    pub(crate) idle: IdleSeal,
+    pub(crate) image_bytes: u64,
+    pub(crate) image_at: Epoch,
+    pub(crate) image: Option<ImageCapture>,
+    pub(crate) watches: StoreWatches,
+    pub(crate) stopping: Stopping,
+}
+
+impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
+    /// Starts a replica.
+    #[must_use]
+    pub fn new(start: ReplicaStart<P, E>, now: Now) -> Self {
+        let ReplicaStart { group, resolver, epochs, mut batcher, visibility, replicated, control, run, .. } = start;
+        batcher.share_epoch(epochs.members());
+        let mut watches = StoreWatches::default();
+        let stores = replicated.stores().stores();
+        stores.for_each(|store| watches.start(store.spec.id, resolver.head_lsn(store.spec.id), now.monotonic));
+        Replica {
+            group,
+            controls: ControlQueue::new(control, run),
+            image_at: resolver.last(),
+            proposals: Proposals::new(group),
+            sealed_control: epochs.control(),
+            resolved_to: epochs.position(),
+            resolver,
+            epochs,
+            batcher,
+            visibility,
+            replicated,
+            policies: start.policies,
+            executor: start.executor,
+            settings: start.settings,
+            now,
+            effects: VecDeque::new(),
+            folded: true,
+            early: BTreeMap::new(),
+            open: PendingItems::default(),
+            opened_at: None,
+            writing: 0,
+            control,
+            in_flight: HashSet::default(),
+            watchers: Watchers::default(),
+            deferred: VecDeque::new(),
+            emptied: Vec::new(),
+            imports: VecDeque::new(),
+            idle: IdleSeal::new(now.monotonic),
+            image_bytes: 0,
+            image: None,
+            watches,
+            stopping: Stopping::No,
+        }
+    }
+
+    /// Takes an event in. What follows from it comes from [`Replica::poll`], all of it before the next event.
+    pub fn step(&mut self, event: Event<W>, now: Now) {
+        debug_assert!(self.effects.is_empty(), "effects are taken before the next event");
+        self.now = now;
+        let taken = if self.stopping == Stopping::No { Some(event) } else { self.refuse(event) };
+        taken.into_iter().for_each(|event| self.handle(event));
+    }
+
+    /// Returns the next effect; `None` until there is another event. Epochs are resolved here, one at a time.
+    pub fn poll(&mut self) -> Option<Effect<W>> {
+        loop {
+            let next = self.effects.pop_front();
+            if next.is_some() || !(self.advance() || self.finish()) {
+                return next;
+            }
+        }
+    }
+
+    pub(crate) fn handle(&mut self, event: Event<W>) {
+        match event {
+            Event::Commits(commits) => self.commits(commits),
+            Event::Abort(namespace, id, waiter) => self.abort(namespace, id, waiter),
+            Event::Fence(namespace, id, waiter) => self.fence(namespace, id, waiter),
+            Event::Watch(namespace, id, watch) => self.watch(namespace, id, watch),
+            Event::Import(versions, waiter) => self.import(versions, waiter),
+            Event::Control(change, waiter) => self.propose_control(change, Some(waiter)),
+            Event::Entry(batch) => self.entry(batch),
+            Event::ControlEntry(index, entry) => {
+                // Batches sealed from now on carry it, an empty one if there is nothing else. What another group's batch
+                // carried may have waited for it.
+                self.control = index;
+                self.controls.durable(index, entry);
+                self.folded = true;
+            }
+            Event::Pushed { store, generation, report } => self.push_reported(store, generation, report),
+            Event::OverQuota { store, bound, complaint } => self.over_quota(store, bound, complaint),
+            Event::Tick => {
+                self.seal_if_due();
+                self.seal_idle_if_due();
+            }
+            Event::CopyImage => self.copy_image(),
+            Event::Stop => {
+                self.stopping = Stopping::Finishing;
+                self.seal_if_due();
+            }
+            Event::LogFailed => self.fail(),
+        }
+    }
+
+    /// Returns after which time a [`Event::Tick`] does something even if nothing else happens; `None` if that is never.
+    #[must_use]
+    pub fn wake_in(&self, now: Now) -> Option<Duration> {
+        match (self.settings.epoch_length, self.opened_at) {
+            _ if self.image.is_some() => Some(Duration::ZERO),
+            (Some(length), Some(opened)) if self.writing == 0 => Some((opened + length).saturating_sub(now.monotonic)),
+            _ => self.last_idle_epoch().map(|_| self.idle.due_in(now.monotonic)),
+        }
+    }
+
+    /// Returns whether what comes now is sealed later, with what follows it: the disk is busy, or a fixed length has begun.
+    #[must_use]
+    pub fn gathers(&self) -> bool {
+        self.writing > 0 || self.opened_at.is_some()
+    }
+
+    /// Returns whether an image is being taken: [`Event::CopyImage`] goes on with it.
+    #[must_use]
+    pub fn takes_image(&self) -> bool {
+        self.image.is_some()
+    }
+
+    /// Returns what a commit would get now if it were alone: its verdict, or the answer for an id that is known.
+    ///
+    /// # Errors
+    /// That answer.
+    pub fn dry_run(&self, txn: &TxnRequest, now: Now) -> Result<Verdict, Answer> {
+        if self.in_flight.contains(&(txn.namespace, txn.id)) {
+            return Err(Answer::InFlight);
+        }
+        // A commit would be sealed now, and not at the time of the last epoch.
+        let time_ms = now.unix_ms().max(self.resolver.epoch_time_ms());
+        match self.resolver.known_at(txn.namespace, txn.id, time_ms) {
+            Known::At(_, Some(body)) if body != txn.body_hash => return Err(Answer::BodyMismatch),
+            Known::At(at, _) => return Err(Answer::Stored(at)),
+            Known::OutsideWindow => return Err(Answer::Expired),
+            Known::Unknown => {}
+        }
+        Ok(self.resolver.dry_run(self.epochs.last_complete(), txn, &self.policies.policies()))
+    }
+
+    /// Judges transactions that only read, on the state of this moment.
+    #[must_use]
+    pub fn judge(&self, txns: &[TxnRequest]) -> Vec<Verdict> {
+        self.resolver.dry_runs(self.epochs.last_complete(), txns, &self.policies.policies())
+    }
+
+    /// Returns what is known of an id.
+    #[must_use]
+    pub fn known(&self, namespace: NamespaceId, id: TxnId) -> KnownNow {
+        if self.in_flight.contains(&(namespace, id)) {
+            return KnownNow::InFlight;
+        }
+        match self.resolver.known(namespace, id) {
+            Known::Unknown => KnownNow::Unknown,
+            Known::At(at, _) => KnownNow::At(at),
+            // `epoch_time` does not advance while nothing is committed: an id ahead of it may well be of this minute.
+            Known::OutsideWindow if id.unix_ms() > self.resolver.epoch_time_ms() => KnownNow::Unknown,
+            Known::OutsideWindow => KnownNow::Expired,
+        }
+    }
+
+    /// Returns the last complete epoch.
+    #[must_use]
+    pub fn last_complete(&self) -> Epoch {
+        self.epochs.last_complete()
+    }
+
+    /// Returns the fold of the groups' logs.
+    #[must_use]
+    pub fn epochs(&self) -> &Epochs {
+        &self.epochs
+    }
+
+    /// Returns the resolver.
+    #[must_use]
+    pub fn resolver(&self) -> &Resolver {
+        &self.resolver
+    }
+
+    /// Returns what the control log adds up to.
+    #[must_use]
+    pub fn replicated(&self) -> &ReplicatedState {
+        &self.replicated
+    }
+
+    /// Returns what runs the plugins.
+    #[must_use]
+    pub fn policies(&self) -> &P {
+        &self.policies
+    }
+
+    /// Takes back the memory of a batch that nobody needs any more.
+    pub fn recycle(&mut self, batch: Batch) {
+        self.batcher.recycle(batch);
+    }
+
+    /// Returns an empty vector for the next [`Event::Commits`], with the memory of an earlier one.
+    #[must_use]
+    pub fn emptied(&mut self) -> Vec<Commit<W::Item>> {
+        core::mem::take(&mut self.emptied)
+    }
+
+    pub(crate) fn answer(&mut self, waiter: W::Item, answer: Answer, spent: Option<Box<TxnRequest>>) {
+        self.effects.push_back(Effect::Answer(waiter, answer, spent));
+    }
+}

@@ -1,0 +1,98 @@
+//! When the open batch is sealed and proposed, and when an image is taken.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use tribunal_core::executor::ShardExecutor;
+use tribunal_types::Epoch;
+
+use crate::effect::Effect;
+use crate::event::Waiters;
+use crate::idle_seal::IdleSeal;
+use crate::image::ImageCapture;
+use crate::policy_runner::PolicyRunner;
+use crate::replica::{ProposedBatch, Replica, Stopping};
+
+impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
+    pub(crate) fn seal_if_due(&mut self) {
+        // Before it joins and after it has closed, a group proposes nothing.
+        if self.writing > 0 || !self.epochs.has(self.group) {
+            return;
+        }
+        let due = match (self.settings.epoch_length, self.opened_at) {
+            // A change of configuration is applied at the end of the next epoch, so an idle node seals one for it.
+            (_, None) => self.sealed_control < self.control,
+            (None, Some(_)) => true,
+            (Some(length), Some(opened)) => {
+                self.stopping != Stopping::No || self.now.monotonic.saturating_sub(opened) >= length
+            }
+        };
+        if due {
+            self.seal();
+        }
+    }
+
+    fn seal(&mut self) {
+        self.take_import();
+        let epoch = self.epochs.next_of(self.group);
+        self.seal_epochs(epoch, epoch);
+        // Before the transactions that wait: they may fill every batch.
+        self.take_import();
+        for event in core::mem::take(&mut self.deferred) {
+            self.handle(event);
+        }
+        if self.open.import.is_some() || !self.imports.is_empty() {
+            self.opened();
+        }
+    }
+
+    /// Returns up to which epoch an idle node seals: the one before an activation that waits. `None` if the node is not
+    /// idle, or nothing waits.
+    pub(crate) fn last_idle_epoch(&self) -> Option<Epoch> {
+        let idle = self.writing == 0 && self.opened_at.is_none() && self.epochs.has(self.group);
+        let from = if idle { self.replicated.slots().next_activation()? } else { return None };
+        IdleSeal::last_before(self.epochs.next_of(self.group), from)
+    }
+
+    /// Seals empty epochs on an idle node, as one range, so that an activation that waits for its epoch takes effect.
+    pub(crate) fn seal_idle_if_due(&mut self) {
+        if !self.idle.due_in(self.now.monotonic).is_zero() {
+            return;
+        }
+        if let Some(last) = self.last_idle_epoch() {
+            self.seal_epochs(self.epochs.next_of(self.group), last);
+        }
+    }
+
+    /// Seals these epochs; everything that waits belongs to the last one.
+    fn seal_epochs(&mut self, first: Epoch, last: Epoch) {
+        let batch = Arc::new(self.batcher.seal(first, last, self.control, self.now.unix_ms()));
+        self.image_bytes += (batch.keys.len() + batch.values.len() + 64 * batch.txns.len()) as u64;
+        let sealed_at = self.now.monotonic;
+        self.idle.sealed(sealed_at);
+        let items = core::mem::take(&mut self.open);
+        self.proposals.add(&batch, ProposedBatch { items, sealed_at, durable_at: None });
+        self.writing += 1;
+        self.sealed_control = self.control;
+        self.opened_at = None;
+        self.effects.push_back(Effect::Append(batch));
+    }
+
+    /// Begins an image of the state after the last epoch that was resolved.
+    pub(crate) fn begin_image(&mut self) {
+        self.image_bytes = 0;
+        let control = self.replicated.clone();
+        self.image = Some(ImageCapture::begin(&mut self.resolver, control, &self.resolved_to));
+    }
+
+    /// Copies a slice of the image that is being taken, and hands it on when it is whole.
+    pub(crate) fn copy_image(&mut self) {
+        let Some(image) = &mut self.image else { return };
+        if let Some(taken) = image.copy(&mut self.resolver) {
+            self.image = None;
+            self.image_at = taken.epoch();
+            let last = self.stopping == Stopping::Done;
+            self.effects.push_back(Effect::Image { image: Box::new(taken), applied: self.applied(), last });
+        }
+    }
+}

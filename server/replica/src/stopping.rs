@@ -1,0 +1,71 @@
+//! How a replica ends: by finishing what is under way, or because nothing will become durable any more.
+
+use alloc::vec::Vec;
+
+use tribunal_core::executor::ShardExecutor;
+
+use crate::answer::{Answer, Imported};
+use crate::effect::Effect;
+use crate::event::{Event, Waiters};
+use crate::policy_runner::PolicyRunner;
+use crate::replica::{Replica, Stopping};
+
+impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
+    /// Refuses what a replica that stops does not take in; gives everything else back. A change of configuration is dropped
+    /// with its waiter: whether an entry is on its way is not known.
+    pub(crate) fn refuse(&mut self, event: Event<W>) -> Option<Event<W>> {
+        match event {
+            Event::Commits(commits) => {
+                commits.into_iter().for_each(|commit| self.answer(commit.waiter, Answer::Stopping, Some(commit.txn)));
+            }
+            Event::Abort(_, _, waiter) | Event::Fence(_, _, waiter) => self.answer(waiter, Answer::Stopping, None),
+            Event::Import(_, waiter) => self.effects.push_back(Effect::Imported(waiter, Imported::Stopping)),
+            Event::Watch(namespace, id, watch) => {
+                self.effects.push_back(Effect::Known(watch, self.known(namespace, id)));
+            }
+            Event::Control(..) | Event::OverQuota { .. } | Event::Stop => {}
+            event => return Some(event),
+        }
+        None
+    }
+
+    /// Takes a last image and ends, once a replica that stops has nothing under way any more. Returns whether it did.
+    pub(crate) fn finish(&mut self) -> bool {
+        if self.stopping != Stopping::Finishing || self.gathers() || !self.proposals.is_empty() {
+            return false;
+        }
+        self.stopping = Stopping::Done;
+        if self.resolver.last() > self.image_at {
+            self.begin_image();
+        }
+        while self.image.is_some() {
+            self.copy_image();
+        }
+        self.effects.push_back(Effect::Stopped);
+        true
+    }
+
+    /// Tells everybody who waits that the outcome is unknown.
+    pub(crate) fn fail(&mut self) {
+        let open = core::mem::take(&mut self.open);
+        let effects = &mut self.effects;
+        let mut unknown = |waiter, spent| effects.push_back(Effect::Answer(waiter, Answer::Unknown, spent));
+        let mut imports = Vec::new();
+        for items in self.proposals.take_all().into_iter().map(|proposed| proposed.items).chain([open]) {
+            imports.extend(items.answer_all(Answer::Unknown, |waiter, _, spent| unknown(waiter, spent)));
+        }
+        for event in self.deferred.drain(..) {
+            match event {
+                Event::Commits(commits) => {
+                    commits.into_iter().for_each(|commit| unknown(commit.waiter, Some(commit.txn)));
+                }
+                Event::Abort(_, _, waiter) | Event::Fence(_, _, waiter) => unknown(waiter, None),
+                _ => {}
+            }
+        }
+        let imports = imports.into_iter().chain(self.imports.drain(..).map(|(_, waiter)| waiter));
+        effects.extend(imports.map(|waiter| Effect::Imported(waiter, Imported::Unknown)));
+        // Nothing else will come.
+        (self.stopping, self.folded) = (Stopping::Done, false);
+    }
+}

@@ -1,0 +1,132 @@
+//! What stores have applied: takes their reports, detaches those that hold the log back too long, tells their progress.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tribunal_core::executor::ShardExecutor;
+use tribunal_types::{ControlChange, ControlIndex, Detachment, Epoch, Lsn, NamespaceId, StoreId};
+
+use crate::effect::Effect;
+use crate::event::{PushReport, Waiters};
+use crate::policy_runner::PolicyRunner;
+use crate::replica::Replica;
+use crate::store_watch::{AfterFlush, delivery};
+
+/// Progress of one store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreProgress {
+    /// Newest record of its log.
+    pub head: Lsn,
+    /// Newest record that the storage has acknowledged as durable.
+    pub acked: Lsn,
+    /// Snapshot that the storage holds.
+    pub applied: Epoch,
+    /// `acked` and `applied` are what the storage has reported since the push was started. Until it has, both are 0
+    /// and mean nothing.
+    pub reported: bool,
+    /// Nothing is pushed to the storage any more, so nothing more will be applied.
+    pub detached: bool,
+    /// Its rows, if it is tracked.
+    pub rows: u64,
+}
+
+impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
+    /// Takes over what a push has reported, unless that push is not the store's any more.
+    pub(crate) fn push_reported(&mut self, store: StoreId, generation: ControlIndex, report: PushReport) {
+        let PushReport { rewound, acked, stopped } = report;
+        let Some(declared) = self.replicated.stores().store(store) else { return };
+        if declared.generation != generation || declared.detached.is_some() {
+            return;
+        }
+        if rewound.is_some() || acked.is_some() {
+            self.watches.reported(store);
+        }
+        let embedded = declared.spec.is_embedded();
+        let before = self.visibility.applied(store);
+        rewound.into_iter().for_each(|lsn| self.visibility.rewound(store, lsn));
+        acked.into_iter().for_each(|lsn| self.visibility.acked(store, lsn));
+        if acked.is_some() && embedded {
+            self.flushed(store, before);
+        }
+        if stopped && embedded {
+            self.watches.stopped(store);
+        }
+        self.effects.push_back(Effect::Progress);
+    }
+
+    /// Has the log truncated if an embedded store that had applied `before` was what it waited for: now, instead of with the
+    /// next image.
+    fn flushed(&mut self, store: StoreId, before: Epoch) {
+        let effect = match AfterFlush::of(before, self.visibility.applied(store), self.image_at) {
+            AfterFlush::Nothing => return,
+            AfterFlush::Flush => Effect::Flush(store),
+            AfterFlush::Truncate => Effect::Truncate { below: self.image_at, applied: self.applied() },
+        };
+        self.effects.push_back(effect);
+    }
+
+    /// Proposes to truncate the log without a store that holds back too much of it.
+    pub(crate) fn over_quota(&mut self, store: StoreId, bound: Epoch, complaint: Option<String>) {
+        let now = self.now.monotonic;
+        let Some(declared) = self.replicated.stores().store(store) else { return };
+        let applied = self.visibility.applied(store);
+        if declared.detached.is_some() || applied >= bound || !self.watches.may_detach(store, now) {
+            return;
+        }
+        // An embedded store flushes when it is told to, which the same truncation does; unless it is broken.
+        let embedded = declared.spec.is_embedded();
+        let declared = declared.generation;
+        if embedded && self.watches.is_known(store) && !self.watches.fails_to_flush(store, applied, now) {
+            return;
+        }
+        self.watches.detaching(store);
+        let acked = self.visibility.acked_lsn(store);
+        let complaint = complaint.map_or(String::new(), |text| format!("; the storage: {text}"));
+        let reason = format!("it holds more than {} of the log back{complaint}", self.settings.quota);
+        let at = self.epochs.last_complete();
+        self.propose_control(ControlChange::DetachPush(Detachment { store, declared, at, acked, reason }), None);
+    }
+
+    /// Begins to watch a store whose push begins now. It may be another storage than before: its own watermark says
+    /// what it holds.
+    pub(crate) fn restart_push(&mut self, store: StoreId) {
+        let Some(declared) = self.replicated.stores().store(store) else { return };
+        let head = self.resolver.head_lsn(store);
+        self.visibility.track(store, delivery(&declared.spec), head);
+        self.visibility.rewound(store, Lsn(0));
+        self.watches.start(store, head, self.now.monotonic);
+    }
+
+    /// Returns what the stores that the log waits for have applied.
+    pub(crate) fn applied(&self) -> Vec<(StoreId, Epoch)> {
+        let attached = self.replicated.stores().stores().filter(|store| store.detached.is_none());
+        attached.map(|store| (store.spec.id, self.visibility.applied(store.spec.id))).collect()
+    }
+
+    /// Returns the progress of every store.
+    pub fn stores(&self) -> impl Iterator<Item = (StoreId, StoreProgress)> {
+        self.replicated.stores().stores().map(|declared| {
+            let store = declared.spec.id;
+            let head = self.resolver.head_lsn(store);
+            let pushed = declared.spec.adaptor.is_some() && declared.detached.is_none();
+            // Readers of an embedded store apply what it lacks themselves: what it acknowledges is what is on its disk.
+            let fresh = pushed && declared.spec.is_embedded();
+            let progress = StoreProgress {
+                head,
+                reported: !pushed || self.watches.is_known(store),
+                acked: if fresh { head } else { self.visibility.acked_lsn(store) },
+                applied: if fresh { self.visibility.last_complete() } else { self.visibility.applied(store) },
+                detached: declared.detached.is_some(),
+                rows: self.resolver.rows_of(store),
+            };
+            (store, progress)
+        })
+    }
+
+    /// Returns the rows of every store, with its tenant.
+    pub fn rows(&self) -> impl Iterator<Item = (NamespaceId, u64)> {
+        let stores = self.replicated.stores().stores();
+        stores.map(|declared| (declared.spec.namespace, self.resolver.rows_of(declared.spec.id)))
+    }
+}

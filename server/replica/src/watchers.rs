@@ -1,0 +1,105 @@
+//! Who waits for an id to get its verdict, without a transaction of their own in the batch.
+//!
+//! A replica tells them when an epoch has decided the id, so none of them polls. Bounded: a question that does not
+//! fit is answered with what is known now.
+
+use alloc::vec::Vec;
+
+use hashbrown::HashMap;
+use tribunal_types::{NamespaceId, TxnId};
+
+use crate::event::Waiters;
+
+/// Waiting questions of a node.
+const WATCHERS_MAX: usize = 65_536;
+/// Waiting questions below which those of disconnected clients are not looked for.
+const PURGE_MIN: usize = 1_024;
+
+/// The waiting questions.
+pub(crate) struct Watchers<W: Waiters> {
+    waiting: HashMap<(NamespaceId, TxnId), Vec<W::Watch>, foldhash::fast::FixedState>,
+    count: usize,
+    purge_at: usize,
+}
+
+impl<W: Waiters> Default for Watchers<W> {
+    fn default() -> Self {
+        Watchers { waiting: HashMap::default(), count: 0, purge_at: 0 }
+    }
+}
+
+impl<W: Waiters> Watchers<W> {
+    /// Takes a question in; gives it back if there are too many.
+    pub(crate) fn add(&mut self, namespace: NamespaceId, id: TxnId, watch: W::Watch) -> Option<W::Watch> {
+        if self.count >= self.purge_at.max(PURGE_MIN) {
+            self.purge();
+        }
+        if self.count >= WATCHERS_MAX {
+            return Some(watch);
+        }
+        self.waiting.entry((namespace, id)).or_default().push(watch);
+        self.count += 1;
+        None
+    }
+
+    /// Returns whether there is no waiting question.
+    #[must_use]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Returns those who wait for an id.
+    pub(crate) fn take(&mut self, namespace: NamespaceId, id: TxnId) -> Vec<W::Watch> {
+        let taken = self.waiting.remove(&(namespace, id)).unwrap_or_default();
+        self.count -= taken.len();
+        taken
+    }
+
+    /// Forgets questions of disconnected clients. The next look is taken when as many again have come.
+    fn purge(&mut self) {
+        self.waiting.retain(|_, watches| {
+            watches.retain(|watch| !W::has_left(watch));
+            !watches.is_empty()
+        });
+        self.count = self.waiting.values().map(Vec::len).sum();
+        self.purge_at = self.count * 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names a watch, and tells whether it has left.
+    struct Named;
+
+    impl Waiters for Named {
+        type Item = ();
+        type Import = ();
+        type Control = ();
+        type Watch = (u64, bool);
+
+        fn has_left(&(_, left): &(u64, bool)) -> bool {
+            left
+        }
+    }
+
+    fn id(n: u64) -> TxnId {
+        let mut bytes = [0; 16];
+        bytes[8..].copy_from_slice(&n.to_be_bytes());
+        TxnId(bytes)
+    }
+
+    #[test]
+    fn those_who_left_make_room_and_too_many_are_rejected() {
+        let mut watchers = Watchers::<Named>::default();
+        for n in 0..WATCHERS_MAX as u64 {
+            assert_eq!(watchers.add(NamespaceId(0), id(n), (n, true)), None);
+        }
+        assert!(watchers.count <= PURGE_MIN, "{}", watchers.count);
+        let turned_away = (0..=WATCHERS_MAX as u64).find_map(|n| watchers.add(NamespaceId(1), id(n), (n, false)));
+        assert_eq!(turned_away, Some((WATCHERS_MAX as u64, false)));
+        assert_eq!(watchers.take(NamespaceId(1), id(7)), [(7, false)]);
+        assert_eq!(watchers.take(NamespaceId(1), id(7)), []);
+    }
+}

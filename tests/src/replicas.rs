@@ -1,0 +1,581 @@
+//! Several replicas of one cluster on one thread, with logs that agree on what they are given: no network, no disk, no clock.
+//! Each replica receives every log at its own pace.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tribunal_codec::{encode_batch, encode_outcome};
+use tribunal_core::batcher::Batcher;
+use tribunal_core::control::ReplicatedState;
+use tribunal_core::epochs::Epochs;
+use tribunal_core::executor::Inline;
+use tribunal_core::native::{NativeRule, NativeValidator};
+use tribunal_core::policy::Policies;
+use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_core::verdicts::item_verdict;
+use tribunal_core::visibility::Visibility;
+use tribunal_replica::{
+    Answer, Commit, DecidedEpoch, Effect, Event, Imported, Now, PolicyRunner, Replica, ReplicaStart, Settings, Waiters,
+};
+use tribunal_types::{
+    Batch, ControlChange, ControlEntry, ControlIndex, Csn, Decision, Epoch, EpochInput, EpochOutcome, GroupId,
+    GroupJoin, ImportedVersion, Isolation, NamespaceId, NodeId, PluginActivation, PluginSlot, StoreId, TxnId, Version,
+};
+
+use crate::cluster::{group, tracked};
+use crate::generate::START_MS;
+use crate::scenario::{Action, Keying, Row, TxnSpec, Value, txn_id};
+
+/// Nodes of a cluster, members and others.
+const NODES: u16 = 4;
+/// Rows that transactions write.
+const ROWS: [&str; 4] = ["a", "b", "c", "d"];
+
+/// One thing that happens in a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    what: u8,
+    node: u16,
+    which: u8,
+}
+
+/// A cluster's history.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// Nodes 1 to this one are members from the start.
+    pub members: u16,
+    /// What happens.
+    pub choices: Vec<Choice>,
+}
+
+/// Returns histories of one to four nodes.
+pub fn history() -> impl Strategy<Value = History> {
+    let choice = (any::<u8>(), 1..=NODES, any::<u8>()).prop_map(|(what, node, which)| Choice { what, node, which });
+    (1..=NODES, vec(choice, 0..300)).prop_map(|(members, choices)| History { members, choices })
+}
+
+/// Waits under a number.
+struct Numbered;
+
+impl Waiters for Numbered {
+    type Item = u64;
+    type Import = u64;
+    type Control = u64;
+    type Watch = u64;
+
+    fn has_left(_: &u64) -> bool {
+        false
+    }
+}
+
+/// The native policies.
+struct Native;
+
+impl PolicyRunner for Native {
+    fn policies(&self) -> Policies<'_> {
+        Policies {
+            rule: &NativeRule::FirstWriterWins,
+            validator: &NativeValidator,
+            rule_fallback: NativeRule::FirstWriterWins,
+        }
+    }
+
+    fn activated(&mut self, _: &PluginActivation, _: bool) {}
+
+    fn install(&mut self, _: &PluginSlot) {}
+
+    fn set_faults_max(&mut self, _: u32) {}
+
+    fn fell_back(&self, _: Option<Isolation>) {}
+
+    fn count_faults(&mut self, _: &EpochOutcome) -> Vec<PluginSlot> {
+        Vec::new()
+    }
+}
+
+/// One node.
+struct Member {
+    node: u16,
+    replica: Replica<Numbered, Native, Inline>,
+    /// By group: entries that it has received.
+    read: BTreeMap<GroupId, usize>,
+    control_read: usize,
+    /// Who waits, and for which transaction.
+    waiting: BTreeMap<u64, TxnId>,
+    /// Of these, those who wait for an id that may never come.
+    watching: BTreeSet<u64>,
+    /// Number of the last one who waits.
+    waiters: u64,
+    /// What the node's engine has read.
+    versions: BTreeMap<String, Version>,
+    outcomes: BTreeMap<Epoch, Vec<u8>>,
+    stopped: bool,
+    /// Everything that it wanted done.
+    trace: Vec<u8>,
+}
+
+/// What a history has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Epochs that carried items.
+    pub epochs: usize,
+    /// Of these, epochs to which several nodes contributed.
+    pub shared: usize,
+    /// Transactions that were told that their batch is void.
+    pub void: usize,
+    /// Transactions that were decided.
+    pub decided: usize,
+    /// Nodes that joined.
+    pub joins: usize,
+    /// Ids that were answered as known, on any node.
+    pub repeated: usize,
+}
+
+/// The cluster.
+struct Cluster {
+    members: Vec<Member>,
+    /// Entries that were agreed on.
+    logs: BTreeMap<GroupId, Vec<Arc<Batch>>>,
+    proposed: BTreeMap<GroupId, VecDeque<Arc<Batch>>>,
+    control: Vec<ControlEntry>,
+    proposed_control: VecDeque<ControlEntry>,
+    /// Time since the start, milliseconds.
+    time_ms: u64,
+    /// Number of the last transaction.
+    number: u64,
+    sent: Vec<TxnSpec>,
+    seen: Seen,
+}
+
+impl Cluster {
+    fn start(members: u16) -> Cluster {
+        let groups: Vec<GroupId> = (1..=members).map(group).collect();
+        let start = |node: u16| {
+            let mut resolver = Resolver::new(ResolverConfig::default());
+            resolver.declare_store(tracked(1, "kv"));
+            let start = ReplicaStart {
+                group: group(node),
+                resolver,
+                epochs: Epochs::new(&groups, Epoch(1), 0),
+                batcher: Batcher::new(group(node), Csn::new(0, NodeId(node))),
+                visibility: Visibility::new(Epoch(0)),
+                replicated: ReplicatedState::default(),
+                control: ControlIndex(0),
+                run: u64::from(node),
+                policies: Native,
+                executor: Inline,
+                settings: Settings { epoch_length: None, image_every_bytes: 2_000, quota: "nothing".into() },
+            };
+            let (read, outcomes) = (BTreeMap::new(), BTreeMap::new());
+            let replica = Replica::new(start, now(0));
+            Member {
+                node,
+                replica,
+                read,
+                control_read: 0,
+                waiting: BTreeMap::new(),
+                watching: BTreeSet::new(),
+                waiters: 0,
+                versions: BTreeMap::new(),
+                outcomes,
+                stopped: false,
+                trace: Vec::new(),
+            }
+        };
+        Cluster {
+            members: (1..=NODES).map(start).collect(),
+            logs: BTreeMap::new(),
+            proposed: BTreeMap::new(),
+            control: (1..=NODES).map(|node| ControlChange::AdmitNode { name: format!("n{node}") }.into()).collect(),
+            proposed_control: VecDeque::new(),
+            time_ms: 0,
+            number: 0,
+            sent: Vec::new(),
+            seen: Seen::default(),
+        }
+    }
+
+    fn member(&mut self, node: u16) -> &mut Member {
+        &mut self.members[usize::from(node) - 1]
+    }
+
+    fn step(&mut self, node: u16, event: Event<Numbered>) -> Result<(), String> {
+        let now = now(self.time_ms);
+        self.member(node).replica.step(event, now);
+        while let Some(effect) = self.member(node).replica.poll() {
+            self.carry_out(node, effect)?;
+        }
+        while self.member(node).replica.takes_image() {
+            self.member(node).replica.step(Event::CopyImage, now);
+            while let Some(effect) = self.member(node).replica.poll() {
+                self.carry_out(node, effect)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, node: u16, effect: Effect<Numbered>) -> Result<(), String> {
+        match effect {
+            Effect::Append(batch) => {
+                encode_batch(&batch, &mut self.member(node).trace);
+                self.proposed.entry(batch.group).or_default().push_back(batch);
+            }
+            // Where it lands in the control log is agreed on, not proposed.
+            Effect::AppendControl(_, entry) => self.proposed_control.push_back(entry),
+            Effect::Decided(decided) => self.decided(node, *decided)?,
+            Effect::Answer(waiter, answer, _) => self.answered(node, waiter, answer)?,
+            Effect::Imported(waiter, imported) => {
+                self.seen.void += usize::from(imported == Imported::NotTaken);
+                self.released(node, waiter)?;
+            }
+            Effect::Known(waiter, _) => drop(self.released(node, waiter)?),
+            Effect::ControlReply(waiter, reply) => {
+                self.member(node).note(&reply);
+                self.released(node, waiter)?;
+            }
+            Effect::ControlApplied(effect) => self.member(node).note(&effect),
+            Effect::Image { image, applied, .. } => {
+                let (image, control, fold) = image.into_parts();
+                if fold[0] != image.epoch.next().0 {
+                    return Err(format!("an image of epoch {} continues at {}", image.epoch, fold[0]));
+                }
+                self.member(node).note(&(control, fold, applied));
+            }
+            Effect::Stopped => {
+                self.member(node).stopped = true;
+                self.member(node).all_answered()?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn released(&mut self, node: u16, waiter: u64) -> Result<TxnId, String> {
+        let waiting = self.member(node).waiting.remove(&waiter);
+        waiting.ok_or_else(|| format!("node {node} answers {waiter} again"))
+    }
+
+    fn answered(&mut self, node: u16, waiter: u64, answer: Answer) -> Result<(), String> {
+        self.member(node).note(&(waiter, answer));
+        self.seen.void += usize::from(answer == Answer::NotTaken);
+        self.seen.repeated += usize::from(matches!(answer, Answer::Stored(_) | Answer::BodyMismatch));
+        self.released(node, waiter).map(drop)
+    }
+
+    fn decided(&mut self, node: u16, decided: DecidedEpoch<Numbered>) -> Result<(), String> {
+        let DecidedEpoch { input, outcome, own, .. } = decided;
+        let mut bytes = Vec::new();
+        input.batches.iter().for_each(|batch| encode_batch(batch, &mut bytes));
+        encode_outcome(&outcome, &mut bytes);
+        self.member(node).trace.extend_from_slice(&bytes);
+        if self.member(node).outcomes.insert(input.epoch, bytes).is_some() {
+            return Err(format!("node {node} resolves epoch {} again", input.epoch));
+        }
+        if node == 1 {
+            self.seen.epochs += 1;
+            self.seen.shared += usize::from(input.batches.len() > 1);
+        }
+        self.learn(node, &input, &outcome);
+        let Some(own) = own else { return Ok(()) };
+        let mut told = Vec::new();
+        let import = own.items.answer(&outcome, own.places, |waiter, answer, _| told.push((waiter, answer)));
+        for (waiter, answer) in told {
+            if let Answer::Decided { item, .. } = answer {
+                let ids = input.batches.iter().flat_map(|batch| batch.txns.iter().map(|txn| txn.id));
+                let aborts = input.batches.iter().flat_map(|batch| batch.early_aborts.iter().map(|abort| abort.id));
+                let id = ids.chain(aborts).nth(item as usize);
+                if id != self.member(node).waiting.get(&waiter).copied() {
+                    return Err(format!("node {node} answers {waiter} with item {item} of epoch {}", input.epoch));
+                }
+                item_verdict(&input, &outcome, item).ok_or("a decided item has a verdict")?;
+                self.seen.decided += 1;
+            }
+            self.answered(node, waiter, answer)?;
+        }
+        match import {
+            Some((waiter, _)) => self.released(node, waiter).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a transaction of one or two writes; every other one reads what its node knows of the first row.
+    fn transaction(&mut self, node: u16, which: u8) -> TxnSpec {
+        self.number += 1;
+        let level = Isolation::ALL[usize::from(which) % 4];
+        let mut txn = TxnSpec::new(self.number, START_MS + self.time_ms, level);
+        let row = |at: u8| Row::new(1, ROWS[usize::from(at) % ROWS.len()]);
+        let (first, second) = (row(which >> 2), row(which >> 4));
+        let value = Value::Int(i64::from(which));
+        let action = match which >> 6 {
+            0 => Action::Insert(value),
+            1 => Action::Delete,
+            _ => Action::Put(value),
+        };
+        if which.is_multiple_of(2) {
+            txn.reads.push((first.clone(), self.member(node).versions.get(&first.key).copied()));
+        }
+        txn.writes.push((first.clone(), action));
+        if second != first {
+            txn.writes.push((second, Action::Put(Value::Int(0))));
+        }
+        self.sent.push(txn.clone());
+        txn
+    }
+
+    /// Remembers what an epoch wrote, as an engine with a cache would.
+    fn learn(&mut self, node: u16, input: &EpochInput, outcome: &EpochOutcome) {
+        let ids = input.batches.iter().flat_map(|batch| batch.txns.iter().map(|txn| txn.id)).collect::<Vec<_>>();
+        for &ix in &outcome.order {
+            let Decision::Committed { version } = outcome.decisions[ix.0 as usize] else { continue };
+            let txn = self.sent.iter().find(|txn| txn.id == ids[ix.0 as usize]).cloned();
+            for (row, action) in txn.into_iter().flat_map(|txn| txn.writes) {
+                match action {
+                    Action::Delete => self.member(node).versions.remove(&row.key),
+                    _ => self.member(node).versions.insert(row.key, version),
+                };
+            }
+        }
+    }
+
+    fn wait(&mut self, node: u16, id: TxnId) -> u64 {
+        let member = self.member(node);
+        member.waiters += 1;
+        let waiter = member.waiters;
+        member.waiting.insert(waiter, id);
+        waiter
+    }
+
+    fn commit(&mut self, node: u16, txn: &TxnSpec) -> Result<(), String> {
+        let waiter = self.wait(node, txn.id);
+        let txn = Box::new(txn.request(&Keying::default()));
+        self.step(node, Event::Commits(vec![Commit { txn, waiter }]))
+    }
+
+    /// Agrees on what a group proposed first.
+    fn agree(&mut self, group: GroupId) -> bool {
+        let Some(batch) = self.proposed.get_mut(&group).and_then(VecDeque::pop_front) else { return false };
+        self.logs.entry(group).or_default().push(batch);
+        true
+    }
+
+    /// Agrees on an empty entry that another node made for a group: what the group proposes for the same epoch is void.
+    fn take_over(&mut self, group: GroupId, seen_by: u16, length: u64) {
+        let epochs = self.member(seen_by).replica.epochs();
+        if epochs.has(group) {
+            let first = epochs.next_of(group);
+            let batch = Batch { group, first, last: Epoch(first.0 + length), ..Batch::default() };
+            self.logs.entry(group).or_default().push(Arc::new(batch));
+        }
+    }
+
+    fn agree_control(&mut self) -> bool {
+        let entry = self.proposed_control.pop_front();
+        let agreed = entry.is_some();
+        self.control.extend(entry);
+        agreed
+    }
+
+    fn deliver(&mut self, node: u16, group: GroupId) -> Result<bool, String> {
+        let read = self.member(node).read.entry(group).or_default();
+        let at = *read;
+        let Some(batch) = self.logs.get(&group).and_then(|log| log.get(at)).cloned() else { return Ok(false) };
+        self.member(node).read.insert(group, at + 1);
+        self.step(node, Event::Entry(batch)).map(|()| true)
+    }
+
+    fn deliver_control(&mut self, node: u16) -> Result<bool, String> {
+        let at = self.member(node).control_read;
+        let Some(entry) = self.control.get(at).cloned() else { return Ok(false) };
+        self.member(node).control_read += 1;
+        self.step(node, Event::ControlEntry(ControlIndex(at as u64 + 1), entry)).map(|()| true)
+    }
+
+    fn control(&mut self, node: u16, which: u8) -> Result<(), String> {
+        let change = match which % 4 {
+            0 => ControlChange::DeclareStore(tracked(0, &format!("s{}", which / 4 % 3))),
+            1 => ControlChange::AdmitNode { name: format!("n{}", which / 4 % 8) },
+            2 => ControlChange::JoinGroup(GroupJoin {
+                group: group(u16::from(which / 4) % NODES + 1),
+                first: Epoch(u64::from(which / 16)),
+            }),
+            _ => ControlChange::RevokeKey { id: "nobody".into() },
+        };
+        let waiter = self.wait(node, TxnId::default());
+        self.step(node, Event::Control(change, waiter))
+    }
+
+    fn play(&mut self, Choice { what, node, which }: Choice) -> Result<(), String> {
+        let other = group(u16::from(which) % NODES + 1);
+        let proposes = self.member(node).replica.epochs().has(group(node));
+        match what {
+            0..60 if proposes => {
+                let txn = self.transaction(node, which);
+                self.commit(node, &txn)
+            }
+            60..68 if proposes => {
+                // A client asks again, on any node.
+                let again = self.sent.iter().rev().nth(usize::from(which) % 8).cloned();
+                again.map_or(Ok(()), |txn| self.commit(node, &txn))
+            }
+            68..74 if proposes => {
+                let id = txn_id(START_MS + self.time_ms, self.number + u64::from(which % 2));
+                let waiter = self.wait(node, id);
+                self.step(node, Event::Abort(NamespaceId(0), id, waiter))
+            }
+            74..80 if proposes => {
+                let id = txn_id(START_MS + self.time_ms, self.number + u64::from(which % 2));
+                let waiter = self.wait(node, id);
+                self.step(node, Event::Fence(NamespaceId(0), id, waiter))
+            }
+            80..86 if proposes => {
+                let row = Keying::default().row(NamespaceId(0), &Row::new(1, &format!("i{which}")));
+                let version = Version::new(Epoch(1), 0).ok_or("a version")?;
+                let waiter = self.wait(node, TxnId::default());
+                let import = vec![ImportedVersion { store: StoreId(1), row, version, integer: false }];
+                self.step(node, Event::Import(import, waiter))
+            }
+            86..90 => {
+                let id = self.sent.last().map_or(TxnId::default(), |txn| txn.id);
+                let waiter = self.wait(node, id);
+                self.member(node).watching.insert(waiter);
+                self.step(node, Event::Watch(NamespaceId(0), id, waiter))
+            }
+            90..100 if proposes => self.control(node, which),
+            0..140 => {
+                self.agree(group(node));
+                Ok(())
+            }
+            140..150 => {
+                self.take_over(other, node, u64::from(which % 3));
+                Ok(())
+            }
+            150..160 => {
+                self.agree_control();
+                Ok(())
+            }
+            160..220 => self.deliver(node, other).map(drop),
+            220..235 => self.deliver_control(node).map(drop),
+            _ => {
+                self.time_ms += u64::from(which);
+                self.step(node, Event::Tick)
+            }
+        }
+    }
+
+    /// Lets everything arrive, and others seal for those who lag, until nothing is under way.
+    fn settle(&mut self) -> Result<(), String> {
+        for _ in 0..200 {
+            let mut moved = false;
+            for node in 1..=NODES {
+                moved |= self.agree(group(node)) | self.agree_control();
+            }
+            for node in 1..=NODES {
+                while self.deliver_control(node)? {
+                    moved = true;
+                }
+                for other in 1..=NODES {
+                    while self.deliver(node, group(other))? {
+                        moved = true;
+                    }
+                }
+                self.step(node, Event::Tick)?;
+            }
+            let epochs = self.member(1).replica.epochs();
+            let next: Vec<(GroupId, Epoch)> =
+                (1..=NODES).map(group).filter(|&g| epochs.has(g)).map(|g| (g, epochs.next_of(g))).collect();
+            let furthest = next.iter().map(|next| next.1).max();
+            for (group, at) in next {
+                if Some(at) < furthest && self.proposed.get(&group).is_none_or(VecDeque::is_empty) {
+                    self.take_over(group, 1, 0);
+                    moved = true;
+                }
+            }
+            let proposed = self.proposed.values().any(|proposed| !proposed.is_empty());
+            if !moved && !proposed && self.proposed_control.is_empty() {
+                return Ok(());
+            }
+        }
+        Err("the cluster does not come to rest".into())
+    }
+
+    /// Ends every node amid a commit: odd ones finish what is under way, even ones lose their log.
+    fn end(&mut self) -> Result<(), String> {
+        for node in 1..=NODES {
+            if !self.member(node).replica.epochs().has(group(node)) {
+                continue;
+            }
+            let txn = self.transaction(node, 192);
+            self.commit(node, &txn)?;
+        }
+        for node in 1..=NODES {
+            self.step(node, if node % 2 == 1 { Event::Stop } else { Event::LogFailed })?;
+            let late = self.transaction(node, 192);
+            self.commit(node, &late)?;
+        }
+        // Nothing of a failed log is agreed on.
+        (2..=NODES).step_by(2).for_each(|node| drop(self.proposed.remove(&group(node))));
+        self.settle()?;
+        for member in &self.members {
+            if !member.stopped && member.node % 2 == 1 {
+                return Err(format!("node {} does not stop", member.node));
+            }
+            member.all_answered()?;
+        }
+        Ok(())
+    }
+
+    fn compare(&self) -> Result<(), String> {
+        let first = &self.members[0];
+        for member in &self.members {
+            if member.outcomes != first.outcomes {
+                let epoch = first.outcomes.iter().find(|(epoch, bytes)| member.outcomes.get(epoch) != Some(bytes));
+                return Err(format!("nodes 1 and {} differ at epoch {:?}", member.node, epoch.map(|(epoch, _)| epoch)));
+            }
+            if member.replica.replicated() != first.replica.replicated() {
+                return Err(format!("nodes 1 and {} differ in what the control log adds up to", member.node));
+            }
+            if member.replica.resolver().digest() != first.replica.resolver().digest() {
+                return Err(format!("nodes 1 and {} differ in their digest", member.node));
+            }
+            member.all_answered()?;
+        }
+        Ok(())
+    }
+}
+
+impl Member {
+    fn all_answered(&self) -> Result<(), String> {
+        match self.waiting.keys().find(|waiter| !self.watching.contains(waiter)) {
+            Some(waiter) => Err(format!("node {} never answers {waiter}", self.node)),
+            None => Ok(()),
+        }
+    }
+
+    fn note(&mut self, what: &impl std::fmt::Debug) {
+        self.trace.extend_from_slice(format!("{what:?}").as_bytes());
+    }
+}
+
+fn now(ms: u64) -> Now {
+    Now { monotonic: Duration::from_millis(ms), unix_us: (START_MS + ms) * 1000 }
+}
+
+/// Plays a history; returns what was seen, and everything that the nodes wanted done.
+///
+/// # Errors
+/// What went wrong.
+pub fn play(history: &History) -> Result<(Seen, Vec<Vec<u8>>), String> {
+    let mut cluster = Cluster::start(history.members);
+    for &choice in &history.choices {
+        cluster.play(choice)?;
+    }
+    cluster.settle()?;
+    cluster.compare()?;
+    cluster.end()?;
+    let members = cluster.members[0].replica.epochs().members();
+    cluster.seen.joins = members.saturating_sub(usize::from(history.members));
+    Ok((cluster.seen, cluster.members.into_iter().map(|member| member.trace).collect()))
+}

@@ -1,0 +1,44 @@
+//! Replicas of one cluster, on random histories: they decide the same, answer everybody once, and the same events have the
+//! same effects.
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use tribunal_tests::replicas::{Seen, history, play};
+
+/// The histories have to contain what they are meant to test.
+#[test]
+fn random_histories_share_epochs_join_and_void_batches() {
+    let mut runner = TestRunner::deterministic();
+    let mut sum = Seen::default();
+    for _ in 0..300 {
+        let history = history().new_tree(&mut runner).expect("a history").current();
+        let (seen, _) = play(&history).unwrap_or_else(|wrong| panic!("{history:?}\n{wrong}"));
+        sum.epochs += seen.epochs;
+        sum.shared += seen.shared;
+        sum.void += seen.void;
+        sum.decided += seen.decided;
+        sum.joins += seen.joins;
+        sum.repeated += seen.repeated;
+    }
+    let Seen { epochs, shared, void, decided, joins, repeated } = sum;
+    assert!(
+        [epochs, shared, void, decided, joins, repeated].into_iter().min() >= Some(30),
+        "too little happens: {sum:?}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn replicas_decide_the_same_and_answer_everybody_once(history in history()) {
+        let played = play(&history);
+        prop_assert!(played.is_ok(), "{}", played.unwrap_err());
+    }
+
+    #[test]
+    fn the_same_events_have_the_same_effects(history in history()) {
+        prop_assert!(play(&history) == play(&history), "a replica depends on something that is no event");
+    }
+}
