@@ -113,6 +113,8 @@ struct Member {
     versions: BTreeMap<String, Version>,
     outcomes: BTreeMap<Epoch, Vec<u8>>,
     stopped: bool,
+    /// Last complete epoch that it has told everybody.
+    published: Epoch,
     /// Everything that it wanted done.
     trace: Vec<u8>,
 }
@@ -182,6 +184,7 @@ impl Cluster {
                 versions: BTreeMap::new(),
                 outcomes,
                 stopped: false,
+                published: Epoch(0),
                 trace: Vec::new(),
             }
         };
@@ -233,6 +236,10 @@ impl Cluster {
             }
             Effect::Known(waiter, _) => drop(self.released(node, waiter)?),
             Effect::ControlReply(waiter, reply) => {
+                let member = self.member(node);
+                if member.published != member.replica.last_complete() {
+                    return Err(format!("node {node} answers a change before it tells of the epoch that it ended"));
+                }
                 self.member(node).note(&reply);
                 self.released(node, waiter)?;
             }
@@ -248,6 +255,7 @@ impl Cluster {
                 self.member(node).stopped = true;
                 self.member(node).all_answered()?;
             }
+            Effect::Progress => self.member(node).publish(),
             _ => {}
         }
         Ok(())
@@ -266,6 +274,7 @@ impl Cluster {
     }
 
     fn decided(&mut self, node: u16, decided: DecidedEpoch<Numbered>) -> Result<(), String> {
+        self.member(node).publish();
         let DecidedEpoch { input, outcome, own, .. } = decided;
         let mut bytes = Vec::new();
         input.batches.iter().for_each(|batch| encode_batch(batch, &mut bytes));
@@ -547,6 +556,10 @@ impl Cluster {
 }
 
 impl Member {
+    fn publish(&mut self) {
+        self.published = self.replica.last_complete();
+    }
+
     fn all_answered(&self) -> Result<(), String> {
         match self.waiting.keys().find(|waiter| !self.watching.contains(waiter)) {
             Some(waiter) => Err(format!("node {} never answers {waiter}", self.node)),

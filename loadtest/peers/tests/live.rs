@@ -18,8 +18,7 @@ fn run(peers: &str, loads: &str) -> Vec<(String, String, f64, f64)> {
         .args(["run", "--peers", peers, "--loads", loads, "--rows", "2000", "--rounds", "1", "--seconds", "0.5"])
         .args(["--warmup", "0.1", "--clients", "8", "--in-flight", "32", "--tribunal"])
         .arg(tribunal())
-        .arg("--etcd")
-        .arg(etcd().unwrap_or_default())
+        .args(etcd().into_iter().flat_map(|etcd| ["--etcd".into(), etcd.into_os_string()]))
         .args(["--data-dir".as_ref(), data.as_os_str(), "--out".as_ref(), out.as_os_str()])
         .output()
         .unwrap();

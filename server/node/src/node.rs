@@ -13,6 +13,7 @@ use crossbeam_channel::{Sender, unbounded};
 use parking_lot::RwLock;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::Runtime;
+use tokio::signal::unix::Signal;
 use tokio::sync::{oneshot, watch};
 use tribunal_core::control::{Effect, ReplicatedState};
 use tribunal_http::quota::TenantQuota;
@@ -98,6 +99,22 @@ struct Found {
     activations: Vec<PluginActivation>,
     bounds: Option<Bounds>,
     declared: Vec<DeclaredStore>,
+}
+
+/// The signals that stop a node.
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Waits for the first one.
+    async fn first(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
 }
 
 /// A running node.
@@ -480,15 +497,28 @@ impl Node {
         }
     }
 
+    /// Catches SIGINT and SIGTERM from now on. Until then, they end the process at once.
+    ///
+    /// # Errors
+    /// If the operating system refuses.
+    pub fn catch_signals(&self) -> Result<Signals, NodeError> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let failed = |error: std::io::Error| NodeError::Start(format!("cannot wait for signals: {error}"));
+        let _entered = self.runtime.enter();
+        let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        Ok(Signals { interrupt, terminate })
+    }
+
     /// Runs until SIGINT or SIGTERM, then stops in order; or until the log fails.
     ///
     /// # Errors
     /// [`NodeError::LogFailed`].
-    pub fn run_until_signal(self) -> Result<(), NodeError> {
+    pub fn run_until(self, mut signals: Signals) -> Result<(), NodeError> {
         let ended = how_it_ended(self.ended.clone());
         let signalled = self.runtime.block_on(async {
             tokio::select! {
-                signal = signal() => signal,
+                () = signals.first() => Ok(()),
                 ended = ended => Err(match ended {
                     Ended::LogFailed(reason) => NodeError::LogFailed(reason),
                     Ended::Stopped => NodeError::LogFailed("the sequencer ended unexpectedly".into()),
@@ -639,16 +669,4 @@ async fn how_it_ended(mut ended: watch::Receiver<Option<Ended>>) -> Ended {
         Ok(ended) => ended.clone().unwrap_or(Ended::Stopped),
         Err(_) => Ended::LogFailed("the sequencer panicked; please report this with its message".into()),
     }
-}
-
-async fn signal() -> Result<(), NodeError> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let failed = |error: std::io::Error| NodeError::Start(format!("cannot wait for signals: {error}"));
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
 }

@@ -72,6 +72,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 self.note_complete();
             }
             Some(Step::Control { upto, next }) => {
+                // First the epoch that they end: a client that is told of a change finds it complete.
+                self.note_complete();
                 // What waited for an epoch before these entries count has held since then.
                 self.advance_slots(next.prev());
                 if !self.apply_control(upto, next) {

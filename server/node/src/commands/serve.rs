@@ -61,10 +61,12 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
             "API keys are sent unencrypted: configure `tls`, unless a proxy in front of this node terminates TLS"
         );
     }
+    // Before it is said that the node listens: a supervisor may stop it at once.
+    let signals = node.catch_signals().map_err(|error| error.to_string())?;
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     // A server keeps running if its output is not read.
     let _ = writeln!(std::io::stdout(), "tribunal listens on {scheme}://{}", node.address());
-    node.run_until_signal().map_err(|error| error.to_string())
+    node.run_until(signals).map_err(|error| error.to_string())
 }
 
 /// Reads `TRIBUNAL_LOG`. A bare level is meant for our own crates: at `debug` and `trace` those of others, such as the
