@@ -31,6 +31,7 @@ use crate::auth::jwt::JwtGate;
 use crate::commit::commit_queue::CommitQueue;
 use crate::commit::epoch_cache::EpochCache;
 use crate::commit::epoch_clock::EpochClock;
+use crate::commit::log_queue::{LogQueue, LogWriter};
 use crate::commit::log_thread;
 use crate::commit::message::{Ended, Message};
 use crate::commit::progress::Progress;
@@ -182,7 +183,6 @@ impl Node {
         // And the second: one batch, the outcomes of this epoch and the one before, an image, a truncation for each image,
         // each store that is detached and each embedded store that an image waits for, one flush for each 8 MiB of rows or
         // more that such a store flushed before the image, the control changes above.
-        let (jobs, log_jobs) = unbounded();
         let (slots_failing, mut failing) = tokio::sync::mpsc::channel(8);
         let (ended_sender, ended) = watch::channel(None);
         let shared = Shared {
@@ -266,15 +266,16 @@ impl Node {
                 })
             },
         };
-        let sequencer = Sequencer::new(|now| Replica::new(start, now), state, shared.clone(), jobs.clone());
+        let (cache, metrics) = (Arc::clone(&shared.cache), Arc::clone(&shared.metrics));
+        let (log_queue, log_jobs) = LogQueue::new(LogWriter::new(recovered.log, cache, metrics));
+        let replica = |now| Replica::new(start, now);
+        let sequencer = Sequencer::new(replica, state, shared.clone(), log_queue.clone(), messages.clone());
         // Only now, when progress is published, may storages be asked for their watermarks.
         declared.iter().for_each(|store| pushes.declare(store.clone()));
         let log_thread = {
             let context = log_thread::LogThreadContext {
-                jobs: jobs.clone(),
+                queue: log_queue,
                 events: messages.clone(),
-                cache: Arc::clone(&shared.cache),
-                metrics: Arc::clone(&shared.metrics),
                 quota,
                 needed: {
                     let records = records.clone();
@@ -286,8 +287,7 @@ impl Node {
                     Box::new(move |store| pushes.flush(store))
                 },
             };
-            let log = recovered.log;
-            spawn("log", move || log_thread::run(log, &log_jobs, &context))?
+            spawn("log", move || log_thread::run(&log_jobs, &context))?
         };
         let sequencer = spawn("sequencer", move || {
             let _ = ended_sender.send(Some(sequencer.run(&inbox)));

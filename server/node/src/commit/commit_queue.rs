@@ -101,11 +101,10 @@ mod tests {
     use crate::commit::replies::{Answered, ReplyHandle, ReplySender};
     use crate::commit::waiters;
     use tokio::sync::oneshot;
-    use tribunal_types::TxnRequest;
 
     fn commit() -> (Commit, oneshot::Receiver<Answered>) {
         let (sender, answer) = ReplySender::on(None);
-        (waiters::commit(Box::new(TxnRequest::default()), ReplyHandle::Single(sender)), answer)
+        (waiters::commit(Box::default(), ReplyHandle::Single(sender)), answer)
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The only thread that writes the log. Jobs in, durability events out.
+//! The thread that writes the log, except for what the sequencer writes while no job waits ([`LogQueue`]). Jobs in, durability
+//! events out.
 //!
 //! Invariants: jobs are carried out in the order given; an epoch is reported durable only after the one `sync` that
 //! made it so; after a failed sync nothing is ever reported again and the process ends with the reason.
@@ -7,15 +8,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{RecvTimeoutError, Sender};
 use tribunal_log::{DiskLog, DurableLog, HoldBack, ImageWriter, LogError};
 use tribunal_replica::CapturedImage;
 use tribunal_types::{Batch, ControlEntry, ControlIndex, Epoch, StoreId};
 
-use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
+use crate::commit::epoch_cache::ResolvedEpoch;
 use crate::commit::image_columns::image_of;
+use crate::commit::log_queue::{LogJobs, LogQueue, LogWriter};
 use crate::commit::message::Message;
-use crate::telemetry::metrics::Metrics;
 
 /// Requests to the log thread.
 pub enum Job {
@@ -46,6 +47,8 @@ pub enum Job {
     },
     /// Have an embedded store flush.
     Flush(StoreId),
+    /// Somebody else has written: the mark is due once the log is quiet.
+    MarkIsDue,
     /// Finish and end.
     Stop,
 }
@@ -53,13 +56,9 @@ pub enum Job {
 /// What the log thread is tied to.
 pub struct LogThreadContext {
     /// Its own queue.
-    pub jobs: Sender<Job>,
+    pub queue: LogQueue,
     /// The sequencer's queue.
     pub events: Sender<Message>,
-    /// Where epochs may leave once their outcome is in the log.
-    pub cache: Arc<EpochCache>,
-    /// Figures.
-    pub metrics: Arc<Metrics>,
     /// How much of the log a store may hold back.
     pub quota: HoldBack,
     /// Returns the first epoch that a reader still needs.
@@ -85,82 +84,99 @@ impl Drop for ReportPanic<'_> {
 const IDLE_MARK_AFTER: Duration = Duration::from_millis(5);
 
 /// Runs the log thread until it is stopped or durability is in doubt.
-pub fn run(mut log: DiskLog, jobs: &Receiver<Job>, context: &LogThreadContext) {
-    let LogThreadContext { events, cache, metrics, .. } = context;
-    let _report = ReportPanic(events);
+pub fn run(jobs: &LogJobs, context: &LogThreadContext) {
+    let _report = ReportPanic(&context.events);
     let mut image: Option<JoinHandle<()>> = None;
-    let failed = |error: LogError| {
-        // Requests that wait learn that the outcome is unknown; the process then ends with this reason.
-        let _ = events.send(Message::LogFailed(error.to_string()));
-    };
-    let mut mark_is_behind = false;
+    let mut mark_is_due = false;
     loop {
-        let job = match jobs.recv_timeout(if mark_is_behind { IDLE_MARK_AFTER } else { Duration::from_secs(3600) }) {
-            Ok(job) => job,
-            Err(RecvTimeoutError::Timeout) => {
-                if mark_is_behind {
-                    if let Err(error) = log.idle_mark() {
-                        return failed(error);
-                    }
-                    mark_is_behind = false;
-                }
-                continue;
-            }
+        let job = match jobs.jobs.recv_timeout(if mark_is_due { IDLE_MARK_AFTER } else { Duration::from_secs(3600) }) {
+            Ok(job) => Some(job),
+            Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
+        let mut writer = jobs.writer();
+        if writer.failed {
+            return;
+        }
+        let stops = matches!(job, Some(Job::Stop));
         let done = match job {
-            Job::Append(batch) => {
-                mark_is_behind = true;
-                append(&mut log, &batch, metrics).map(|()| {
-                    let _ = events.send(Message::Durable(batch));
-                })
-            }
-            Job::Outcome(epoch) => log.append_outcome(&epoch.outcome).map(|()| cache.logged(epoch.outcome.epoch)),
-            Job::Control(index, entry) => {
-                mark_is_behind = true;
-                log.append_control(index, &entry).and_then(|()| log.sync()).and_then(|()| {
-                    let _ = events.send(Message::ControlDurable(index, entry));
-                    compact_control(&mut log)
-                })
-            }
-            // Commits do not wait for an image: while one is being written, the next one is left out.
-            Job::Image { last: false, .. } if image.as_ref().is_some_and(|thread| !thread.is_finished()) => Ok(()),
-            Job::Image { image: next, applied, .. } => {
-                // The log first: an image that outlived the outcome of its epoch would leave a hole in the stores' logs.
-                log.sync().map(|()| {
-                    join(image.take());
-                    image = store_image(log.image_writer(), next, applied, context.jobs.clone());
-                })
-            }
-            Job::Truncate { below, applied, ask_stores } => {
-                if ask_stores {
-                    ask_lagging(&log, below, &applied, context);
-                }
-                match truncate(&mut log, below, &applied, context) {
-                    Err(LogError::Io { reason }) => {
-                        // The log is whole, and only longer than it need be.
-                        tracing::error!(reason, "the log was not truncated; retrying with the next image");
-                        Ok(())
-                    }
-                    done => done,
-                }
-            }
-            Job::Flush(store) => {
-                (context.flush)(store);
-                Ok(())
-            }
-            Job::Stop => {
+            None => mark_if_quiet(&mut writer),
+            Some(Job::Stop) => {
                 join(image.take());
-                if let Err(error) = log.sync().and_then(|()| log.idle_mark()) {
-                    failed(error);
-                }
-                return;
+                writer.log.sync().and_then(|()| writer.log.idle_mark())
+            }
+            Some(job) => {
+                let done = carry_out(job, &mut writer, &mut image, context);
+                jobs.done();
+                done
             }
         };
         if let Err(error) = done {
-            return failed(error);
+            // Requests that wait learn that the outcome is unknown; the process then ends with this reason.
+            writer.failed = true;
+            let _ = context.events.send(Message::LogFailed(error.to_string()));
+            return;
         }
+        if stops {
+            return;
+        }
+        mark_is_due = writer.mark_due_since.is_some();
     }
+}
+
+/// Brings the mark up to date once nothing was written for a while.
+fn mark_if_quiet(writer: &mut LogWriter) -> Result<(), LogError> {
+    if writer.mark_due_since.is_some_and(|since| since.elapsed() >= IDLE_MARK_AFTER) {
+        writer.log.idle_mark()?;
+        writer.mark_due_since = None;
+    }
+    Ok(())
+}
+
+fn carry_out(
+    job: Job,
+    writer: &mut LogWriter,
+    image: &mut Option<JoinHandle<()>>,
+    context: &LogThreadContext,
+) -> Result<(), LogError> {
+    match job {
+        Job::Append(batch) => {
+            writer.append(&batch)?;
+            let _ = context.events.send(Message::Durable(batch));
+        }
+        Job::Outcome(epoch) => writer.append_outcome(&epoch)?,
+        Job::Control(index, entry) => {
+            writer.log.append_control(index, &entry)?;
+            writer.log.sync()?;
+            writer.mark_due_since = Some(Instant::now());
+            let _ = context.events.send(Message::ControlDurable(index, entry));
+            compact_control(&mut writer.log)?;
+        }
+        // Commits do not wait for an image: while one is being written, the next one is left out.
+        Job::Image { last: false, .. } if image.as_ref().is_some_and(|thread| !thread.is_finished()) => {}
+        Job::Image { image: next, applied, .. } => {
+            // The log first: an image that outlived the outcome of its epoch would leave a hole in the stores' logs.
+            writer.log.sync()?;
+            join(image.take());
+            *image = store_image(writer.log.image_writer(), next, applied, context.queue.clone());
+        }
+        Job::Truncate { below, applied, ask_stores } => {
+            if ask_stores {
+                ask_lagging(&writer.log, below, &applied, context);
+            }
+            match truncate(&mut writer.log, below, &applied, context) {
+                Err(LogError::Io { reason }) => {
+                    // The log is whole, and only longer than it need be.
+                    tracing::error!(reason, "the log was not truncated; retrying with the next image");
+                }
+                done => return done,
+            }
+        }
+        Job::Flush(store) => (context.flush)(store),
+        // That it is awake is all that it is for.
+        Job::MarkIsDue | Job::Stop => {}
+    }
+    Ok(())
 }
 
 /// Writes the control log again without entries that have no effect any more, once they are much of it. Commits wait for
@@ -174,17 +190,6 @@ fn compact_control(log: &mut DiskLog) -> Result<(), LogError> {
         }
         Err(error) => return Err(error),
     }
-    Ok(())
-}
-
-fn append(log: &mut DiskLog, batch: &Batch, metrics: &Metrics) -> Result<(), LogError> {
-    let start = Instant::now();
-    log.append(batch)?;
-    let written = Instant::now();
-    log.sync()?;
-    metrics.append_seconds.observe((written - start).as_secs_f64());
-    metrics.sync_seconds.observe(written.elapsed().as_secs_f64());
-    metrics.set_log(log.stats());
     Ok(())
 }
 
@@ -215,13 +220,13 @@ fn store_image(
     writer: ImageWriter,
     image: Box<CapturedImage>,
     applied: Vec<(StoreId, Epoch)>,
-    jobs: Sender<Job>,
+    queue: LogQueue,
 ) -> Option<JoinHandle<()>> {
     let run = move || {
         let image = image_of(*image);
         match writer.write(&image) {
             Ok(()) => {
-                let _ = jobs.send(Job::Truncate { below: image.epoch, applied, ask_stores: true });
+                queue.send(Job::Truncate { below: image.epoch, applied, ask_stores: true });
             }
             // The log is whole without it; only a restart takes longer, and nothing is truncated.
             Err(error) => tracing::error!(%error, epoch = image.epoch.0, "no state image was written"),
@@ -249,20 +254,21 @@ mod tests {
     use tribunal_log::LogOptions;
 
     use super::*;
+    use crate::commit::epoch_cache::EpochCache;
+    use crate::telemetry::metrics::Metrics;
 
     /// With N embedded stores, each flush that ends has the log truncated: asking the others each time would be N^2 requests.
     #[test]
     fn stores_that_lag_are_told_to_flush_by_an_image_and_not_by_a_flush_that_ended() {
         let dir = tempfile::tempdir().expect("a directory");
         let log = tribunal_log::open(dir.path(), &LogOptions::default()).expect("a new log").writer;
-        let ((jobs, queue), (events, _messages)) = (unbounded(), unbounded());
+        let writer = LogWriter::new(log, Arc::new(EpochCache::new(0)), Arc::new(Metrics::new()));
+        let ((queue, jobs), (events, _messages)) = (LogQueue::new(writer), unbounded());
         let told = Arc::new(Mutex::new(Vec::new()));
         let no_quota = HoldBack { age_ms: u64::MAX / 2, bytes: u64::MAX / 2 };
         let context = LogThreadContext {
-            jobs: jobs.clone(),
+            queue: queue.clone(),
             events,
-            cache: Arc::new(EpochCache::new(0)),
-            metrics: Arc::new(Metrics::new()),
             quota: no_quota,
             needed: Box::new(|| None),
             readers_quota: no_quota,
@@ -274,9 +280,9 @@ mod tests {
         let applied = || vec![(StoreId(1), Epoch(3)), (StoreId(2), Epoch(7)), (StoreId(3), Epoch(4))];
         let truncate = |ask_stores| Job::Truncate { below: Epoch(5), applied: applied(), ask_stores };
         for job in [truncate(false), truncate(true), truncate(false), Job::Flush(StoreId(2)), Job::Stop] {
-            jobs.send(job).expect("the queue is open");
+            queue.send(job);
         }
-        run(log, &queue, &context);
+        run(&jobs, &context);
         assert_eq!(*told.lock(), [1, 3, 2]);
     }
 }

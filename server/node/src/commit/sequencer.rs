@@ -3,13 +3,15 @@
 //! Everything reaches it as a [`Message`], in one queue, or gathers until it is free ([`CommitIntake`]); it waits for nothing
 //! but that queue. What is decided, and in which order, is the replica's.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tribunal_replica::{Event, Now, Replica};
-use tribunal_types::TxnRequest;
+use tribunal_types::{Batch, TxnRequest};
 
+use crate::commit::log_queue::LogQueue;
 use crate::commit::log_thread::Job;
 use crate::commit::message::{Ended, Message};
 use crate::commit::replies::Answer;
@@ -25,15 +27,33 @@ pub struct Sequencer {
     replica: Replica<Channels, PolicySet, Workers>,
     state: SequencerState,
     shared: Shared,
-    log: Sender<Job>,
+    log: LogQueue,
+    /// The sequencer's own queue.
+    messages: Sender<Message>,
     /// Where the monotonic clock begins.
     started: Instant,
     /// The replica has finished.
     stopped: bool,
+    /// The last question that was answered between commits, if any was.
+    asked_at: Option<Instant>,
+    /// What it may write itself, having nothing else to do.
+    own_write: OwnWrite,
+}
+
+/// What the sequencer writes on its own thread.
+enum OwnWrite {
+    /// Nothing: something may come that need not wait for the disk.
+    No,
+    /// The next batch.
+    May,
+    /// This batch, which was proposed meanwhile.
+    Batch(Arc<Batch>),
 }
 
 /// While a batch is on its way to the disk, so many commits gather before the sequencer looks at them.
 const GATHER: usize = 48;
+/// Questions of clients do not wait for a disk: if one has come within this time, another thread writes.
+const QUESTIONS_WITHIN: Duration = Duration::from_millis(10);
 /// Messages taken from the queue before the seal is considered again.
 const MESSAGES_AT_ONCE: usize = 1024;
 /// How long the sequencer copies before it looks after its messages again.
@@ -46,11 +66,21 @@ impl Sequencer {
         replica: impl FnOnce(Now) -> Replica<Channels, PolicySet, Workers>,
         state: SequencerState,
         shared: Shared,
-        log: Sender<Job>,
+        log: LogQueue,
+        messages: Sender<Message>,
     ) -> Sequencer {
         let now = Now { monotonic: Duration::ZERO, unix_us: state.clock.now_us() };
-        let sequencer =
-            Sequencer { replica: replica(now), state, shared, log, started: Instant::now(), stopped: false };
+        let sequencer = Sequencer {
+            replica: replica(now),
+            state,
+            shared,
+            log,
+            messages,
+            started: Instant::now(),
+            stopped: false,
+            asked_at: None,
+            own_write: OwnWrite::No,
+        };
         sequencer.publish_stores();
         sequencer.publish_epoch();
         sequencer
@@ -63,7 +93,7 @@ impl Sequencer {
             // A batch that is on its way, or a fixed length that has begun, leaves time for more to gather.
             if self.state.intake.wake_at(if self.replica.gathers() { GATHER } else { 1 }) {
                 self.take_queued();
-                self.step(Event::Tick);
+                self.tick();
                 continue;
             }
             let first = match self.replica.wake_in(self.now()) {
@@ -88,7 +118,7 @@ impl Sequencer {
                 }
             }
             self.take_queued();
-            self.step(Event::Tick);
+            self.tick();
         }
     }
 
@@ -102,6 +132,16 @@ impl Sequencer {
         self.replica.step(event, now);
         while let Some(effect) = self.replica.poll() {
             self.carry_out(effect);
+        }
+    }
+
+    /// Lets the replica seal what is due. If nothing else is there to do, a batch is written on this thread.
+    fn tick(&mut self) {
+        let asked = self.asked_at.is_some_and(|at| at.elapsed() < QUESTIONS_WITHIN);
+        self.own_write = if asked { OwnWrite::No } else { OwnWrite::May };
+        self.step(Event::Tick);
+        if let OwnWrite::Batch(batch) = std::mem::replace(&mut self.own_write, OwnWrite::No) {
+            self.write_batch(batch);
         }
     }
 
@@ -127,10 +167,12 @@ impl Sequencer {
             // `run` looks after every message.
             Message::CommitsQueued => {}
             Message::Judge(txns, reply) => {
+                self.asked_at = Some(Instant::now());
                 self.dismiss(&txns);
                 let _ = reply.send(self.replica.judge(&txns));
             }
             Message::DryRun(txn, reply) => {
+                self.asked_at = Some(Instant::now());
                 self.dismiss(std::slice::from_ref(&*txn));
                 // Earlier requests first.
                 self.take_queued();
@@ -146,6 +188,7 @@ impl Sequencer {
                 self.step(Event::Fence(namespace, id, Waiting::for_id(handle)));
             }
             Message::Status(namespace, id, reply) => {
+                self.asked_at = Some(Instant::now());
                 self.take_queued();
                 let _ = reply.send(self.replica.known(namespace, id));
             }
@@ -191,7 +234,7 @@ impl Sequencer {
                 Err(_) => break,
             }
         }
-        let _ = self.log.send(Job::Stop);
+        self.log.send(Job::Stop);
         Ended::Stopped
     }
 

@@ -4,20 +4,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tribunal_core::control::Effect as ControlEffect;
-use tribunal_replica::{DecidedEpoch, Effect, OwnBatch};
-use tribunal_types::FilledBy;
+use tribunal_replica::{DecidedEpoch, Effect, Event, OwnBatch};
+use tribunal_types::{Batch, FilledBy};
 
-use super::{Sequencer, without_epoch};
+use super::{OwnWrite, Sequencer, without_epoch};
 use crate::commit::epoch_cache::{ResolvedEpoch, Timing};
 use crate::commit::log_thread::Job;
+use crate::commit::message::Message;
 use crate::commit::replies::Answered;
 use crate::commit::waiters::{Channels, Waiting};
 
 impl Sequencer {
     pub(super) fn carry_out(&mut self, effect: Effect<Channels>) {
         match effect {
-            Effect::Append(batch) => self.write(Job::Append(batch)),
-            Effect::AppendControl(index, entry) => self.write(Job::Control(index, entry)),
+            Effect::Append(batch) => match self.own_write {
+                OwnWrite::May => self.own_write = OwnWrite::Batch(batch),
+                OwnWrite::No | OwnWrite::Batch(_) => self.log.send(Job::Append(batch)),
+            },
+            Effect::AppendControl(index, entry) => self.log.send(Job::Control(index, entry)),
             Effect::Decided(decided) => self.decided(*decided),
             Effect::Answer(Waiting { handle, bytes }, answer, spent) => {
                 self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -37,17 +41,55 @@ impl Sequencer {
                 self.shared.progress.wake();
             }
             Effect::Truncate { below, applied } => {
-                self.write(Job::Truncate { below, applied, ask_stores: false });
+                self.log.send(Job::Truncate { below, applied, ask_stores: false });
             }
-            Effect::Flush(store) => self.write(Job::Flush(store)),
-            Effect::Image { image, applied, last } => self.write(Job::Image { image, applied, last }),
+            Effect::Flush(store) => self.log.send(Job::Flush(store)),
+            Effect::Image { image, applied, last } => self.log.send(Job::Image { image, applied, last }),
             Effect::Stopped => self.stopped = true,
         }
     }
 
-    fn write(&self, job: Job) {
-        // A log thread that ended has said why.
-        let _ = self.log.send(job);
+    /// Writes a batch here if no job waits for the log, and hands it to the log thread otherwise.
+    pub(super) fn write_batch(&mut self, batch: Arc<Batch>) {
+        let written = self.log.unused().map(|mut writer| {
+            let wakes = writer.mark_due_since.is_none();
+            let written = writer.append(&batch);
+            writer.failed = written.is_err();
+            written.map(|()| wakes)
+        });
+        match written {
+            None => self.log.send(Job::Append(batch)),
+            Some(Ok(wakes)) => {
+                self.take_queued();
+                self.step(Event::Entry(batch));
+                if wakes {
+                    // After the answers: nobody waits for the mark.
+                    self.log.send(Job::MarkIsDue);
+                }
+            }
+            Some(Err(error)) => {
+                let _ = self.messages.send(Message::LogFailed(error.to_string()));
+                // Ends the log thread.
+                self.log.send(Job::MarkIsDue);
+            }
+        }
+    }
+
+    /// Notes what an epoch decided: here if no job waits for the log.
+    fn write_outcome(&self, epoch: Arc<ResolvedEpoch>) {
+        let written = self.log.unused().map(|mut writer| {
+            let written = writer.append_outcome(&epoch);
+            writer.failed = written.is_err();
+            written
+        });
+        match written {
+            None => self.log.send(Job::Outcome(epoch)),
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                let _ = self.messages.send(Message::LogFailed(error.to_string()));
+                self.log.send(Job::MarkIsDue);
+            }
+        }
     }
 
     fn decided(&mut self, decided: DecidedEpoch<Channels>) {
@@ -76,7 +118,7 @@ impl Sequencer {
             self.state.dispatch.answer(answers);
             import.into_iter().for_each(|(waiter, imported)| waiter.answer(imported, &self.shared.waiting_bytes));
         }
-        self.write(Job::Outcome(epoch));
+        self.write_outcome(epoch);
         self.shared.progress.wake();
         let batches = evicted.into_iter().filter_map(Arc::into_inner).flat_map(ResolvedEpoch::into_batches);
         batches.for_each(|batch| self.replica.recycle(batch));

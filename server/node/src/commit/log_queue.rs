@@ -1,0 +1,122 @@
+//! The log, and the jobs that wait for it.
+//!
+//! Jobs are carried out in their order by the log thread. A caller that has nothing else to do writes on its own thread,
+//! while no job waits: changing threads twice takes as long as a fast disk takes for a sync.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender};
+use parking_lot::{Mutex, MutexGuard};
+use tribunal_log::{DiskLog, DurableLog, LogError};
+use tribunal_types::Batch;
+
+use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
+use crate::commit::log_thread::Job;
+use crate::telemetry::metrics::Metrics;
+
+/// The log, with what follows every write.
+pub struct LogWriter {
+    /// The log.
+    pub log: DiskLog,
+    /// Where epochs may leave once their outcome is in the log.
+    pub cache: Arc<EpochCache>,
+    /// Figures.
+    pub metrics: Arc<Metrics>,
+    /// Since when the log is quiet with a mark that lags behind it, if so.
+    pub mark_due_since: Option<Instant>,
+    /// Durability is in doubt: nothing is written any more.
+    pub failed: bool,
+}
+
+impl LogWriter {
+    /// Starts with a log that was just opened.
+    #[must_use]
+    pub fn new(log: DiskLog, cache: Arc<EpochCache>, metrics: Arc<Metrics>) -> LogWriter {
+        LogWriter { log, cache, metrics, mark_due_since: None, failed: false }
+    }
+
+    /// Makes a batch durable.
+    ///
+    /// # Errors
+    /// Durability is in doubt.
+    pub fn append(&mut self, batch: &Batch) -> Result<(), LogError> {
+        let start = Instant::now();
+        self.log.append(batch)?;
+        let written = Instant::now();
+        self.log.sync()?;
+        let synced = Instant::now();
+        self.mark_due_since = Some(synced);
+        self.metrics.append_seconds.observe((written - start).as_secs_f64());
+        self.metrics.sync_seconds.observe((synced - written).as_secs_f64());
+        self.metrics.set_log(self.log.stats());
+        Ok(())
+    }
+
+    /// Notes what an epoch decided; durable with the next batch.
+    ///
+    /// # Errors
+    /// Durability is in doubt.
+    pub fn append_outcome(&mut self, epoch: &ResolvedEpoch) -> Result<(), LogError> {
+        self.log.append_outcome(&epoch.outcome)?;
+        self.cache.logged(epoch.outcome.epoch);
+        Ok(())
+    }
+}
+
+/// The way to the log. Cheap to clone.
+#[derive(Clone)]
+pub struct LogQueue {
+    jobs: Sender<Job>,
+    /// Jobs that are not done.
+    waiting: Arc<AtomicUsize>,
+    writer: Arc<Mutex<LogWriter>>,
+}
+
+/// The log thread's side.
+pub struct LogJobs {
+    /// Jobs, in their order.
+    pub jobs: Receiver<Job>,
+    waiting: Arc<AtomicUsize>,
+    writer: Arc<Mutex<LogWriter>>,
+}
+
+impl LogQueue {
+    /// Makes both sides.
+    #[must_use]
+    pub fn new(writer: LogWriter) -> (LogQueue, LogJobs) {
+        let (jobs, inbox) = crossbeam_channel::unbounded();
+        let (waiting, writer) = (Arc::default(), Arc::new(Mutex::new(writer)));
+        let thread = LogJobs { jobs: inbox, waiting: Arc::clone(&waiting), writer: Arc::clone(&writer) };
+        (LogQueue { jobs, waiting, writer }, thread)
+    }
+
+    /// Hands a job to the log thread.
+    pub fn send(&self, job: Job) {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        // A log thread that ended has said why.
+        let _ = self.jobs.send(job);
+    }
+
+    /// Returns the log if no job waits. Jobs that come meanwhile wait for the guard.
+    #[must_use]
+    pub fn unused(&self) -> Option<MutexGuard<'_, LogWriter>> {
+        if self.waiting.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        self.writer.try_lock().filter(|writer| !writer.failed)
+    }
+}
+
+impl LogJobs {
+    /// Returns the log, for the next job.
+    pub fn writer(&self) -> MutexGuard<'_, LogWriter> {
+        self.writer.lock()
+    }
+
+    /// Notes that a job is done.
+    pub fn done(&self) {
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
