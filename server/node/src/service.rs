@@ -279,6 +279,7 @@ impl NodeService {
         if txn.is_read_only() {
             return self.judge(txn).await.map(DryRun::Judged);
         }
+        self.check_rows(&txn, 0).await?;
         self.admit(txn.memory_bytes())?;
         let asked = Instant::now();
         let (reply, answer) = oneshot::channel();

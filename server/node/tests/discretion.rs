@@ -156,6 +156,10 @@ fn rows_of_a_tenant_are_bounded_and_the_refusal_names_the_numbers() {
         "{detail}"
     );
     assert_eq!(commit(&node, &shop, &rows("insert", 100..101)).status, 429);
+    let dry = call(&node, &shop, "POST", &format!("/v1/txns/{}/validate", new_id()), Some(&rows("put", 100..101)));
+    assert_eq!((dry.status, &dry.body["code"]), (429, &json!("rows_exceeded")), "{}", dry.body);
+    let dry = call(&node, &shop, "POST", &format!("/v1/txns/{id}/validate"), Some(&rows("put", 0..100)));
+    assert_eq!(dry.status, 200, "{}", dry.body);
     // What was taken in before keeps its verdict, and what adds no row is let in.
     let again = call(&node, &shop, "POST", &format!("/v1/txns/{id}/commit"), Some(&rows("put", 0..100)));
     assert_eq!((&again.body["status"], &again.body["version"]), (&full.body["status"], &full.body["version"]));
