@@ -7,6 +7,8 @@ import { Misuse } from "./errors.js";
 
 /** Statuses whose responses have no body. */
 const bodiless = [204, 205, 304];
+/** Bytes of a response that are read ahead of its reader. */
+const bufferBytes = 64 * 1024;
 
 /** Returns a `fetch` over connections that are kept alive. The file is read on the first request. */
 export function caFetch(caFile: string): (request: Request) => Promise<Response> {
@@ -32,33 +34,35 @@ async function agentFor(caFile: string): Promise<Agent> {
 }
 
 async function send(request: Request, body: Buffer | undefined, agent: Agent): Promise<Response> {
-  const { request: open } = await import("node:https");
+  const [{ request: open }, { Readable }] = await Promise.all([import("node:https"), import("node:stream")]);
   const options: RequestOptions = {
     method: request.method,
     headers: { ...Object.fromEntries(request.headers), ...(body === undefined ? {} : { "content-length": body.length }) },
     agent,
     signal: request.signal,
   };
+  // In bytes: by default it counts pieces, 16,384 of them, which would take a whole log into memory.
+  const strategy = new ByteLengthQueuingStrategy({ highWaterMark: bufferBytes });
   return new Promise((resolve, reject) => {
-    // As `fetch` does: the reason is the cause.
-    const fail = (cause: Error): void => {
-      reject(request.signal.aborted ? (request.signal.reason as Error) : new TypeError("fetch failed", { cause }));
-    };
     const sent = open(request.url, options, (message) => {
-      collected(message).then(resolve, fail);
+      resolve(responseOf(message, () => Readable.toWeb(message, { strategy }) as ReadableStream<Uint8Array>));
     });
-    sent.on("error", fail);
+    sent.on("error", (cause) => {
+      // As `fetch` does: the reason is the cause.
+      reject(request.signal.aborted ? (request.signal.reason as Error) : new TypeError("fetch failed", { cause }));
+    });
     sent.end(body);
   });
 }
 
-async function collected(message: IncomingMessage): Promise<Response> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of message) chunks.push(chunk as Buffer);
+/** Converts the head of a response. Its body is read as it arrives: a stream of the log has no end. */
+function responseOf(message: IncomingMessage, body: () => ReadableStream<Uint8Array>): Response {
   const status = message.statusCode ?? 500;
   const headers = new Headers();
   for (const [name, value] of Object.entries(message.headers)) {
     for (const one of [value ?? []].flat()) headers.append(name, one);
   }
-  return new Response(bodiless.includes(status) ? null : Buffer.concat(chunks), { status, headers });
+  if (!bodiless.includes(status)) return new Response(body(), { status, headers });
+  message.resume();
+  return new Response(null, { status, headers });
 }

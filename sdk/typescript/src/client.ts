@@ -431,7 +431,7 @@ export class Client {
       );
       const body = settled(reply);
       if (body === null) throw new ServerMisbehaved("a stream without a body");
-      return new LogStream(body, stop, this.#timeoutMs + heartbeatMs);
+      return new LogStream(body, stop, this.#timeoutMs + heartbeatMs, query.wait_ms);
     } finally {
       clearTimeout(late);
     }

@@ -107,8 +107,9 @@ export class LogReader implements AsyncIterable<LogRecord> {
   }
 
   /**
-   * Returns the next record; `undefined` if none arrives in time. Retries while the service is unavailable. The stream
-   * stays open between two calls; see `close`.
+   * Returns the next record; `undefined` if none arrives within `wait` milliseconds. Retries while the service is
+   * unavailable. The stream stays open between two calls; see `close`. A `wait` that is shorter than what the stream was
+   * opened with only returns what has arrived by then: 0 takes the records that are there already.
    */
   async next(wait = this.#options.waitMs ?? 10_000): Promise<LogRecord | undefined> {
     const { signal } = this.#options;
@@ -122,7 +123,10 @@ export class LogReader implements AsyncIterable<LogRecord> {
           opened = true;
           this.#stream = await this.#open(Math.max(0, Math.ceil(wait - (performance.now() - asked))));
         }
-        step = this.#take(await this.#line(this.#stream));
+        // The service keeps the end of the wait that the stream was opened with; a shorter one is kept here.
+        const line = await this.#line(this.#stream, wait < this.#stream.waitMs && !opened ? wait - (performance.now() - asked) : Infinity);
+        if (line === undefined) return undefined;
+        step = this.#take(line);
       } catch (error) {
         this.close();
         signal?.throwIfAborted();
@@ -139,13 +143,15 @@ export class LogReader implements AsyncIterable<LogRecord> {
     }
   }
 
-  /** Ends the stream. A reader that got `undefined` has none. The reader can be used again. */
+  /** Ends the stream, if one is open. The reader can be used again. */
   close(): void {
     this.#stream?.close();
     this.#stream = undefined;
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, undefined> {
+    // Only a stream that was opened without a wait tells where the log ends.
+    if (this.#options.follow === false) this.close();
     try {
       for (;;) {
         const record = await this.next(this.#options.follow === false ? 0 : undefined);
@@ -185,14 +191,14 @@ export class LogReader implements AsyncIterable<LogRecord> {
     }
   }
 
-  async #line(stream: LogStream): Promise<string> {
+  async #line(stream: LogStream, waitMs: number): Promise<string | undefined> {
     const { signal } = this.#options;
     const interrupt = (): void => {
       stream.close();
     };
     signal?.addEventListener("abort", interrupt, { once: true });
     try {
-      return await stream.line();
+      return await stream.line(waitMs);
     } finally {
       signal?.removeEventListener("abort", interrupt);
     }

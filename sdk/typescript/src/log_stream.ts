@@ -11,26 +11,44 @@ export const heartbeatMs = 5_000;
 const lineBytesMax = 32 * 1024 * 1024;
 const newline = 10;
 
+/** A read of the next piece, which outlives a call that stopped to wait for it. */
+interface Reading {
+  /** When the read began, in milliseconds of `performance.now`. */
+  readonly begun: number;
+  /** How it ended: with a piece, at the end of the response without one, or with a failure. */
+  ended?: { readonly piece: Uint8Array | undefined } | { readonly failure: unknown };
+  /** Wakes the call that waits for it. */
+  wake: () => void;
+}
+
 /** A stream of a log. */
 export class LogStream {
+  /** How long the service waits for a record before it ends the stream, in milliseconds. */
+  readonly waitMs: number;
   readonly #pieces: ReadableStreamDefaultReader<Uint8Array>;
   readonly #stop: AbortController;
   readonly #silenceMs: number;
   readonly #decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  #reading: Reading | undefined;
   /** Pieces of an incomplete line. */
   #begun: Uint8Array[] = [];
   #bytes = 0;
   /** What follows the last line. */
   #rest = new Uint8Array();
 
-  constructor(body: ReadableStream<Uint8Array>, stop: AbortController, silenceMs: number) {
+  constructor(body: ReadableStream<Uint8Array>, stop: AbortController, silenceMs: number, waitMs: number) {
     this.#pieces = body.getReader();
     this.#stop = stop;
     this.#silenceMs = silenceMs;
+    this.waitMs = waitMs;
   }
 
-  /** Returns the next line. Nothing can be read after an error. */
-  async line(): Promise<string> {
+  /**
+   * Returns the next line; `undefined` if it does not arrive within `waitMs`, after which the stream can be read on. Nothing
+   * can be read after an error.
+   */
+  async line(waitMs = Infinity): Promise<string | undefined> {
+    const deadline = performance.now() + waitMs;
     for (;;) {
       const end = this.#rest.indexOf(newline);
       if (end >= 0) {
@@ -40,10 +58,13 @@ export class LogStream {
         this.#bytes = 0;
         return line;
       }
-      this.#begun.push(this.#rest);
+      if (this.#rest.length > 0) this.#begun.push(this.#rest);
       this.#bytes += this.#rest.length;
+      this.#rest = new Uint8Array();
       if (this.#bytes > lineBytesMax) throw new ServerMisbehaved(`a line of the log has more than ${lineBytesMax} bytes`);
-      this.#rest = await this.#piece();
+      const piece = await this.#piece(deadline);
+      if (piece === undefined) return undefined;
+      this.#rest = piece;
     }
   }
 
@@ -53,19 +74,46 @@ export class LogStream {
     this.#pieces.cancel().catch(() => undefined);
   }
 
-  async #piece(): Promise<Uint8Array<ArrayBuffer>> {
-    const silent = setTimeout(() => {
-      this.#stop.abort(new Error(`nothing has arrived for ${this.#silenceMs} ms`));
-    }, this.#silenceMs);
-    try {
-      const { value } = await this.#pieces.read();
-      if (value !== undefined) return value as Uint8Array<ArrayBuffer>;
-    } catch (cause) {
-      throw new Unavailable(`the log stream was interrupted: ${String(cause)}`, undefined, cause);
-    } finally {
-      clearTimeout(silent);
+  /** Returns the next piece; `undefined` if it does not arrive before the deadline. */
+  async #piece(deadline: number): Promise<Uint8Array<ArrayBuffer> | undefined> {
+    const reading = (this.#reading ??= this.#read());
+    const silent = reading.begun + this.#silenceMs;
+    if (reading.ended === undefined) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, Math.max(0, Math.min(silent, deadline) - performance.now()));
+        reading.wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
     }
-    throw new Unavailable("the log stream was interrupted");
+    const { ended } = reading;
+    if (ended === undefined) {
+      if (deadline < silent) return undefined;
+      this.#stop.abort();
+      throw new Unavailable(`the log stream was interrupted: nothing has arrived for ${this.#silenceMs} ms`);
+    }
+    this.#reading = undefined;
+    if ("failure" in ended) {
+      throw new Unavailable(`the log stream was interrupted: ${String(ended.failure)}`, undefined, ended.failure);
+    }
+    if (ended.piece === undefined) throw new Unavailable("the log stream was interrupted");
+    return ended.piece as Uint8Array<ArrayBuffer>;
+  }
+
+  #read(): Reading {
+    const reading: Reading = { begun: performance.now(), wake: () => undefined };
+    this.#pieces.read().then(
+      ({ value }) => {
+        reading.ended = { piece: value };
+        reading.wake();
+      },
+      (failure: unknown) => {
+        reading.ended = { failure };
+        reading.wake();
+      },
+    );
+    return reading;
   }
 
   #decoded(pieces: readonly Uint8Array[]): string {

@@ -2,13 +2,15 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createServer } from "node:http";
+import { createServer, type RequestListener } from "node:http";
+import { createServer as createHttpsServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 
 import { valueTexts } from "../src/checksum.js";
 import { Client, ClientMistake, ServerMisbehaved, Unavailable, type LogOptions, type LogReader } from "../src/index.js";
 import { refused } from "./holding.js";
+import { certificate, type Certificate } from "./scripted.js";
 
 const log = "8f14e45fceea167a5a36dedd4bea2543";
 
@@ -18,6 +20,8 @@ interface Script {
   readonly refuse?: readonly [status: number, code: string];
   /** Streams these pieces, each a packet of its own if possible. */
   readonly pieces?: readonly string[];
+  /** Further pieces, once they are there. */
+  readonly later?: Promise<readonly string[]>;
   /** What it does then; it ends the stream by default. */
   readonly then?: "break" | "stay";
 }
@@ -29,10 +33,10 @@ interface Service {
   readonly reader: (options?: LogOptions) => LogReader;
 }
 
-async function withService(scripts: readonly Script[], use: (service: Service) => Promise<void>): Promise<void> {
+async function withService(scripts: readonly Script[], use: (service: Service) => Promise<void>, tls?: Certificate, timeoutMs = 30_000): Promise<void> {
   const asked: string[] = [];
-  const server = createServer((request, response) => {
-    const { refuse, pieces = [], then } = scripts[asked.length] ?? { refuse: [404, "no_script"] as const };
+  const listener: RequestListener = (request, response) => {
+    const { refuse, pieces = [], later, then } = scripts[asked.length] ?? { refuse: [404, "no_script"] as const };
     asked.push(`${request.url ?? ""} ${request.headers.accept ?? ""}`);
     if (refuse !== undefined) {
       response.writeHead(refuse[0], { "content-type": "application/problem+json" });
@@ -42,18 +46,23 @@ async function withService(scripts: readonly Script[], use: (service: Service) =
     void (async () => {
       response.writeHead(200, { "content-type": "application/x-ndjson" });
       response.setMaxListeners(0);
-      for (const piece of pieces) {
+      const write = async (piece: string): Promise<void> => {
         if (response.destroyed) return;
         if (!response.write(piece)) await Promise.race([once(response, "drain"), once(response, "close")]);
         service.written += piece.length;
-      }
+      };
+      for (const piece of pieces) await write(piece);
+      for (const piece of (await later) ?? []) await write(piece);
       if (then === "break") setTimeout(() => response.destroy(), 20);
       else if (then === undefined) response.end();
     })();
-  });
+  };
+  const server = tls === undefined ? createServer(listener) : createHttpsServer({ cert: tls.cert, key: tls.key }, listener);
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
-  const client = new Client(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, { retry: { attemptsMax: 3 } });
+  const { port } = server.address() as AddressInfo;
+  const url = tls === undefined ? `http://127.0.0.1:${port}` : `https://localhost:${port}`;
+  const client = new Client(url, { caFile: tls?.file, timeoutMs, retry: { attemptsMax: 3 } });
   const readers: LogReader[] = [];
   const service: Service = {
     asked,
@@ -185,6 +194,70 @@ test("a reader that does not read holds up the stream", async () => {
     assert.ok(service.written < 500 * value.length, `${service.written} bytes were taken`);
     for (let lsn = 2; lsn <= 1000; lsn++) assert.equal(await next(found), String(lsn));
   });
+});
+
+test("a wait shorter than that of the stream ends in time, and the stream goes on", { timeout: 60_000 }, async () => {
+  let release: (pieces: readonly string[]) => void = () => undefined;
+  const later = new Promise<readonly string[]>((resolve) => (release = resolve));
+  const line = record(2);
+  const pieces = [beat(9), record(1), line.slice(0, 40)];
+  await withService([{ pieces, later, then: "stay" }], async ({ asked, reader }) => {
+    const found = reader({ waitMs: 60_000 });
+    assert.equal(await next(found), "1");
+    for (const wait of [20, 0, 0, 20]) assert.equal(await found.next(wait), undefined);
+    const waits = found.next();
+    release([line.slice(40), record(3) + record(4)]);
+    assert.equal((await waits)?.lsn, "2");
+    assert.equal(await next(found), "3");
+    assert.equal((await found.next(0))?.lsn, "4");
+    assert.equal(await found.next(0), undefined);
+    assert.deepEqual([found.offset, asked.length], ["4", 1]);
+  });
+});
+
+test("short waits do not hide that a stream is silent", { timeout: 60_000 }, async () => {
+  const scripts: Script[] = [{ pieces: [beat(9), record(1)], then: "stay" }, { pieces: [beat(9), record(2)], then: "stay" }];
+  await withService(scripts, async ({ asked, reader }) => {
+    const found = reader({ waitMs: 60_000 });
+    assert.equal(await next(found), "1");
+    let second: string | undefined;
+    while (second === undefined) second = (await found.next(50))?.lsn;
+    assert.deepEqual([second, asked.length], ["2", 2]);
+  }, undefined, 100);
+});
+
+test("an iteration up to the end of the log does not rely on a stream that waits", { timeout: 60_000 }, async () => {
+  const scripts: Script[] = [{ pieces: [beat(2), record(1)], then: "stay" }, { pieces: [beat(2), record(2), end("idle")] }, { pieces: [beat(2), end("idle")] }];
+  await withService(scripts, async ({ asked, reader }) => {
+    const found = reader({ waitMs: 60_000, follow: false });
+    assert.equal(await next(found), "1");
+    const rest = [];
+    for await (const { lsn } of found) rest.push(lsn);
+    assert.deepEqual(rest, ["2"]);
+    assert.ok(asked[1]?.includes("after=1&") && asked[1].includes("wait_ms=0&"), asked[1]);
+  });
+});
+
+test("with a caFile, a stream is read as it arrives as well", { timeout: 60_000 }, async () => {
+  const tls = certificate();
+  const value = "x".repeat(64 << 10);
+  const pieces = [beat(9), ...Array.from({ length: 1000 }, (_, n) => record(n + 1, value))];
+  const scripts: Script[] = [{ pieces, then: "stay" }, { pieces: [beat(9), record(1001)], then: "break" }, { refuse: [410, "log_truncated"] }];
+  try {
+    await withService(scripts, async (service) => {
+      const found = service.reader();
+      assert.equal(await next(found), "1");
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      assert.ok(service.written < 500 * value.length, `${service.written} bytes were taken`);
+      for (let lsn = 2; lsn <= 1000; lsn++) assert.equal(await next(found), String(lsn));
+      assert.equal(await found.next(0), undefined);
+      found.close();
+      assert.equal(await next(found), "1001");
+      await assert.rejects(found.next(), (error) => error instanceof ClientMistake && error.code === "log_truncated");
+    }, tls);
+  } finally {
+    tls.remove();
+  }
 });
 
 test("a signal ends a wait with its reason, and a closed reader resumes", async () => {
