@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -28,6 +31,7 @@ from tribunal_client import (
 from tribunal_client.checksum import crc32c, value_texts
 
 from .holding import problem
+from .scripted import make_certificate
 
 LOG = "8f14e45fceea167a5a36dedd4bea2543"
 
@@ -39,12 +43,14 @@ class Script:
     pieces: list[str] = field(default_factory=list)
     then: Literal["end", "break", "stay"] = "end"
     refuse: tuple[int, str] | None = None
+    later: queue.Queue[str] = field(default_factory=queue.Queue)
+    """Further pieces, of a stream that stays."""
 
 
 class LogService:
     """Streams by scripts, one for each request."""
 
-    def __init__(self, *scripts: Script) -> None:
+    def __init__(self, *scripts: Script, certificate: Path | None = None) -> None:
         self.asked: list[str] = []
         self.written = 0
         self.stopped = threading.Event()
@@ -64,6 +70,11 @@ class LogService:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, certificate.with_suffix(".key"))
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            self.url = f"https://localhost:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def play(self, handler: BaseHTTPRequestHandler, script: Script) -> None:
@@ -79,16 +90,20 @@ class LogService:
         handler.end_headers()
         try:
             for piece in script.pieces:
-                data = piece.encode()
-                handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-                self.written += len(data)
+                self.write(handler, piece)
+            while script.then == "stay" and not self.stopped.is_set():
+                with suppress(queue.Empty):
+                    self.write(handler, script.later.get(timeout=0.05))
             if script.then == "end":
                 handler.wfile.write(b"0\r\n\r\n")
         except OSError:
             return
-        if script.then == "stay":
-            self.stopped.wait(60)
         handler.close_connection = script.then != "end"
+
+    def write(self, handler: BaseHTTPRequestHandler, piece: str) -> None:
+        data = piece.encode()
+        handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.written += len(data)
 
     def stop(self) -> None:
         self.stopped.set()
@@ -99,26 +114,39 @@ class LogService:
 class Reader:
     """A reader of either client."""
 
-    def __init__(self, kind: str, url: str, **options: Any) -> None:
+    def __init__(
+        self, kind: str, url: str, *, ca_file: Path | None = None, timeout_s: float = 30, **options: Any
+    ) -> None:
         self._loop = asyncio.new_event_loop()
-        retry = RetryPolicy(attempts_max=3)
+        common: dict[str, Any] = {"retry": RetryPolicy(attempts_max=3), "ca_file": ca_file, "timeout_s": timeout_s}
         self._client: Client | AsyncClient
         self.reader: LogReader | AsyncLogReader
         if kind == "tasks":
-            self._client = AsyncClient(url, retry=retry)
+            self._client = AsyncClient(url, **common)
             self.reader = self._client.log("kv", **options)
         else:
-            self._client = Client(url, retry=retry)
+            self._client = Client(url, **common)
             self.reader = self._client.log("kv", **options)
 
-    def next(self) -> LogRecord | None:
+    def next(self, wait_s: float | None = None) -> LogRecord | None:
         if isinstance(self.reader, AsyncLogReader):
-            return self._loop.run_until_complete(self.reader.next())
-        return self.reader.next()
+            return self._loop.run_until_complete(self.reader.next(wait_s))
+        return self.reader.next(wait_s)
 
-    def lsn(self) -> int | None:
-        record = self.next()
+    def lsn(self, wait_s: float | None = None) -> int | None:
+        record = self.next(wait_s)
         return None if record is None else record.lsn
+
+    def rest(self) -> list[int]:
+        """Iterate to the end."""
+        reader = self.reader
+        if isinstance(reader, AsyncLogReader):
+
+            async def all_of() -> list[int]:
+                return [record.lsn async for record in reader]
+
+            return self._loop.run_until_complete(all_of())
+        return [record.lsn for record in reader]
 
     def cancelled(self, after_s: float) -> None:
         """Start to wait for a record, and cancel that."""
@@ -148,8 +176,8 @@ Start = Callable[..., tuple[LogService, Reader]]
 def start(request: pytest.FixtureRequest) -> Iterator[Start]:
     started: list[LogService | Reader] = []
 
-    def begin(*scripts: Script, **options: Any) -> tuple[LogService, Reader]:
-        service = LogService(*scripts)
+    def begin(*scripts: Script, certificate: Path | None = None, **options: Any) -> tuple[LogService, Reader]:
+        service = LogService(*scripts, certificate=certificate)
         reader = Reader(request.param, service.url, **options)
         started.extend([reader, service])
         return service, reader
@@ -279,6 +307,50 @@ def test_a_cancelled_wait_loses_no_record() -> None:
     assert reader.lsn() == 2
     reader.stop()
     service.stop()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_wait_shorter_than_that_of_the_stream_ends_in_time_and_the_stream_goes_on(
+    start: Start, tmp_path: Path, tls: bool
+) -> None:
+    certificate = make_certificate(tmp_path) if tls else None
+    line = record(2)
+    script = Script([beat(9), record(1), line[:40]], "stay")
+    options: dict[str, Any] = {"wait_s": 60, "timeout_s": 600, "certificate": certificate, "ca_file": certificate}
+    service, reader = start(script, Script([record(5)], "stay"), **options)
+    assert reader.lsn() == 1
+    assert [reader.lsn(wait_s) for wait_s in (0.02, 0, 0, 0.02)] == [None] * 4
+    script.later.put(line[40:])
+    script.later.put(record(3) + record(4))
+    assert [reader.lsn() for _ in range(2)] == [2, 3]
+    assert [reader.lsn(0) for _ in range(2)] == [4, None]
+    assert (reader.reader.offset, len(service.asked)) == (4, 1)
+    # It ends the read that nobody waits for, which would take ten minutes by itself.
+    reader.close()
+    assert reader.lsn() == 5
+
+
+def test_short_waits_do_not_hide_that_a_stream_is_silent(start: Start) -> None:
+    scripts = [Script([beat(9), record(1)], "stay"), Script([beat(9), record(2)], "stay")]
+    service, reader = start(*scripts, wait_s=60, timeout_s=0.1)
+    assert reader.lsn() == 1
+    while (found := reader.lsn(0.05)) is None:
+        assert len(service.asked) < 3
+    assert (found, len(service.asked)) == (2, 2)
+
+
+def test_an_iteration_to_the_end_of_the_log_does_not_rely_on_a_stream_that_waits(start: Start) -> None:
+    service, reader = start(
+        Script([beat(2), record(1)], "stay"),
+        Script([beat(2), record(2), end("idle")]),
+        Script([beat(2), end("idle")]),
+        wait_s=60,
+        follow=False,
+    )
+    assert reader.lsn() == 1
+    assert reader.rest() == [2]
+    assert "after=1&" in service.asked[1]
+    assert "wait_ms=0&" in service.asked[1]
 
 
 def test_the_texts_of_values_are_found_as_they_were_posted() -> None:

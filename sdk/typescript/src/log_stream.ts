@@ -10,6 +10,8 @@ export const heartbeatMs = 5_000;
 /** Maximum length of a line. A record is at most as long as a request, 10 MiB, plus its frame. */
 const lineBytesMax = 32 * 1024 * 1024;
 const newline = 10;
+/** Shortest wait, in milliseconds. A piece that is in the socket already is found within it. */
+const pollMs = 5;
 
 /** A read of the next piece, which outlives a call that stopped to wait for it. */
 interface Reading {
@@ -80,7 +82,7 @@ export class LogStream {
     const silent = reading.begun + this.#silenceMs;
     if (reading.ended === undefined) {
       await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, Math.max(0, Math.min(silent, deadline) - performance.now()));
+        const timer = setTimeout(resolve, Math.max(pollMs, Math.min(silent, deadline) - performance.now()));
         reading.wake = () => {
           clearTimeout(timer);
           resolve();

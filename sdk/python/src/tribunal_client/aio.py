@@ -18,6 +18,7 @@ from .flow import Close, Coalesce, Flow, Open, Pull, Send, Sleep
 from .ids import uuid7
 from .log import Cursor, LogRecord
 from .pool import AsyncPool
+from .response_stream import AsyncResponseStream
 from .service import Ran, Result, Service
 from .transaction import Draft, PreparedCommit, Row, RowPage
 
@@ -272,12 +273,14 @@ class AsyncClient:
     async def _send_items(self, send: Callable[[list[Any]], Flow[Sequence[Any]]], items: list[Any]) -> Sequence[Any]:
         return await self._perform(send(items))
 
-    async def _opened(self, request: dict[str, Any], timeout: httpx.Timeout) -> _Stream | httpx.Response | NoReply:
+    async def _opened(
+        self, request: dict[str, Any], timeout: httpx.Timeout
+    ) -> AsyncResponseStream | httpx.Response | NoReply:
         """Open a stream."""
         try:
             response = await self._http.send(self._http.build_request(**request, timeout=timeout), stream=True)
             if response.is_success:
-                return _Stream(response)
+                return AsyncResponseStream(response)
             async with aclosing(response):
                 await response.aread()
         except httpx.TransportError as lost:
@@ -305,10 +308,10 @@ class AsyncClient:
                     result = await self._coalescers[kind].submit(item)
                 case Open(request, timeout_s, silence_s):
                     result = await self._opened(request, httpx.Timeout(timeout_s, read=silence_s))
-                case Pull(stream):
-                    result = await _pulled(stream)
+                case Pull(stream, wait_s):
+                    result = await stream.pull(wait_s)
                 case Close(stream):
-                    await stream.response.aclose()
+                    await stream.close()
                 case Sleep(seconds):
                     await asyncio.sleep(seconds)
                 case _:
@@ -316,22 +319,6 @@ class AsyncClient:
                         result = await step.work(step.txn)
                     except Exception as raised:
                         error = raised
-
-
-class _Stream:
-    """A response that is read as it arrives."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        self.response = response
-        self.pieces = response.aiter_bytes()
-
-
-async def _pulled(stream: _Stream) -> bytes | NoReply:
-    """Read more; nothing at the end."""
-    try:
-        return await anext(stream.pieces, b"")
-    except (httpx.TransportError, httpx.StreamError) as lost:
-        return NoReply(str(lost) or type(lost).__name__, never_sent=False)
 
 
 class AsyncTransaction(Draft):
@@ -401,11 +388,15 @@ class AsyncLogReader(Cursor):
         self._client = client
 
     async def next(self, wait_s: float | None = None) -> LogRecord | None:
-        """Return the next record; `None` if there is none in time. Retries while the service is unavailable."""
+        """Return the next record; `None` if none arrives within `wait_s`, which is that of `log` by default.
+
+        Retries while the service is unavailable. A wait that is shorter than what the stream was opened with only
+        returns what has arrived by then: 0 takes the records that are there already.
+        """
         return await self._client._perform(self._next(wait_s))
 
     async def close(self) -> None:
-        """End the stream. A reader that got `None` has none. The reader can be used again."""
+        """End the stream, if one is open. The reader can be used again."""
         await self._client._perform(self._close())
 
     async def __aenter__(self) -> Self:
@@ -418,6 +409,9 @@ class AsyncLogReader(Cursor):
 
     async def __aiter__(self) -> AsyncGenerator[LogRecord, None]:
         """Yield records without end, or with `follow=False` up to the end of the log. Closes the stream at its end."""
+        if not self._follow:
+            # Only a stream that was opened without a wait tells where the log ends.
+            await self.close()
         try:
             while True:
                 record = await self.next(None if self._follow else 0)

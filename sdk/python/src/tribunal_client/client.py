@@ -18,6 +18,7 @@ from .flow import Close, Coalesce, Flow, Open, Pull, Send, Sleep
 from .ids import uuid7
 from .log import Cursor, LogRecord
 from .pool import Pool
+from .response_stream import ResponseStream
 from .service import Ran, Result, Service
 from .transaction import Draft, PreparedCommit, Row, RowPage
 
@@ -273,12 +274,12 @@ class Client:
     def _send_items(self, send: Callable[[list[Any]], Flow[Sequence[Any]]], items: list[Any]) -> Sequence[Any]:
         return self._perform(send(items))
 
-    def _opened(self, request: dict[str, Any], timeout: httpx.Timeout) -> _Stream | httpx.Response | NoReply:
+    def _opened(self, request: dict[str, Any], timeout: httpx.Timeout) -> ResponseStream | httpx.Response | NoReply:
         """Open a stream."""
         try:
             response = self._http.send(self._http.build_request(**request, timeout=timeout), stream=True)
             if response.is_success:
-                return _Stream(response)
+                return ResponseStream(response)
             with closing(response):
                 response.read()
         except httpx.TransportError as lost:
@@ -306,10 +307,10 @@ class Client:
                     result = self._coalescers[kind].submit(item)
                 case Open(request, timeout_s, silence_s):
                     result = self._opened(request, httpx.Timeout(timeout_s, read=silence_s))
-                case Pull(stream):
-                    result = _pulled(stream)
+                case Pull(stream, wait_s):
+                    result = stream.pull(wait_s)
                 case Close(stream):
-                    stream.response.close()
+                    stream.close()
                 case Sleep(seconds):
                     time.sleep(seconds)
                 case _:
@@ -317,22 +318,6 @@ class Client:
                         result = step.work(step.txn)
                     except Exception as raised:
                         error = raised
-
-
-class _Stream:
-    """A response that is read as it arrives."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        self.response = response
-        self.pieces = response.iter_bytes()
-
-
-def _pulled(stream: _Stream) -> bytes | NoReply:
-    """Read more; nothing at the end."""
-    try:
-        return next(stream.pieces, b"")
-    except (httpx.TransportError, httpx.StreamError) as lost:
-        return NoReply(str(lost) or type(lost).__name__, never_sent=False)
 
 
 def _interrupted() -> NoReply:
@@ -406,11 +391,15 @@ class LogReader(Cursor):
         self._client = client
 
     def next(self, wait_s: float | None = None) -> LogRecord | None:
-        """Return the next record; `None` if there is none in time. Retries while the service is unavailable."""
+        """Return the next record; `None` if none arrives within `wait_s`, which is that of `log` by default.
+
+        Retries while the service is unavailable. A wait that is shorter than what the stream was opened with only
+        returns what has arrived by then: 0 takes the records that are there already.
+        """
         return self._client._perform(self._next(wait_s))
 
     def close(self) -> None:
-        """End the stream. A reader that got `None` has none. The reader can be used again."""
+        """End the stream, if one is open. The reader can be used again."""
         self._client._perform(self._close())
 
     def __enter__(self) -> Self:
@@ -423,6 +412,9 @@ class LogReader(Cursor):
 
     def __iter__(self) -> Iterator[LogRecord]:
         """Yield records without end, or with `follow=False` up to the end of the log. Closes the stream at its end."""
+        if not self._follow:
+            # Only a stream that was opened without a wait tells where the log ends.
+            self.close()
         try:
             while True:
                 record = self.next(None if self._follow else 0)

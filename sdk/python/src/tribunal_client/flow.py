@@ -47,9 +47,11 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Read on. The result is some bytes, none of them at the end, or a `NoReply`."""
+    """Read on. The result is some bytes, none of them at the end, or a `NoReply`; `None` if nothing arrives in time."""
 
     stream: Any
+    wait_s: float | None
+    """How long to wait; until something arrives if `None`."""
 
 
 @dataclass(frozen=True, slots=True)

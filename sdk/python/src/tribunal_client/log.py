@@ -87,7 +87,9 @@ class Cursor:
                 if self._stream is None:
                     opened = True
                     yield from self._open(max(0.0, wait_s - (time.monotonic() - asked)))
-                step = yield from self._step()
+                # The service keeps the end of the wait that a stream was opened with; a shorter one is kept here.
+                shorter = not opened and self._stream is not None and wait_s < self._stream.wait_s
+                step = yield from self._step(wait_s - (time.monotonic() - asked) if shorter else None)
             except Unavailable as error:
                 yield from self._close()
                 failed += 1
@@ -101,7 +103,9 @@ class Cursor:
                 raise
             if isinstance(step, LogRecord):
                 return step
-            if step is None:
+            if step == "late":
+                return None
+            if step == "further":
                 continue
             yield from self._close()
             # If the stream had ended before this call, there may be records since.
@@ -116,12 +120,14 @@ class Cursor:
 
     def _open(self, wait_s: float) -> Flow[None]:
         opened = yield from self._service.open_log(self._store, self.offset, self.log_id, self._page_max, wait_s)
-        self._stream = LogStream(opened)
+        self._stream = LogStream(opened, wait_s)
 
-    def _step(self) -> Flow[LogRecord | Literal["idle", "limit"] | None]:
-        """Take a line: a record, or the end of the stream, or neither."""
+    def _step(self, wait_s: float | None) -> Flow[LogRecord | Literal["further", "late", "idle", "limit"]]:
+        """Take a line: a record, or the end of the stream, or another one; or none in time."""
         assert self._stream is not None  # noqa: S101
-        line = yield from self._stream.line()
+        line = yield from self._stream.line(wait_s)
+        if line is None:
+            return "late"
         try:
             document = json.loads(line)
             if "event" in document:
@@ -133,12 +139,12 @@ class Cursor:
         self.head = max(self.head, record.lsn)
         return record
 
-    def _follow_event(self, event: dict[str, Any]) -> Literal["idle", "limit"] | None:
+    def _follow_event(self, event: dict[str, Any]) -> Literal["further", "idle", "limit"]:
         self.log_id = event.get("log", self.log_id)
         if "head_lsn" in event:
             self.head = number(event["head_lsn"])
         if event["event"] != "end":
-            return None
+            return "further"
         if "problem" in event:
             raise error_of(Problem.from_dict(event["problem"]))
         reason = event.get("reason")

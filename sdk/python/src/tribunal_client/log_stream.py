@@ -6,6 +6,7 @@ bounded.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from .errors import ServerMisbehaved, Unavailable
@@ -22,19 +23,25 @@ _LINE_BYTES_MAX = 32 * 1024 * 1024
 class LogStream:
     """A stream of a log. Nothing can be read after an error."""
 
-    def __init__(self, stream: Any) -> None:  # noqa: ANN401
+    def __init__(self, stream: Any, wait_s: float) -> None:  # noqa: ANN401
+        self.wait_s = wait_s
+        """How long the service waits for a record before it ends the stream."""
         self._stream = stream
         self._buffer = bytearray()
         self._seen = 0
         """How many bytes have been searched for the end of a line."""
 
-    def line(self) -> Flow[str]:
-        """Return the next line."""
+    def line(self, wait_s: float | None) -> Flow[str | None]:
+        """Return the next line; `None` if it does not arrive in time, after which the stream can be read on."""
+        deadline = None if wait_s is None else time.monotonic() + wait_s
         while (end := self._buffer.find(b"\n", self._seen)) < 0:
             self._seen = len(self._buffer)
             if self._seen > _LINE_BYTES_MAX:
                 raise ServerMisbehaved(f"a line of the log has more than {_LINE_BYTES_MAX} bytes")
-            piece = yield Pull(self._stream)
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            piece = yield Pull(self._stream, left_s)
+            if piece is None:
+                return None
             if isinstance(piece, NoReply) or not piece:
                 why = f": {piece.text}" if isinstance(piece, NoReply) else ""
                 raise Unavailable(f"the log stream was interrupted{why}")

@@ -1,0 +1,115 @@
+"""A response that is read as it arrives, one piece at a time, for as long as a caller wants to wait.
+
+httpx cannot read on after a read that was interrupted. So a read that has to end earlier than its piece arrives is made
+by a thread or a task, and stays there for the next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from typing import Any
+
+import httpx
+
+from .exchange import NoReply
+
+_POLL_S = 0.005
+"""Shortest wait. A piece that is in the socket already is found within it."""
+
+
+class ResponseStream:
+    """A response of the blocking client. Not shared by threads."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self._pieces = response.iter_bytes()
+        self._pending: Future[bytes | NoReply] | None = None
+
+    def pull(self, wait_s: float | None) -> bytes | NoReply | None:
+        """Return some bytes, none at the end; `None` if nothing arrives in time."""
+        if self._pending is None:
+            if wait_s is None:
+                return self._read()
+            self._pending = _in_thread(self)
+        pending = self._pending
+        wait([pending], None if wait_s is None else max(wait_s, _POLL_S))
+        if not pending.done():
+            return None
+        self._pending = None
+        return pending.result()
+
+    def close(self) -> None:
+        """End the response."""
+        if self._pending is not None:
+            # Closing a socket does not wake a thread that reads from it.
+            connection: Any = self._response.extensions["network_stream"]
+            with suppress(OSError):
+                # Not `SSLSocket.shutdown`, which changes the object that the thread uses.
+                socket.socket.shutdown(connection.get_extra_info("socket"), socket.SHUT_RDWR)
+            wait([self._pending])
+            self._pending = None
+        self._response.close()
+
+    def _read(self) -> bytes | NoReply:
+        try:
+            return next(self._pieces, b"")
+        except (httpx.TransportError, httpx.StreamError) as lost:
+            return _lost(lost)
+
+
+def _in_thread(stream: ResponseStream) -> Future[bytes | NoReply]:
+    pending: Future[bytes | NoReply] = Future()
+
+    def read() -> None:
+        try:
+            pending.set_result(stream._read())
+        except BaseException as error:
+            pending.set_exception(error)
+
+    # It must not keep a process alive whose reader was not closed.
+    threading.Thread(target=read, name="tribunal-log", daemon=True).start()
+    return pending
+
+
+class AsyncResponseStream:
+    """A response of the asyncio client."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self._pieces = response.aiter_bytes()
+        self._pending: asyncio.Task[bytes | NoReply] | None = None
+
+    async def pull(self, wait_s: float | None) -> bytes | NoReply | None:
+        """Return some bytes, none at the end; `None` if nothing arrives in time."""
+        if self._pending is None:
+            if wait_s is None:
+                return await self._read()
+            self._pending = asyncio.create_task(self._read())
+        pending = self._pending
+        await asyncio.wait([pending], timeout=None if wait_s is None else max(wait_s, _POLL_S))
+        if not pending.done():
+            return None
+        self._pending = None
+        return pending.result()
+
+    async def close(self) -> None:
+        """End the response."""
+        if self._pending is not None:
+            self._pending.cancel()
+            await asyncio.gather(self._pending, return_exceptions=True)
+            self._pending = None
+        await self._response.aclose()
+
+    async def _read(self) -> bytes | NoReply:
+        try:
+            return await anext(self._pieces, b"")
+        except (httpx.TransportError, httpx.StreamError) as lost:
+            return _lost(lost)
+
+
+def _lost(error: Exception) -> NoReply:
+    return NoReply(str(error) or type(error).__name__, never_sent=False)
