@@ -38,13 +38,16 @@ type Options struct {
 	NoCoalesce bool
 	// OnAttempt is called at the end of each attempt of Run.
 	OnAttempt func(Attempt)
-	// HTTPClient replaces the default one, which keeps up to 256 idle connections, and with it CAFile.
+	// HTTPClient replaces the default one, which keeps up to 256 idle connections, and with it CAFile. Commit streams use a
+	// copy of its *http.Transport, with a connection for each stream. Another RoundTripper is used as it is: if it shares an
+	// HTTP/2 connection, the service takes three streams at a time, and refuses further ones with status 429.
 	HTTPClient *http.Client
 }
 
 // Client is a client of one service. It is safe for concurrent use.
 type Client struct {
 	wire    *wire.Client
+	streams *wire.Client
 	options Options
 	session session
 	commits coalescer[commitItem, reply[wire.TxnOutcome]]
@@ -87,7 +90,9 @@ func New(server string, options Options) (*Client, error) {
 	if err != nil {
 		return nil, misuse("%q cannot be used: %v", server, err)
 	}
-	c := &Client{wire: client, options: options}
+	streams := *client
+	streams.Client = streamClient(options.HTTPClient)
+	c := &Client{wire: client, streams: &streams, options: options}
 	c.commits.bounds, c.commits.sendOne, c.commits.sendBatch = commitBounds, c.sendCommit, c.sendBatch
 	c.begins.bounds, c.begins.sendOne, c.begins.sendBatch = readBounds, c.sendBegin, c.sendBegins
 	c.reads.bounds, c.reads.sendOne, c.reads.sendBatch = readBounds, c.sendRead, c.sendReads

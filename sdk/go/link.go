@@ -190,11 +190,7 @@ func (l *link) exchange(ctx context.Context, c *Client) linkEnd {
 	if c.options.ClientName != "" {
 		parameters.TribunalClient = &c.options.ClientName
 	}
-	// A stream has no timeout of its own: the service shows that it is alive.
-	untimed, streams := *c.options.HTTPClient, *c.wire
-	untimed.Timeout = 0
-	streams.Client = &untimed
-	response, err := streams.CommitStreamWithBody(ctx, &parameters, "application/x-ndjson", l)
+	response, err := c.streams.CommitStreamWithBody(ctx, &parameters, "application/x-ndjson", l)
 	if err != nil {
 		return linkEnd{lostRequest[wire.TxnOutcome](err), math.MaxUint64}
 	}

@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,7 +72,8 @@ func scriptedStreams(
 	} else {
 		server.EnableHTTP2 = true
 		server.StartTLS()
-		options.HTTPClient = server.Client()
+		// Any other RoundTripper than an *http.Transport is used as it is, here over HTTP/2.
+		options.HTTPClient = &http.Client{Transport: wrapped{server.Client().Transport}}
 	}
 	t.Cleanup(server.Close)
 	client, err := New(server.URL, options)
@@ -78,6 +82,8 @@ func scriptedStreams(
 	}
 	return client, lines
 }
+
+type wrapped struct{ http.RoundTripper }
 
 func together(all *sync.WaitGroup, do func()) {
 	all.Add(1)
@@ -130,6 +136,75 @@ func endOf(verdict Verdict, err error) string {
 		return "committed, replayed"
 	}
 	return "committed"
+}
+
+func TestEachStreamOfAClientHasAConnectionOfItsOwnOverTLS(t *testing.T) {
+	const streams = 8
+	var mutex sync.Mutex
+	of := map[string]int{}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id := strings.Split(r.URL.Path, "/")[3]; id != "stream" {
+			_, _ = io.WriteString(w, wonLine(id))
+			return
+		}
+		mutex.Lock()
+		of[r.RemoteAddr]++
+		streams := of[r.RemoteAddr]
+		mutex.Unlock()
+		// As the service does.
+		if streams > 3 {
+			w.WriteHeader(http.StatusTooManyRequests)
+			_, _ = io.WriteString(w, problemText(http.StatusTooManyRequests, "too_many_streams"))
+			return
+		}
+		out := http.NewResponseController(w)
+		_ = out.EnableFullDuplex()
+		_ = out.Flush()
+		for scanner := bufio.NewScanner(r.Body); scanner.Scan(); _ = out.Flush() {
+			var txn wire.BatchTxn
+			if err := json.Unmarshal(scanner.Bytes(), &txn); err != nil {
+				t.Error(err)
+			}
+			_, _ = io.WriteString(w, wonLine(txn.TxnID)+"\n")
+		}
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(file, certificate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	used := server.Client()
+	if reply, err := used.Get(server.URL + "/v1/txns/x"); err != nil || reply.ProtoMajor != 2 {
+		t.Fatal(reply, err)
+	} else {
+		_ = reply.Body.Close()
+	}
+	for name, options := range map[string]Options{"CAFile": {CAFile: file}, "HTTPClient, used before": {HTTPClient: used}} {
+		client, err := New(server.URL, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range streams {
+			stream := client.CommitStream()
+			defer stream.Close()
+			if end := endOf(stream.Commit(t.Context(), preparedPut(t, client, n))); end != "committed" {
+				t.Error(name, "stream", n+1, end)
+			}
+		}
+		// Other requests share a connection as before.
+		if _, err := client.Status(t.Context(), "x", false, 0); err != nil {
+			t.Error(name, err)
+		}
+	}
+	mutex.Lock()
+	defer mutex.Unlock()
+	if len(of) != 2*streams {
+		t.Error(of)
+	}
 }
 
 func TestWhatAStreamDidNotTakeInIsWrittenAgainAndTheRestIsResolved(t *testing.T) {

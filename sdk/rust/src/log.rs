@@ -1,6 +1,6 @@
 //! Reads a store's committed log, record by record, from an offset that the caller keeps.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::value::Value;
 use tribunal_api::{LogEventKind, RecordChecksum, WriteOp};
@@ -8,6 +8,9 @@ use tribunal_types::{Csn, Epoch, LogId, Lsn, Version};
 
 use crate::log_stream::{Line, LogStream};
 use crate::{Client, Error, wire};
+
+/// Shortest wait. A line that is in the socket already is found within it.
+const POLL: Duration = Duration::from_millis(5);
 
 /// The writes of one committed transaction in one store.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,7 +86,8 @@ impl LogReader {
         self
     }
 
-    /// Sets how long [`LogReader::next`] waits for a record, in milliseconds, at most 60,000; 0 returns at once.
+    /// Sets how long [`LogReader::next`] waits for a record, in milliseconds, at most 60,000. While a stream is open that was
+    /// opened with a longer wait, `next` only returns what has arrived by then: 0 takes the records that are there already.
     #[must_use]
     pub fn wait_ms(mut self, wait_ms: u32) -> Self {
         self.wait_ms = wait_ms;
@@ -100,12 +104,21 @@ impl LogReader {
         let asked = Instant::now();
         let (mut failed, mut opened) = (0, false);
         loop {
+            let waited = u32::try_from(asked.elapsed().as_millis()).unwrap_or(u32::MAX);
+            let left_ms = self.wait_ms.saturating_sub(waited);
             let step = match &mut self.stream {
+                // The service keeps the end of the wait that a stream was opened with; a shorter one is kept here.
+                Some(stream) if !opened && self.wait_ms < stream.wait_ms() => {
+                    let left = Duration::from_millis(left_ms.into()).max(POLL);
+                    match tokio::time::timeout(left, stream.line()).await {
+                        Ok(line) => line.and_then(|line| self.take(line)),
+                        Err(_) => return Ok(None),
+                    }
+                }
                 Some(stream) => stream.line().await.and_then(|line| self.take(line)),
                 None => {
-                    let waited = u32::try_from(asked.elapsed().as_millis()).unwrap_or(u32::MAX);
                     opened = true;
-                    self.open(self.wait_ms.saturating_sub(waited)).await.map(|()| Step::Further)
+                    self.open(left_ms).await.map(|()| Step::Further)
                 }
             };
             match step {
@@ -126,15 +139,14 @@ impl LogReader {
     }
 
     async fn open(&mut self, wait_ms: u32) -> Result<(), Error> {
-        let mut query =
-            format!("store={}&after={}&wait_ms={wait_ms}", wire::percent_encoded(self.store.as_bytes()), self.after);
+        let mut query = format!("store={}&after={}", wire::percent_encoded(self.store.as_bytes()), self.after);
         if let Some(log) = self.log {
             query.push_str(&format!("&log={log}"));
         }
         if let Some(limit) = self.limit {
             query.push_str(&format!("&limit={limit}"));
         }
-        self.stream = Some(LogStream::open(self.client.connection(), self.client.options(), &query).await?);
+        self.stream = Some(LogStream::open(self.client.connection(), self.client.options(), &query, wait_ms).await?);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //! reader slows down the stream, and memory stays bounded.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt;
 use hyper::Method;
@@ -21,8 +21,11 @@ const LINE_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// A stream of a log.
 pub(crate) struct LogStream {
     body: Incoming,
+    wait_ms: u32,
     /// How long to wait for anything, heartbeats included.
     silence_max: Duration,
+    /// Since when the next frame is awaited: also by calls that were cancelled.
+    awaited_since: Option<Instant>,
     /// Lines that have arrived, of one frame. An invalid one is reported when it is requested.
     arrived: VecDeque<Result<Line, Error>>,
     /// The beginning of the line after them.
@@ -36,21 +39,38 @@ pub(crate) enum Line {
 }
 
 impl LogStream {
-    /// Opens a stream. `query` is that of the request, without the heartbeats.
-    pub(crate) async fn open(connection: &Connection, options: &ClientOptions, query: &str) -> Result<Self, Error> {
-        let path = format!("/v1/log?{query}&heartbeat_ms={HEARTBEAT_MS}");
+    /// Opens a stream. `query` is that of the request, without the wait and the heartbeats.
+    pub(crate) async fn open(
+        connection: &Connection,
+        options: &ClientOptions,
+        query: &str,
+        wait_ms: u32,
+    ) -> Result<Self, Error> {
+        let path = format!("/v1/log?{query}&wait_ms={wait_ms}&heartbeat_ms={HEARTBEAT_MS}");
         let timeout = options.timeout;
         let sent = Sent { method: Method::GET, path: &path, body: None, traceparent: None, timeout };
         match connection.open(sent, "application/x-ndjson").await.map_err(Error::of_no_answer)? {
             Ok(body) => {
                 let silence_max = timeout + Duration::from_millis(HEARTBEAT_MS);
-                Ok(LogStream { body, silence_max, arrived: VecDeque::new(), begun: Vec::new() })
+                Ok(LogStream {
+                    body,
+                    wait_ms,
+                    silence_max,
+                    awaited_since: None,
+                    arrived: VecDeque::new(),
+                    begun: Vec::new(),
+                })
             }
             Err(answer) => match read::<serde::de::IgnoredAny>(&answer) {
                 Ok(_) => Err(Error::misbehaved(format!("status {} for a stream", answer.status))),
                 Err(error) => Err(error),
             },
         }
+    }
+
+    /// Returns how long the service waits for a record before it ends the stream, in milliseconds.
+    pub(crate) fn wait_ms(&self) -> u32 {
+        self.wait_ms
     }
 
     /// Returns the next line. Cancel safe.
@@ -70,12 +90,15 @@ impl LogStream {
 
     /// Receives a frame.
     async fn more(&mut self) -> Result<(), Error> {
+        let awaited = self.awaited_since.get_or_insert_with(Instant::now).elapsed();
         let frame = async { Ok(self.body.frame().await) };
-        let lost = match within(self.silence_max, frame).await {
+        let arrived = within(self.silence_max.saturating_sub(awaited), frame).await;
+        self.awaited_since = None;
+        let lost = match arrived {
             Ok(Some(Ok(frame))) => return self.take(&frame.into_data().unwrap_or_default()),
             Ok(Some(Err(error))) => NoAnswer::lost(error.to_string()),
             Ok(None) => NoAnswer::lost("the log stream was interrupted".to_owned()),
-            Err(silent) => silent,
+            Err(_) => NoAnswer::lost(format!("nothing has arrived for {} ms", self.silence_max.as_millis())),
         };
         Err(Error::of_no_answer(lost))
     }

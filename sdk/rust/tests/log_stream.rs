@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tribunal_client::{Client, ClientOptions, Error, LogReader, Lsn, RetryPolicy};
 
 const LOG: &str = "8f14e45fceea167a5a36dedd4bea2543";
@@ -21,9 +22,14 @@ enum Script {
     Break(Vec<String>),
     /// It streams these pieces, and leaves the stream open.
     Stay(Vec<String>),
+    /// It streams these pieces, and those that it is told later, and leaves the stream open.
+    Continue(Vec<String>, Later),
     /// It refuses with this problem.
     Refuse(u16, &'static str),
 }
+
+/// Pieces that are streamed once they are there.
+type Later = Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>>;
 
 struct Service {
     url: String,
@@ -56,8 +62,12 @@ impl Service {
     }
 
     fn reader(&self, after: u64) -> LogReader {
+        self.reader_within(after, Duration::from_secs(20))
+    }
+
+    fn reader_within(&self, after: u64, timeout: Duration) -> LogReader {
         let retry = RetryPolicy { attempts_max: 3, ..RetryPolicy::default() };
-        let options = ClientOptions { timeout: Duration::from_secs(20), retry, ..ClientOptions::default() };
+        let options = ClientOptions { timeout, retry, ..ClientOptions::default() };
         Client::with_options(&self.url, options).expect("a URL").log("kv", Lsn(after))
     }
 
@@ -78,6 +88,7 @@ async fn head_of(stream: &mut TcpStream) -> String {
 }
 
 async fn play(mut stream: TcpStream, script: Script, written: &AtomicUsize) {
+    let mut later = None;
     let (pieces, end, stays) = match script {
         Script::Refuse(status, code) => {
             let body = problem(status, code).to_string();
@@ -89,19 +100,26 @@ async fn play(mut stream: TcpStream, script: Script, written: &AtomicUsize) {
         Script::Stream(pieces) => (pieces, true, false),
         Script::Break(pieces) => (pieces, false, false),
         Script::Stay(pieces) => (pieces, false, true),
+        Script::Continue(pieces, told) => {
+            later = Some(told);
+            (pieces, false, true)
+        }
     };
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
     if stream.write_all(head.as_bytes()).await.is_err() {
         return;
     }
     for piece in pieces {
-        let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
-        if stream.write_all(chunk.as_bytes()).await.is_err() {
+        if write(&mut stream, &piece, written).await.is_err() {
             return;
         }
-        written.fetch_add(piece.len(), Ordering::Relaxed);
-        // Each piece is a packet of its own.
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    if let Some(later) = later {
+        while let Some(piece) = later.lock().await.recv().await {
+            if write(&mut stream, &piece, written).await.is_err() {
+                return;
+            }
+        }
     }
     if end {
         let _ = stream.write_all(b"0\r\n\r\n").await;
@@ -110,6 +128,15 @@ async fn play(mut stream: TcpStream, script: Script, written: &AtomicUsize) {
         // Until the reader goes.
         let _ = stream.read_u8().await;
     }
+}
+
+async fn write(stream: &mut TcpStream, piece: &str, written: &AtomicUsize) -> std::io::Result<()> {
+    let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
+    stream.write_all(chunk.as_bytes()).await?;
+    written.fetch_add(piece.len(), Ordering::Relaxed);
+    // Each piece is a packet of its own.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    Ok(())
 }
 
 fn problem(status: u16, code: &str) -> Value {
@@ -284,4 +311,42 @@ async fn a_cancelled_wait_loses_nothing() {
         }
     }
     assert_eq!((found, service.asked().len()), (vec![2, 3], 1));
+}
+
+#[tokio::test]
+async fn a_wait_that_was_made_shorter_ends_in_time_and_the_stream_goes_on() {
+    let line = record(2);
+    let (first, second) = line.split_at(40);
+    let (tell, later) = mpsc::unbounded_channel();
+    let pieces = vec![beat(0, 9) + &record(1), first.to_owned()];
+    let script = Script::Continue(pieces, Arc::new(tokio::sync::Mutex::new(later)));
+    let service = Service::start([script]).await;
+    let mut log = service.reader(0).wait_ms(60_000);
+    assert_eq!(next(&mut log).await, Some(1));
+    for wait_ms in [20, 0, 0, 20] {
+        log = log.wait_ms(wait_ms);
+        assert_eq!(next(&mut log).await, None);
+    }
+    for piece in [second.to_owned(), record(3) + &record(4)] {
+        tell.send(piece).expect("the service listens");
+    }
+    log = log.wait_ms(60_000);
+    assert_eq!((next(&mut log).await, next(&mut log).await), (Some(2), Some(3)));
+    log = log.wait_ms(0);
+    assert_eq!((next(&mut log).await, next(&mut log).await), (Some(4), None));
+    assert_eq!((log.offset(), service.asked().len()), (Lsn(4), 1));
+}
+
+#[tokio::test]
+async fn short_waits_do_not_hide_that_a_stream_is_silent() {
+    let service = Service::start([1, 2].map(|lsn| Script::Stay(vec![beat(0, 9), record(lsn)]))).await;
+    let mut log = service.reader_within(0, Duration::from_millis(100)).wait_ms(60_000);
+    assert_eq!(next(&mut log).await, Some(1));
+    log = log.wait_ms(50);
+    let found = loop {
+        if let Some(lsn) = next(&mut log).await {
+            break lsn;
+        }
+    };
+    assert_eq!((found, service.asked().len()), (2, 2));
 }
