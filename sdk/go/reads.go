@@ -239,7 +239,7 @@ func (t *Transaction) keep(names []rowName, found []wire.ReadRow) error {
 	fields := reader{}
 	for at := range found {
 		version := Version(fields.number(found[at].Version))
-		t.fetched[names[at]] = seen{version, valueOf(found[at].Value, found[at].ValueB64)}
+		t.fetched[names[at]] = seen{version: version, value: valueOf(found[at].Value, found[at].ValueB64)}
 	}
 	return fields.err
 }
@@ -262,7 +262,7 @@ func (t *Transaction) GetMany(ctx context.Context, store string, keys []string) 
 		for at, state := range reads.Rows {
 			now := seen{}
 			if state.Row != nil {
-				now = seen{state.Row.Version, state.Row.Value}
+				now = seen{version: state.Row.Version, value: state.Row.Value}
 			}
 			t.fetched[rowName{store, missing[at].Key}] = now
 		}

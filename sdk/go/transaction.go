@@ -61,6 +61,8 @@ type seen struct {
 	version Version
 	// value is known only for rows that were read through this transaction.
 	value json.RawMessage
+	// inRange is set if a scan has seen it, which has observed its range as well.
+	inRange bool
 }
 
 // Transaction collects reads and writes in memory until the commit. To give up, drop it: it exists nowhere else. It is
@@ -156,12 +158,12 @@ func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) 
 				return nil, err
 			}
 			if found != nil {
-				now = seen{found.Version, found.Value}
+				now = seen{version: found.Version, value: found.Value}
 			}
 		}
 		if read {
 			// An observed version is kept: if the row has changed since, the commit must detect it.
-			now.version = before.version
+			now.version, now.inRange = before.version, before.inRange
 		} else {
 			t.readOrder = append(t.readOrder, name)
 		}
@@ -188,7 +190,7 @@ func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit 
 	t.ObserveRange(store, start, end)
 	rows := map[string]Row{}
 	for _, found := range page.Rows {
-		t.saw(rowName{store, found.Key}, seen{found.Version, found.Value})
+		t.saw(rowName{store, found.Key}, seen{version: found.Version, value: found.Value, inRange: true})
 		rows[found.Key] = found
 	}
 	for name, write := range t.writes {
@@ -300,6 +302,9 @@ func (t *Transaction) Prepare() (*PreparedCommit, error) {
 	}
 	reads := make([]wire.Read, 0, len(t.reads))
 	for _, name := range t.readOrder {
+		if !t.mustBeSent(t.reads[name]) {
+			continue
+		}
 		read := wire.Read{Store: name.store}
 		read.Key, read.KeyB64 = keyFields(name.key)
 		if version := t.reads[name].version; version != 0 {
@@ -333,6 +338,13 @@ func (t *Transaction) Prepare() (*PreparedCommit, error) {
 		request.FirstAttemptMs = &ms
 	}
 	return &PreparedCommit{TxnID: t.id, Request: request, Traceparent: t.Traceparent}, nil
+}
+
+// mustBeSent tells whether the commit has to name a row that was read. At Serializable, a range is compared with all writes
+// since the snapshot, those of the commit's own epoch included, so the rows of a scan would be checked twice. The other
+// levels need them: RepeatableRead compares no ranges, and at Snapshot, an Add to a row that was read is an update of it.
+func (t *Transaction) mustBeSent(read seen) bool {
+	return !read.inRange || t.isolation != Serializable
 }
 
 func (t *Transaction) saw(name rowName, what seen) {

@@ -48,6 +48,8 @@ struct Seen {
     version: Option<Version>,
     /// Known only for rows that were read through this transaction.
     value: Option<Box<RawValue>>,
+    /// Seen by a scan, which has observed its range as well.
+    in_range: bool,
 }
 
 /// A commit that can be repeated, or sent in a batch: the same id and body get the same verdict.
@@ -157,16 +159,17 @@ impl Transaction {
         let seen = match self.reads.get(&name) {
             Some(seen) if seen.value.is_some() || seen.version.is_none() => seen.clone(),
             known => {
-                let known = known.map(|seen| seen.version);
+                let known = known.map(|seen| (seen.version, seen.in_range));
                 let seen = match self.fetched.remove(&name) {
                     Some(seen) => seen,
                     None => match self.client.row(store, &name.1).await? {
-                        Some(row) => Seen { version: row.version, value: Some(wire::raw(&row.value)?) },
-                        None => Seen { version: None, value: None },
+                        Some(row) => Seen::read(row.version, Some(wire::raw(&row.value)?)),
+                        None => Seen::read(None, None),
                     },
                 };
                 // An observed version is kept: if the row has changed since, the commit must detect it.
-                self.reads.insert(name.clone(), Seen { version: known.unwrap_or(seen.version), ..seen.clone() });
+                let (version, in_range) = known.unwrap_or((seen.version, false));
+                self.reads.insert(name.clone(), Seen { version, in_range, ..seen.clone() });
                 seen
             }
         };
@@ -211,7 +214,7 @@ impl Transaction {
         // The wire type cannot tell the value `null` from an absent one.
         let value = version.map(|_| value_or_null(found)).transpose()?;
         let name = self.name(store, key);
-        self.fetched.insert(name, Seen { version, value });
+        self.fetched.insert(name, Seen::read(version, value));
         Ok(())
     }
 
@@ -247,7 +250,8 @@ impl Transaction {
         self.observe_range(store, start, &end);
         let mut rows = BTreeMap::new();
         for found in page.rows {
-            self.observe(store, &found.key, found.version);
+            let name = self.name(store, &found.key);
+            self.reads.entry(name).or_insert(Seen { version: found.version, value: None, in_range: true });
             rows.insert(found.key.clone(), found);
         }
         let store_name = self.store(store);
@@ -274,7 +278,7 @@ impl Transaction {
     /// observation of a row counts.
     pub fn observe(&mut self, store: &str, key: impl AsRef<[u8]>, version: Option<Version>) {
         let name = self.name(store, key.as_ref());
-        self.reads.entry(name).or_insert(Seen { version, value: None });
+        self.reads.entry(name).or_insert(Seen::read(version, None));
     }
 
     /// Records that the engine has read the keys `start..end` in its own storage; an empty `end` is the end of the store.
@@ -401,7 +405,7 @@ impl Transaction {
     /// Creates the commit request, for example for [`Client::batch`].
     #[must_use]
     pub fn prepare(&self) -> PreparedCommit {
-        let reads = self.reads.iter().map(|((store, key), seen)| {
+        let reads = self.sent_reads().map(|((store, key), seen)| {
             let (key, key_b64) = wire::key_fields(key);
             Read { store: store.to_string(), key, key_b64, version: seen.version.map(|v| v.to_string()) }
         });
@@ -426,7 +430,7 @@ impl Transaction {
 
     /// Serializes the commit; the same body as that of [`Transaction::prepare`].
     pub(crate) fn commit_item(&self) -> Result<CommitItem, Error> {
-        let reads = self.reads.iter().map(|((store, key), seen)| ReadBody::new(store, key, seen.version));
+        let reads = self.sent_reads().map(|((store, key), seen)| ReadBody::new(store, key, seen.version));
         let writes = self.writes.iter();
         let writes = writes.map(|((store, key), w)| WriteBody::new(w.op, store, key, w.value.as_deref(), w.or));
         let body = CommitBody {
@@ -436,11 +440,20 @@ impl Transaction {
             ack: self.ack,
             epoch: self.epoch.as_deref(),
             first_attempt_ms: self.first_attempt_ms.map(Text),
-            reads: (!self.reads.is_empty()).then_some(Array(reads)),
+            reads: self.sent_reads().next().is_some().then_some(Array(reads)),
             ranges: &self.ranges,
             writes: (!self.writes.is_empty()).then_some(Array(writes)),
         };
         CommitItem::new(self.id.clone(), self.traceparent.clone(), self.ack, &body)
+    }
+
+    /// Returns the rows that were read and that the commit has to name. At `serializable`, a range is compared with all
+    /// writes since the snapshot, those of the commit's own epoch included, so the rows of a scan would be checked twice. The
+    /// other levels need them: `repeatable-read` compares no ranges, and at `snapshot`, an `add` to a row that was read is
+    /// an update of it.
+    fn sent_reads(&self) -> impl Iterator<Item = (&RowName, &Seen)> + Clone {
+        let serializable = self.isolation == IsolationLevel::Serializable;
+        self.reads.iter().filter(move |(_, seen)| !(seen.in_range && serializable))
     }
 
     fn store(&mut self, store: &str) -> Arc<str> {
@@ -476,6 +489,12 @@ impl Transaction {
     }
 }
 
+impl Seen {
+    fn read(version: Option<Version>, value: Option<Box<RawValue>>) -> Self {
+        Seen { version, value, in_range: false }
+    }
+}
+
 /// Returns the value of a row that exists.
 fn value_or_null(found: ReadRow) -> Result<Box<RawValue>, Error> {
     match wire::value_of(found.value, found.value_b64)? {
@@ -486,9 +505,9 @@ fn value_or_null(found: ReadRow) -> Result<Box<RawValue>, Error> {
 
 fn seen_of(state: RowState) -> Result<Seen, Error> {
     Ok(match state {
-        RowState::Found(row) => Seen { version: row.version, value: Some(wire::raw(&row.value)?) },
-        RowState::Unchanged(version) => Seen { version: Some(version), value: None },
-        RowState::Absent => Seen { version: None, value: None },
+        RowState::Found(row) => Seen::read(row.version, Some(wire::raw(&row.value)?)),
+        RowState::Unchanged(version) => Seen::read(Some(version), None),
+        RowState::Absent => Seen::read(None, None),
     })
 }
 

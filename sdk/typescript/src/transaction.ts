@@ -35,6 +35,8 @@ interface Seen {
   readonly version: string | undefined;
   /** Known only for rows that were read through this transaction. */
   readonly value: JsonValue | undefined;
+  /** Seen by a scan, which has observed its range as well. */
+  readonly inRange?: boolean;
 }
 
 interface Written {
@@ -167,7 +169,7 @@ export class Transaction {
     for (const found of page.rows) {
       const id = identity(found.key);
       const reads = bucket(this.#reads, store);
-      if (!reads.has(id)) reads.set(id, { key: found.key, version: found.version, value: found.value });
+      if (!reads.has(id)) reads.set(id, { key: found.key, version: found.version, value: found.value, inRange: true });
       rows.set(id, found as Row<T>);
     }
     for (const [id, { key, write }] of this.#writes.get(store) ?? []) {
@@ -260,7 +262,7 @@ export class Transaction {
     if (this.#epoch !== undefined) request.epoch = this.#epoch;
     if (this.firstAttemptMs !== undefined) request.first_attempt_ms = String(this.firstAttemptMs);
     request.reads = [...this.#reads].flatMap(([store, rows]) =>
-      [...rows.values()].map(({ key, version }) => ({
+      [...rows.values()].filter((seen) => this.#mustBeSent(seen)).map(({ key, version }) => ({
         store,
         ...keyFields(key),
         ...(version === undefined ? {} : { version }),
@@ -277,6 +279,15 @@ export class Transaction {
       })),
     );
     return { txnId: this.id, request, traceparent: this.traceparent };
+  }
+
+  /**
+   * Tells whether the commit has to name a row that was read. At `serializable`, a range is compared with all writes since
+   * the snapshot, those of the commit's own epoch included, so the rows of a scan would be checked twice. The other levels
+   * need them: `repeatable-read` compares no ranges, and at `snapshot`, an `add` to a row that was read is an update of it.
+   */
+  #mustBeSent({ inRange }: Seen): boolean {
+    return inRange !== true || this.isolation !== "serializable";
   }
 
   #write(store: string, key: Key, op: WriteOp, value: JsonValue | undefined, or?: number): void {

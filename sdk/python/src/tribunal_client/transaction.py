@@ -67,6 +67,8 @@ class _Seen:
     version: int | None
     value: JsonValue | Nothing = NOTHING
     """Known only for rows that were read through this transaction."""
+    in_range: bool = False
+    """Seen by a scan, which has observed its range as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class Draft:
         rows: dict[bytes, Row] = {}
         for found in page.rows:
             key = normal(found.key)
-            self._reads.setdefault((store, key), _Seen(found.version, found.value))
+            self._reads.setdefault((store, key), _Seen(found.version, found.value, in_range=True))
             rows[key] = found
         for (written, key), write in self._writes.items():
             if written != store or key < first or (beyond and key >= beyond):
@@ -240,11 +242,20 @@ class Draft:
             ack=UNSET if self.ack is None else self.ack,
             epoch=self._epoch,
             first_attempt_ms=UNSET if self.first_attempt_ms is None else str(self.first_attempt_ms),
-            reads=[_read(store, key, seen) for (store, key), seen in self._reads.items()],
+            reads=[_read(store, key, seen) for (store, key), seen in self._reads.items() if self._must_be_sent(seen)],
             ranges=[_range(*seen) for seen in self._ranges],
             writes=[_written(store, key, write) for (store, key), write in self._writes.items()],
         )
         return PreparedCommit(self.id, request, self.traceparent)
+
+    def _must_be_sent(self, seen: _Seen) -> bool:
+        """Tell whether the commit has to name a row that was read.
+
+        At `serializable`, a range is compared with all writes since the snapshot, those of the commit's own epoch
+        included, so the rows of a scan would be checked twice. The other levels need them: `repeatable-read` compares
+        no ranges, and at `snapshot`, an `add` to a row that was read is an update of it.
+        """
+        return not seen.in_range or self.isolation != "serializable"
 
     def _write(self, store: str, key: Key, op: WriteOp, value: JsonValue | Nothing, or_: int | None = None) -> None:
         name = (store, normal(key))
